@@ -1,0 +1,1 @@
+"""The processes: shards, filters, consumers and the coordinator as Ray actors, and what they share."""

@@ -1,0 +1,47 @@
+"""Settings as frozen values, checked when they are made. Sizes are bytes, times milliseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .errors import ConfigError
+
+__all__ = ["CONSUME_QUEUE_ENTRY_BYTES", "StoreConfig"]
+
+CONSUME_QUEUE_ENTRY_BYTES = 20  # i64 physical offset, i32 size, i64 tags code
+_COMMIT_LOG_SEGMENT_MIN = 4096
+_COMMIT_LOG_SEGMENT_MAX = 1 << 30  # RocketMQ's own; larger ones overflow int32 views
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """The sizes of a store's files and the identity that its offset ids carry.
+
+    They belong to the directory: a store is always opened with what it was made with.
+    ``store_host`` is an IPv4 address and a port that name the store, and are never dialled.
+    """
+
+    commit_log_segment_bytes: int = 64 * 1024 * 1024
+    consume_queue_segment_entries: int = (
+        300_000  # 6 MB, as RocketMQ; a log of 64 MiB holds about as many
+    )
+    index_hash_slots: int = 500_000
+    index_entries: int = 1_000_000
+    store_host: tuple[str, int] = ("127.0.0.1", 10911)
+    flush_interval_ms: int = 500
+
+    def __post_init__(self) -> None:
+        size = self.commit_log_segment_bytes
+        if not _COMMIT_LOG_SEGMENT_MIN <= size <= _COMMIT_LOG_SEGMENT_MAX:
+            raise ConfigError(
+                f"commit_log_segment_bytes is {size}; it must be from {_COMMIT_LOG_SEGMENT_MIN} "
+                f"to {_COMMIT_LOG_SEGMENT_MAX}"
+            )
+        for name in ("consume_queue_segment_entries", "index_hash_slots", "flush_interval_ms"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        if self.index_entries < 2:
+            raise ConfigError(
+                f"index_entries is {self.index_entries}; it must be at least 2, "
+                "because entry 0 is never used"
+            )

@@ -1,0 +1,217 @@
+"""Every error that rocketray raises on purpose.
+
+    StreamError
+    ├─ StoreError     StoreClosedError · StoreLockedError · StoreVersionError · StoreFullError
+    │                 CorruptRecordError · OffsetOutOfRangeError · MessageTooLargeError
+    ├─ FilterError    FilterSyntaxError · FilterEvaluationError · PredicateError
+    ├─ ConfigError    InvalidNameError · InvalidMessageError
+    └─ ActorError     NodeNotRunningError · TopicNotFoundError · ShardUnavailableError
+                      ShardFencedError · SubscriptionConflictError
+
+A message says what happened, where, and what to do next. Ray sends errors from process to
+process, so every leaf survives ``pickle``: its fields are exactly the positional arguments of
+its constructor, which is what ``Exception.__reduce__`` replays.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "ActorError",
+    "ConfigError",
+    "CorruptRecordError",
+    "FilterError",
+    "FilterEvaluationError",
+    "FilterSyntaxError",
+    "InvalidMessageError",
+    "InvalidNameError",
+    "MessageTooLargeError",
+    "NodeNotRunningError",
+    "OffsetOutOfRangeError",
+    "PredicateError",
+    "ShardFencedError",
+    "ShardUnavailableError",
+    "StoreClosedError",
+    "StoreError",
+    "StoreFullError",
+    "StoreLockedError",
+    "StoreVersionError",
+    "StreamError",
+    "SubscriptionConflictError",
+    "TopicNotFoundError",
+]
+
+
+class StreamError(Exception):
+    """The root of all errors that rocketray raises on purpose."""
+
+
+class StoreError(StreamError):
+    """The log, its queues or its index could not do what was asked."""
+
+
+class StoreClosedError(StoreError):
+    """The store was used after ``close()``."""
+
+
+class StoreLockedError(StoreError):
+    """Another process holds the store's exclusive lock."""
+
+
+class StoreVersionError(StoreError):
+    """The directory was written by a version of rocketray that this one cannot read."""
+
+
+class StoreFullError(StoreError):
+    """The file system has no room for the next segment; nothing of the batch was stored."""
+
+
+class CorruptRecordError(StoreError):
+    """Bytes on disk are not what a writer wrote."""
+
+    def __init__(self, path: str, physical_offset: int, reason: str) -> None:
+        super().__init__(path, physical_offset, reason)
+        self.path = path
+        self.physical_offset = physical_offset
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: corrupt record at physical offset {self.physical_offset}: {self.reason}"
+        )
+
+
+class OffsetOutOfRangeError(StoreError):
+    """An offset that the queue or the log does not hold."""
+
+    def __init__(self, where: str, offset: int, minimum: int, maximum: int) -> None:
+        super().__init__(where, offset, minimum, maximum)
+        self.where = where
+        self.offset = offset
+        self.minimum = minimum
+        self.maximum = maximum
+
+    def __str__(self) -> str:
+        return (
+            f"{self.where}: offset {self.offset} is out of range; "
+            f"ask for one from {self.minimum} up to, not including, {self.maximum}"
+        )
+
+
+class MessageTooLargeError(StoreError):
+    """A body, property string or record over its limit."""
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        super().__init__(what, size, limit)
+        self.what = what
+        self.size = size
+        self.limit = limit
+
+    def __str__(self) -> str:
+        return f"{self.what} of {self.size} bytes is over the limit of {self.limit} bytes"
+
+
+class FilterError(StreamError):
+    """A subscription that cannot be used, or that failed on a message."""
+
+
+class FilterSyntaxError(FilterError, ValueError):
+    """A filter expression that does not parse; ``str()`` draws a caret under the place.
+
+    ``start`` and ``end`` are character positions in ``expression``, ``end`` exclusive.
+    """
+
+    def __init__(self, reason: str, expression: str, start: int, end: int) -> None:
+        super().__init__(reason, expression, start, end)
+        self.reason = reason
+        self.expression = expression
+        self.start = start
+        self.end = end
+
+    def __str__(self) -> str:
+        line_start = self.expression.rfind("\n", 0, self.start) + 1
+        line_end = self.expression.find("\n", self.start)
+        line = self.expression[line_start : line_end if line_end >= 0 else None]
+        column = self.start - line_start
+        width = max(1, min(self.end - self.start, len(line) - column))
+        padding = "".join("\t" if char == "\t" else " " for char in line[:column])
+        return f"{self.reason}\n  {line}\n  {padding}{'^' * width}"
+
+
+class FilterEvaluationError(FilterError):
+    """An expression met a value that it cannot compare; the message does not match."""
+
+
+class PredicateError(FilterError):
+    """A class filter that cannot be imported, is not allowed, or failed on a message."""
+
+
+class ConfigError(StreamError, ValueError):
+    """A setting, option or argument that cannot be used as given."""
+
+
+class InvalidNameError(ConfigError):
+    """A topic or group name outside RocketMQ's characters or lengths."""
+
+
+class InvalidMessageError(ConfigError):
+    """A message that no store would take, or that no subscriber could ever match."""
+
+
+class ActorError(StreamError):
+    """A part of the cluster did not do what was asked."""
+
+
+class NodeNotRunningError(ActorError):
+    """No rocketray node answers for the given data directory."""
+
+
+class TopicNotFoundError(ActorError):
+    """The topic does not exist in this cluster."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic
+
+    def __str__(self) -> str:
+        return (
+            f"topic {self.topic!r} does not exist; "
+            f"create it with: rocketray topics create {self.topic}"
+        )
+
+
+class ShardUnavailableError(ActorError):
+    """The shard does not answer now; the call may be repeated after ``retry_after_ms``."""
+
+    def __init__(self, shard: str, retry_after_ms: int, reason: str) -> None:
+        super().__init__(shard, retry_after_ms, reason)
+        self.shard = shard
+        self.retry_after_ms = retry_after_ms
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"shard {self.shard} is unavailable: {self.reason}; "
+            f"try again in {self.retry_after_ms} ms"
+        )
+
+
+class ShardFencedError(ActorError):
+    """A newer incarnation owns the shard; this one must not append any more."""
+
+
+class SubscriptionConflictError(ActorError):
+    """Two members of one group subscribe differently to one topic."""
+
+    def __init__(self, group: str, topic: str, existing: str, offered: str) -> None:
+        super().__init__(group, topic, existing, offered)
+        self.group = group
+        self.topic = topic
+        self.existing = existing
+        self.offered = offered
+
+    def __str__(self) -> str:
+        return (
+            f"group {self.group!r} subscribes to topic {self.topic!r} with {self.existing}, "
+            f"and a member asks for {self.offered}; members of one group must subscribe alike: "
+            "use another group, or stop the group's members first"
+        )

@@ -1,0 +1,1 @@
+"""RocketMQ's SQL92 dialect: lexer, parser, evaluator."""

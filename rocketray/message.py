@@ -1,0 +1,205 @@
+"""Messages: what a producer sends, what a store holds, and the properties between them.
+
+Properties are stored as ``name 0x01 value 0x02`` pairs. The decoder is RocketMQ's: it takes a
+missing last separator, drops pairs with an empty name or value, splits a pair at its first 0x01,
+and lets the last duplicate win. Limits: body 4 MiB, property string 32,767 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NewType
+
+from .errors import InvalidMessageError, MessageTooLargeError
+from .names import check_topic
+
+__all__ = [
+    "BODY_MAX_BYTES",
+    "KEYS",
+    "NAME_VALUE_SEPARATOR",
+    "PROPERTIES_MAX_BYTES",
+    "PROPERTY_SEPARATOR",
+    "TAGS",
+    "UNIQUE_KEY",
+    "Message",
+    "PhysicalOffset",
+    "QueueOffset",
+    "StoredMessage",
+    "check_tag",
+    "decode_properties",
+    "encode_properties",
+]
+
+PhysicalOffset = NewType("PhysicalOffset", int)
+"""A position in the commit log, in bytes."""
+QueueOffset = NewType("QueueOffset", int)
+"""A position in a consume queue, in messages."""
+
+TAGS = "TAGS"
+KEYS = "KEYS"
+UNIQUE_KEY = "UNIQ_KEY"
+NAME_VALUE_SEPARATOR = "\x01"
+PROPERTY_SEPARATOR = "\x02"
+BODY_MAX_BYTES = 4 * 1024 * 1024
+PROPERTIES_MAX_BYTES = 32_767  # the length field is a signed 16-bit number
+_RESERVED_PROPERTIES = frozenset({TAGS, KEYS, UNIQUE_KEY})
+
+
+def encode_properties(properties: Mapping[str, str]) -> str:
+    """The property string of *properties*, every pair ended by 0x02."""
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+
+
+def decode_properties(text: str | bytes) -> dict[str, str]:
+    """The properties in a property string, by RocketMQ's rules (see the module's docstring)."""
+    if not isinstance(text, str):
+        text = text.decode("utf-8", "replace")
+    properties: dict[str, str] = {}
+    for pair in text.split(PROPERTY_SEPARATOR):
+        name, separator, value = pair.partition(NAME_VALUE_SEPARATOR)
+        if separator and name and value:
+            properties[name] = value
+    return properties
+
+
+def check_tag(tag: str) -> str:
+    """Return *tag*, or raise :class:`InvalidMessageError` when no subscription could match it."""
+    if not tag or tag == "*" or "||" in tag or tag != tag.strip(_JAVA_TRIM):
+        raise InvalidMessageError(
+            f"tag {tag!r} can never be matched exactly: a tag is not empty, not '*', has no '||' "
+            "and no blanks around it; send the message without a tag or change it"
+        )
+    return tag
+
+
+_JAVA_TRIM = "".join(map(chr, range(0x21)))  # String.trim strips U+0000 to U+0020
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message as a producer hands it over; checked when it is made.
+
+    ``properties`` are the user's own; tags, keys and the unique key have fields of their own.
+    """
+
+    topic: str
+    body: bytes
+    tags: str | None = None
+    keys: Sequence[str] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+    flag: int = 0
+    unique_key: str | None = None
+    born_timestamp_ms: int | None = None
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+        if isinstance(self.keys, str):
+            object.__setattr__(self, "keys", (self.keys,))
+        if len(self.body) > BODY_MAX_BYTES:
+            raise MessageTooLargeError(
+                f"topic {self.topic!r}: a body", len(self.body), BODY_MAX_BYTES
+            )
+        if self.tags is not None:
+            check_tag(self.tags)
+            _check_text("the tag", self.tags)
+        for key in self.keys:
+            if not key or " " in key:
+                raise InvalidMessageError(
+                    f"key {key!r} is empty or has a blank; keys are stored separated by blanks, "
+                    "so it could never be looked up"
+                )
+            _check_text("a key", key)
+        for name, value in self.properties.items():
+            if name in _RESERVED_PROPERTIES:
+                raise InvalidMessageError(
+                    f"property {name} is set by the field of that name: use tags=, keys= "
+                    "or unique_key="
+                )
+            _check_property(name, value)
+
+    def stored_properties(self) -> dict[str, str]:
+        """All properties as the store keeps them: unique key, keys, tags, then the user's."""
+        stored: dict[str, str] = {}
+        if self.unique_key:
+            stored[UNIQUE_KEY] = self.unique_key
+        if self.keys:
+            stored[KEYS] = " ".join(self.keys)
+        if self.tags:
+            stored[TAGS] = self.tags
+        stored.update(self.properties)
+        return stored
+
+    def encoded_properties(self) -> bytes:
+        """The property string in UTF-8; raises :class:`MessageTooLargeError` over the limit."""
+        try:
+            encoded = encode_properties(self.stored_properties()).encode()
+        except UnicodeEncodeError as error:
+            raise InvalidMessageError(
+                f"topic {self.topic!r}: a property, tag or key is not valid Unicode: {error}"
+            ) from None
+        if len(encoded) > PROPERTIES_MAX_BYTES:
+            raise MessageTooLargeError(
+                f"topic {self.topic!r}: a property string", len(encoded), PROPERTIES_MAX_BYTES
+            )
+        return encoded
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A record of the commit log, decoded. Times are milliseconds since 1970; size is in bytes."""
+
+    topic: str
+    queue_id: int
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
+    size: int
+    body: bytes
+    properties: Mapping[str, str]
+    offset_message_id: str
+    flag: int
+    sys_flag: int
+    body_crc: int
+    born_timestamp_ms: int
+    born_host: tuple[str, int]
+    store_timestamp_ms: int
+    store_host: tuple[str, int]
+    reconsume_times: int
+    prepared_transaction_offset: int
+
+    @property
+    def tags(self) -> str | None:
+        """The tag, or None."""
+        return self.properties.get(TAGS)
+
+    @property
+    def keys(self) -> list[str]:
+        """The business keys, in the order they were sent."""
+        return [key for key in self.properties.get(KEYS, "").split(" ") if key]
+
+    @property
+    def unique_key(self) -> str | None:
+        """The id that the producer gave the message, or None."""
+        return self.properties.get(UNIQUE_KEY)
+
+
+def _check_property(name: str, value: str) -> None:
+    if not isinstance(value, str):
+        raise InvalidMessageError(
+            f"property {name!r} is a {type(value).__name__}; properties are text, "
+            f"and absent where there is no value: use str({value!r}) or leave it out"
+        )
+    if not name or not value:
+        raise InvalidMessageError(
+            f"property {name!r}={value!r} has an empty name or value, which no reader would see; "
+            "leave it out"
+        )
+    _check_text(f"the name of property {name!r}", name)
+    _check_text(f"property {name!r}", value)
+
+
+def _check_text(what: str, text: str) -> None:
+    if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+        raise InvalidMessageError(
+            f"{what} holds U+0001 or U+0002, which separate properties; remove it"
+        )

@@ -1,0 +1,79 @@
+"""Names of topics and consumer groups, checked before they become anything else.
+
+RocketMQ allows ``[%|a-zA-Z0-9_-]``: no dot, no slash, so a valid name is also a safe directory
+name. A topic has at most 127 bytes (255 where it starts with ``%RETRY%``), a group at most 120
+characters. Names that are equal but for case are refused when they are created, because two of
+them are one directory on some file systems.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from .errors import InvalidNameError
+
+__all__ = [
+    "DLQ_PREFIX",
+    "GROUP_MAX_CHARS",
+    "QUEUE_COUNT_MAX",
+    "RETRY_PREFIX",
+    "TOPIC_MAX_BYTES",
+    "check_case_clash",
+    "check_group",
+    "check_queue_count",
+    "check_topic",
+]
+
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+TOPIC_MAX_BYTES = 127
+RETRY_TOPIC_MAX_BYTES = 255
+GROUP_MAX_CHARS = 120
+QUEUE_COUNT_MAX = 1024
+_ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
+
+
+def check_topic(name: str) -> str:
+    """Return *name*, or raise :class:`InvalidNameError` saying what is wrong with it."""
+    limit = RETRY_TOPIC_MAX_BYTES if name.startswith(RETRY_PREFIX) else TOPIC_MAX_BYTES
+    return _check("topic", name, limit)
+
+
+def check_group(name: str) -> str:
+    """Return *name*, or raise :class:`InvalidNameError` saying what is wrong with it."""
+    return _check("consumer group", name, GROUP_MAX_CHARS)
+
+
+def check_queue_count(queues: int) -> int:
+    """Return *queues*, or raise :class:`InvalidNameError` when no topic can have that many."""
+    if not 1 <= queues <= QUEUE_COUNT_MAX:
+        raise InvalidNameError(f"a topic has 1 to {QUEUE_COUNT_MAX} queues, not {queues}")
+    return queues
+
+
+def check_case_clash(kind: str, name: str, existing: Iterable[str]) -> None:
+    """Raise when *name* equals one of *existing* in all but case."""
+    folded = name.casefold()
+    for other in existing:
+        if other != name and other.casefold() == folded:
+            raise InvalidNameError(
+                f"{kind} {name!r} differs from the existing {other!r} only in case; "
+                "use that one or choose another name"
+            )
+
+
+def _check(kind: str, name: str, limit: int) -> str:
+    if not name:
+        raise InvalidNameError(f"a {kind} name is empty; give it 1 to {limit} characters")
+    if not _ALLOWED.match(name):
+        bad = sorted({char for char in name if not _ALLOWED.match(char)})
+        raise InvalidNameError(
+            f"{kind} {name!r} has characters that are not allowed: {' '.join(map(repr, bad))}; "
+            "use letters, digits and % | _ -"
+        )
+    if len(name) > limit:
+        raise InvalidNameError(
+            f"{kind} {name[:20]!r}… has {len(name)} characters; at most {limit} are allowed"
+        )
+    return name

@@ -1,0 +1,1 @@
+"""What users write: apps, agents, topics, sinks, and how they are deployed."""

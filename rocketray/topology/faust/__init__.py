@@ -1,0 +1,1 @@
+"""The parts of Faust's transport interface that we replace."""

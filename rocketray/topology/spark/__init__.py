@@ -1,0 +1,1 @@
+"""Spark Structured Streaming; the only package that imports pyspark."""
