@@ -1,0 +1,64 @@
+# rocketray: every verb makes .venv when it must, and needs nothing but Python 3.11 to 3.13.
+#
+#   make demo        run the main job on 336,776 real flights     (options: DEMO_ARGS="--limit 20000")
+#   make test        run all tests but the long ones              (options: PYTEST_ARGS="-k filters")
+#   make test-slow   run the long ones
+#   make lint        check style, formatting and types
+#   make bench       measure, one question a file
+#   make clean       remove .venv
+#
+# Tests run against the installed wheel, never the source tree, so a stamp in .venv follows the
+# sources. PYTHON=/path/to/python chooses the interpreter of a new .venv.
+
+DEMO_ARGS ?=
+PYTEST_ARGS ?=
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --constraint requirements.lock
+SOURCES := pyproject.toml requirements.lock README.md \
+	$(shell find rocketray pyspark_rocketray -name __pycache__ -prune -o -print)
+
+# A name on the path may be a shim that fails, or a Debian Python without venv: so each is run.
+USABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
+PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
+	$$name -c '$(USABLE)' >/dev/null 2>&1 && { command -v $$name; break; }; done)
+
+.PHONY: demo test test-slow lint bench clean
+.NOTPARALLEL:
+
+demo: .venv/.demo
+	$(BIN)/rocketray demo $(DEMO_ARGS)
+
+test: .venv/.dev
+	$(BIN)/pytest -m "not slow" $(PYTEST_ARGS)
+
+test-slow: .venv/.dev
+	$(BIN)/pytest -m slow $(PYTEST_ARGS)
+
+lint: .venv/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: .venv/.demo
+	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+
+clean:
+	rm -rf .venv
+
+.venv/.made: requirements.lock
+	@'$(PYTHON)' -c '$(USABLE)' 2>/dev/null || { \
+		echo "rocketray needs Python 3.11, 3.12 or 3.13 with its venv module; '$(PYTHON)' is not one."; \
+		echo "Install it (on Debian and Ubuntu: apt install python3-venv), or name it:"; \
+		echo "    make $(MAKECMDGOALS) PYTHON=/path/to/python3.12"; exit 1; } >&2
+	@echo "[1/2] Making .venv with $$('$(PYTHON)' -V): about 15 seconds"
+	@'$(PYTHON)' -m venv --clear .venv
+	@$(INSTALL) --quiet pip setuptools hatchling
+	@touch $@
+
+.venv/.demo: EXTRAS := demo
+.venv/.dev: EXTRAS := demo,dev
+.venv/.demo .venv/.dev: .venv/.made $(SOURCES)
+	@echo "[2/2] Installing rocketray[$(EXTRAS)]: $(if $(wildcard $@),seconds,the first time 800 MB and 1 to 5 minutes)"
+	@$(INSTALL) $(if $(wildcard $@),--quiet) --no-build-isolation ".[$(EXTRAS)]"
+	@touch .venv/.demo $@
