@@ -1,1 +1,22 @@
-"""Numba kernels, each with its plain twin; nothing of ours stands below it but errors and hashing."""
+"""Numba kernels, each with its plain twin; nothing of ours stands below it but errors and hashing.
+
+Importing a module of this package compiles its kernels, or loads them from the cache.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+
+from ._compile import PLAIN
+
+__all__ = ["PLAIN", "warm"]
+
+
+def warm() -> None:
+    """Compile or load every kernel now, so that an actor's first call is as quick as its last.
+
+    About 20 s on the first run of an installation, well under a second on every later one.
+    """
+    for module in pkgutil.iter_modules(__path__):
+        import_module(f"{__name__}.{module.name}")

@@ -1,0 +1,127 @@
+"""How a kernel becomes machine code, and when its plain twin runs in its place.
+
+A kernel is declared with its types and its twin. With Numba it is compiled for exactly those
+types, with the GIL released and the machine code cached beside the source (or in Numba's cache
+folder where that is read-only); without, the twin takes its name. Compiling happens when the
+module is imported, so no call is ever slow, and each kernel exists once: an input array is
+declared read-only, which takes writable ones too.
+
+Rules for kernels
+  1. Numba checks no bounds: a kernel tests every length that comes from a file or a wire.
+  2. A cached kernel does not notice a change in another file. After editing ``intrinsics.py``,
+     ``layout.py`` or a ``device`` function, delete ``__pycache__`` in this folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "BOOL",
+    "INT",
+    "IN_BYTES",
+    "IN_INT32S",
+    "IN_INT64S",
+    "NOTHING",
+    "OUT_BOOLS",
+    "OUT_BYTES",
+    "OUT_INT32S",
+    "OUT_INT64S",
+    "OUT_INT64_ROWS",
+    "PLAIN",
+    "Bools",
+    "Bytes",
+    "Int32s",
+    "Int64s",
+    "cgutils",
+    "device",
+    "intrinsic",
+    "ir",
+    "kernel",
+    "types",
+]
+
+Bytes = npt.NDArray[np.uint8]
+Bools = npt.NDArray[np.bool_]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_LOG = logging.getLogger(__name__)
+
+
+def _numba() -> Any:
+    # The one place that reads this variable; "1" forces the twins, for tests and for comparison.
+    if os.environ.get("ROCKETRAY_PLAIN_KERNELS", "") == "1":
+        return None
+    try:
+        return import_module("numba")
+    except ImportError:
+        return None
+
+
+def _unused(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function  # an intrinsic of a process that runs twins alone: nothing calls it
+
+
+_NUMBA = _numba()
+PLAIN: bool = _NUMBA is None
+types: Any = None if PLAIN else _NUMBA.types
+ir: Any = None if PLAIN else import_module("llvmlite.ir")
+cgutils: Any = None if PLAIN else import_module("numba.core.cgutils")
+intrinsic: Any = _unused if PLAIN else import_module("numba.extending").intrinsic
+
+
+def _array(element: str, dimensions: int = 1, *, readonly: bool = False) -> Any:
+    if PLAIN:
+        return None
+    return types.Array(getattr(types, element), dimensions, "C", readonly=readonly)
+
+
+BOOL: Any = None if PLAIN else types.boolean
+INT: Any = None if PLAIN else types.int64
+NOTHING: Any = None if PLAIN else types.void
+IN_BYTES = _array("uint8", readonly=True)
+IN_INT32S = _array("int32", readonly=True)
+IN_INT64S = _array("int64", readonly=True)
+OUT_BYTES = _array("uint8")
+OUT_BOOLS = _array("boolean")
+OUT_INT32S = _array("int32")
+OUT_INT64S = _array("int64")
+OUT_INT64_ROWS = _array("int64", 2)
+
+
+def kernel(
+    twin: Callable[_P, _R], returns: Any, takes: tuple[Any, ...]
+) -> Callable[[Callable[..., Any]], Callable[_P, _R]]:
+    """Declare the kernel whose plain *twin* has the same arguments and the same result."""
+
+    def declare(function: Callable[..., Any]) -> Callable[_P, _R]:
+        compiled: Callable[_P, _R] = twin if PLAIN else _compile(function, returns(*takes))
+        return compiled
+
+    return declare
+
+
+def device(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Declare a function that only kernels call; compiled into each of them."""
+    helper: Callable[..., Any] = function if PLAIN else _NUMBA.njit(nogil=True)(function)
+    return helper
+
+
+def _compile(function: Callable[..., Any], signature: Any) -> Any:
+    try:
+        return _NUMBA.njit(signature, nogil=True, cache=True)(function)
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        _LOG.warning("kernel %s is compiled anew in every process: %s", function.__name__, error)
+        return _NUMBA.njit(signature, nogil=True)(function)

@@ -1,0 +1,249 @@
+"""Hashes over many texts at once: Java's ``hashCode``, index key hashes, CRC-32 of bodies.
+
+Texts are UTF-8 in one buffer, hashed as the UTF-16 units that Java sees; a lone surrogate encoded
+as three bytes counts as the unit it is. Bytes that are no UTF-8 give some number, and are never
+read beyond their span. Spans outside the buffer are a bug of ours, so they are asserted.
+
+CRC-32 comes from a function that the ``isal`` wheel happens to export (35 GB/s). That is no API:
+where it is missing, a table-driven kernel takes its place. The two have different names, so that
+cached machine code which needs the function is never loaded without it.
+"""
+
+from __future__ import annotations
+
+import zlib
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from rocketray.hashing import java_hash_code
+
+from ._compile import (
+    IN_BYTES,
+    IN_INT64S,
+    INT,
+    NOTHING,
+    OUT_INT32S,
+    PLAIN,
+    Bytes,
+    Int32s,
+    Int64s,
+    device,
+    kernel,
+    types,
+)
+from .intrinsics import address, load_native_u64
+
+__all__ = [
+    "KEY_END",
+    "crc32_spans",
+    "crc32_spans_plain",
+    "hash_spans",
+    "hash_spans_plain",
+    "index_key_hashes",
+    "index_key_hashes_plain",
+    "separated_key_hashes",
+    "separated_key_hashes_plain",
+]
+
+_POLYNOMIAL = 0xEDB88320
+_ISAL_SYMBOL = "crc32_gzip_refl"
+KEY_END = 2  # separates properties, so no key contains it
+_CRC_MASK = 0x7FFFFFFF  # RocketMQ clears the sign
+_INT_MIN = -(2**31)
+
+
+def hash_spans_plain(data: Bytes, starts: Int64s, sizes: Int64s, seed: int, out: Int32s) -> None:
+    """Write ``hashCode`` of each span of *data* to *out*; of no bytes or a size below 0, *seed*.
+
+    ``starts`` int64[n], ``sizes`` int64[n], ``out`` int32[n]. *seed* is the hash of a text that
+    stands before each span: 0 for none, which also makes the tags code of "no tag" come out as 0.
+    """
+    for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+        text = bytes(data[start : start + max(size, 0)]).decode("utf-8", "surrogatepass")
+        units = len(text.encode("utf-16-be", "surrogatepass")) // 2
+        out[i] = _signed(seed * 31**units + java_hash_code(text))
+
+
+def index_key_hashes_plain(
+    data: Bytes, starts: Int64s, sizes: Int64s, seed: int, out: Int32s
+) -> None:
+    """As ``hash_spans``, but IndexFile's key hash: ``abs``, and 0 where Java's ``abs`` overflows."""
+    hash_spans_plain(data, starts, sizes, seed, out)
+    out[out == _INT_MIN] = 0
+    np.abs(out, out=out)
+
+
+def separated_key_hashes_plain(keys: Bytes, seed: int, out: Int32s) -> int:
+    """Hash keys that are each ended by 0x02, which no key holds; return how many there were.
+
+    The quick way for a few keys: one buffer and no arrays of spans. Writes to *out* int32[k] as
+    many as it has room for, as ``index_key_hashes`` would.
+    """
+    ends = np.flatnonzero(keys == KEY_END)
+    starts = np.concatenate((np.zeros(1, np.int64), ends + 1))[:-1]
+    room = min(len(ends), len(out))
+    index_key_hashes_plain(keys, starts[:room], (ends - starts)[:room], seed, out[:room])
+    return len(ends)
+
+
+def crc32_spans_plain(data: Bytes, starts: Int64s, sizes: Int64s, out: Int32s) -> None:
+    """Write the CRC-32 of each span, its sign bit cleared, to *out* int32[n]; of nothing, 0."""
+    raw = data.data
+    for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+        out[i] = zlib.crc32(raw[start : start + max(size, 0)]) & _CRC_MASK
+
+
+@device
+def _java_hash(data, start, end, value):
+    at = start
+    while at < end:
+        unit = np.int64(data[at])
+        if unit < 0x80:
+            at += 1
+        elif unit < 0xE0 and at + 2 <= end:
+            unit = (unit & 0x1F) << 6 | (data[at + 1] & 0x3F)
+            at += 2
+        elif unit < 0xF0 and at + 3 <= end:
+            unit = (unit & 0x0F) << 12 | np.int64(data[at + 1] & 0x3F) << 6 | (data[at + 2] & 0x3F)
+            at += 3
+        elif at + 4 <= end:
+            unit = (
+                (unit & 0x07) << 18
+                | np.int64(data[at + 1] & 0x3F) << 12
+                | np.int64(data[at + 2] & 0x3F) << 6
+                | (data[at + 3] & 0x3F)
+            )
+            at += 4
+            value = value * 31 + 0xD800 + ((unit - 0x10000) >> 10)
+            unit = 0xDC00 + (unit & 0x3FF)
+        else:
+            at += 1
+        value = (value * 31 + unit) & 0xFFFFFFFF
+    return np.int32(value & 0xFFFFFFFF)
+
+
+@device
+def _java_abs(value):
+    return np.int32(0) if value == _INT_MIN else np.int32(abs(np.int64(value)))
+
+
+@kernel(hash_spans_plain, NOTHING, (IN_BYTES, IN_INT64S, IN_INT64S, INT, OUT_INT32S))
+def hash_spans(data, starts, sizes, seed, out):
+    assert len(starts) == len(sizes) == len(out)
+    for i in range(len(starts)):
+        end = starts[i] + max(sizes[i], 0)
+        assert 0 <= starts[i] <= end <= len(data)
+        out[i] = _java_hash(data, starts[i], end, seed)
+
+
+@kernel(index_key_hashes_plain, NOTHING, (IN_BYTES, IN_INT64S, IN_INT64S, INT, OUT_INT32S))
+def index_key_hashes(data, starts, sizes, seed, out):
+    assert len(starts) == len(sizes) == len(out)
+    for i in range(len(starts)):
+        end = starts[i] + max(sizes[i], 0)
+        assert 0 <= starts[i] <= end <= len(data)
+        out[i] = _java_abs(_java_hash(data, starts[i], end, seed))
+
+
+@kernel(separated_key_hashes_plain, INT, (IN_BYTES, INT, OUT_INT32S))
+def separated_key_hashes(keys, seed, out):
+    start = count = 0
+    for at in range(len(keys)):
+        if keys[at] == KEY_END:
+            if count < len(out):
+                out[count] = _java_abs(_java_hash(keys, start, at, seed))
+            count += 1
+            start = at + 1
+    return count
+
+
+def _signed(value: int) -> int:
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+def _crc_tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
+    """``tables[k][b]``: the CRC of byte *b* followed by *k* zero bytes."""
+    tables = np.zeros((8, 256), np.uint32)
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = value >> 1 ^ (_POLYNOMIAL if value & 1 else 0)
+        tables[0, byte] = value
+    for row in range(1, 8):
+        previous = tables[row - 1]
+        tables[row] = previous >> 8 ^ tables[0][previous & 0xFF]
+    return tables
+
+
+_TABLES = _crc_tables()
+
+
+@device
+def _crc32_by_tables(data, start, end):
+    value = np.uint32(0xFFFFFFFF)
+    while start + 8 <= end:  # eight bytes a step, each through the table of its distance
+        word = load_native_u64(data, start)
+        low = np.uint32(word) ^ value
+        high = np.uint32(word >> np.uint64(32))
+        value = (
+            _TABLES[7, low & 0xFF]
+            ^ _TABLES[6, (low >> 8) & 0xFF]
+            ^ _TABLES[5, (low >> 16) & 0xFF]
+            ^ _TABLES[4, low >> 24]
+            ^ _TABLES[3, high & 0xFF]
+            ^ _TABLES[2, (high >> 8) & 0xFF]
+            ^ _TABLES[1, (high >> 16) & 0xFF]
+            ^ _TABLES[0, high >> 24]
+        )
+        start += 8
+    while start < end:
+        value = np.uint32(_TABLES[0, (value ^ data[start]) & 0xFF] ^ (value >> 8))
+        start += 1
+    return ~value
+
+
+def _isal_function() -> Any:
+    """The C function of the isal wheel, its library loaded for good, or None."""
+    if PLAIN:
+        return None
+    try:
+        library = import_module("isal.isal_zlib").__file__
+        binding = import_module("llvmlite.binding")
+        binding.load_library_permanently(library)
+    except (ImportError, RuntimeError):
+        return None
+    if not binding.address_of_symbol(_ISAL_SYMBOL):
+        return None
+    signature = types.uint32(types.uint32, types.uintp, types.uintp)
+    return types.ExternalFunction(_ISAL_SYMBOL, signature)
+
+
+_ISAL = _isal_function()
+_CRC_TYPES = (IN_BYTES, IN_INT64S, IN_INT64S, OUT_INT32S)
+
+if _ISAL is None:
+
+    @kernel(crc32_spans_plain, NOTHING, _CRC_TYPES)
+    def _crc32_spans_by_tables(data, starts, sizes, out):
+        assert len(starts) == len(sizes) == len(out)
+        for i in range(len(starts)):
+            end = starts[i] + max(sizes[i], 0)
+            assert 0 <= starts[i] <= end <= len(data)
+            out[i] = _crc32_by_tables(data, starts[i], end) & _CRC_MASK
+
+    crc32_spans = _crc32_spans_by_tables
+else:
+
+    @kernel(crc32_spans_plain, NOTHING, _CRC_TYPES)
+    def _crc32_spans_by_isal(data, starts, sizes, out):
+        assert len(starts) == len(sizes) == len(out)
+        for i in range(len(starts)):
+            size = max(sizes[i], 0)
+            assert 0 <= starts[i] <= starts[i] + size <= len(data)
+            value = _ISAL(np.uint32(0), address(data, starts[i]), np.uint64(size))
+            out[i] = value & _CRC_MASK
+
+    crc32_spans = _crc32_spans_by_isal

@@ -1,0 +1,171 @@
+"""Where the fields of RocketMQ's records, queue entries and index files are, in bytes.
+
+Offsets after BORNHOST move by 12 for an IPv6 born host, and again for an IPv6 store host.
+``measure_record`` is the only walk over a record's variable parts, and checks each length.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from ._compile import Bytes, device
+from .intrinsics import load_i16, load_i32
+
+__all__ = [
+    "BODY_CRC",
+    "BORN_HOST",
+    "BORN_TIMESTAMP",
+    "ENTRY_BYTES",
+    "FLAG",
+    "HOST_BYTES",
+    "HOST_IPV6_EXTRA",
+    "INDEX_ENTRY_BYTES",
+    "INDEX_HEADER_BYTES",
+    "INDEX_SLOT_BYTES",
+    "MAGIC",
+    "MAGIC_V1",
+    "MAGIC_V2",
+    "PHYSICAL_OFFSET",
+    "QUEUE_ID",
+    "QUEUE_OFFSET",
+    "RECORD_MIN_BYTES",
+    "SYS_FLAG",
+    "SYS_FLAG_BORN_IPV6",
+    "SYS_FLAG_STORE_IPV6",
+    "TAGS_CODE_EXT_MAX",
+    "TOPIC_V1_MAX_BYTES",
+    "Measure",
+    "host_bytes",
+    "measure_record",
+    "measure_record_plain",
+]
+
+MAGIC, BODY_CRC, QUEUE_ID, FLAG, QUEUE_OFFSET = 4, 8, 12, 16, 20
+PHYSICAL_OFFSET, SYS_FLAG, BORN_TIMESTAMP, BORN_HOST = 28, 36, 40, 48
+MAGIC_V1 = -626843481
+MAGIC_V2 = -626843477  # the topic length has two bytes, for topics over 127 bytes
+TOPIC_V1_MAX_BYTES = 127
+SYS_FLAG_BORN_IPV6, SYS_FLAG_STORE_IPV6 = 0x10, 0x20
+HOST_BYTES = 8  # IPv4 address and a port of four bytes
+HOST_IPV6_EXTRA = 12  # an IPv6 address is 16 bytes
+RECORD_MIN_BYTES = 84 + 4 + 1 + 2  # fixed fields, body length, topic length, properties length
+_BODY_LENGTH_LESS_HOSTS = 68  # all fixed fields before the body length but the two hosts
+
+ENTRY_BYTES = 20  # i64 physical offset, i32 size, i64 tags code
+TAGS_CODE_EXT_MAX = -2147483649  # at or below: the address of a ConsumeQueueExt unit, no hash
+
+INDEX_HEADER_BYTES = 40
+INDEX_SLOT_BYTES = 4
+INDEX_ENTRY_BYTES = 20  # i32 hash, i64 physical offset, i32 seconds after begin, i32 previous
+
+
+class Measure(NamedTuple):
+    """The parts of one record, as positions in its buffer. ``size`` is -1 for no whole record."""
+
+    size: int
+    store_host: int
+    body_start: int
+    body_size: int
+    topic_start: int
+    topic_size: int
+    properties_start: int
+    properties_size: int
+
+
+_FIRST_FIELDS = struct.Struct(">ii")
+_INT, _SHORT, _BYTE = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">b")
+_NO_RECORD = Measure(-1, 0, 0, 0, 0, 0, 0, 0)
+
+
+@device
+def host_bytes(sys_flag, ipv6_bit):
+    """8 or 20: the length of a host field under *sys_flag*."""
+    return HOST_BYTES + HOST_IPV6_EXTRA if sys_flag & ipv6_bit else HOST_BYTES
+
+
+@device
+def measure_record(buffer, position, end):
+    """The record at *position*, which must lie whole before *end*, a length within *buffer*."""
+    if position < 0 or position + RECORD_MIN_BYTES > end or end > len(buffer):
+        return _NO_RECORD
+    size = load_i32(buffer, position)
+    magic = load_i32(buffer, position + MAGIC)
+    if size < RECORD_MIN_BYTES or position + size > end:
+        return _NO_RECORD
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return _NO_RECORD
+    sys_flag = load_i32(buffer, position + SYS_FLAG)
+    born_bytes = host_bytes(sys_flag, SYS_FLAG_BORN_IPV6)
+    hosts = born_bytes + host_bytes(sys_flag, SYS_FLAG_STORE_IPV6)
+    end = position + size
+    body_start = position + _BODY_LENGTH_LESS_HOSTS + hosts + 4
+    if body_start > end:
+        return _NO_RECORD
+    body_size = load_i32(buffer, body_start - 4)
+    length_bytes = 1 if magic == MAGIC_V1 else 2
+    topic_start = body_start + body_size + length_bytes
+    if body_size < 0 or topic_start > end:
+        return _NO_RECORD
+    topic_size = load_i16(buffer, topic_start - 2)
+    if length_bytes == 1:
+        topic_size &= 0xFF
+    properties_start = topic_start + topic_size + 2
+    if topic_size < 0 or properties_start > end:
+        return _NO_RECORD
+    if length_bytes == 1 and topic_size > TOPIC_V1_MAX_BYTES:
+        return _NO_RECORD
+    properties_size = load_i16(buffer, properties_start - 2)
+    if properties_size < 0 or properties_start + properties_size != end:
+        return _NO_RECORD
+    return Measure(
+        size,
+        position + BORN_HOST + born_bytes + 8,
+        body_start,
+        body_size,
+        topic_start,
+        topic_size,
+        properties_start,
+        properties_size,
+    )
+
+
+def measure_record_plain(buffer: Bytes, position: int, end: int) -> Measure:
+    """What ``measure_record`` finds, from the format's description alone."""
+    if position < 0 or end > len(buffer) or end - position < RECORD_MIN_BYTES:
+        return _NO_RECORD
+    raw = buffer.data[position:end]
+    size, magic = _FIRST_FIELDS.unpack_from(raw)
+    if magic not in (MAGIC_V1, MAGIC_V2) or not RECORD_MIN_BYTES <= size <= len(raw):
+        return _NO_RECORD
+    (sys_flag,) = _INT.unpack_from(raw, SYS_FLAG)
+    born = 20 if sys_flag & SYS_FLAG_BORN_IPV6 else 8
+    store_host = BORN_HOST + born + 8
+    store = 20 if sys_flag & SYS_FLAG_STORE_IPV6 else 8
+    try:
+        body_start, body_size = _counted(raw, store_host + store + 12, _INT)
+        topic_length = _BYTE if magic == MAGIC_V1 else _SHORT
+        topic_start, topic_size = _counted(raw, body_start + body_size, topic_length)
+        start, count = _counted(raw, topic_start + topic_size, _SHORT)
+    except struct.error:
+        return _NO_RECORD
+    if start + count != size:
+        return _NO_RECORD
+    return Measure(
+        size,
+        position + store_host,
+        position + body_start,
+        body_size,
+        position + topic_start,
+        topic_size,
+        position + start,
+        count,
+    )
+
+
+def _counted(raw: memoryview, position: int, length: struct.Struct) -> tuple[int, int]:
+    """Start and size of a field behind its length; ``struct.error`` for a length below 0."""
+    (size,) = length.unpack_from(raw, position)
+    if size < 0:
+        raise struct.error
+    return position + length.size, size
