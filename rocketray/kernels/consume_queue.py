@@ -1,0 +1,145 @@
+"""Reading consume queue segments: plain ranges, and scans for tags codes.
+
+An entry is 20 bytes, big-endian: i64 physical offset, i32 record size, i64 tags code. The tags
+code is the hash of the tag, sign-extended, so its low 32 bits are compared. At or below
+``TAGS_CODE_EXT_MAX`` it is the address of a ConsumeQueueExt unit and says nothing about the tag:
+such an entry passes, and the exact comparison behind this one decides.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ._compile import (
+    IN_BYTES,
+    IN_INT32S,
+    IN_INT64S,
+    INT,
+    NOTHING,
+    OUT_INT32S,
+    OUT_INT64S,
+    Bytes,
+    Int32s,
+    Int64s,
+    kernel,
+)
+from .intrinsics import load_i32, load_i64
+from .layout import ENTRY_BYTES, TAGS_CODE_EXT_MAX
+
+__all__ = [
+    "match_tags",
+    "match_tags_plain",
+    "pick_entries",
+    "pick_entries_plain",
+    "read_entries",
+    "read_entries_plain",
+]
+
+_ENTRY = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
+
+
+def match_tags_plain(raw: Bytes, first: int, count: int, codes: Int32s, out: Int64s) -> int:
+    """Find the entries with one of the tags *codes* int32[c], among *count* from *first* on.
+
+    Writes their numbers in *raw*, ascending, to the front of *out* int64[≥ count], whose rest may
+    change too, and returns how many there are. No codes match no entry but those that cannot tell.
+    """
+    assert first >= 0 and count >= 0 and (first + count) * ENTRY_BYTES <= len(raw)  # noqa: PT018 - one bound
+    assert count <= len(out)
+    found = _entries(raw, first, count)["code"].astype(np.int64)
+    hits = np.isin(found.astype(np.int32), codes) | (found <= TAGS_CODE_EXT_MAX)
+    numbers = np.flatnonzero(hits)
+    out[: len(numbers)] = numbers + first
+    return len(numbers)
+
+
+@kernel(match_tags_plain, INT, (IN_BYTES, INT, INT, IN_INT32S, OUT_INT64S))
+def match_tags(raw, first, count, codes, out):
+    assert first >= 0
+    assert count >= 0
+    assert (first + count) * ENTRY_BYTES <= len(raw)
+    assert count <= len(out)
+    found = 0
+    for number in range(first, first + count):
+        code = load_i64(raw, number * ENTRY_BYTES + 12)
+        low = np.int32(code)
+        hit = code <= TAGS_CODE_EXT_MAX
+        for i in range(len(codes)):
+            hit |= low == codes[i]
+        out[found] = number  # always written, kept by the next line: no branch to mispredict
+        found += hit
+    return found
+
+
+def read_entries_plain(
+    raw: Bytes,
+    first: int,
+    count: int,
+    physical_offsets: Int64s,
+    sizes: Int32s,
+    tags_codes: Int64s,
+    at: int,
+) -> None:
+    """Copy *count* entries from number *first* of *raw* to the three columns, from row *at* on."""
+    assert first >= 0 and count >= 0 and (first + count) * ENTRY_BYTES <= len(raw)  # noqa: PT018 - one bound
+    assert 0 <= at <= len(physical_offsets) - count
+    entries = _entries(raw, first, count)
+    physical_offsets[at : at + count] = entries["offset"]
+    sizes[at : at + count] = entries["size"]
+    tags_codes[at : at + count] = entries["code"]
+
+
+@kernel(
+    read_entries_plain,
+    NOTHING,
+    (IN_BYTES, INT, INT, OUT_INT64S, OUT_INT32S, OUT_INT64S, INT),
+)
+def read_entries(raw, first, count, physical_offsets, sizes, tags_codes, at):
+    assert first >= 0
+    assert count >= 0
+    assert (first + count) * ENTRY_BYTES <= len(raw)
+    assert 0 <= at <= len(physical_offsets) - count
+    assert len(physical_offsets) == len(sizes) == len(tags_codes)
+    for i in range(count):
+        entry = (first + i) * ENTRY_BYTES
+        physical_offsets[at + i] = load_i64(raw, entry)
+        sizes[at + i] = load_i32(raw, entry + 8)
+        tags_codes[at + i] = load_i64(raw, entry + 12)
+
+
+def pick_entries_plain(
+    raw: Bytes,
+    numbers: Int64s,
+    count: int,
+    physical_offsets: Int64s,
+    sizes: Int32s,
+    tags_codes: Int64s,
+) -> None:
+    """Copy the entries whose *numbers* int64[≥ count] ``match_tags`` found, to columns [count]."""
+    assert count <= min(len(numbers), len(physical_offsets))
+    entries = _entries(raw, 0, len(raw) // ENTRY_BYTES)[numbers[:count]]
+    physical_offsets[:count] = entries["offset"]
+    sizes[:count] = entries["size"]
+    tags_codes[:count] = entries["code"]
+
+
+@kernel(
+    pick_entries_plain,
+    NOTHING,
+    (IN_BYTES, IN_INT64S, INT, OUT_INT64S, OUT_INT32S, OUT_INT64S),
+)
+def pick_entries(raw, numbers, count, physical_offsets, sizes, tags_codes):
+    assert count <= len(numbers)
+    assert count <= len(physical_offsets)
+    assert len(physical_offsets) == len(sizes) == len(tags_codes)
+    for i in range(count):
+        entry = numbers[i] * ENTRY_BYTES
+        assert 0 <= entry <= len(raw) - ENTRY_BYTES
+        physical_offsets[i] = load_i64(raw, entry)
+        sizes[i] = load_i32(raw, entry + 8)
+        tags_codes[i] = load_i64(raw, entry + 12)
+
+
+def _entries(raw: Bytes, first: int, count: int) -> npt.NDArray[np.void]:
+    return raw[first * ENTRY_BYTES : (first + count) * ENTRY_BYTES].view(_ENTRY)

@@ -1,0 +1,112 @@
+"""From spans in a mapped segment to Arrow arrays, without a Python object per value.
+
+Every array is a copy: none keeps the segment mapped. A span with a size below 0 becomes null.
+Text that is not UTF-8, which no writer makes, is decoded with U+FFFD in place of what is wrong, as
+Java does; Arrow would refuse the whole array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketray.errors import ConfigError
+from rocketray.kernels.properties import find_properties, list_pairs, match_values
+from rocketray.kernels.spans import GATHER_SLACK_BYTES, gather_spans
+
+__all__ = [
+    "binary_array",
+    "find_values",
+    "fixed_array",
+    "join_names",
+    "match_exactly",
+    "properties_array",
+    "string_array",
+]
+
+_ARROW_BYTES_MAX = 2**31 - 1  # offsets of binary and string are int32
+_PAIR_MIN_BYTES = 4  # name, 0x01, value, 0x02; the last of a string may lack the last of these
+
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
+
+
+def fixed_array(kind: Any, values: npt.NDArray[Any]) -> Any:
+    """*values*, of the width of the Arrow type *kind*, as an array without nulls."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+
+
+def binary_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:
+    """The spans as ``binary``, null where the size is below 0."""
+    lengths = np.maximum(sizes, 0)
+    total = int(lengths.sum())
+    if total > _ARROW_BYTES_MAX:
+        raise ConfigError(
+            f"{len(starts)} values have {total} bytes, and one Arrow column holds at most "
+            f"{_ARROW_BYTES_MAX}; read fewer messages at a time"
+        )
+    offsets = np.empty(len(starts) + 1, np.int32)
+    data = np.empty(total + GATHER_SLACK_BYTES, np.uint8)
+    gather_spans(segment, starts, sizes, offsets, data)
+    absent = sizes < 0
+    validity = None
+    if absent.any():
+        validity = pa.py_buffer(np.packbits(~absent, bitorder="little"))
+    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.Array.from_buffers(pa.binary(), len(starts), buffers)
+
+
+def string_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:
+    """The spans as ``string``, null where the size is below 0."""
+    raw = binary_array(segment, starts, sizes)
+    try:
+        return raw.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [value and value.decode("utf-8", "replace") for value in raw.to_pylist()]
+        return pa.array(texts, pa.string())
+
+
+def properties_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:
+    """Property strings as ``map<string, string>``, each name once, with its last value."""
+    bounds = np.empty(len(starts) + 1, np.int32)
+    # A string of s bytes has at most (s + 1) / 4 pairs. Memory that no pair fills is not touched.
+    room = int(((sizes + 1) // _PAIR_MIN_BYTES).sum())
+    pairs = np.empty((4, room), np.int64)
+    count = list_pairs(segment, starts, sizes, bounds, pairs)
+    assert count >= 0
+    names = string_array(segment, pairs[0, :count], pairs[1, :count])
+    values = string_array(segment, pairs[2, :count], pairs[3, :count])
+    return pa.MapArray.from_arrays(fixed_array(pa.int32(), bounds), names, values)
+
+
+def join_names(names: Sequence[str]) -> tuple[Bytes, Int64s]:
+    """Texts back to back in UTF-8, and their bounds: uint8[total] and int64[n + 1]."""
+    encoded = [name.encode("utf-8", "surrogatepass") for name in names]
+    bounds = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(name) for name in encoded], out=bounds[1:])
+    return np.frombuffer(b"".join(encoded), np.uint8), bounds
+
+
+def find_values(
+    segment: Bytes, starts: Int64s, sizes: Int64s, names: Sequence[str]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Starts and sizes, each int64[names, records], of named values in property strings."""
+    joined, bounds = join_names(names)
+    value_starts = np.empty((len(names), len(starts)), np.int64)
+    value_sizes = np.empty_like(value_starts)
+    find_properties(segment, starts, sizes, joined, bounds, value_starts, value_sizes)
+    return value_starts, value_sizes
+
+
+def match_exactly(
+    segment: Bytes, starts: Int64s, sizes: Int64s, wanted: Sequence[str]
+) -> npt.NDArray[np.bool_]:
+    """Which of the spans are exactly one of the *wanted* texts; absent ones are not."""
+    joined, bounds = join_names(wanted)
+    matches = np.empty(len(starts), np.bool_)
+    match_values(segment, starts, sizes, joined, bounds, matches)
+    return matches

@@ -1,0 +1,281 @@
+"""Reading one queue of a store that another process writes.
+
+Rules
+  1. No lock and no directory listing: files are found by arithmetic, and mapped read-only.
+  2. Nothing beyond the visible queue offset is read. The caller knows it, from the watermark.
+  3. What is handed out is copied, but for ``SegmentSpans.segment``, which keeps its file mapped.
+  4. A queue entry is not trusted: the record must be whole, of just that size, at just that place.
+
+A reader belongs to one thread at a time; a process may have many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
+from rocketray.errors import CorruptRecordError
+from rocketray.kernels.consume_queue import match_tags, pick_entries, read_entries
+from rocketray.kernels.spans import Field, measure_spans
+from rocketray.message import TAGS, StoredMessage
+
+from .arrow_spans import binary_array, find_values, match_exactly, string_array
+from .record import decode_record
+from .segment_cache import SegmentCache
+from .store_settings import settle_config
+
+__all__ = ["EntryColumns", "QueueReader", "SegmentSpans", "body_array"]
+
+_SYS_FLAG_COMPRESSED = 0x1
+
+
+@dataclass(frozen=True, slots=True)
+class EntryColumns:
+    """Consume queue entries as native columns of one length.
+
+    ``physical_offsets`` int64[n], ``sizes`` int32[n], ``tags_codes`` int64[n], ``queue_offsets``
+    int64[n].
+    """
+
+    physical_offsets: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int32]
+    tags_codes: npt.NDArray[np.int64]
+    queue_offsets: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def select(self, which: Any) -> EntryColumns:
+        """The entries that *which*, a slice, a mask bool[n] or numbers int64[m], picks."""
+        return EntryColumns(
+            self.physical_offsets[which],
+            self.sizes[which],
+            self.tags_codes[which],
+            self.queue_offsets[which],
+        )
+
+    @classmethod
+    def room_for(cls, count: int) -> Self:
+        """Columns of *count* entries yet to be filled."""
+        return cls(
+            np.empty(count, np.int64),
+            np.empty(count, np.int32),
+            np.empty(count, np.int64),
+            np.empty(count, np.int64),
+        )
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[EntryColumns]) -> EntryColumns:
+        """All of *parts* in a row."""
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return cls.room_for(0)
+        return cls(
+            np.concatenate([part.physical_offsets for part in parts]),
+            np.concatenate([part.sizes for part in parts]),
+            np.concatenate([part.tags_codes for part in parts]),
+            np.concatenate([part.queue_offsets for part in parts]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpans:
+    """Records of one segment, taken apart: row i is entry ``first + i``.
+
+    ``segment`` uint8 is the whole file; ``fields`` int64[len(Field), n] holds positions in it and
+    numbers, one row a :class:`~rocketray.kernels.spans.Field`.
+    """
+
+    path: str
+    segment: npt.NDArray[np.uint8]
+    first: int
+    physical_offsets: npt.NDArray[np.int64]
+    sizes: npt.NDArray[np.int32]
+    fields: npt.NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def record(self, row: int) -> bytes:
+        """A copy of one whole record."""
+        end = int(
+            self.fields[Field.PROPERTIES_START, row] + self.fields[Field.PROPERTIES_SIZE, row]
+        )
+        return self.segment[end - int(self.sizes[row]) : end].tobytes()
+
+    def message(self, row: int) -> StoredMessage:
+        """One record, decoded; its body is checked and inflated."""
+        return decode_record(self.record(row), self.path, int(self.physical_offsets[row]))
+
+    def find(self, names: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Starts and sizes, int64[names, n], of the named properties; size -1 where absent."""
+        starts, sizes = self.fields[Field.PROPERTIES_START], self.fields[Field.PROPERTIES_SIZE]
+        return find_values(self.segment, starts, sizes, names)
+
+
+class QueueReader:
+    """Reads one (topic, queue id) of a store directory."""
+
+    def __init__(
+        self, directory: Path, topic: str, queue_id: int, config: StoreConfig | None = None
+    ) -> None:
+        """Read the store's sizes, from *config* where given, as for RocketMQ's own directories.
+
+        Raises:
+            ConfigError: *config* and the directory's ``store.json`` disagree, or neither is there.
+        """
+        config = settle_config(directory, config, read_only=True)
+        self.topic = topic
+        self.queue_id = queue_id
+        self._log = SegmentCache(directory / "commitlog", config.commit_log_segment_bytes)
+        self._queue = SegmentCache(
+            directory / "consumequeue" / topic / str(queue_id),
+            config.consume_queue_segment_entries * CONSUME_QUEUE_ENTRY_BYTES,
+        )
+        self._segment_entries = config.consume_queue_segment_entries
+
+    def entries(self, start: int, stop: int) -> EntryColumns:
+        """The entries from queue offset *start* up to, not including, *stop*.
+
+        Raises:
+            OffsetOutOfRangeError: the queue has no such entries, or not any more.
+        """
+        columns = EntryColumns.room_for(stop - start)
+        columns.queue_offsets[:] = np.arange(start, stop)
+        for raw, first, count, queue_offset in self._queue_parts(start, stop):
+            read_entries(
+                raw,
+                first,
+                count,
+                columns.physical_offsets,
+                columns.sizes,
+                columns.tags_codes,
+                queue_offset - start,
+            )
+        return columns
+
+    def match_tags(
+        self, start: int, stop: int, codes: npt.NDArray[np.int32] | None
+    ) -> EntryColumns:
+        """The entries whose tags code is one of *codes* int32[c]; all of them for None.
+
+        An entry with a ConsumeQueueExt address cannot tell, so it is among them.
+        """
+        if codes is None:
+            return self.entries(start, stop)
+        codes = np.ascontiguousarray(codes, np.int32)
+        parts = []
+        for raw, first, count, queue_offset in self._queue_parts(start, stop):
+            numbers = np.empty(count, np.int64)  # only as much of it as matches is ever touched
+            found = match_tags(raw, first, count, codes, numbers)
+            if found:
+                part = EntryColumns.room_for(found)
+                pick_entries(
+                    raw, numbers, found, part.physical_offsets, part.sizes, part.tags_codes
+                )
+                np.add(numbers[:found], queue_offset - first, out=part.queue_offsets)
+                parts.append(part)
+        return EntryColumns.concatenated(parts)
+
+    def records(self, entries: EntryColumns) -> list[SegmentSpans]:
+        """Where the parts of the entries' records are, in order; a new item for each segment.
+
+        Raises:
+            OffsetOutOfRangeError: a segment is not there, or not any more.
+            CorruptRecordError: an entry does not point to a whole record of its size.
+        """
+        offsets = entries.physical_offsets
+        starts = offsets - offsets % self._log.segment_bytes
+        bounds = [0, *(np.flatnonzero(np.diff(starts)) + 1).tolist(), len(offsets)]
+        return [
+            self._segment_spans(entries, first, end, int(starts[first]))
+            for first, end in pairwise(bounds)
+            if end > first
+        ]
+
+    def bodies(self, entries: EntryColumns) -> list[bytes]:
+        """The messages' bodies, inflated where they are stored compressed."""
+        return [body for part in self.records(entries) for body in body_array(part).to_pylist()]
+
+    def tags(self, entries: EntryColumns) -> list[str | None]:
+        """The messages' tags."""
+        found: list[str | None] = []
+        for part in self.records(entries):
+            starts, sizes = part.find([TAGS])
+            found += string_array(part.segment, starts[0], sizes[0]).to_pylist()
+        return found
+
+    def property_strings(self, entries: EntryColumns) -> list[bytes]:
+        """The messages' properties as they are stored."""
+        found: list[bytes] = []
+        for part in self.records(entries):
+            starts, sizes = part.fields[Field.PROPERTIES_START], part.fields[Field.PROPERTIES_SIZE]
+            found += binary_array(part.segment, starts, sizes).to_pylist()
+        return found
+
+    def messages(self, entries: EntryColumns) -> list[StoredMessage]:
+        """The messages, decoded one by one."""
+        return [part.message(i) for part in self.records(entries) for i in range(len(part))]
+
+    def have_tags(self, entries: EntryColumns, tags: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Which of the messages have exactly one of *tags*: bool[n]; those without a tag do not."""
+        matches = [np.empty(0, np.bool_)]
+        for part in self.records(entries):
+            starts, sizes = part.find([TAGS])
+            matches.append(match_exactly(part.segment, starts[0], sizes[0], tags))
+        return np.concatenate(matches)
+
+    def close(self) -> None:
+        """Unmap everything."""
+        self._log.close()
+        self._queue.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _queue_parts(
+        self, start: int, stop: int
+    ) -> Iterator[tuple[npt.NDArray[np.uint8], int, int, int]]:
+        """Segment, first entry in it, how many, and the queue offset of the first; in order."""
+        assert 0 <= start <= stop
+        while start < stop:
+            first = start % self._segment_entries
+            count = min(stop - start, self._segment_entries - first)
+            raw = self._queue.get((start - first) * CONSUME_QUEUE_ENTRY_BYTES).data
+            yield raw, first, count, start
+            start += count
+
+    def _segment_spans(
+        self, entries: EntryColumns, first: int, end: int, segment_start: int
+    ) -> SegmentSpans:
+        file = self._log.get(segment_start)
+        offsets, sizes = entries.physical_offsets[first:end], entries.sizes[first:end]
+        found = np.empty((len(Field), end - first), np.int64)
+        bad = measure_spans(file.data, segment_start, offsets, sizes, found)
+        if bad >= 0:
+            raise CorruptRecordError(
+                str(file.path),
+                int(offsets[bad]),
+                f"queue offset {entries.queue_offsets[first + bad]} of topic {self.topic!r} queue "
+                f"{self.queue_id} expects a record of {sizes[bad]} bytes, which is not there",
+            )
+        return SegmentSpans(str(file.path), file.data, first, offsets, sizes, found)
+
+
+def body_array(part: SegmentSpans) -> Any:
+    """The bodies as Arrow ``binary``, inflated where they are stored compressed."""
+    if (part.fields[Field.SYS_FLAG] & _SYS_FLAG_COMPRESSED).any():
+        return pa.array([part.message(i).body for i in range(len(part))], pa.binary())
+    return binary_array(part.segment, part.fields[Field.BODY_START], part.fields[Field.BODY_SIZE])

@@ -1,0 +1,70 @@
+"""Read-only maps of the segments of one directory, the most recently used ones kept.
+
+The file of an offset is found by arithmetic; the directory is listed only to say what is wrong.
+Closing a map never takes memory from under an array: what is still in use goes when its last
+array does.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+
+from rocketray.errors import OffsetOutOfRangeError
+
+from .mapped_file import MappedFile
+from .mapped_file_queue import segment_name
+
+__all__ = ["SegmentCache"]
+
+_KEPT_SEGMENTS = 16
+
+
+class SegmentCache:
+    """Maps segments of one size as they are asked for. For one thread at a time."""
+
+    def __init__(self, directory: Path, segment_bytes: int, limit: int = _KEPT_SEGMENTS) -> None:
+        """Map nothing yet; *directory* may come to be later."""
+        self.directory = directory
+        self.segment_bytes = segment_bytes
+        self._limit = limit
+        self._files: OrderedDict[int, MappedFile] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def get(self, start: int) -> MappedFile:
+        """The segment whose first byte has the offset *start*.
+
+        Raises:
+            OffsetOutOfRangeError: there is no such file, or not any more.
+            CorruptRecordError: the file has another size.
+        """
+        file = self._files.get(start)
+        if file is None:
+            file = self._files[start] = self._map(start)
+            if len(self._files) > self._limit:
+                self._files.popitem(last=False)[1].close()
+        else:
+            self._files.move_to_end(start)
+        return file
+
+    def close(self) -> None:
+        """Let go of all maps; the cache can be used again."""
+        while self._files:
+            self._files.popitem()[1].close()
+
+    def _map(self, start: int) -> MappedFile:
+        try:
+            path = self.directory / segment_name(start)
+            return MappedFile(path, start, self.segment_bytes, read_only=True)
+        except FileNotFoundError:
+            starts = self._starts()
+            end = starts[-1] + self.segment_bytes if starts else 0
+            where = f"{self.directory}, counted in bytes"
+            raise OffsetOutOfRangeError(where, start, starts[0] if starts else 0, end) from None
+
+    def _starts(self) -> list[int]:
+        if not self.directory.is_dir():
+            return []
+        return sorted(int(path.name) for path in self.directory.iterdir() if path.name.isdigit())
