@@ -1,0 +1,229 @@
+"""A consume queue: for each message of one (topic, queueId) an entry of 20 bytes, in order.
+
+Entry: i64 physical offset | i32 record size | i64 tags code, or the address of an ext unit.
+Entry n stands at byte 20 n of the queue's files. Source: RocketMQ 5.3.3, ``ConsumeQueue``.
+
+Invariants
+  1. The log is the truth: every entry below ``max_offset`` can be made again from it.
+  2. Entries are written in place and never zeroed below ``max_offset``, so a reader in another
+     process that knows an old maximum is always right.
+  3. A queue that begins above 0 is filled up to there with filler entries in its first file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
+from rocketray.errors import OffsetOutOfRangeError
+from rocketray.kernels.append import append_queue_entries
+from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
+
+from .consume_queue_ext import ConsumeQueueExt
+from .mapped_file import MappedFile
+from .mapped_file_queue import MappedFileQueue
+
+__all__ = ["ConsumeQueue", "QueueEntry"]
+
+_ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_FILLER_SIZE = 0x7FFFFFFF
+_BLOCK_ENTRIES = 1024  # made into Python numbers at once
+_Rows = npt.NDArray[np.void]
+
+
+class QueueEntry(NamedTuple):
+    """One entry. ``tags_code`` is None where an ext unit should hold it and does not."""
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+    tags_code: int | None
+
+
+class ConsumeQueue:
+    """The entries of one queue. Reading is safe beside the writer, below ``max_offset``."""
+
+    def __init__(
+        self,
+        directory: Path,
+        segment_entries: int,
+        *,
+        read_only: bool,
+        ext: ConsumeQueueExt | None = None,
+    ) -> None:
+        """Find the files; recovery says where the queue ends and begins before it is used."""
+        self._files = MappedFileQueue(directory, segment_entries * ENTRY_BYTES, read_only=read_only)
+        self._ext = ext
+        self.segment_entries = segment_entries
+        self.min_offset = self.max_offset = self._files.min_offset // ENTRY_BYTES
+        self._flushed = self.max_offset
+
+    def reserve(self, count: int) -> None:
+        """Make sure that *count* entries fit; raises :class:`StoreFullError`, nothing changed."""
+        start = self.max_offset * ENTRY_BYTES
+        end = start + count * ENTRY_BYTES
+        while start < end:
+            file = self._files.ensure(start)
+            start = file.start + file.size
+
+    def append(
+        self, sizes: npt.NDArray[np.int32], tags_codes: npt.NDArray[np.int64], first_physical: int
+    ) -> None:
+        """Add the entries of records that lie back to back from *first_physical* on.
+
+        :meth:`reserve` made room for them.
+        """
+        done, count = 0, len(sizes)
+        while done < count:
+            file, position = self._place()
+            part = min(count - done, (file.size - position) // ENTRY_BYTES)
+            append_queue_entries(file.data, position, sizes, tags_codes, first_physical, done, part)
+            done += part
+            self.max_offset += part
+
+    def put(self, physical_offsets: list[int], sizes: list[int], tags_codes: list[int]) -> None:
+        """Add entries of records that lie anywhere; for recovery. Raises :class:`StoreFullError`."""
+        self.reserve(len(sizes))
+        rows = np.empty(len(sizes), _ENTRY)
+        rows["physical_offset"], rows["size"] = physical_offsets, sizes
+        rows["tags_code"] = tags_codes
+        done = 0
+        while done < len(rows):
+            file, position = self._place()
+            part = rows[done : done + (file.size - position) // ENTRY_BYTES]
+            file.write(position, part.tobytes())
+            done += len(part)
+            self.max_offset += len(part)
+
+    def restart_at(self, queue_offset: int) -> None:
+        """Drop all entries and let the queue begin at *queue_offset*; for recovery."""
+        self._files.cut(0)
+        file = self._files.ensure(queue_offset * ENTRY_BYTES)
+        count = queue_offset - file.start // ENTRY_BYTES
+        file.write(0, np.array([(0, _FILLER_SIZE, 0)] * count, _ENTRY).tobytes())
+        self.min_offset = self.max_offset = queue_offset
+        self._flushed = file.start // ENTRY_BYTES
+
+    def entry(self, queue_offset: int) -> QueueEntry:
+        """The entry at *queue_offset*; raises :class:`OffsetOutOfRangeError`."""
+        rows = self._rows(queue_offset)
+        if not len(rows):
+            raise OffsetOutOfRangeError(
+                f"consume queue {self._files.directory}",
+                queue_offset,
+                self.min_offset,
+                self.max_offset,
+            )
+        return self._decode(queue_offset, rows[0].item())
+
+    def entries(self, queue_offset: int) -> Iterator[QueueEntry]:
+        """The entries from *queue_offset* to the end of that one file, or of the queue."""
+        rows = self._rows(queue_offset)
+        for start in range(0, len(rows), _BLOCK_ENTRIES):
+            for at, row in enumerate(
+                rows[start : start + _BLOCK_ENTRIES].tolist(), queue_offset + start
+            ):
+                yield self._decode(at, row)
+
+    def next_file(self, queue_offset: int) -> int:
+        """The queue offset at which the file after that of *queue_offset* begins."""
+        return queue_offset + self.segment_entries - queue_offset % self.segment_entries
+
+    def first_at_or_after(self, key: Callable[[QueueEntry], bool]) -> int:
+        """The first queue offset whose entry satisfies *key*, which is false, then true for all.
+
+        ``max_offset`` when no entry does.
+        """
+        low, high = self.min_offset, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            if key(self.entry(middle)):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def find_end(self, log_end: int) -> int:
+        """How far the files hold good entries of records below *log_end*: a queue offset.
+
+        Files before the last one with an entry are trusted: they were written and synced first.
+        """
+        for start in reversed(self._files.starts):
+            rows = self._file_rows(start)
+            offsets = rows["physical_offset"].astype(np.int64)
+            good = (rows["size"] > 0) & (offsets >= 0) & (offsets < log_end)
+            good[1:] &= (offsets[1:] > offsets[:-1]) | (rows["size"][:-1] == _FILLER_SIZE)
+            count = len(good) if good.all() else int(good.argmin())
+            if count:
+                return start // ENTRY_BYTES + count
+        return self._files.min_offset // ENTRY_BYTES
+
+    def last_before(self, end: int) -> QueueEntry | None:
+        """The entry before the queue offset *end*, when it is one of a record."""
+        file = self._files.file((end - 1) * ENTRY_BYTES) if end > 0 else None
+        if file is None:
+            return None
+        found = self._decode(
+            end - 1, self._file_rows(file.start)[end - 1 - file.start // ENTRY_BYTES].item()
+        )
+        return found if 0 < found.size < _FILLER_SIZE else None
+
+    def find_begin(self, log_min_offset: int) -> None:
+        """Let the queue begin with the first record that is still in the log."""
+        self.min_offset = min(self._files.min_offset // ENTRY_BYTES, self.max_offset)
+        self.min_offset = self.first_at_or_after(
+            lambda entry: entry.size != _FILLER_SIZE and entry.physical_offset >= log_min_offset
+        )
+
+    def clear_tail(self) -> None:
+        """Zero what stands behind ``max_offset``, after recovery."""
+        self._files.cut(self.max_offset * ENTRY_BYTES)
+
+    def prepare_next(self) -> None:
+        """Make the next file when the present one is half full; for a thread beside the writer."""
+        self._files.prepare_next(self.max_offset * ENTRY_BYTES)
+
+    def flush(self) -> None:
+        """Bring all entries to disk; may run beside the writer."""
+        end = self.max_offset
+        if end > self._flushed:
+            self._files.flush(self._flushed * ENTRY_BYTES, end * ENTRY_BYTES)
+            self._flushed = end
+
+    def close(self) -> None:
+        """Unmap the files."""
+        self._files.close()
+        if self._ext:
+            self._ext.close()
+
+    def _place(self) -> tuple[MappedFile, int]:
+        start = self.max_offset * ENTRY_BYTES
+        file = self._files.ensure(start)
+        return file, start - file.start
+
+    def _file_rows(self, start: int) -> _Rows:
+        file = self._files.file(start)
+        assert file is not None
+        return file.data.view(_ENTRY)
+
+    def _rows(self, queue_offset: int) -> _Rows:
+        """Rows from *queue_offset* to the end of its file, none outside minimum and maximum."""
+        if not self.min_offset <= queue_offset < self.max_offset:
+            return np.empty(0, _ENTRY)
+        file = self._files.file(queue_offset * ENTRY_BYTES)
+        if file is None:
+            return np.empty(0, _ENTRY)
+        first = file.start // ENTRY_BYTES
+        return file.data.view(_ENTRY)[queue_offset - first : self.max_offset - first]
+
+    def _decode(self, queue_offset: int, row: tuple[int, int, int]) -> QueueEntry:
+        physical_offset, size, field = row
+        if field > TAGS_CODE_EXT_MAX:
+            return QueueEntry(queue_offset, physical_offset, size, field)
+        tags_code = self._ext.tags_code(field) if self._ext else None
+        return QueueEntry(queue_offset, physical_offset, size, tags_code)

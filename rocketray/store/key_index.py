@@ -1,0 +1,160 @@
+"""The index files of a store, oldest to newest; the last one is being written.
+
+Invariants
+  1. Every key of every record of the log is in a file, in the order of the log, once or more.
+  2. A file that is full and whose last store time is before the checkpoint's is on disk whole.
+     The newest one after a crash is not to be trusted: it is made again from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from .index_file import IndexFile, index_file_name
+from .lock import sync_directory
+from .mapped_file import HALF_MADE_SUFFIX
+
+__all__ = ["KeyIndex"]
+
+_NAME_DIGITS = 17  # yyyyMMddHHmmssSSS
+
+
+class KeyIndex:
+    """All index files of one directory. One writer; ``flush`` may run beside it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        hash_slots: int,
+        max_entries: int,
+        *,
+        read_only: bool,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Open the files; raises :class:`CorruptRecordError` when one has another size."""
+        self._directory = directory
+        self._hash_slots = hash_slots
+        self._max_entries = max_entries
+        self._read_only = read_only
+        self._clock_ms = clock_ms
+        self._names_changed = False
+        self._files = [
+            IndexFile(path, hash_slots, max_entries, read_only=read_only) for path in self._find()
+        ]
+
+    @property
+    def file_count(self) -> int:
+        """How many files there are."""
+        return len(self._files)
+
+    def entry_count(self) -> int:
+        """How many keys there are in all files."""
+        return sum(file.header().next_entry - 1 for file in self._files)
+
+    def reserve(self, count: int) -> None:
+        """Make sure that *count* keys can be put; raises :class:`StoreFullError`.
+
+        A file is made for them at the first key of the store; a file that becomes full in the
+        middle of a batch is followed by one made here, before anything is put.
+        """
+        room = 0
+        for file in self._files[self._first_with_room() :]:
+            file.reserve(count)
+            room += file.room
+        while room < count:
+            file = self._add_file()
+            file.reserve(count)
+            room += file.room
+
+    def put(
+        self,
+        key_hashes: npt.NDArray[np.int32],
+        physical_offsets: npt.NDArray[np.int64],
+        store_timestamp_ms: int,
+    ) -> None:
+        """Put keys of one store time, for which :meth:`reserve` made room, in log order."""
+        at, done = self._first_with_room(), 0
+        while done < len(key_hashes):
+            done += self._files[at].put(key_hashes, physical_offsets, store_timestamp_ms, done)
+            if done < len(key_hashes):
+                at += 1
+                self._files[at].follow(self._files[at - 1].header())
+
+    def search(self, key_hash: int) -> Iterator[int]:
+        """The physical offsets of all entries with *key_hash*, newest first; some may repeat."""
+        for file in reversed(self._files):
+            yield from file.search(key_hash)
+
+    def keep_trusted(self, timestamp_ms: int) -> tuple[int, int]:
+        """After a crash, remove the files that may not be whole on disk.
+
+        Kept are full ones whose last entry was stored before *timestamp_ms*.
+
+        Returns:
+            From which physical offset on keys must be put again, and how many keys of the record
+            there are in the last kept file.
+        """
+        trusted = 0
+        while trusted < len(self._files) and self._is_trusted(self._files[trusted], timestamp_ms):
+            trusted += 1
+        for file in self._files[trusted:]:
+            file.close()
+            file.path.unlink()
+            self._names_changed = True
+        del self._files[trusted:]
+        if not self._files:
+            return 0, 0
+        last = self._files[-1].header().end_physical_offset
+        return last, self._files[-1].entries_at(last)
+
+    def flush(self) -> None:
+        """Bring all keys to disk."""
+        for file in list(self._files):
+            file.flush()
+        if self._names_changed:
+            self._names_changed = False
+            sync_directory(self._directory)
+
+    def close(self) -> None:
+        """Unmap the files."""
+        for file in self._files:
+            file.close()
+        self._files.clear()
+
+    @staticmethod
+    def _is_trusted(file: IndexFile, timestamp_ms: int) -> bool:
+        return file.room == 0 and file.header().end_timestamp_ms < timestamp_ms
+
+    def _first_with_room(self) -> int:
+        first = len(self._files)
+        while first and self._files[first - 1].room:
+            first -= 1
+        return first
+
+    def _find(self) -> list[Path]:
+        if not self._directory.is_dir():
+            return []
+        if not self._read_only:
+            for half_made in self._directory.glob("*" + HALF_MADE_SUFFIX):
+                half_made.unlink()
+        return sorted(
+            path
+            for path in self._directory.iterdir()
+            if len(path.name) == _NAME_DIGITS and path.name.isdecimal()
+        )
+
+    def _add_file(self) -> IndexFile:
+        """A new file, named by the clock, or the next free name after the newest one's."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        now_ms = self._clock_ms()
+        newest = self._files[-1].path.name if self._files else ""
+        while (name := index_file_name(now_ms)) <= newest:
+            now_ms += 1
+        file = IndexFile.create(self._directory / name, self._hash_slots, self._max_entries)
+        self._files.append(file)
+        self._names_changed = True
+        return file

@@ -1,0 +1,203 @@
+"""A row of mapped files of one size that together are one long space of bytes.
+
+A file is named by the offset of its first byte, 20 digits; so the file of an offset is found by
+arithmetic. Files follow each other without a gap, from wherever old ones were deleted.
+
+Threads: one writer. ``prepare_next`` and ``flush`` may run beside it in other threads.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from rocketray.errors import CorruptRecordError
+
+from .lock import sync_directory
+from .mapped_file import HALF_MADE_SUFFIX, MappedFile, create_file
+
+__all__ = ["MappedFileQueue", "segment_name"]
+
+_NAME = re.compile(r"\d{20}\Z")
+_SEARCH_BYTES = 1 << 20
+
+
+def segment_name(start: int) -> str:
+    """The name of the file whose first byte has the offset *start*."""
+    return f"{start:020d}"
+
+
+class MappedFileQueue:
+    """The files of one directory. What was written, and up to where, its owner knows."""
+
+    def __init__(self, directory: Path, segment_bytes: int, *, read_only: bool) -> None:
+        """Find the files; each is mapped when it is first used.
+
+        Raises:
+            CorruptRecordError: a file has another size, or one between two others is missing.
+        """
+        self.directory = directory
+        self.segment_bytes = segment_bytes
+        self._read_only = read_only
+        self._files: dict[int, MappedFile] = {}
+        self._names_changed = False
+        self._lock = threading.Lock()
+        self._starts = self._find()
+
+    @property
+    def starts(self) -> list[int]:
+        """The first offsets of all files, ascending."""
+        return list(self._starts)
+
+    @property
+    def min_offset(self) -> int:
+        """The first offset that there is a file for; 0 without files."""
+        return self._starts[0] if self._starts else 0
+
+    @property
+    def end(self) -> int:
+        """The offset behind the last file; 0 without files."""
+        return self._starts[-1] + self.segment_bytes if self._starts else 0
+
+    def start_of(self, offset: int) -> int:
+        """The first offset of the file that *offset* belongs into."""
+        return offset - offset % self.segment_bytes
+
+    def file(self, offset: int) -> MappedFile | None:
+        """The file that holds *offset*, or None when there is none."""
+        start = offset - offset % self.segment_bytes
+        found = self._files.get(start)
+        if found is None and self.min_offset <= start < self.end:
+            found = self._open(start)
+        return found
+
+    def files_between(self, start: int, end: int) -> Iterator[MappedFile]:
+        """The files that hold a byte from *start* up to, not including, *end*."""
+        for first in self.starts:
+            if first < end and first + self.segment_bytes > start:
+                yield self._open(first)
+
+    def ensure(self, offset: int) -> MappedFile:
+        """The file that holds *offset*, made if need be; it follows the last one.
+
+        Raises:
+            StoreFullError: there is no room for it; nothing changed.
+        """
+        found = self.file(offset)
+        if found is not None:
+            return found
+        with self._lock:
+            start = self.start_of(offset)
+            if start not in self._starts:
+                assert not self._starts or start == self.end
+                self._create(start)
+        return self._open(start)
+
+    def prepare_next(self, written: int) -> None:
+        """Make the next file and touch its pages, once the one that *written* is in is half full.
+
+        For a thread beside the writer, who then rolls without waiting. Without files nothing is
+        prepared: an empty queue keeps no file.
+        """
+        if 2 * (written % self.segment_bytes) < self.segment_bytes:
+            return
+        with self._lock:
+            start = self.end
+            if not self._starts or start > self.start_of(written) + self.segment_bytes:
+                return
+            self._create(start)
+        self._open(start).populate()
+
+    def flush(self, start: int, end: int) -> None:
+        """Bring what stands from *start* to *end* to disk, and the files' names."""
+        for file in self.files_between(start, end):
+            file.flush()
+        if self._names_changed:
+            self._names_changed = False
+            sync_directory(self.directory)
+
+    def cut(self, end: int) -> int:
+        """Forget everything from *end* on; returns the number of bytes that were kept aside.
+
+        Bytes that are not zero go to a file beside the segment, ``<segment>.broken-<offset>``.
+        The file that holds *end* is filled with zeros from there; those behind it are removed.
+        """
+        kept = 0
+        for start in reversed(self.starts):
+            if start + self.segment_bytes > end:
+                kept += self._cut_file(self._open(start), max(end - start, 0))
+            if start >= end:
+                self._remove(start)
+        return kept
+
+    def close(self) -> None:
+        """Unmap all files."""
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+
+    def _find(self) -> list[int]:
+        if not self.directory.is_dir():
+            return []
+        if not self._read_only:
+            for half_made in self.directory.glob("*" + HALF_MADE_SUFFIX):
+                half_made.unlink()
+        starts = sorted(int(p.name) for p in self.directory.iterdir() if _NAME.match(p.name))
+        for start, following in zip(starts, [*starts[1:], None], strict=True):
+            if start % self.segment_bytes:
+                raise CorruptRecordError(
+                    str(self.directory / segment_name(start)),
+                    start,
+                    f"its name is no multiple of the file size {self.segment_bytes}; "
+                    "open the store with the sizes it was made with",
+                )
+            if following is not None and following != start + self.segment_bytes:
+                raise CorruptRecordError(
+                    str(self.directory),
+                    start,
+                    f"the file {segment_name(start + self.segment_bytes)} is missing; "
+                    "restore it from a copy",
+                )
+        return starts
+
+    def _create(self, start: int) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        create_file(self.directory / segment_name(start), self.segment_bytes, self.segment_bytes)
+        self._starts.append(start)
+        self._names_changed = True
+
+    def _open(self, start: int) -> MappedFile:
+        with self._lock:
+            file = self._files.get(start)
+            if file is None:
+                path = self.directory / segment_name(start)
+                file = MappedFile(path, start, self.segment_bytes, read_only=self._read_only)
+                if not self._read_only and start == self._starts[-1]:
+                    file.allocate(0, self.segment_bytes)  # a copied file may have holes
+                self._files[start] = file
+            return file
+
+    def _cut_file(self, file: MappedFile, position: int) -> int:
+        """Zero *file* from *position*; what was not zero is kept aside first."""
+        tail = file.data[position:]
+        blocks = range(0, len(tail), _SEARCH_BYTES)
+        dirty = [at for at in blocks if tail[at : at + _SEARCH_BYTES].any()]
+        if not dirty:
+            return 0
+        rest = tail[: dirty[-1] + _SEARCH_BYTES].tobytes().rstrip(b"\0")
+        beside = file.path.with_name(f"{file.path.name}.broken-{file.start + position}")
+        beside.write_bytes(rest)
+        tail[: len(rest)] = 0
+        file.flush()
+        return len(rest)
+
+    def _remove(self, start: int) -> None:
+        with self._lock:
+            self._starts.remove(start)
+            self._names_changed = True
+            file = self._files.pop(start, None)
+        if file is not None:
+            file.close()
+            file.path.unlink()

@@ -1,0 +1,383 @@
+"""A store directory: a commit log, consume queues and an index, opened by one writer.
+
+Layout, as RocketMQ's: ``commitlog/`` ``consumequeue/<topic>/<queueId>/`` ``index/`` ``checkpoint``
+``abort`` ``lock``, and our ``store.json``. Any number of topics and queues; a shard has one.
+
+Invariants
+  1. A batch is stored whole or not at all: room in log, queue and index is made before the first
+     byte is written, and the log has all of it before the queue has an entry.
+  2. Store times never go back, whatever the clock does, so that a time is found by bisection.
+  3. Queues and index can be made again from the log, and are, after a crash (recovery.py).
+
+Threads: one writer. ``flush`` and ``prepare_next`` may run in other threads beside it. Reads may
+run beside the writer too, and see a message when ``append`` has returned, or a little before.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, Self
+
+import numpy as np
+
+from rocketray.config import StoreConfig
+from rocketray.errors import (
+    ConfigError,
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    StoreClosedError,
+    StoreError,
+)
+from rocketray.hashing import index_key_hash
+from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage
+
+from .consume_queue import QueueEntry
+from .encoded_batch import EncodedBatch, encode_messages
+from .lock import StoreLock
+from .message_id import decode_offset_id
+from .pull import GetMessageResult, MessageFilterLike, PullLimits, empty_result, pull
+from .recovery import RecoveryReport
+from .store_files import StoreStatistics, open_files
+from .store_settings import settle_config
+
+__all__ = ["AppendResult", "MessageStore", "PutResult", "StoreStatistics"]
+
+_LOG = logging.getLogger(__name__)
+_QUERY_MAX_COUNT = 64
+_END_OF_TIME = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class AppendResult:
+    """Where a batch went: its messages have consecutive queue offsets, and one store time."""
+
+    first_queue_offset: QueueOffset
+    first_physical_offset: PhysicalOffset
+    count: int
+    store_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PutResult:
+    """Where one message went."""
+
+    queue_id: int
+    queue_offset: QueueOffset
+    physical_offset: PhysicalOffset
+    store_timestamp_ms: int
+
+
+class MessageStore:
+    """The one way to write a store directory, and to read it in the same process."""
+
+    def __init__(
+        self,
+        directory: Path,
+        config: StoreConfig | None = None,
+        *,
+        read_only: bool = False,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Open *directory*, or make it; after a crash it is recovered first.
+
+        Raises:
+            StoreLockedError: another process has it open for writing.
+            ConfigError: *config* is not what the directory was made with.
+            StoreVersionError: a newer rocketray made the directory.
+            CorruptRecordError: a file has a wrong size, or is missing.
+        """
+        self.directory = directory
+        self._clock_ms = clock_ms
+        self._read_only = read_only
+        self._closed = False
+        self._batches = self._messages = 0
+        self._flush_lock = threading.Lock()
+        self._lock: StoreLock | None = None
+        if not read_only:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._lock = StoreLock(directory)
+        try:
+            self.config = settle_config(directory, config, read_only=read_only)
+            files = open_files(directory, self.config, self._lock, clock_ms=clock_ms)
+        except BaseException:
+            if self._lock is not None:
+                self._lock.release(clean=self._lock.was_clean)
+            raise
+        self._files = files
+        self._log, self._queues, self._index = files.log, files.queues, files.index
+        self._last_timestamp_ms = files.last_timestamp_ms
+
+    # Writing
+
+    def put(self, messages: Sequence[Message], queue_id: int) -> list[PutResult]:
+        """Store messages of one topic, all or none of them, in one file of the log.
+
+        Raises:
+            As :meth:`append`.
+        """
+        if not messages:
+            return []
+        batch = encode_messages(messages, born_host=self.config.store_host, clock_ms=self._clock_ms)
+        done = self.append(messages[0].topic, queue_id, batch)
+        starts = np.cumsum(batch.sizes, dtype=np.int64) - batch.sizes + done.first_physical_offset
+        return [
+            PutResult(
+                queue_id,
+                QueueOffset(done.first_queue_offset + i),
+                PhysicalOffset(start),
+                done.store_timestamp_ms,
+            )
+            for i, start in enumerate(starts.tolist())
+        ]
+
+    def append(self, topic: str, queue_id: int, batch: EncodedBatch) -> AppendResult:
+        """Store a batch of *topic*; on return it survives the end of this process.
+
+        Raises:
+            MessageTooLargeError: the batch is larger than a file of the log.
+            StoreFullError: the file system has no room. CorruptRecordError: the batch is not
+                what it says it is. In each case nothing was stored.
+        """
+        self._check_writable()
+        sizes = batch.sizes
+        count = len(sizes)
+        if not count:
+            raise ConfigError(f"topic {topic!r}: an empty batch was handed to the store")
+        queue = self._queues.get(topic, queue_id)
+        starts = np.cumsum(sizes, dtype=np.int64) - sizes
+        key_offsets = starts[batch.key_records]
+        self._log.reserve(len(batch.records))
+        queue.reserve(count)
+        if len(key_offsets):
+            self._index.reserve(len(key_offsets))
+        now_ms = self._last_timestamp_ms = max(self._clock_ms(), self._last_timestamp_ms)
+        first_queue_offset = queue.max_offset
+        first = self._log.append(batch, queue_id, first_queue_offset, now_ms)
+        queue.append(sizes, batch.tags_codes, first)
+        if len(key_offsets):
+            self._index.put(batch.key_hashes, key_offsets + first, now_ms)
+        self._batches += 1
+        self._messages += count
+        return AppendResult(QueueOffset(first_queue_offset), first, count, now_ms)
+
+    def prepare_next(self) -> None:
+        """Make the files that will be needed next; for a thread beside the writer.
+
+        Called often enough, no append waits for a new file. Raises :class:`StoreFullError`.
+        """
+        self._log.prepare_next()
+        self._queues.prepare_next()
+
+    def flush(self) -> PhysicalOffset:
+        """Bring the log to disk, and queues, index and checkpoint once a second.
+
+        Returns the offset below which every message survives power loss. May be called from any
+        thread, beside the writer; it releases the GIL while it waits.
+        """
+        if self._read_only:
+            return self._log.flushed_offset
+        with self._flush_lock:
+            self._check_open()
+            return self._files.flush(self._last_timestamp_ms, everything=False)
+
+    def close(self) -> None:
+        """Bring everything to disk and release the directory; again is allowed.
+
+        The writer's threads have ended before. When flushing fails, the next opening recovers.
+        """
+        with self._flush_lock:
+            if self._closed:
+                return
+            flushed = False
+            try:
+                if not self._read_only:
+                    self._files.flush(self._last_timestamp_ms, everything=True)
+                flushed = True
+            finally:
+                self._closed = True
+                self._files.close()
+                if self._lock is not None:
+                    self._lock.release(clean=flushed)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Reading
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        max_count: int,
+        message_filter: MessageFilterLike | None = None,
+        *,
+        limits: PullLimits = PullLimits(),  # noqa: B008 - immutable
+    ) -> GetMessageResult:
+        """Read up to *max_count* matching messages from *queue_offset* on.
+
+        A status and a next offset for whatever is asked, as RocketMQ's ``getMessage``; see pull.py.
+        """
+        self._check_open()
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return empty_result()
+        return pull(
+            queue,
+            self._log,
+            queue_offset,
+            max_count,
+            message_filter,
+            limits=limits,
+            clock_ms=self._clock_ms,
+        )
+
+    def view(self, physical_offset: int) -> StoredMessage:
+        """The message whose record begins at *physical_offset*.
+
+        Raises:
+            OffsetOutOfRangeError: the log does not reach there.
+            CorruptRecordError: no whole record begins there.
+        """
+        self._check_open()
+        return self._log.message(physical_offset)
+
+    def view_by_id(self, offset_message_id: str) -> StoredMessage | None:
+        """The message with this offset id, or None; raises ConfigError for what is no id."""
+        offset = decode_offset_id(offset_message_id).physical_offset
+        try:
+            message = self.view(offset)
+        except (CorruptRecordError, OffsetOutOfRangeError):
+            return None
+        return message if message.offset_message_id == offset_message_id.upper() else None
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_count: int = _QUERY_MAX_COUNT,
+        begin_ms: int = 0,
+        end_ms: int = _END_OF_TIME,
+    ) -> list[StoredMessage]:
+        """The newest *max_count* messages of *topic* with *key*, oldest first.
+
+        *key* is a business key or the unique key, compared exactly; the store time is within
+        *begin_ms* and *end_ms*, both included.
+        """
+        self._check_open()
+        found: dict[int, StoredMessage] = {}
+        for offset in self._index.search(index_key_hash(f"{topic}#{key}")):
+            if len(found) >= max_count:
+                break
+            message = self._indexed(offset) if offset not in found else None
+            if (
+                message is not None
+                and message.topic == topic
+                and (key in message.keys or key == message.unique_key)
+                and begin_ms <= message.store_timestamp_ms <= end_ms
+            ):
+                found[offset] = message
+        return [found[offset] for offset in sorted(found)]
+
+    def queue_offset_by_time(
+        self,
+        topic: str,
+        queue_id: int,
+        timestamp_ms: int,
+        boundary: Literal["lower", "upper"] = "lower",
+    ) -> QueueOffset:
+        """The first message stored at or after a time, or the last at or before it.
+
+        ``lower`` gives the queue's maximum when all are older, ``upper`` its minimum when all are
+        younger.
+        """
+        self._check_open()
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return QueueOffset(0)
+        if boundary == "lower":
+            return QueueOffset(
+                queue.first_at_or_after(lambda entry: self._stored_ms(entry) >= timestamp_ms)
+            )
+        after = queue.first_at_or_after(lambda entry: self._stored_ms(entry) > timestamp_ms)
+        return QueueOffset(max(after - 1, queue.min_offset))
+
+    def queue_entry(self, topic: str, queue_id: int, queue_offset: int) -> QueueEntry:
+        """One entry of a queue; raises :class:`OffsetOutOfRangeError`."""
+        self._check_open()
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            raise OffsetOutOfRangeError(f"queue {topic}/{queue_id}", queue_offset, 0, 0)
+        return queue.entry(queue_offset)
+
+    def min_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
+        """The first offset that is still there; 0 for a queue without a message."""
+        queue = self._queues.find(topic, queue_id)
+        return QueueOffset(queue.min_offset if queue else 0)
+
+    def max_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
+        """The offset that the next message will get."""
+        queue = self._queues.find(topic, queue_id)
+        return QueueOffset(queue.max_offset if queue else 0)
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Topic and queue id of each queue with a message, in order."""
+        return [name for name in self._queues.names() if self.max_queue_offset(*name)]
+
+    def scan(self, start: int = 0) -> Iterator[StoredMessage]:
+        """Every message from *start*, a record's physical offset, in the order of arrival."""
+        self._check_open()
+        return self._log.scan(max(start, self._log.min_offset))
+
+    @property
+    def recovery(self) -> RecoveryReport | None:
+        """What opening found and did; None for a store that is open read-only."""
+        return self._files.recovery
+
+    @property
+    def min_physical_offset(self) -> PhysicalOffset:
+        """The first offset of the log that is still there."""
+        return self._log.min_offset
+
+    @property
+    def max_physical_offset(self) -> PhysicalOffset:
+        """The offset behind the last record."""
+        return self._log.max_offset
+
+    @property
+    def flushed_offset(self) -> PhysicalOffset:
+        """Every message below survives power loss."""
+        return self._log.flushed_offset
+
+    def statistics(self) -> StoreStatistics:
+        """Counts and offsets now."""
+        self._check_open()
+        return self._files.statistics(self._batches, self._messages)
+
+    def _stored_ms(self, entry: QueueEntry) -> int:
+        """The record's store time; a record that cannot be read counts as old."""
+        return self._log.store_timestamp_ms(entry.physical_offset, entry.size) or 0
+
+    def _indexed(self, physical_offset: int) -> StoredMessage | None:
+        """The record an index entry points at; None, and a word of it, when it is none."""
+        try:
+            return self._log.message(physical_offset)
+        except (CorruptRecordError, OffsetOutOfRangeError) as error:
+            _LOG.warning("%s: an index entry leads nowhere: %s", self.directory, error)
+            return None
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self._read_only:
+            raise StoreError(f"{self.directory} is open read-only; open it for writing to append")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError(f"{self.directory}: the store was closed")

@@ -1,0 +1,323 @@
+"""The bytes of one commit log record, in plain Python: the format itself, and the kernels' oracle.
+
+    TOTALSIZE i32 | MAGICCODE i32 | BODYCRC i32 | QUEUEID i32 | FLAG i32 | QUEUEOFFSET i64
+    PHYSICALOFFSET i64 | SYSFLAG i32 | BORNTIMESTAMP i64 | BORNHOST 8 or 20
+    STORETIMESTAMP i64 | STOREHOST 8 or 20 | RECONSUMETIMES i32 | PREPAREDTRANSACTIONOFFSET i64
+    BODYLENGTH i32, BODY | TOPICLENGTH i8 (V1) or i16 (V2), TOPIC | PROPERTIESLENGTH i16, PROPERTIES
+
+All numbers are big-endian. A host is its address, 4 or 16 bytes as SYSFLAG says, and an i32 port.
+A BLANK record, size and magic alone, closes a segment: its size is all that was left of it.
+Source: RocketMQ 5.3.3, ``MessageDecoder``, ``MessageExtEncoder``, ``MessageSysFlag``.
+
+Invariant: every length is checked against the record's own size before it is used, and a body is
+inflated up to ``INFLATED_BODY_MAX_BYTES`` only.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import zlib
+from typing import Any, NamedTuple
+
+from rocketray.errors import CorruptRecordError, MessageTooLargeError
+from rocketray.hashing import crc32
+from rocketray.kernels.layout import (
+    HOST_BYTES,
+    HOST_IPV6_EXTRA,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_MIN_BYTES,
+    SYS_FLAG_BORN_IPV6,
+    SYS_FLAG_STORE_IPV6,
+    TOPIC_V1_MAX_BYTES,
+)
+from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage, decode_properties
+
+__all__ = [
+    "BLANK_BYTES",
+    "INFLATED_BODY_MAX_BYTES",
+    "MAGIC_BLANK",
+    "RecordFields",
+    "body_crc_matches",
+    "decode_record",
+    "encode_blank",
+    "encode_host",
+    "encode_record",
+    "is_blank",
+    "is_rollback",
+    "parse_record",
+    "waits_for_commit",
+]
+
+MAGIC_BLANK = -875286124
+BLANK_BYTES = 8  # i32 size, i32 magic
+INFLATED_BODY_MAX_BYTES = 64 * 1024 * 1024
+
+_SYS_FLAG_COMPRESSED = 0x1
+_SYS_FLAG_TRANSACTION = 0xC
+_TRANSACTION_PREPARED, _TRANSACTION_ROLLBACK = 0x4, 0xC
+_COMPRESSION_TYPES = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}  # bits 8 to 10; 0 is old zlib
+
+_HEAD = struct.Struct(">iiiiiqqiq")  # up to and with BORNTIMESTAMP
+_STORE_TIMESTAMP = struct.Struct(">q")
+_TAIL = struct.Struct(">iqi")  # reconsume times, prepared transaction offset, body length
+_INT, _SHORT, _BYTE = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">b")
+_BLANK = struct.Struct(">ii")
+_IPV4_HOST_BYTES = HOST_BYTES
+_IPV6_HOST_BYTES = HOST_BYTES + HOST_IPV6_EXTRA
+_Buffer = Any  # bytes, memoryview or uint8 array: whatever struct reads from
+
+
+class RecordFields(NamedTuple):
+    """One record's fields; hosts, body, topic and properties as positions in its buffer."""
+
+    size: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp_ms: int
+    born_host_start: int
+    store_timestamp_ms: int
+    store_host_start: int
+    store_host_end: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_start: int
+    body_end: int
+    topic_start: int
+    topic_end: int
+    properties_start: int
+
+
+def encode_record(
+    message: Message,
+    *,
+    queue_id: int,
+    queue_offset: int,
+    physical_offset: int,
+    born_timestamp_ms: int,
+    born_host: tuple[str, int],
+    store_timestamp_ms: int,
+    store_host: tuple[str, int],
+    sys_flag: int = 0,
+) -> bytes:
+    """The record of *message*: V1, or V2 where the topic has more than 127 characters.
+
+    The bits of *sys_flag* that say which host is IPv6 are set here.
+    """
+    born, store = encode_host(born_host), encode_host(store_host)
+    sys_flag |= SYS_FLAG_BORN_IPV6 if len(born) == _IPV6_HOST_BYTES else 0
+    sys_flag |= SYS_FLAG_STORE_IPV6 if len(store) == _IPV6_HOST_BYTES else 0
+    topic, properties = message.topic.encode(), message.encoded_properties()
+    is_v2 = len(message.topic) > TOPIC_V1_MAX_BYTES
+    tail = b"".join(
+        (
+            _TAIL.pack(0, 0, len(message.body)),
+            message.body,
+            (_SHORT if is_v2 else _BYTE).pack(len(topic)),
+            topic,
+            _SHORT.pack(len(properties)),
+            properties,
+        )
+    )
+    head = _HEAD.pack(
+        _HEAD.size + len(born) + _STORE_TIMESTAMP.size + len(store) + len(tail),
+        MAGIC_V2 if is_v2 else MAGIC_V1,
+        crc32(message.body),
+        queue_id,
+        message.flag,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        born_timestamp_ms,
+    )
+    return b"".join((head, born, _STORE_TIMESTAMP.pack(store_timestamp_ms), store, tail))
+
+
+def parse_record(buffer: _Buffer, start: int, end: int) -> RecordFields | str:
+    """The fields of the record at *start*, which must lie whole before *end*; else what is wrong.
+
+    A text and not an exception, because where a log ends, not being a record is the normal case.
+    """
+    if end - start < RECORD_MIN_BYTES:
+        return f"only {end - start} bytes are left of the file"
+    (
+        size,
+        magic,
+        body_crc,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        born_timestamp,
+    ) = _HEAD.unpack_from(buffer, start)
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        return f"its magic code is {magic & 0xFFFFFFFF:#010x}, which is no record's"
+    if not RECORD_MIN_BYTES <= size <= end - start:
+        return f"its size is {size}; {end - start} bytes are left of the file"
+    born_start = start + _HEAD.size
+    store_time = born_start + _host_bytes(sys_flag, SYS_FLAG_BORN_IPV6)
+    store_start = store_time + _STORE_TIMESTAMP.size
+    store_end = store_start + _host_bytes(sys_flag, SYS_FLAG_STORE_IPV6)
+    stop = start + size
+    body_start = store_end + _TAIL.size
+    if body_start > stop:
+        return f"its size of {size} is too small for its hosts"
+    reconsume_times, prepared, body_bytes = _TAIL.unpack_from(buffer, store_end)
+    body_end = body_start + body_bytes
+    topic_length = _BYTE if magic == MAGIC_V1 else _SHORT
+    topic = _counted(buffer, body_end, stop, topic_length) if body_bytes >= 0 else None
+    properties = _counted(buffer, topic[1], stop, _SHORT) if topic else None
+    if topic is None or properties is None or properties[1] != stop:
+        return f"the lengths of its parts do not add up to its size of {size}"
+    (store_timestamp,) = _STORE_TIMESTAMP.unpack_from(buffer, store_time)
+    return RecordFields(
+        size,
+        body_crc,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        born_timestamp,
+        born_start,
+        store_timestamp,
+        store_start,
+        store_end,
+        reconsume_times,
+        prepared,
+        body_start,
+        body_end,
+        topic[0],
+        topic[1],
+        properties[0],
+    )
+
+
+def decode_record(record: bytes, path: str, physical_offset: int) -> StoredMessage:
+    """The message in *record*, the bytes that stand at *physical_offset* in the file *path*.
+
+    Raises:
+        CorruptRecordError: they are not exactly one record, or it stood somewhere else, or its
+            body does not match its CRC or cannot be inflated.
+    """
+    fields = parse_record(record, 0, len(record))
+    if isinstance(fields, str):
+        raise CorruptRecordError(path, physical_offset, fields)
+    if fields.size != len(record):
+        raise CorruptRecordError(
+            path, physical_offset, f"its size is {fields.size}, not {len(record)}"
+        )
+    if fields.physical_offset != physical_offset:
+        raise CorruptRecordError(
+            path, physical_offset, f"it says it stands at {fields.physical_offset}"
+        )
+    body = record[fields.body_start : fields.body_end]
+    if body and crc32(body) != fields.body_crc:
+        raise CorruptRecordError(path, physical_offset, "its body does not match its CRC")
+    try:
+        topic = record[fields.topic_start : fields.topic_end].decode()
+    except UnicodeDecodeError:
+        raise CorruptRecordError(path, physical_offset, "its topic is not UTF-8") from None
+    if fields.sys_flag & _SYS_FLAG_COMPRESSED:
+        body = _inflate(body, fields.sys_flag, path, physical_offset)
+    store_host = record[fields.store_host_start : fields.store_host_end]
+    return StoredMessage(
+        topic=topic,
+        queue_id=fields.queue_id,
+        queue_offset=QueueOffset(fields.queue_offset),
+        physical_offset=PhysicalOffset(physical_offset),
+        size=fields.size,
+        body=body,
+        properties=decode_properties(record[fields.properties_start :]),
+        offset_message_id=(store_host + _STORE_TIMESTAMP.pack(physical_offset)).hex().upper(),
+        flag=fields.flag,
+        sys_flag=fields.sys_flag,
+        body_crc=fields.body_crc,
+        born_timestamp_ms=fields.born_timestamp_ms,
+        born_host=_decode_host(
+            record[fields.born_host_start : fields.store_host_start - _STORE_TIMESTAMP.size]
+        ),
+        store_timestamp_ms=fields.store_timestamp_ms,
+        store_host=_decode_host(store_host),
+        reconsume_times=fields.reconsume_times,
+        prepared_transaction_offset=fields.prepared_transaction_offset,
+    )
+
+
+def body_crc_matches(buffer: memoryview, fields: RecordFields) -> bool:
+    """Whether the body is what its CRC was computed over; an empty body always is."""
+    body = buffer[fields.body_start : fields.body_end]
+    return not body or crc32(body) == fields.body_crc
+
+
+def encode_blank(free_bytes: int) -> bytes:
+    """The record that closes a segment of which *free_bytes*, at least 8, are left."""
+    assert free_bytes >= BLANK_BYTES
+    return _BLANK.pack(free_bytes, MAGIC_BLANK)
+
+
+def is_blank(buffer: _Buffer, start: int, end: int) -> bool:
+    """Whether a BLANK record stands at *start*."""
+    return end - start >= BLANK_BYTES and _INT.unpack_from(buffer, start + 4)[0] == MAGIC_BLANK
+
+
+def waits_for_commit(sys_flag: int) -> bool:
+    """Whether a record belongs into no consume queue: it was prepared, or rolled back."""
+    return sys_flag & _SYS_FLAG_TRANSACTION in (_TRANSACTION_PREPARED, _TRANSACTION_ROLLBACK)
+
+
+def is_rollback(sys_flag: int) -> bool:
+    """Whether a record belongs into no index: it was rolled back."""
+    return sys_flag & _SYS_FLAG_TRANSACTION == _TRANSACTION_ROLLBACK
+
+
+def encode_host(host: tuple[str, int]) -> bytes:
+    """Address and port as a record holds them: 8 bytes for IPv4, 20 for IPv6."""
+    family = socket.AF_INET6 if ":" in host[0] else socket.AF_INET
+    return socket.inet_pton(family, host[0]) + _INT.pack(host[1])
+
+
+def _decode_host(raw: bytes) -> tuple[str, int]:
+    family = socket.AF_INET if len(raw) == _IPV4_HOST_BYTES else socket.AF_INET6
+    return socket.inet_ntop(family, raw[:-4]), _INT.unpack(raw[-4:])[0]
+
+
+def _host_bytes(sys_flag: int, ipv6_bit: int) -> int:
+    return _IPV6_HOST_BYTES if sys_flag & ipv6_bit else _IPV4_HOST_BYTES
+
+
+def _counted(
+    buffer: _Buffer, start: int, stop: int, length: struct.Struct
+) -> tuple[int, int] | None:
+    """Start and end of a field that follows its length, or None when it passes *stop*."""
+    first = start + length.size
+    if first > stop:
+        return None
+    (size,) = length.unpack_from(buffer, start)
+    return (first, first + size) if 0 <= size <= stop - first else None
+
+
+def _inflate(body: bytes, sys_flag: int, path: str, physical_offset: int) -> bytes:
+    kind = _COMPRESSION_TYPES.get(sys_flag >> 8 & 7)
+    if kind != "zlib":
+        raise CorruptRecordError(
+            path, physical_offset, f"its body is compressed with {kind}, which is not supported"
+        )
+    inflater = zlib.decompressobj()
+    try:
+        inflated = inflater.decompress(body, INFLATED_BODY_MAX_BYTES)
+    except zlib.error as error:
+        raise CorruptRecordError(
+            path, physical_offset, f"its body does not inflate: {error}"
+        ) from None
+    if inflater.unconsumed_tail:
+        raise MessageTooLargeError("an inflated body", len(inflated) + 1, INFLATED_BODY_MAX_BYTES)
+    if not inflater.eof:
+        raise CorruptRecordError(path, physical_offset, "its compressed body is cut short")
+    return inflated

@@ -1,0 +1,146 @@
+"""The files of one store directory, opened together, recovered, flushed in the right order.
+
+Invariant: the checkpoint is written after everything it vouches for is on disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketray.config import StoreConfig
+from rocketray.message import PhysicalOffset
+
+from .checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from .commit_log import CommitLog
+from .key_index import KeyIndex
+from .lock import StoreLock, was_clean
+from .queue_table import QueueTable
+from .recovery import RecoveryReport, last_store_timestamp_ms, recover, recover_read_only
+
+__all__ = ["StoreFiles", "StoreStatistics", "open_files"]
+
+_LOG = logging.getLogger(__name__)
+_CHECKPOINT = "checkpoint"
+_DERIVED_FLUSH_MS = 1000  # queues, index and checkpoint follow the log this often, as RocketMQ's
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStatistics:
+    """What a store holds, and what was appended since it was opened. Offsets are bytes."""
+
+    min_physical_offset: int
+    max_physical_offset: int
+    flushed_offset: int
+    queues: int
+    messages: int
+    log_files: int
+    index_files: int
+    keys: int
+    appended_batches: int
+    appended_messages: int
+
+
+def open_files(
+    directory: Path, config: StoreConfig, lock: StoreLock | None, *, clock_ms: Callable[[], int]
+) -> StoreFiles:
+    """Open what is there and find its ends; without *lock* read-only, nothing is touched.
+
+    Raises:
+        CorruptRecordError: a file has a wrong size, or is missing.
+        StoreFullError: there is no room for what recovery puts; opening again goes on.
+    """
+    read_only = lock is None
+    log = CommitLog(
+        directory / "commitlog",
+        config.commit_log_segment_bytes,
+        config.store_host,
+        read_only=read_only,
+    )
+    queues = QueueTable(directory, config.consume_queue_segment_entries, read_only=read_only)
+    index = KeyIndex(
+        directory / "index",
+        config.index_hash_slots,
+        config.index_entries,
+        read_only=read_only,
+        clock_ms=clock_ms,
+    )
+    files = StoreFiles(directory, log, queues, index, clock_ms)
+    checkpoint = read_checkpoint(directory / _CHECKPOINT)
+    if lock is None:
+        recover_read_only(log, queues, checkpoint, was_clean=was_clean(directory))
+    else:
+        lock.mark_open()
+        report = recover(
+            log, queues, index, checkpoint, was_clean=lock.was_clean, clock_ms=clock_ms
+        )
+        files.recovery = report
+        _LOG.info("%s: opened: %s", directory, report)
+    files.last_timestamp_ms = last_store_timestamp_ms(log, queues)
+    if files.recovery is not None and not files.recovery.was_clean:
+        files.flush(files.last_timestamp_ms, everything=True)
+    return files
+
+
+class StoreFiles:
+    """Log, queues and index of one directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        log: CommitLog,
+        queues: QueueTable,
+        index: KeyIndex,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Hold files whose ends are not known yet; :func:`open_files` makes one that is ready."""
+        self.log = log
+        self.queues = queues
+        self.index = index
+        self.recovery: RecoveryReport | None = None
+        self.last_timestamp_ms = 0
+        self._checkpoint = directory / _CHECKPOINT
+        self._clock_ms = clock_ms
+        self._derived_flushed_ms = clock_ms()
+
+    def flush(self, last_timestamp_ms: int, *, everything: bool) -> PhysicalOffset:
+        """Bring the log to disk, and the rest if it is time for it or *everything* is asked.
+
+        *last_timestamp_ms* is the store time of the last batch, taken before this is called: all
+        batches of an earlier time are whole in log, queues and index.
+        """
+        flushed = self.log.flush()
+        now_ms = self._clock_ms()
+        if everything or now_ms - self._derived_flushed_ms >= _DERIVED_FLUSH_MS:
+            self._derived_flushed_ms = now_ms
+            self.queues.flush()
+            self.index.flush()
+            write_checkpoint(
+                self._checkpoint,
+                Checkpoint(last_timestamp_ms, last_timestamp_ms, last_timestamp_ms),
+            )
+        return flushed
+
+    def statistics(self, appended_batches: int, appended_messages: int) -> StoreStatistics:
+        """Counts and offsets now; the caller knows what it appended."""
+        queues = self.queues.all()
+        return StoreStatistics(
+            min_physical_offset=self.log.min_offset,
+            max_physical_offset=self.log.max_offset,
+            flushed_offset=self.log.flushed_offset,
+            queues=sum(queue.max_offset > 0 for queue in queues),
+            messages=sum(queue.max_offset - queue.min_offset for queue in queues),
+            log_files=len(self.log.segment_starts),
+            index_files=self.index.file_count,
+            keys=self.index.entry_count(),
+            appended_batches=appended_batches,
+            appended_messages=appended_messages,
+        )
+
+    def close(self) -> None:
+        """Unmap everything; what was not flushed is in the system's hands."""
+        self.log.close()
+        self.queues.close()
+        self.index.close()

@@ -1,0 +1,108 @@
+"""``store.json``: what a store directory was made with, so that it is always opened with that.
+
+    {"version": 1, "commit_log_segment_bytes": …, "store_host": ["127.0.0.1", 10911], …}
+
+A directory with a log and without this file was written by RocketMQ; its sizes are the caller's
+to say, and it is opened read-only.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, fields
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rocketray.config import StoreConfig
+from rocketray.errors import ConfigError, StoreError, StoreVersionError
+
+from .lock import sync_directory
+
+__all__ = ["settle_config"]
+
+_NAME = "store.json"
+_VERSION = 1
+_MAX_BYTES = 64 * 1024
+_NOT_OF_THE_DIRECTORY = {"flush_interval_ms"}  # may differ from one opening to the next
+
+
+def settle_config(directory: Path, given: StoreConfig | None, *, read_only: bool) -> StoreConfig:
+    """The settings to open *directory* with; a new directory is given *given* or the defaults.
+
+    Raises:
+        ConfigError: *given* and the directory disagree, or nobody says what the sizes are.
+        StoreVersionError: a newer rocketray made the directory.
+    """
+    kept = _read(directory / _NAME)
+    if kept is not None:
+        return _agreed(directory, kept, given)
+    if read_only:
+        return _of_foreign(directory, given)
+    if any((directory / "commitlog").glob("*")):
+        raise ConfigError(
+            f"{directory} was written by RocketMQ: it has a commit log and no {_NAME}; "
+            "open it read-only with its file sizes, or choose another directory"
+        )
+    config = given or StoreConfig()
+    _write(directory, config)
+    return config
+
+
+def _of_foreign(directory: Path, given: StoreConfig | None) -> StoreConfig:
+    if not directory.is_dir():
+        raise ConfigError(f"{directory} does not exist; there is nothing to read")
+    if given is None:
+        raise ConfigError(
+            f"{directory} has no {_NAME}, so its file sizes are not known; "
+            "give the StoreConfig that its RocketMQ broker was set to"
+        )
+    return given
+
+
+def _agreed(directory: Path, kept: StoreConfig, given: StoreConfig | None) -> StoreConfig:
+    if given is None:
+        return kept
+    for name in (field.name for field in fields(StoreConfig)):
+        ours, theirs = getattr(kept, name), getattr(given, name)
+        if ours != theirs and name not in _NOT_OF_THE_DIRECTORY:
+            raise ConfigError(
+                f"{directory} was made with {name}={ours!r} and is opened with {theirs!r}; "
+                "open it without a config, or with the one it was made with"
+            )
+    return given
+
+
+def _read(path: Path) -> StoreConfig | None:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_BYTES)
+    except FileNotFoundError:
+        return None
+    try:
+        value: Any = orjson.loads(raw)
+        version = value.pop("version")
+        if isinstance(version, int) and version > _VERSION:
+            raise StoreVersionError(
+                f"{path} has version {version}, this rocketray reads up to {_VERSION}; "
+                "open it with the newer one"
+            )
+        value["store_host"] = (str(value["store_host"][0]), int(value["store_host"][1]))
+        return StoreConfig(**value)
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise StoreError(
+            f"{path} is not a description of a store ({error}); restore it from a copy"
+        ) from None
+
+
+def _write(directory: Path, config: StoreConfig) -> None:
+    half_made = directory / (_NAME + ".tmp")
+    with half_made.open("wb") as file:
+        file.write(
+            orjson.dumps({"version": _VERSION, **asdict(config)}, option=orjson.OPT_INDENT_2)
+        )
+        file.flush()
+        os.fsync(file.fileno())
+    half_made.rename(directory / _NAME)
+    sync_directory(directory)
