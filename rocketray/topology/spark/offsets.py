@@ -1,0 +1,192 @@
+"""Positions in the queues of several topics: as Spark keeps them, as users write them, as limits.
+
+An offset is the next queue offset to read. Spark's checkpoint holds ``{"topic": {"0": 123}}``, and
+old checkpoints must stay readable, so this form only ever gains keys. Users write the same form,
+with -2 for earliest and -1 for latest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rocketray.errors import ConfigError, OffsetOutOfRangeError, StoreError
+
+__all__ = [
+    "EARLIEST",
+    "LATEST",
+    "Bounds",
+    "OffsetRule",
+    "QueueKey",
+    "QueueOffsets",
+    "data_loss",
+    "from_json",
+    "limit_ends",
+    "parse_rule",
+    "resolve_rule",
+    "to_json",
+]
+
+EARLIEST = -2
+LATEST = -1
+_JSON_MAX_CHARS = 1 << 20
+_OFFSET_MAX = (1 << 63) - 1
+
+QueueKey = tuple[str, int]
+"""A topic and a queue id."""
+QueueOffsets = dict[QueueKey, int]
+"""The next queue offset of each queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a queue holds now: the messages from *minimum* up to, not including, *visible*."""
+
+    minimum: int
+    visible: int
+
+    def start_from(self, offset: int) -> int:
+        """Where reading goes on: *offset*, or the first message when the queue has no such place.
+
+        An offset after the end means that the queue was made anew, so all of it is new.
+        """
+        return offset if self.minimum <= offset <= self.visible else self.minimum
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRule:
+    """Where to start or end: a rule for all queues, and the offsets of those that were named."""
+
+    default: int
+    named: Mapping[QueueKey, int]
+
+
+def to_json(offsets: Mapping[QueueKey, int]) -> dict[str, dict[str, int]]:
+    """The form that Spark keeps, in the order of the keys."""
+    result: dict[str, dict[str, int]] = {}
+    for (topic, queue_id), offset in sorted(offsets.items()):
+        result.setdefault(topic, {})[str(queue_id)] = offset
+    return result
+
+
+def from_json(value: object, topics: Sequence[str]) -> QueueOffsets:
+    """The offsets in a checkpoint of a query on *topics*.
+
+    Raises:
+        ConfigError: it is not such an object, or it is of a query on other topics.
+    """
+    offsets = _parse(value, "the checkpoint's offset", least=0)
+    strangers = sorted({topic for topic, _ in offsets} - set(topics))
+    if strangers:
+        raise ConfigError(
+            f"the checkpoint belongs to a query on {', '.join(strangers)} too, which this one does "
+            f"not read (topic = {','.join(topics)}); use the old topics or a new checkpoint"
+        )
+    return offsets
+
+
+def parse_rule(text: str, option: str, *, others: int) -> OffsetRule:
+    """The rule in an option: ``earliest``, ``latest`` or JSON; *others* holds for unnamed queues.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    words = {"earliest": EARLIEST, "latest": LATEST}
+    word = words.get(text.strip().lower())
+    if word is not None:
+        return OffsetRule(word, {})
+    if len(text) > _JSON_MAX_CHARS:
+        raise ConfigError(f"{option} has {len(text)} characters; at most {_JSON_MAX_CHARS}")
+    try:
+        value = json.loads(text)
+    except ValueError:
+        raise ConfigError(
+            f'{option}={text[:80]!r}: write earliest, latest or JSON like {{"Trade":{{"0":123}}}}'
+        ) from None
+    return OffsetRule(others, _parse(value, option, least=EARLIEST))
+
+
+def resolve_rule(rule: OffsetRule, bounds: Mapping[QueueKey, Bounds], option: str) -> QueueOffsets:
+    """The offset that the rule gives for each queue of *bounds*.
+
+    Raises:
+        ConfigError: the rule names a queue that is not there.
+        OffsetOutOfRangeError: the rule names an offset that the queue does not hold.
+    """
+    unknown = sorted(set(rule.named) - set(bounds))
+    if unknown:
+        topic, queue_id = unknown[0]
+        raise ConfigError(
+            f"{option} names queue {queue_id} of topic {topic!r}, which this query does not read"
+        )
+    return {
+        key: _resolve(rule.named.get(key, rule.default), key, held) for key, held in bounds.items()
+    }
+
+
+def limit_ends(
+    starts: Mapping[QueueKey, int], ends: Mapping[QueueKey, int], limit: int
+) -> QueueOffsets:
+    """Ends that cover about *limit* messages, shared out by how much each queue has waiting.
+
+    Every queue that has something gives at least one message, so that a short queue does not
+    starve beside a long one; the sum is over the limit by at most one message a queue.
+    """
+    waiting = {key: max(0, end - starts[key]) for key, end in ends.items()}
+    total = sum(waiting.values())
+    if total <= limit:
+        return dict(ends)
+    return {
+        key: starts[key] + min(count, max(1, count * limit // total)) if count else ends[key]
+        for key, count in waiting.items()
+    }
+
+
+def data_loss(key: QueueKey, asked: int, held: Bounds) -> StoreError:
+    """The error that says which messages a query was to read and cannot."""
+    topic, queue_id = key
+    if asked < held.minimum:
+        what = f"messages {asked} to {held.minimum - 1} were deleted before this query read them"
+    else:
+        what = (
+            f"the query had come to message {asked}, and the queue ends at {held.visible}: "
+            "it was made anew"
+        )
+    return StoreError(
+        f"topic {topic!r} queue {queue_id}: {what}; the queue now holds {held.minimum} up to, "
+        f"not including, {held.visible}. To go on with those, set failOnDataLoss=false"
+    )
+
+
+def _resolve(offset: int, key: QueueKey, held: Bounds) -> int:
+    if offset == EARLIEST:
+        return held.minimum
+    if offset == LATEST:
+        return held.visible
+    if not held.minimum <= offset <= held.visible:
+        where = f"topic {key[0]!r} queue {key[1]}"
+        raise OffsetOutOfRangeError(where, offset, held.minimum, held.visible + 1)
+    return offset
+
+
+def _parse(value: object, what: str, *, least: int) -> QueueOffsets:
+    if not isinstance(value, dict):
+        raise ConfigError(f'{what} is not an object like {{"Trade":{{"0":123}}}}')
+    return dict(_entries(value.items(), what, least))
+
+
+def _entries(
+    topics: Iterable[tuple[str, object]], what: str, least: int
+) -> Iterable[tuple[QueueKey, int]]:
+    for topic, queues in topics:
+        if not isinstance(queues, dict):
+            raise ConfigError(f'{what}: topic {topic!r} needs an object like {{"0":123}}')
+        for queue_id, offset in queues.items():
+            is_id = queue_id.isascii() and queue_id.isdigit()
+            if not is_id or type(offset) is not int or not least <= offset <= _OFFSET_MAX:
+                raise ConfigError(
+                    f"{what}: topic {topic!r} has {queue_id!r}: {offset!r}; a queue id is a number "
+                    f"in quotes, and an offset a whole number from {least}"
+                )
+            yield (topic, int(queue_id)), offset

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+
+from rocketray.errors import ConfigError, OffsetOutOfRangeError
+from rocketray.topology.spark.offsets import (
+    EARLIEST,
+    LATEST,
+    Bounds,
+    OffsetRule,
+    data_loss,
+    from_json,
+    limit_ends,
+    parse_rule,
+    resolve_rule,
+    to_json,
+)
+
+BOUNDS = {("T", 0): Bounds(5, 20), ("T", 1): Bounds(0, 0), ("U", 0): Bounds(0, 7)}
+
+
+def test_offsets_survive_the_form_of_the_checkpoint() -> None:
+    offsets = {("U", 0): 7, ("T", 10): 1, ("T", 2): 2**62}
+
+    assert to_json(offsets) == {"T": {"2": 2**62, "10": 1}, "U": {"0": 7}}
+    assert from_json(to_json(offsets), ["T", "U"]) == offsets
+
+
+def test_a_checkpoint_of_other_topics_is_refused() -> None:
+    with pytest.raises(ConfigError, match="belongs to a query on Old too"):
+        from_json({"T": {"0": 1}, "Old": {"0": 1}}, ["T"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [[], 3, {"T": 3}, {"T": {"x": 1}}, {"T": {"0": -1}}, {"T": {"0": 1.0}}, {"T": {"0": True}}],
+)
+def test_a_damaged_checkpoint_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match="the checkpoint's offset"):
+        from_json(value, ["T"])
+
+
+def test_words_and_numbers_name_the_ends_of_a_queue() -> None:
+    assert parse_rule(" Earliest ", "o", others=LATEST) == OffsetRule(EARLIEST, {})
+    assert parse_rule("latest", "o", others=EARLIEST) == OffsetRule(LATEST, {})
+
+    rule = parse_rule('{"T": {"0": -1}, "U": {"0": 3}}', "o", others=EARLIEST)
+    assert resolve_rule(rule, BOUNDS, "o") == {("T", 0): 20, ("T", 1): 0, ("U", 0): 3}
+
+    rule = parse_rule('{"T": {"0": -2}}', "o", others=LATEST)
+    assert resolve_rule(rule, BOUNDS, "o") == {("T", 0): 5, ("T", 1): 0, ("U", 0): 7}
+
+
+@pytest.mark.parametrize("text", ["newest", "", "[1]", '{"T": {"0": -3}}', '{"T": {"0": "1"}}'])
+def test_what_is_no_rule_is_refused_by_its_option(text: str) -> None:
+    with pytest.raises(ConfigError, match="startingOffsets"):
+        parse_rule(text, "startingOffsets", others=EARLIEST)
+
+
+@pytest.mark.parametrize("offset", [4, 21])
+def test_an_offset_that_the_queue_does_not_hold_is_refused(offset: int) -> None:
+    rule = OffsetRule(EARLIEST, {("T", 0): offset})
+
+    with pytest.raises(OffsetOutOfRangeError, match=f"topic 'T' queue 0: offset {offset}"):
+        resolve_rule(rule, BOUNDS, "o")
+
+
+def test_a_queue_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ConfigError, match="names queue 9 of topic 'T'"):
+        resolve_rule(OffsetRule(EARLIEST, {("T", 9): 0}), BOUNDS, "startingOffsets")
+
+
+def test_a_limit_is_shared_out_by_what_waits_and_no_queue_starves() -> None:
+    starts = {("T", 0): 0, ("T", 1): 10, ("T", 2): 5}
+    ends = {("T", 0): 1000, ("T", 1): 11, ("T", 2): 5}
+
+    assert limit_ends(starts, ends, 2000) == ends
+    assert limit_ends(starts, ends, 100) == {("T", 0): 99, ("T", 1): 11, ("T", 2): 5}
+    assert limit_ends(starts, ends, 1) == {("T", 0): 1, ("T", 1): 11, ("T", 2): 5}
+
+
+def test_limited_steps_always_come_to_the_end() -> None:
+    starts = {("T", queue): 0 for queue in range(3)}
+    ends = {("T", 0): 17, ("T", 1): 1, ("T", 2): 230}
+    steps = 0
+    while starts != ends:
+        after = limit_ends(starts, ends, 20)
+        assert 0 < sum(after.values()) - sum(starts.values()) <= 22
+        starts = after
+        steps += 1
+    assert steps <= 14
+
+
+def test_a_loss_names_topic_queue_offsets_and_the_way_out() -> None:
+    deleted = str(data_loss(("T", 3), 2, Bounds(5, 9)))
+    anew = str(data_loss(("T", 3), 12, Bounds(0, 9)))
+
+    assert "topic 'T' queue 3: messages 2 to 4 were deleted" in deleted
+    assert "had come to message 12, and the queue ends at 9" in anew
+    assert all("failOnDataLoss=false" in text for text in (deleted, anew))
