@@ -1,0 +1,222 @@
+"""One streaming query that is kept running: started, watched, restarted from its checkpoint.
+
+Invariants
+  1. At most one query runs on a checkpoint.
+  2. A failure is never lost: it is logged when the query starts again, and kept when it does not.
+  3. After ``stop`` returns nothing of the query runs any more.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Protocol
+
+from rocketray.errors import ConfigError
+
+__all__ = ["Query", "QueryProgress", "RestartPolicy", "SinkRunner", "SinkState"]
+
+_STOP_TIMEOUT_S = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class SinkState(Enum):
+    """What a sink does now. FINISHED is the good end of a run over what was available."""
+
+    IDLE = "idle"
+    RUNNING = "running"
+    RESTARTING = "restarting"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+
+class Query(Protocol):
+    """What a runner needs of Spark's ``StreamingQuery``."""
+
+    @property
+    def lastProgress(self) -> Any:  # noqa: N802 - Spark's name
+        """The last micro-batch's report, or None."""
+        ...
+
+    def awaitTermination(self) -> Any:  # noqa: N802 - Spark's name
+        """Block until the query ends; raises why it failed."""
+        ...
+
+    def stop(self) -> None:
+        """End the query."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RestartPolicy:
+    """How often a failed query starts again without a batch done in between, and after how long."""
+
+    limit: int = 5
+    first_delay_s: float = 1.0
+    factor: float = 2.0
+    max_delay_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.limit < 0 or self.first_delay_s < 0 or self.factor < 1 or self.max_delay_s < 0:
+            raise ConfigError(f"{self}: the limit and delays are not negative, the factor is >= 1")
+
+    def delay_s(self, failures: int) -> float:
+        """How long to wait after that many failures in a row."""
+        grown = self.first_delay_s * self.factor ** min(failures - 1, 64)
+        return min(self.max_delay_s, grown)
+
+
+@dataclass(frozen=True, slots=True)
+class QueryProgress:
+    """A micro-batch: its number, the rows it read, and where each queue stood after it."""
+
+    batch_id: int
+    input_rows: int
+    end_offset: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def of(cls, query: Query) -> QueryProgress | None:
+        """The query's last micro-batch, or None before the first."""
+        progress = query.lastProgress
+        if progress is None or not progress["sources"]:
+            return None
+        end = progress["sources"][0]["endOffset"]
+        if isinstance(end, str):
+            end = json.loads(end)
+        return cls(int(progress["batchId"]), int(progress["numInputRows"] or 0), end or {})
+
+
+class SinkRunner:
+    """Runs the queries that *open_query* starts, one after the other, in a thread of its own.
+
+    ``open_query`` gets the arguments of Spark's trigger and returns a started query.
+    """
+
+    def __init__(
+        self, name: str, open_query: Callable[[Mapping[str, Any]], Query], policy: RestartPolicy
+    ) -> None:
+        self.name = name
+        self._open_query = open_query
+        self._policy = policy
+        self._lock = threading.Lock()  # over what follows
+        self._query: Query | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._state = SinkState.IDLE
+        self._restarts = 0
+        self._error: BaseException | None = None
+        self._progress: QueryProgress | None = None
+
+    @property
+    def state(self) -> SinkState:
+        """What the sink does now."""
+        return self._state
+
+    @property
+    def restarts(self) -> int:
+        """How often a query was started again after a failure."""
+        return self._restarts
+
+    @property
+    def error(self) -> BaseException | None:
+        """Why the sink failed last, or None."""
+        return self._error
+
+    def progress(self) -> QueryProgress | None:
+        """The last micro-batch of this or an earlier query; None before the first."""
+        with self._lock:
+            self._note_progress()
+            return self._progress
+
+    def start(self, trigger: Mapping[str, Any]) -> None:
+        """Start the query; errors of its definition are raised here, later ones lead to restarts."""
+        assert self._thread is None
+        self._stopping.clear()
+        self._error = None
+        self._query = self._open_query(trigger)
+        self._state = SinkState.RUNNING
+        self._thread = threading.Thread(
+            target=self._supervise, args=(trigger,), name=f"sink-{self.name}", daemon=True
+        )
+        self._thread.start()
+
+    def join(self, timeout_s: float | None) -> bool:
+        """Wait until the query has ended by itself; False when the time is over."""
+        if self._thread is not None:
+            self._thread.join(timeout_s)
+            return not self._thread.is_alive()
+        return True
+
+    def stop(self) -> None:
+        """End the query; a micro-batch that is under way is done again from the checkpoint."""
+        if self._thread is None:
+            return
+        self._stopping.set()
+        with self._lock:
+            if self._query is not None:
+                self._note_progress()
+                self._query.stop()
+        self._thread.join(_STOP_TIMEOUT_S)
+        self._thread = None
+
+    def _supervise(self, trigger: Mapping[str, Any]) -> None:
+        failures = 0
+        while True:
+            batch_before = self._progress.batch_id if self._progress else -1
+            error = self._await_or_open(trigger)
+            with self._lock:
+                self._note_progress()
+                self._query = None
+            if self._stopping.is_set() or error is None:
+                self._state = SinkState.STOPPED if self._stopping.is_set() else SinkState.FINISHED
+                return
+            self._error = error
+            has_progressed = self._progress is not None and self._progress.batch_id > batch_before
+            failures = 1 if has_progressed else failures + 1
+            if failures > self._policy.limit:
+                self._state = SinkState.FAILED
+                return
+            self._pause(failures, error)
+
+    def _await_or_open(self, trigger: Mapping[str, Any]) -> BaseException | None:
+        """Wait for the end of the query, starting it first where there is none; why it failed."""
+        try:
+            if self._query is None:
+                if self._stopping.is_set():
+                    return None
+                query = self._open_query(trigger)
+                with self._lock:
+                    self._query = query
+                    self._state = SinkState.RUNNING
+                    if self._stopping.is_set():
+                        query.stop()
+            query = self._query
+            query.awaitTermination()
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raised, it is kept
+            return error
+        return None
+
+    def _pause(self, failures: int, error: BaseException) -> None:
+        delay_s = self._policy.delay_s(failures)
+        self._state = SinkState.RESTARTING
+        self._restarts += 1
+        logger.warning(
+            "sink %s failed (%d of %d in a row) and starts again from its checkpoint in %.1f s: %s",
+            self.name,
+            failures,
+            self._policy.limit,
+            delay_s,
+            str(error).partition("\n")[0],
+        )
+        self._stopping.wait(delay_s)
+
+    def _note_progress(self) -> None:
+        """Keep the last report, since a stopped session answers no more; the lock is held."""
+        if self._query is not None:
+            self._progress = QueryProgress.of(self._query) or self._progress

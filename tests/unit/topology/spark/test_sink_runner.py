@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from rocketray.errors import ConfigError
+from rocketray.topology.spark.sink_runner import RestartPolicy, SinkRunner, SinkState
+
+FAST = RestartPolicy(limit=2, first_delay_s=0.01)
+
+
+class ScriptedQuery:
+    """A query that ends as its script says: with an error, by itself, or when it is stopped."""
+
+    def __init__(self, ends_with: Exception | None, batch_id: int | None, *, stays: bool) -> None:
+        self.error = ends_with
+        self.batch_id = batch_id
+        self.stays = stays
+        self.stopped = threading.Event()
+
+    @property
+    def lastProgress(self) -> Any:  # noqa: N802 - Spark's name
+        if self.batch_id is None:
+            return None
+        source = {"endOffset": '{"T": {"0": 5}}'}
+        return {"batchId": self.batch_id, "numInputRows": 3, "sources": [source]}
+
+    def awaitTermination(self) -> None:  # noqa: N802 - Spark's name
+        if self.stays:
+            assert self.stopped.wait(10)
+        if self.error is not None:
+            raise self.error
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+
+class Opener:
+    """Hands out scripted queries in turn, and remembers with which trigger."""
+
+    def __init__(self, *queries: ScriptedQuery) -> None:
+        self.queries = list(queries)
+        self.triggers: list[Mapping[str, Any]] = []
+
+    def __call__(self, trigger: Mapping[str, Any]) -> ScriptedQuery:
+        self.triggers.append(trigger)
+        return self.queries[len(self.triggers) - 1]
+
+
+def failing(batch_id: int | None) -> ScriptedQuery:
+    return ScriptedQuery(RuntimeError("boom"), batch_id, stays=False)
+
+
+def wait_until(claim: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not claim():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_failed_query_starts_again_until_it_ends_well() -> None:
+    opener = Opener(failing(None), failing(None), ScriptedQuery(None, 4, stays=False))
+    runner = SinkRunner("s", opener, FAST)
+
+    runner.start({"once": True})
+
+    assert runner.join(10)
+    assert (runner.state, runner.restarts) == (SinkState.FINISHED, 2)
+    assert opener.triggers == [{"once": True}] * 3
+    progress = runner.progress()
+    assert progress is not None
+    assert (progress.batch_id, progress.input_rows) == (4, 3)
+    assert progress.end_offset == {"T": {"0": 5}}
+
+
+def test_a_query_that_never_gets_on_is_given_up_with_its_error() -> None:
+    runner = SinkRunner("s", Opener(*[failing(None)] * 3), FAST)
+
+    runner.start({})
+
+    assert runner.join(10)
+    assert (runner.state, runner.restarts) == (SinkState.FAILED, 2)
+    assert str(runner.error) == "boom"
+
+
+def test_a_batch_in_between_gives_new_tries() -> None:
+    batches = [failing(number) for number in range(6)]
+    runner = SinkRunner("s", Opener(*batches, ScriptedQuery(None, 6, stays=False)), FAST)
+
+    runner.start({})
+
+    assert runner.join(10)
+    assert (runner.state, runner.restarts) == (SinkState.FINISHED, 6)
+
+
+def test_stop_ends_a_running_query_and_waits_for_it() -> None:
+    query = ScriptedQuery(None, None, stays=True)
+    runner = SinkRunner("s", Opener(query), FAST)
+    runner.start({})
+    assert not runner.join(0.02)
+
+    runner.stop()
+
+    assert query.stopped.is_set()
+    assert runner.state is SinkState.STOPPED
+
+
+def test_stop_ends_the_pause_before_a_restart() -> None:
+    opener = Opener(failing(None))
+    runner = SinkRunner("s", opener, RestartPolicy(limit=3, first_delay_s=30))
+    runner.start({})
+    wait_until(lambda: runner.state is SinkState.RESTARTING)
+
+    before = time.monotonic()
+    runner.stop()
+
+    assert time.monotonic() - before < 5
+    assert len(opener.triggers) == 1
+    assert runner.state is SinkState.STOPPED
+
+
+def test_a_stopped_runner_starts_again() -> None:
+    first = ScriptedQuery(None, 1, stays=True)
+    runner = SinkRunner("s", Opener(first, ScriptedQuery(None, 2, stays=False)), FAST)
+    runner.start({"processingTime": "1 second"})
+    runner.stop()
+
+    runner.start({"availableNow": True})
+
+    assert runner.join(10)
+    assert runner.state is SinkState.FINISHED
+
+
+def test_an_error_in_the_definition_is_raised_at_the_start() -> None:
+    def refuse(trigger: Mapping[str, Any]) -> ScriptedQuery:
+        raise ConfigError("no writer")
+
+    runner = SinkRunner("s", refuse, FAST)
+
+    with pytest.raises(ConfigError, match="no writer"):
+        runner.start({})
+    assert runner.join(0)
+
+
+def test_delays_grow_up_to_their_limit() -> None:
+    policy = RestartPolicy(first_delay_s=1, factor=2, max_delay_s=5)
+
+    assert [policy.delay_s(failures) for failures in (1, 2, 3, 4, 1000)] == [1, 2, 4, 5, 5]
+
+
+def test_a_senseless_policy_is_refused() -> None:
+    with pytest.raises(ConfigError, match="the factor is >= 1"):
+        RestartPolicy(factor=0.5)
