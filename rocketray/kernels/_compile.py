@@ -36,6 +36,7 @@ __all__ = [
     "OUT_INT64S",
     "OUT_INT64_ROWS",
     "PLAIN",
+    "TWO_INTS",
     "Bools",
     "Bytes",
     "Int32s",
@@ -86,6 +87,7 @@ def _array(element: str, dimensions: int = 1, *, readonly: bool = False) -> Any:
     return types.Array(getattr(types, element), dimensions, "C", readonly=readonly)
 
 
+TWO_INTS: Any = None if PLAIN else types.UniTuple(types.int64, 2)
 BOOL: Any = None if PLAIN else types.boolean
 INT: Any = None if PLAIN else types.int64
 NOTHING: Any = None if PLAIN else types.void
@@ -113,7 +115,9 @@ def kernel(
 
 def device(function: Callable[..., Any]) -> Callable[..., Any]:
     """Declare a function that only kernels call; compiled into each of them."""
-    helper: Callable[..., Any] = function if PLAIN else _NUMBA.njit(nogil=True)(function)
+    helper: Callable[..., Any] = (
+        function if PLAIN else _NUMBA.njit(nogil=True, forceinline=True)(function)
+    )
     return helper
 
 

@@ -22,6 +22,7 @@ from ._compile import (
     Bytes,
     Int32s,
     Int64s,
+    device,
     kernel,
 )
 from .intrinsics import load_i32, load_i64
@@ -54,22 +55,73 @@ def match_tags_plain(raw: Bytes, first: int, count: int, codes: Int32s, out: Int
     return len(numbers)
 
 
+@device
+def _scan_for_one(raw, first, count, code, out):
+    found = 0
+    for number in range(first, first + count):
+        value = load_i64(raw, number * ENTRY_BYTES + 12)
+        out[found] = number  # always written, kept by the next line: no branch to mispredict
+        found += (value <= TAGS_CODE_EXT_MAX) | (np.int32(value) == code)
+    return found
+
+
+@device
+def _scan_for_four(raw, first, count, a, b, c, d, out):
+    found = 0
+    for number in range(first, first + count):
+        value = load_i64(raw, number * ENTRY_BYTES + 12)
+        low = np.int32(value)
+        out[found] = number
+        found += (value <= TAGS_CODE_EXT_MAX) | (low == a) | (low == b) | (low == c) | (low == d)
+    return found
+
+
+@device
+def _bit_of(code):
+    """One of 2048, by the high bits of a product that spreads neighbouring hashes."""
+    product = np.uint64(np.uint32(code)) * np.uint64(0x9E3779B1)
+    return (product >> np.uint64(21)) & np.uint64(2047)
+
+
+@device
+def _scan_for_many(raw, first, count, codes, out):
+    """First all that share a bit with some code, which are few more, then those exactly."""
+    bits = np.zeros(2048 // 64, np.uint64)
+    for i in range(len(codes)):
+        bit = _bit_of(codes[i])
+        bits[bit >> np.uint64(6)] |= np.uint64(1) << (bit & np.uint64(63))
+    likely = 0
+    for number in range(first, first + count):
+        value = load_i64(raw, number * ENTRY_BYTES + 12)
+        bit = _bit_of(np.int32(value))
+        is_set = (bits[bit >> np.uint64(6)] >> (bit & np.uint64(63))) & np.uint64(1)
+        out[likely] = number
+        likely += (value <= TAGS_CODE_EXT_MAX) | (is_set != 0)
+    found = 0
+    for i in range(likely):
+        number = out[i]
+        value = load_i64(raw, number * ENTRY_BYTES + 12)
+        hit = value <= TAGS_CODE_EXT_MAX
+        for k in range(len(codes)):
+            hit |= np.int32(value) == codes[k]
+        out[found] = number
+        found += hit
+    return found
+
+
 @kernel(match_tags_plain, INT, (IN_BYTES, INT, INT, IN_INT32S, OUT_INT64S))
 def match_tags(raw, first, count, codes, out):
     assert first >= 0
     assert count >= 0
     assert (first + count) * ENTRY_BYTES <= len(raw)
     assert count <= len(out)
-    found = 0
-    for number in range(first, first + count):
-        code = load_i64(raw, number * ENTRY_BYTES + 12)
-        low = np.int32(code)
-        hit = code <= TAGS_CODE_EXT_MAX
-        for i in range(len(codes)):
-            hit |= low == codes[i]
-        out[found] = number  # always written, kept by the next line: no branch to mispredict
-        found += hit
-    return found
+    n = len(codes)
+    if n == 1:
+        return _scan_for_one(raw, first, count, codes[0], out)
+    if 1 < n <= 4:
+        c = codes[min(2, n - 1)]
+        return _scan_for_four(raw, first, count, codes[0], codes[1], c, codes[n - 1], out)
+    return _scan_for_many(raw, first, count, codes, out)
 
 
 def read_entries_plain(

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ._compile import (
+    BOOL,
     IN_BYTES,
     IN_INT32S,
     IN_INT64S,
@@ -20,6 +21,7 @@ from ._compile import (
     OUT_BYTES,
     OUT_INT32S,
     OUT_INT64_ROWS,
+    TWO_INTS,
     Bytes,
     Int32s,
     Int64s,
@@ -41,10 +43,17 @@ from .layout import (
 __all__ = [
     "GATHER_SLACK_BYTES",
     "Field",
+    "copy_span",
+    "end_of_segment",
+    "end_of_segment_plain",
     "gather_spans",
     "gather_spans_plain",
+    "is_ascii",
+    "is_ascii_plain",
     "measure_spans",
     "measure_spans_plain",
+    "sum_sizes",
+    "sum_sizes_plain",
     "write_offset_ids",
     "write_offset_ids_plain",
 ]
@@ -135,6 +144,51 @@ def measure_spans(segment, segment_start, physical_offsets, sizes, fields):
         fields[Field.FLAG, i] = load_i32(segment, position + FLAG)
         fields[Field.SYS_FLAG, i] = sys_flag
     return -1
+
+
+def end_of_segment_plain(physical_offsets: Int64s, segment_bytes: int, first: int) -> int:
+    """The number of the first record after *first* that is in another segment, or how many are."""
+    starts = physical_offsets[first:] // segment_bytes
+    others = np.flatnonzero(starts != starts[0])
+    return first + int(others[0]) if len(others) else len(physical_offsets)
+
+
+@kernel(end_of_segment_plain, INT, (IN_INT64S, INT, INT))
+def end_of_segment(physical_offsets, segment_bytes, first):
+    assert 0 <= first < len(physical_offsets)
+    start = physical_offsets[first] // segment_bytes * segment_bytes
+    for i in range(first, len(physical_offsets)):
+        if not start <= physical_offsets[i] < start + segment_bytes:
+            return i
+    return len(physical_offsets)
+
+
+def sum_sizes_plain(sizes: Int64s) -> tuple[int, int]:
+    """The bytes of all spans together, and how many of them are absent."""
+    return int(np.maximum(sizes, 0).sum()), int((sizes < 0).sum())
+
+
+@kernel(sum_sizes_plain, TWO_INTS, (IN_INT64S,))
+def sum_sizes(sizes):
+    total = absent = 0
+    for i in range(len(sizes)):
+        total += max(sizes[i], 0)
+        absent += sizes[i] < 0
+    return total, absent
+
+
+def is_ascii_plain(data: Bytes, size: int) -> bool:
+    """Whether the first *size* bytes are all below 128, and so UTF-8 however they are cut."""
+    return bool((data[:size] < 0x80).all())
+
+
+@kernel(is_ascii_plain, BOOL, (IN_BYTES, INT))
+def is_ascii(data, size):
+    assert 0 <= size <= len(data)
+    bits = np.uint8(0)
+    for i in range(size):
+        bits |= data[i]
+    return bits < 0x80
 
 
 def gather_spans_plain(

@@ -8,6 +8,7 @@ Java does; Arrow would refuse the whole array.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from rocketray.errors import ConfigError
 from rocketray.kernels.properties import find_properties, list_pairs, match_values
-from rocketray.kernels.spans import GATHER_SLACK_BYTES, gather_spans
+from rocketray.kernels.spans import GATHER_SLACK_BYTES, gather_spans, is_ascii, sum_sizes
 
 __all__ = [
     "binary_array",
@@ -42,29 +43,18 @@ def fixed_array(kind: Any, values: npt.NDArray[Any]) -> Any:
 
 def binary_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:
     """The spans as ``binary``, null where the size is below 0."""
-    lengths = np.maximum(sizes, 0)
-    total = int(lengths.sum())
-    if total > _ARROW_BYTES_MAX:
-        raise ConfigError(
-            f"{len(starts)} values have {total} bytes, and one Arrow column holds at most "
-            f"{_ARROW_BYTES_MAX}; read fewer messages at a time"
-        )
-    offsets = np.empty(len(starts) + 1, np.int32)
-    data = np.empty(total + GATHER_SLACK_BYTES, np.uint8)
-    gather_spans(segment, starts, sizes, offsets, data)
-    absent = sizes < 0
-    validity = None
-    if absent.any():
-        validity = pa.py_buffer(np.packbits(~absent, bitorder="little"))
-    buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
-    return pa.Array.from_buffers(pa.binary(), len(starts), buffers)
+    return pa.Array.from_buffers(pa.binary(), len(starts), _gathered(segment, starts, sizes))
 
 
 def string_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:
     """The spans as ``string``, null where the size is below 0."""
-    raw = binary_array(segment, starts, sizes)
+    buffers = _gathered(segment, starts, sizes)
+    data = np.frombuffer(buffers[2], np.uint8)
+    if is_ascii(data, len(data) - GATHER_SLACK_BYTES):
+        return pa.Array.from_buffers(pa.string(), len(starts), buffers)
+    raw = pa.Array.from_buffers(pa.binary(), len(starts), buffers)
     try:
-        return raw.cast(pa.string())
+        return raw.cast(pa.string())  # checks that it is UTF-8
     except pa.ArrowInvalid:
         texts = [value and value.decode("utf-8", "replace") for value in raw.to_pylist()]
         return pa.array(texts, pa.string())
@@ -83,7 +73,8 @@ def properties_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:
     return pa.MapArray.from_arrays(fixed_array(pa.int32(), bounds), names, values)
 
 
-def join_names(names: Sequence[str]) -> tuple[Bytes, Int64s]:
+@lru_cache(maxsize=1024)
+def join_names(names: tuple[str, ...]) -> tuple[Bytes, Int64s]:
     """Texts back to back in UTF-8, and their bounds: uint8[total] and int64[n + 1]."""
     encoded = [name.encode("utf-8", "surrogatepass") for name in names]
     bounds = np.zeros(len(encoded) + 1, np.int64)
@@ -95,7 +86,7 @@ def find_values(
     segment: Bytes, starts: Int64s, sizes: Int64s, names: Sequence[str]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Starts and sizes, each int64[names, records], of named values in property strings."""
-    joined, bounds = join_names(names)
+    joined, bounds = join_names(tuple(names))
     value_starts = np.empty((len(names), len(starts)), np.int64)
     value_sizes = np.empty_like(value_starts)
     find_properties(segment, starts, sizes, joined, bounds, value_starts, value_sizes)
@@ -106,7 +97,22 @@ def match_exactly(
     segment: Bytes, starts: Int64s, sizes: Int64s, wanted: Sequence[str]
 ) -> npt.NDArray[np.bool_]:
     """Which of the spans are exactly one of the *wanted* texts; absent ones are not."""
-    joined, bounds = join_names(wanted)
+    joined, bounds = join_names(tuple(wanted))
     matches = np.empty(len(starts), np.bool_)
     match_values(segment, starts, sizes, joined, bounds, matches)
     return matches
+
+
+def _gathered(segment: Bytes, starts: Int64s, sizes: Int64s) -> list[Any]:
+    """Validity, offsets and data of a copy of the spans; the data has some slack at its end."""
+    total, absent = sum_sizes(sizes)
+    if total > _ARROW_BYTES_MAX:
+        raise ConfigError(
+            f"{len(starts)} values have {total} bytes, and one Arrow column holds at most "
+            f"{_ARROW_BYTES_MAX}; read fewer messages at a time"
+        )
+    offsets = np.empty(len(starts) + 1, np.int32)
+    data = np.empty(total + GATHER_SLACK_BYTES, np.uint8)
+    gather_spans(segment, starts, sizes, offsets, data)
+    validity = pa.py_buffer(np.packbits(sizes >= 0, bitorder="little")) if absent else None
+    return [validity, pa.py_buffer(offsets), pa.py_buffer(data)]

@@ -8,6 +8,7 @@ whatever its values: see ``COLUMN_TYPES``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,8 @@ COLUMN_TYPES: dict[str, Any] = {
 _ID_CHARS_MAX = 2 * (HOST_BYTES + HOST_IPV6_EXTRA + 8)
 
 
-def column_schema(columns: Sequence[str]) -> Any:
+@lru_cache(maxsize=256)
+def column_schema(columns: tuple[str, ...]) -> Any:
     """The Arrow schema of *columns*; raises :class:`ConfigError` for one that does not exist."""
     unknown = [name for name in columns if name not in COLUMN_TYPES]
     if unknown:
@@ -55,7 +57,7 @@ def read_columns(reader: QueueReader, entries: EntryColumns, columns: Sequence[s
     Times are whole milliseconds. Raises :class:`ConfigError` for an unknown column, or where one
     column has more than 2 GiB.
     """
-    schema = column_schema(columns)
+    schema = column_schema(tuple(columns))
     from_entries = _entry_columns(reader, entries)
     parts = [] if from_entries.keys() >= set(columns) else reader.records(entries)
     found = _record_columns(parts, [name for name in columns if name not in from_entries])

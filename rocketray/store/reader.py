@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,7 +23,7 @@ import pyarrow as pa
 from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
 from rocketray.errors import CorruptRecordError
 from rocketray.kernels.consume_queue import match_tags, pick_entries, read_entries
-from rocketray.kernels.spans import Field, measure_spans
+from rocketray.kernels.spans import Field, end_of_segment, measure_spans
 from rocketray.message import TAGS, StoredMessage
 
 from .arrow_spans import binary_array, find_values, match_exactly, string_array
@@ -193,14 +192,13 @@ class QueueReader:
             OffsetOutOfRangeError: a segment is not there, or not any more.
             CorruptRecordError: an entry does not point to a whole record of its size.
         """
-        offsets = entries.physical_offsets
-        starts = offsets - offsets % self._log.segment_bytes
-        bounds = [0, *(np.flatnonzero(np.diff(starts)) + 1).tolist(), len(offsets)]
-        return [
-            self._segment_spans(entries, first, end, int(starts[first]))
-            for first, end in pairwise(bounds)
-            if end > first
-        ]
+        parts = []
+        first, segment_bytes = 0, self._log.segment_bytes
+        while first < len(entries):
+            end = end_of_segment(entries.physical_offsets, segment_bytes, first)
+            parts.append(self._segment_spans(entries, first, end))
+            first = end
+        return parts
 
     def bodies(self, entries: EntryColumns) -> list[bytes]:
         """The messages' bodies, inflated where they are stored compressed."""
@@ -257,13 +255,12 @@ class QueueReader:
             yield raw, first, count, start
             start += count
 
-    def _segment_spans(
-        self, entries: EntryColumns, first: int, end: int, segment_start: int
-    ) -> SegmentSpans:
-        file = self._log.get(segment_start)
+    def _segment_spans(self, entries: EntryColumns, first: int, end: int) -> SegmentSpans:
+        offset = int(entries.physical_offsets[first])
+        file = self._log.get(offset - offset % self._log.segment_bytes)
         offsets, sizes = entries.physical_offsets[first:end], entries.sizes[first:end]
         found = np.empty((len(Field), end - first), np.int64)
-        bad = measure_spans(file.data, segment_start, offsets, sizes, found)
+        bad = measure_spans(file.data, file.start, offsets, sizes, found)
         if bad >= 0:
             raise CorruptRecordError(
                 str(file.path),
