@@ -1,0 +1,275 @@
+"""The way into a running node: a connection, and what can be asked of a cluster through it.
+
+A connection finds the node by its data directory (DATA/node.json), joins its Ray, and speaks to
+the named actors. Calls that fail because an actor is away come back as
+:class:`ShardUnavailableError`; the actors are restarted by Ray.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+
+from rocketray.errors import (
+    InvalidMessageError,
+    NodeNotRunningError,
+    ShardUnavailableError,
+    StreamError,
+)
+from rocketray.filters.subscription import Subscription
+from rocketray.message import StoredMessage
+from rocketray.store.message_id import decode_offset_id
+
+from .catalog import TopicConfig
+from .consumer import GroupConsumer, StartFrom
+from .coordinator import COORDINATOR_NAME, NAMESPACE, GroupDescription, shard_name
+from .files import read_json
+from .groups import Heartbeat, HeartbeatReply
+from .layout import node_file
+from .producer import AckMode, Producer
+from .ring import Ack
+from .shard_writer import ShardStatistics
+
+__all__ = ["FILTER_NAME", "Client", "Connection", "default_data_directory"]
+
+_LOG = logging.getLogger(__name__)
+FILTER_NAME = "filter"
+CALL_TIMEOUT_S = 60.0
+RETRY_AFTER_MS = 1000
+
+
+def default_data_directory() -> Path:
+    """Where a node keeps its files when nothing else is said."""
+    return Path("rocketray-data")
+
+
+class Connection:
+    """A process's link to one node. Made by :meth:`open`; safe to use from several threads."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self._producers: list[Producer] = []
+        self._coordinator = _actor(COORDINATOR_NAME)
+        self._gates: dict[tuple[str, int], _Gate] = {}
+
+    @classmethod
+    def open(cls, data: Path | str | None = None) -> Connection:
+        """Connect to the node whose data directory is *data*.
+
+        Raises:
+            NodeNotRunningError: none runs there.
+        """
+        directory = Path(data or default_data_directory()).resolve()
+        node = read_json(node_file(directory))
+        if node is None or not Path(f"/proc/{int(node.get('pid', 0))}").exists():
+            raise NodeNotRunningError(
+                f"no node runs on {directory}; start one with: rocketray start --data {directory}"
+            )
+        if not ray.is_initialized():
+            join_ray(str(node["address"]))
+        return cls(directory)
+
+    # Topics
+
+    def create_topic(self, topic: str, queues: int = 4) -> TopicConfig:
+        """Make a topic unless it is there; an existing one keeps its queues."""
+        existing = self.topics().get(topic)
+        return existing or self.alter_topic(topic, queues)
+
+    def alter_topic(self, topic: str, queues: int) -> TopicConfig:
+        """Make a topic, or give it more queues."""
+        made: TopicConfig = self._ask(self._coordinator.create_topic.remote(topic, queues))
+        return made
+
+    def set_permission(self, topic: str, perm: int) -> TopicConfig:
+        """Allow writing (2), reading (4) or both (6)."""
+        changed: TopicConfig = self._ask(self._coordinator.set_permission.remote(topic, perm))
+        return changed
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove a topic and all its messages."""
+        self._ask(self._coordinator.delete_topic.remote(topic))
+
+    def topics(self) -> dict[str, TopicConfig]:
+        """All topics."""
+        topics: dict[str, TopicConfig] = self._ask(self._coordinator.topics.remote())
+        return topics
+
+    def topic(self, name: str) -> TopicConfig:
+        """A topic; raises :class:`TopicNotFoundError`."""
+        topic: TopicConfig = self._ask(self._coordinator.topic.remote(name))
+        return topic
+
+    def shard_statistics(self, topic: str) -> list[ShardStatistics]:
+        """The counters of a topic's shards, by queue."""
+        found: list[ShardStatistics] = self._on_all(topic, lambda shard: shard.statistics.remote())
+        return found
+
+    # Groups
+
+    def groups(self) -> list[GroupDescription]:
+        """All groups, an entry for each topic."""
+        groups: list[GroupDescription] = self._ask(self._coordinator.groups.remote())
+        return groups
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group that has no members."""
+        self._ask(self._coordinator.delete_group.remote(group))
+
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        """Report for a member."""
+        reply: HeartbeatReply = self._ask(self._coordinator.heartbeat.remote(beat))
+        return reply
+
+    def leave(self, beat: Heartbeat) -> None:
+        """Leave for a member."""
+        self._ask(self._coordinator.leave.remote(beat))
+
+    def attach_stream(self, path: str) -> None:
+        """Let the filter actor fill a match ring."""
+        self._ask(_actor(FILTER_NAME).attach.remote(path))
+
+    # Messages
+
+    def producer(self, *, ack: AckMode = "memory", timeout_s: float = 10.0) -> Producer:
+        """A producer; closed with the connection."""
+        producer = Producer(self, ack=ack, timeout_s=timeout_s)
+        self._producers.append(producer)
+        return producer
+
+    def consumer(
+        self,
+        group: str,
+        topic: str,
+        subscription: Subscription,
+        *,
+        client_id: str | None = None,
+        start: StartFrom = "earliest",
+    ) -> GroupConsumer:
+        """A new member of *group*."""
+        return GroupConsumer(self, group, topic, subscription, client_id=client_id, start=start)
+
+    def gate(self, topic: str, queue_id: int) -> _Gate:
+        """A shard's calls."""
+        return self._gates.setdefault((topic, queue_id), _Gate(topic, queue_id, self._ask))
+
+    def is_local(self, topic: str, queue_id: int) -> bool:  # noqa: ARG002 - one node holds all shards
+        """Whether the shard's memory can be reached: this process runs on the node's machine."""
+        here = ray.get_runtime_context().get_node_id()
+        there: str = self._ask(self._coordinator.node_id.remote())
+        return here == there
+
+    def view(self, offset_message_id: str) -> StoredMessage | None:
+        """The message with that offset id, or None."""
+        wanted = decode_offset_id(offset_message_id)
+        for topic in self.topics().values():
+            if wanted.store_host in topic.store_hosts:
+                shard = _actor(shard_name(topic.name, topic.store_hosts.index(wanted.store_host)))
+                found: StoredMessage | None = self._ask(shard.view.remote(wanted.physical_offset))
+                return found
+        return None
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_count: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = 2**63 - 1,
+    ) -> list[StoredMessage]:
+        """The topic's messages with a business key or unique key, oldest first."""
+        if not key:
+            raise InvalidMessageError("the key to look up is empty")
+        answers = self._on_all(
+            topic, lambda shard: shard.query.remote(key, max_count, begin_ms, end_ms)
+        )
+        return _merge(answers, max_count)
+
+    def query_by_time(
+        self, topic: str, begin_ms: int, end_ms: int, max_count: int = 64
+    ) -> list[StoredMessage]:
+        """The topic's messages stored from *begin_ms* up to and including *end_ms*, oldest first."""
+        answers = self._on_all(
+            topic, lambda shard: shard.query_by_time.remote(begin_ms, end_ms, max_count)
+        )
+        return _merge(answers, max_count)
+
+    def close(self) -> None:
+        """Close the producers made here."""
+        for producer in self._producers:
+            producer.close()
+        self._producers.clear()
+
+    def __enter__(self) -> Self:
+        """The connection itself; closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _on_all(self, topic: str, call: Callable[[Any], Any]) -> list[Any]:
+        names = [shard_name(topic, queue) for queue in range(self.topic(topic).queues)]
+        return [self._ask(reference) for reference in [call(_actor(name)) for name in names]]
+
+    def _ask(self, reference: Any) -> Any:
+        """The answer to a call; our own errors come as they were raised there."""
+        try:
+            return ray.get(reference, timeout=CALL_TIMEOUT_S)
+        except RayTaskError as error:
+            if isinstance(error.cause, StreamError):
+                raise error.cause from None
+            raise
+        except (RayActorError, GetTimeoutError) as error:
+            raise ShardUnavailableError("or coordinator", RETRY_AFTER_MS, str(error)) from error
+
+
+class Client(Connection):
+    """A connection for queries and administration: ``Client(data)`` connects at once."""
+
+    def __init__(self, data: Path | str | None = None) -> None:
+        super().__init__(Connection.open(data).data)
+
+
+class _Gate:
+    """The calls of one shard."""
+
+    def __init__(self, topic: str, queue_id: int, ask: Callable[[Any], Any]) -> None:
+        self._name = shard_name(topic, queue_id)
+        self._ask = ask
+
+    def attach(self, path: str) -> None:
+        self._ask(_actor(self._name).attach.remote(path))
+
+    def append(self, payload: bytes, durability: int) -> Ack:
+        ack: Ack = self._ask(_actor(self._name).append.remote(payload, durability))
+        return ack
+
+
+def join_ray(address: str) -> None:
+    """Join the Ray at *address* as a driver, without its logs and statistics."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(
+        address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.WARNING
+    )
+
+
+def _actor(name: str) -> Any:
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        raise ShardUnavailableError(
+            name, RETRY_AFTER_MS, "there is no such actor; is the node starting or stopping?"
+        ) from None
+
+
+def _merge(answers: Sequence[list[StoredMessage]], max_count: int) -> list[StoredMessage]:
+    found = [message for answer in answers for message in answer]
+    found.sort(key=lambda message: (message.store_timestamp_ms, message.queue_id))
+    return found[:max_count]

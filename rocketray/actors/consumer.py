@@ -1,0 +1,269 @@
+"""A member of a consumer group: reads the queues it owns, and tells how far it came.
+
+The coordinator decides who owns a queue and hears a heartbeat every second. For each owned queue
+the member makes a match ring, which the filter actor fills; messages then come without any call.
+
+Invariants
+  1. A queue is read only while it is granted. It is given up in this order: no more batches from
+     it, ``on_revoke``, last commit, and only then the heartbeat that no longer names it.
+  2. What the member commits goes out with the next heartbeat, and with ``close``.
+  3. A stream that the filter actor stopped raises in ``poll``; no message is passed over.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.errors import ActorError, FilterError, StreamError, SubscriptionConflictError
+from rocketray.filters.subscription import Subscription, parse
+from rocketray.store.reader import EntryColumns, QueueReader
+
+from .consumed_batch import ConsumedBatch
+from .filter import MATCH_RING_SUFFIX
+from .groups import Heartbeat, HeartbeatReply
+from .layout import consumer_directory, control_path, shard_directory
+from .match_ring import MatchRing, StreamDescription, StreamState
+from .watermark import ControlPage, Doorbell
+
+__all__ = ["GroupConsumer", "Groups", "StartFrom"]
+
+_LOG = logging.getLogger(__name__)
+HEARTBEAT_INTERVAL_S = 1.0
+StartFrom = Literal["earliest", "latest"]
+
+
+class Groups(Protocol):
+    """The calls that a member needs."""
+
+    @property
+    def data(self) -> Path:
+        """The node's data directory."""
+
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        """Report to the coordinator."""
+
+    def leave(self, beat: Heartbeat) -> None:
+        """Give everything up."""
+
+    def attach_stream(self, path: str) -> None:
+        """Let the filter actor fill a ring."""
+
+
+class _QueueStream:
+    """One owned queue."""
+
+    def __init__(self, data: Path, description: StreamDescription) -> None:
+        self.queue_id = description.queue_id
+        name = f"{uuid.uuid4().hex}{MATCH_RING_SUFFIX}"
+        self.ring = MatchRing(consumer_directory(data) / name, description)
+        directory = shard_directory(data, description.topic, description.queue_id)
+        self.reader = QueueReader(directory, description.topic, description.queue_id)
+        self.next_queue_offset = description.start
+
+    def take(self, max_count: int) -> tuple[EntryColumns, int] | None:
+        """Matches that are waiting, and what to commit after them; None when nothing moved."""
+        if self.ring.state is StreamState.FAILED and not self.ring.waiting():
+            raise FilterError(self.ring.error)
+        rows, next_queue_offset = self.ring.take(max_count)
+        if not len(rows) and next_queue_offset == self.next_queue_offset:
+            return None
+        self.next_queue_offset = next_queue_offset
+        return _entries(rows), next_queue_offset
+
+
+class GroupConsumer:
+    """One member of *group* on *topic*. ``poll`` is called by one thread at a time."""
+
+    def __init__(
+        self,
+        node: Groups,
+        group: str,
+        topic: str,
+        subscription: Subscription,
+        *,
+        client_id: str | None = None,
+        start: StartFrom = "earliest",
+    ) -> None:
+        """Join the group.
+
+        Raises:
+            SubscriptionConflictError: the group's members subscribe differently.
+            FilterError: the subscription does not compile.
+        """
+        self.on_revoke: Callable[[frozenset[tuple[str, int]]], None] | None = None
+        self._node = node
+        subscription.check()
+        is_tags = subscription.expression_type == "TAG"
+        self._tags = sorted(parse(subscription.expression).tags_set) if is_tags else []
+        self._topic = topic
+        self._start: StartFrom = start
+        self._identity = (group, topic, subscription, client_id or uuid.uuid4().hex)
+        self._instance = uuid.uuid4().hex
+        bell = consumer_directory(node.data) / f"{self._instance}.bell"
+        self._doorbell_path = bell
+        self._doorbell = Doorbell(bell)
+        self._streams: dict[int, _QueueStream] = {}
+        self._commits: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._granted: dict[int, int] = {}
+        self._failure: StreamError | None = None
+        self._closed = threading.Event()
+        self._granted = dict(node.heartbeat(self._beat()).granted)
+        self._adopt()
+        self._heart = threading.Thread(target=self._keep_beating, daemon=True, name="heartbeat")
+        self._heart.start()
+
+    def poll(self, timeout_s: float, max_messages: int = 1000) -> list[ConsumedBatch]:
+        """Batches of messages, at most *max_messages* of each queue; [] when the time is over.
+
+        Sleeps with the GIL released.
+
+        Raises:
+            FilterError: a class filter failed; the text says on which message and why.
+            SubscriptionConflictError: the group's subscription was changed by others.
+        """
+        rung = self._doorbell.count()
+        batches = self._take(max_messages)
+        if not batches and not self._closed.is_set():
+            self._doorbell.wait(rung, timeout_s)
+            batches = self._take(max_messages)
+        return batches
+
+    def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
+        """Say that everything of the queue below the offset is finished; sent with a heartbeat."""
+        assert topic == self._topic
+        with self._lock:
+            if queue_id in self._streams:
+                self._commits[queue_id] = next_queue_offset
+
+    def assignment(self) -> frozenset[tuple[str, int]]:
+        """The (topic, queue id) pairs that this member reads."""
+        return frozenset((self._topic, queue_id) for queue_id in tuple(self._streams))
+
+    def close(self) -> None:
+        """Give up all queues, send the last commits and leave the group."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._doorbell.ring()
+        self._heart.join()
+        self._revoke(set(self._streams), keep_commits=True)
+        try:
+            self._node.leave(self._beat())
+        finally:
+            self._doorbell.unlink()
+
+    def __enter__(self) -> Self:
+        """The member itself; closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _take(self, max_messages: int) -> list[ConsumedBatch]:
+        if self._failure is not None:
+            raise self._failure
+        self._adopt()
+        batches = []
+        for stream in list(self._streams.values()):
+            taken = stream.take(max_messages)
+            if taken is not None:
+                entries = self._exact(stream.reader, taken[0])
+                batches.append(
+                    ConsumedBatch(self._topic, stream.queue_id, taken[1], entries, stream.reader)
+                )
+        return batches
+
+    def _exact(self, reader: QueueReader, entries: EntryColumns) -> EntryColumns:
+        """The second pass over tags: hashes collide, texts do not."""
+        if not self._tags or not len(entries):
+            return entries
+        mask = reader.have_tags(entries, self._tags)
+        return entries if mask.all() else entries.select(mask)
+
+    def _adopt(self) -> None:
+        """Make the streams agree with what the coordinator granted; in the polling thread."""
+        granted = self._granted
+        if granted.keys() == self._streams.keys():
+            return
+        self._revoke(self._streams.keys() - granted.keys(), keep_commits=True)
+        for queue_id in sorted(granted.keys() - self._streams.keys()):
+            self._open(queue_id, granted[queue_id])
+
+    def _open(self, queue_id: int, offset: int) -> None:
+        group, topic, subscription, _ = self._identity
+        start = self._first_offset(queue_id, offset)
+        description = StreamDescription(
+            topic, queue_id, group, subscription, start, str(self._doorbell_path)
+        )
+        stream = _QueueStream(self._node.data, description)
+        with self._lock:
+            self._streams[queue_id] = stream
+            if offset < 0:
+                self._commits[queue_id] = start  # a member that dies now must not skip or repeat
+        self._node.attach_stream(str(stream.ring.path))
+
+    def _first_offset(self, queue_id: int, offset: int) -> int:
+        control = ControlPage(control_path(self._node.data, self._topic, queue_id))
+        if offset < 0:
+            return control.minimum() if self._start == "earliest" else control.visible()
+        first = min(max(offset, control.minimum()), control.visible())
+        if first != offset:
+            _LOG.warning(
+                "%s/%d: offset %d of the group is out of range; going on at %d",
+                self._topic, queue_id, offset, first,
+            )  # fmt: skip
+        return first
+
+    def _revoke(self, queue_ids: set[int], *, keep_commits: bool) -> None:
+        if not queue_ids:
+            return
+        for queue_id in queue_ids:
+            self._streams[queue_id].ring.close()
+        if self.on_revoke is not None:
+            self.on_revoke(frozenset((self._topic, queue_id) for queue_id in queue_ids))
+        with self._lock:
+            for queue_id in queue_ids:
+                self._streams.pop(queue_id).reader.close()
+                if not keep_commits:
+                    self._commits.pop(queue_id, None)
+
+    def _beat(self) -> Heartbeat:
+        with self._lock:
+            commits, self._commits = self._commits, {}
+            held = frozenset(self._streams) | frozenset(self._granted)
+        return Heartbeat(*self._identity, self._instance, held, commits)
+
+    def _keep_beating(self) -> None:
+        while not self._closed.wait(HEARTBEAT_INTERVAL_S):
+            beat = self._beat()
+            try:
+                self._granted = dict(self._node.heartbeat(beat).granted)
+            except SubscriptionConflictError as error:
+                self._failure = error
+                self._doorbell.ring()
+                return
+            except (ActorError, OSError) as error:
+                _LOG.warning("the coordinator does not answer, trying again: %s", error)
+                with self._lock:
+                    self._commits = {**beat.commits, **self._commits}
+            if self._granted.keys() != self._streams.keys():
+                self._doorbell.ring()
+
+
+def _entries(rows: npt.NDArray[np.int64]) -> EntryColumns:
+    return EntryColumns(
+        physical_offsets=np.ascontiguousarray(rows[:, 0]),
+        sizes=rows[:, 1].astype(np.int32),
+        tags_codes=np.zeros(len(rows), np.int64),
+        queue_offsets=np.ascontiguousarray(rows[:, 2]),
+    )

@@ -1,0 +1,64 @@
+"""Small files written whole: the new one is on disk before it takes the old one's name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from rocketray.errors import StoreError
+
+__all__ = ["JSON_MAX_BYTES", "read_json", "write_json"]
+
+JSON_MAX_BYTES = 64 * 1024 * 1024
+
+
+def write_json(path: Path, value: object) -> None:
+    """Replace *path* by *value* as JSON; after a crash it holds the old or the new, never half.
+
+    The previous version stays beside it with the suffix ``.bak``, as RocketMQ keeps it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
+    with temporary.open("wb") as file:
+        file.write(orjson.dumps(value, option=options))
+        file.flush()
+        os.fsync(file.fileno())
+    if path.exists():
+        path.replace(path.with_name(path.name + ".bak"))
+    temporary.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """The object in *path*, else in its ``.bak``; None when there is neither.
+
+    Raises:
+        StoreError: the file is there and is not a JSON object of at most 64 MiB.
+    """
+    for candidate in (path, path.with_name(path.name + ".bak")):
+        try:
+            with candidate.open("rb") as file:
+                content = file.read(JSON_MAX_BYTES + 1)
+        except FileNotFoundError:
+            continue
+        if len(content) > JSON_MAX_BYTES:
+            raise StoreError(f"{candidate} is larger than {JSON_MAX_BYTES} bytes; it is not ours")
+        try:
+            value = orjson.loads(content)
+        except orjson.JSONDecodeError as error:
+            raise StoreError(
+                f"{candidate} is not valid JSON ({error}); restore it from a copy, "
+                "or remove it to start without it"
+            ) from None
+        if not isinstance(value, dict):
+            raise StoreError(f"{candidate} holds no JSON object; restore it from a copy")
+        return value
+    return None

@@ -1,0 +1,259 @@
+"""Consumer groups: who is a member, who owns which queue, and how far a group has come.
+
+Plain values and a plain object; time comes in with each call.
+
+Invariants
+  1. A queue has at most one owner in a group. It changes hands only after the old owner reported
+     that it holds it no more, or was silent for ``SESSION_TIMEOUT_MS``.
+  2. Only the owner's commits move a group's offset.
+  3. Members of one group subscribe to a topic alike; a group without members may change.
+  4. After a restart the members of known groups first keep what they hold, for ``GRACE_MS``: who
+     has not reported yet may still read its queues.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rocketray.errors import StreamError, SubscriptionConflictError
+from rocketray.filters.subscription import Subscription
+from rocketray.names import check_case_clash, check_group
+
+__all__ = [
+    "GRACE_MS",
+    "SESSION_TIMEOUT_MS",
+    "GroupRegistry",
+    "Heartbeat",
+    "HeartbeatReply",
+    "average",
+]
+
+SESSION_TIMEOUT_MS = 10_000
+GRACE_MS = 3_000  # three heartbeats
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What a member says about itself, about once a second.
+
+    ``instance`` tells a restarted member from its dead predecessor of the same id. ``held`` are
+    the queues that it reads now; ``commits`` maps queue ids to next queue offsets.
+    """
+
+    group: str
+    topic: str
+    subscription: Subscription
+    member: str
+    instance: str
+    held: frozenset[int]
+    commits: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReply:
+    """The queues that the member may read, and the group's offset in each (−1: none yet)."""
+
+    granted: Mapping[int, int]
+    members: int
+
+
+@dataclass(slots=True)
+class _Member:
+    instance: str
+    seen_ms: int
+
+
+@dataclass(slots=True)
+class _Membership:
+    """The members of one group on one topic."""
+
+    members: dict[str, _Member] = field(default_factory=dict)
+    owners: dict[int, str] = field(default_factory=dict)
+
+    def forget(self, name: str) -> None:
+        self.members.pop(name, None)
+        self.owners = {queue: owner for queue, owner in self.owners.items() if owner != name}
+
+
+def average(queues: int, members: Iterable[str]) -> dict[str, range]:
+    """RocketMQ's ``AllocateMessageQueueAveragely``: contiguous shares, the first ones larger."""
+    names = sorted(members)
+    shares = {}
+    for index, name in enumerate(names):
+        size, extra = divmod(queues, len(names))
+        start = index * size + min(index, extra)
+        shares[name] = range(start, start + size + (index < extra))
+    return shares
+
+
+class GroupRegistry:
+    """All groups of a cluster."""
+
+    def __init__(self) -> None:
+        self._subscriptions: dict[str, dict[str, Subscription]] = {}
+        self._offsets: dict[tuple[str, str], dict[int, int]] = {}
+        self._memberships: dict[tuple[str, str], _Membership] = {}
+        self.groups_changed = False
+        self.offsets_changed = False
+        self._restarted_ms: dict[str, int] = {}
+
+    def heartbeat(self, beat: Heartbeat, queues: int, now_ms: int) -> HeartbeatReply:
+        """Take a member's report; answer which of the topic's *queues* it may read.
+
+        Raises:
+            SubscriptionConflictError: living members of the group subscribe differently.
+        """
+        membership = self._membership(beat, now_ms)
+        for queue, offset in beat.commits.items():
+            if membership.owners.get(queue) == beat.member:
+                self.commit(beat.group, beat.topic, queue, offset)
+        for queue, owner in list(membership.owners.items()):
+            if owner == beat.member and queue not in beat.held:
+                del membership.owners[queue]
+        granted = {}
+        wanted = set(average(queues, membership.members)[beat.member])
+        if now_ms - self._restarted_ms.get(beat.group, -GRACE_MS) < GRACE_MS:
+            wanted = set(beat.held)
+        for queue in sorted(wanted):
+            if membership.owners.setdefault(queue, beat.member) == beat.member:
+                granted[queue] = self.offset(beat.group, beat.topic, queue)
+        return HeartbeatReply(granted, len(membership.members))
+
+    def leave(self, beat: Heartbeat) -> None:
+        """Take a member's last commits and give up what it owned."""
+        membership = self._memberships.get((beat.group, beat.topic))
+        if membership is None:
+            return
+        member = membership.members.get(beat.member)
+        if member is None or member.instance != beat.instance:
+            return
+        for queue, offset in beat.commits.items():
+            if membership.owners.get(queue) == beat.member:
+                self.commit(beat.group, beat.topic, queue, offset)
+        membership.forget(beat.member)
+
+    def commit(self, group: str, topic: str, queue: int, offset: int) -> None:
+        """Set the group's next queue offset."""
+        self._offsets.setdefault((group, topic), {})[queue] = offset
+        self.offsets_changed = True
+
+    def offset(self, group: str, topic: str, queue: int) -> int:
+        """The group's next queue offset, or −1."""
+        return self._offsets.get((group, topic), {}).get(queue, -1)
+
+    def groups(self) -> dict[str, dict[str, Subscription]]:
+        """Each group's subscriptions by topic."""
+        return {group: dict(topics) for group, topics in self._subscriptions.items()}
+
+    def members(self, group: str, topic: str, now_ms: int) -> dict[str, list[int]]:
+        """The living members and the queues that each owns."""
+        membership = self._memberships.get((group, topic))
+        if membership is None:
+            return {}
+        _expire(membership, now_ms)
+        return {
+            name: sorted(queue for queue, owner in membership.owners.items() if owner == name)
+            for name in membership.members
+        }
+
+    def delete(self, group: str, now_ms: int) -> None:
+        """Forget a group and its offsets.
+
+        Raises:
+            StreamError: there is no such group, or it has members.
+        """
+        if group not in self._subscriptions:
+            raise StreamError(f"group {group!r} does not exist; see: rocketray groups list")
+        for topic in self._subscriptions[group]:
+            members = self.members(group, topic, now_ms)
+            if members:
+                raise StreamError(
+                    f"group {group!r} has {len(members)} members on topic {topic!r}; stop them first"
+                )
+        self._drop(lambda key: key[0] == group)
+        del self._subscriptions[group]
+        self.groups_changed = True
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop everything about a deleted topic."""
+        self._drop(lambda key: key[1] == topic)
+        for topics in self._subscriptions.values():
+            topics.pop(topic, None)
+        self.groups_changed = True
+
+    def groups_to_json(self) -> dict[str, Any]:
+        """The subscriptions, in the form of RocketMQ's ``subscriptionGroup.json``."""
+        return {
+            "subscriptionGroupTable": {
+                group: {
+                    "groupName": group,
+                    "consumeEnable": True,
+                    "retryMaxTimes": 16,
+                    "subscriptions": {topic: value.to_json() for topic, value in topics.items()},
+                }
+                for group, topics in self._subscriptions.items()
+            }
+        }
+
+    def offsets_to_json(self) -> dict[str, Any]:
+        """The offsets, in the form of RocketMQ's ``consumerOffset.json``."""
+        return {
+            "offsetTable": {
+                f"{topic}@{group}": {str(queue): offset for queue, offset in queues.items()}
+                for (group, topic), queues in self._offsets.items()
+            }
+        }
+
+    def load(
+        self, groups: Mapping[str, Any] | None, offsets: Mapping[str, Any] | None, now_ms: int
+    ) -> None:
+        """Take the state that the two ``to_json`` methods wrote (invariant 4)."""
+        for group, value in (groups or {}).get("subscriptionGroupTable", {}).items():
+            topics = value.get("subscriptions", {})
+            self._restarted_ms[group] = now_ms
+            self._subscriptions[check_group(group)] = {
+                topic: Subscription.from_json(text) for topic, text in topics.items()
+            }
+        for name, queues in (offsets or {}).get("offsetTable", {}).items():
+            topic, _, group = name.rpartition("@")
+            self._offsets[group, topic] = {int(queue): int(o) for queue, o in queues.items()}
+
+    def _membership(self, beat: Heartbeat, now_ms: int) -> _Membership:
+        membership = self._memberships.setdefault((beat.group, beat.topic), _Membership())
+        _expire(membership, now_ms)
+        self._check_subscription(beat, membership)
+        known = membership.members.get(beat.member)
+        if known is not None and known.instance != beat.instance:
+            membership.forget(beat.member)
+        membership.members[beat.member] = _Member(beat.instance, now_ms)
+        return membership
+
+    def _check_subscription(self, beat: Heartbeat, membership: _Membership) -> None:
+        if beat.group not in self._subscriptions:
+            check_group(beat.group)
+            check_case_clash("group", beat.group, self._subscriptions)
+        topics = self._subscriptions.setdefault(beat.group, {})
+        existing = topics.get(beat.topic)
+        if existing == beat.subscription:
+            return
+        if existing is not None and any(name != beat.member for name in membership.members):
+            raise SubscriptionConflictError(
+                beat.group, beat.topic, str(existing), str(beat.subscription)
+            )
+        topics[beat.topic] = beat.subscription
+        self.groups_changed = True
+
+    def _drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:
+        for key in [key for key in self._offsets if doomed(key)]:
+            del self._offsets[key]
+        for key in [key for key in self._memberships if doomed(key)]:
+            del self._memberships[key]
+        self.offsets_changed = True
+
+
+def _expire(membership: _Membership, now_ms: int) -> None:
+    for name, member in list(membership.members.items()):
+        if now_ms - member.seen_ms > SESSION_TIMEOUT_MS:
+            membership.forget(name)

@@ -1,0 +1,213 @@
+"""The ring through which the filter actor hands one member the matches of one queue.
+
+    page 0      lines: 0 format, 1 head, 2 tail, 3 scanned, 4 state, 5 entries scanned,
+                6 rejected by the record filter, 7 evaluation errors
+    page 1…8    u32 length, then the stream as JSON: topic, queue, group, subscription, doorbell
+    page 9      u32 length, then the error that stopped the stream, as text
+    entries     i64 physical offset | i64 size | i64 queue offset, by number modulo CAPACITY
+
+The member makes the file and the filter actor fills it. All that a restarted filter actor needs
+stands in the file, so it goes on where the dead one stopped.
+
+Invariants
+  1. Head counts the entries written, tail those the member took; head − tail ≤ CAPACITY.
+  2. Every match below ``scanned`` is below head: scanned is published after head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+
+from rocketray.errors import StoreVersionError
+from rocketray.filters.subscription import Subscription
+from rocketray.names import check_group, check_topic
+
+from .watermark import SharedFile
+
+__all__ = ["CAPACITY", "MatchCounters", "MatchRing", "StreamDescription", "StreamState"]
+
+CAPACITY = 65_536
+_PAGE_BYTES = 4096
+_DESCRIPTION_BYTES = 8 * _PAGE_BYTES  # an expression has at most 4 KiB characters
+_ERROR_START = _PAGE_BYTES + _DESCRIPTION_BYTES
+_ENTRIES_START = _ERROR_START + _PAGE_BYTES
+_ENTRY_FIELDS = 3
+_FORMAT = int.from_bytes(b"rktmtch1", "little")
+
+
+class StreamState(IntEnum):
+    """Whether the filter actor still fills the ring."""
+
+    RUNNING = 0
+    FAILED = 1
+    CLOSED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDescription:
+    """What a stream is about; ``doorbell`` is rung when there is something for the member."""
+
+    topic: str
+    queue_id: int
+    group: str
+    subscription: Subscription
+    start: int
+    doorbell: str
+
+    def to_json(self) -> bytes:
+        """The description as it stands in the ring."""
+        return orjson.dumps(
+            {
+                "topic": self.topic,
+                "queueId": self.queue_id,
+                "group": self.group,
+                "subscription": self.subscription.to_json(),
+                "start": self.start,
+                "doorbell": self.doorbell,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: bytes) -> StreamDescription:
+        """The description that :meth:`to_json` wrote."""
+        value = orjson.loads(text)
+        return cls(
+            check_topic(value["topic"]),
+            int(value["queueId"]),
+            check_group(value["group"]),
+            Subscription.from_json(value["subscription"]),
+            int(value["start"]),
+            str(value["doorbell"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class MatchCounters:
+    """What the filter actor did for a stream."""
+
+    scanned: int
+    rejected: int
+    errors: int
+
+
+class MatchRing:
+    """Both sides of the ring; the filter actor writes, the member takes."""
+
+    def __init__(self, path: Path, description: StreamDescription | None = None) -> None:
+        """Map the ring; with a description it is made first."""
+        size = _ENTRIES_START + CAPACITY * _ENTRY_FIELDS * 8
+        self.path = path
+        self._file = SharedFile(path, size if description else None)
+        lines = [self._file.line(number) for number in range(8)]
+        kind, self._head, self._tail, self._scanned, self._state = lines[:5]
+        self._counters = lines[5:]
+        if description is not None:
+            self._write_text(_PAGE_BYTES, description.to_json(), _DESCRIPTION_BYTES)
+            self._scanned.publish(description.start)
+            kind.publish(_FORMAT)
+        if kind.load() != _FORMAT or len(self._file.bytes) < size:
+            raise StoreVersionError(f"{path} is not a match ring that this version can read")
+        entries = self._file.bytes[_ENTRIES_START:size].view(np.int64)
+        self._entries = entries.reshape(CAPACITY, _ENTRY_FIELDS)
+
+    def description(self) -> StreamDescription:
+        """What the member asked for."""
+        return StreamDescription.from_json(self._read_text(_PAGE_BYTES, _DESCRIPTION_BYTES))
+
+    # The filter actor's side.
+
+    def room(self) -> int:
+        """How many entries can be written now."""
+        return CAPACITY - (self._head.load() - self._tail.load())
+
+    def resume_at(self) -> int:
+        """The queue offset to scan next, also after a filter actor that died half-way."""
+        head = self._head.load()
+        scanned = self._scanned.load()
+        return max(scanned, int(self._entries[(head - 1) % CAPACITY, 2]) + 1) if head else scanned
+
+    def write(self, entries: npt.NDArray[np.int64], scanned: int) -> None:
+        """Append matches, shape (n, 3) with n ≤ room, and say how far the queue was scanned."""
+        head = self._head.load()
+        assert len(entries) <= CAPACITY
+        first = min(len(entries), CAPACITY - head % CAPACITY)
+        self._entries[head % CAPACITY : head % CAPACITY + first] = entries[:first]
+        self._entries[: len(entries) - first] = entries[first:]
+        self._head.publish(head + len(entries))
+        self._scanned.publish(scanned)
+
+    def count(self, scanned: int, rejected: int, errors: int) -> None:
+        """Add to the counters."""
+        for line, amount in zip(self._counters, (scanned, rejected, errors), strict=True):
+            line.publish(line.load() + amount)
+
+    def fail(self, reason: str) -> None:
+        """Stop the stream, and tell the member why."""
+        text = reason.encode("utf-8", "replace")[: _PAGE_BYTES - 4]
+        self._write_text(_ERROR_START, text, _PAGE_BYTES)
+        self._state.publish(StreamState.FAILED)
+
+    # The member's side.
+
+    def take(self, max_count: int) -> tuple[npt.NDArray[np.int64], int]:
+        """Up to *max_count* matches, copied, and the queue offset to commit when they are done.
+
+        The room is given back at once, so the member bounds what it holds.
+        """
+        scanned = self._scanned.load()
+        head = self._head.load()
+        tail = self._tail.load()
+        count = min(head - tail, max_count)
+        first = tail % CAPACITY
+        taken = np.concatenate(
+            (
+                self._entries[first : first + count],
+                self._entries[: max(0, first + count - CAPACITY)],
+            )
+        )
+        if count < head - tail or (count and int(taken[-1, 2]) >= scanned):
+            scanned = int(taken[-1, 2]) + 1
+        if count:
+            self._tail.publish(tail + count)
+        return taken, scanned
+
+    def waiting(self) -> int:
+        """How many matches can be taken now."""
+        return self._head.load() - self._tail.load()
+
+    def close(self) -> None:
+        """Tell the filter actor to forget the stream, and remove the ring."""
+        self._state.publish(StreamState.CLOSED)
+        self._file.unlink()
+
+    # Both sides.
+
+    @property
+    def state(self) -> StreamState:
+        """Whether the stream runs."""
+        return StreamState(self._state.load())
+
+    @property
+    def error(self) -> str:
+        """Why the stream failed."""
+        return self._read_text(_ERROR_START, _PAGE_BYTES).decode("utf-8", "replace")
+
+    def counters(self) -> MatchCounters:
+        """What the filter actor counted so far."""
+        return MatchCounters(*(line.load() for line in self._counters))
+
+    def _write_text(self, start: int, text: bytes, limit: int) -> None:
+        assert len(text) <= limit - 4
+        field = self._file.bytes[start : start + limit]
+        field[4 : 4 + len(text)] = np.frombuffer(text, np.uint8)
+        field[:4] = np.frombuffer(len(text).to_bytes(4, "little"), np.uint8)
+
+    def _read_text(self, start: int, limit: int) -> bytes:
+        field = self._file.bytes[start : start + limit].tobytes()
+        return field[4 : 4 + min(int.from_bytes(field[:4], "little"), limit - 4)]

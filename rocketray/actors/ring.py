@@ -1,0 +1,284 @@
+"""The ring through which one producer hands batches to one shard, without a call between them.
+
+    page 0      lines: 0 format, 1 head, 2 tail, 3 acknowledged, 4 closed
+    slots       one a frame, by sequence modulo SLOT_COUNT: what became of it
+    data        frames, back to back, never wrapped; a PAD frame fills the end
+
+    frame  = u32 bytes of the whole frame (16-aligned) | u32 kind | u32 durability | u32 payload
+             bytes | payload (a packed EncodedBatch)
+    slot   = i64 sequence | status | first queue offset | first physical offset | store
+             timestamp | count
+
+Invariants
+  1. Head counts the bytes that the producer wrote, tail those that the shard has done with;
+     head − tail never exceeds the capacity.
+  2. A slot says PENDING, with the queue offset that its frame gets, before the frame is appended,
+     and its outcome before anything else is appended. So a shard that was killed in between knows
+     from the slot and from its log how many records of the frame are already there: a frame is
+     appended once, whatever dies.
+  3. Frames are acknowledged in order; at most SLOT_COUNT are unacknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.errors import StoreVersionError, StreamError
+
+from .watermark import LINE_BYTES, SharedFile
+
+__all__ = [
+    "RING_BYTES",
+    "SLOT_COUNT",
+    "Ack",
+    "AppendStatus",
+    "Durability",
+    "Frame",
+    "ProducerRing",
+    "RingCorruptError",
+    "ShardRing",
+]
+
+RING_BYTES = 4 * 1024 * 1024
+SLOT_COUNT = 1024
+_SLOT_FIELDS = 6
+_PAGE_BYTES = 4096
+_SLOTS_BYTES = SLOT_COUNT * _SLOT_FIELDS * 8  # 12 pages
+_DATA_START = _PAGE_BYTES + _SLOTS_BYTES
+_FRAME_HEADER_BYTES = 16
+_KIND_DATA = 1
+_KIND_PAD = 2
+_FORMAT = int.from_bytes(b"rktring1", "little")
+
+
+class RingCorruptError(StreamError):
+    """A ring holds what no producer of ours writes; the shard stops reading it."""
+
+
+class Durability(IntEnum):
+    """What an acknowledgement stands for."""
+
+    MEMORY = 0
+    DISK = 1
+
+
+class AppendStatus(IntEnum):
+    """What became of a frame."""
+
+    PENDING = 0
+    OK = 1
+    MESSAGE_ILLEGAL = 2
+    STORE_FULL = 3
+    FENCED = 4
+    NOT_WRITABLE = 5
+    FAILED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """The outcome of one batch; physical offsets of its records follow from their sizes."""
+
+    status: AppendStatus
+    first_queue_offset: int = -1
+    first_physical_offset: int = -1
+    store_timestamp_ms: int = 0
+    count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A batch as it lies in the ring; the payload is gone once the frame is acknowledged."""
+
+    sequence: int
+    durability: Durability
+    payload: npt.NDArray[np.uint8]
+    end: int
+
+
+class _Ring:
+    """The file and its lines, the same on both sides."""
+
+    def __init__(self, path: Path, size: int | None) -> None:
+        self.path = path
+        self._file = SharedFile(path, size)
+        kind, self._head, self._tail, self._acknowledged, self._closed = (
+            self._file.line(number) for number in range(5)
+        )
+        if size is not None:
+            kind.publish(_FORMAT)
+        if kind.load() != _FORMAT or len(self._file.bytes) <= _DATA_START + LINE_BYTES:
+            raise StoreVersionError(f"{path} is not a ring that this version can read")
+        slots = self._file.bytes[_PAGE_BYTES:_DATA_START].view(np.int64)
+        self._slots = slots.reshape(SLOT_COUNT, _SLOT_FIELDS)
+        self._data = self._file.bytes[_DATA_START:]
+        self._capacity = len(self._data) & ~15
+
+    def acknowledged(self) -> int:
+        """The sequence of the last acknowledged frame; 0 before the first."""
+        return self._acknowledged.load()
+
+    def _header(self, position: int) -> list[int]:
+        header = self._data[position : position + _FRAME_HEADER_BYTES]
+        return [int(value) for value in header.view(np.uint32)]
+
+    def _read_slot(self, sequence: int) -> Ack | None:
+        found, status, *rest = (int(value) for value in self._slots[sequence % SLOT_COUNT])
+        if found != sequence or not 0 <= status <= max(AppendStatus):
+            return None
+        return Ack(AppendStatus(status), *rest)
+
+
+class ProducerRing(_Ring):
+    """The producer's side. One thread at a time."""
+
+    def __init__(self, path: Path, capacity: int = RING_BYTES) -> None:
+        super().__init__(path, _DATA_START + capacity)
+        self._next_head = 0
+        self._sequence = 0
+
+    @property
+    def payload_max(self) -> int:
+        """Larger batches do not go through the ring; half of it always holds one frame."""
+        return self._capacity // 2 - _FRAME_HEADER_BYTES
+
+    def try_write(self, payload: bytes, durability: Durability) -> int | None:
+        """Copy a batch into the ring and return its sequence, or None while there is no room.
+
+        The shard does not see it before :meth:`publish`.
+        """
+        assert len(payload) <= self.payload_max
+        if self._sequence - self.acknowledged() >= SLOT_COUNT:
+            return None
+        needed = (_FRAME_HEADER_BYTES + len(payload) + 15) & ~15
+        position = self._next_head % self._capacity
+        to_end = self._capacity - position
+        padding = to_end if to_end < needed else 0
+        if self._next_head + padding + needed - self._tail.load() > self._capacity:
+            return None
+        if padding:
+            self._write_header(position, padding, _KIND_PAD, 0, 0)
+            self._next_head += padding
+            position = 0
+        start = position + _FRAME_HEADER_BYTES
+        self._data[start : start + len(payload)] = np.frombuffer(payload, np.uint8)
+        self._write_header(position, needed, _KIND_DATA, durability, len(payload))
+        self._next_head += needed
+        self._sequence += 1
+        return self._sequence
+
+    def publish(self) -> None:
+        """Let the shard see all that was written; ring its doorbell next."""
+        self._head.publish(self._next_head)
+
+    def wait_acknowledged(self, sequence: int, timeout_s: float) -> bool:
+        """Whether that frame is acknowledged before the time is over."""
+        return self._acknowledged.wait_above(sequence - 1, timeout_s) >= sequence
+
+    def ack(self, sequence: int) -> Ack:
+        """The outcome of an acknowledged frame; ask before SLOT_COUNT further ones are written."""
+        ack = self._read_slot(sequence)
+        if ack is None:
+            raise RingCorruptError(f"{self.path}: the slot of frame {sequence} holds another one")
+        return ack
+
+    def close(self) -> None:
+        """Tell the shard that nothing more comes; it removes the ring once it is drained."""
+        self._closed.publish(1)
+
+    def _write_header(
+        self, position: int, size: int, kind: int, durability: int, payload: int
+    ) -> None:
+        header = self._data[position : position + _FRAME_HEADER_BYTES].view(np.uint32)
+        header[:] = (size, kind, durability, payload)
+
+
+class ShardRing(_Ring):
+    """The shard's side. Only the shard's writer thread uses it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, None)
+        self._next_tail = self._tail.load()
+        self._next_sequence = self.acknowledged() + 1
+
+    def frames(self) -> Iterator[Frame]:
+        """The frames that were published when it was called; acknowledge each one, in order.
+
+        Raises:
+            RingCorruptError: a length that does not fit; nothing after it can be trusted.
+        """
+        head = self._head.load()
+        if not 0 <= head - self._next_tail <= self._capacity:
+            raise RingCorruptError(f"{self.path}: head {head} and tail {self._next_tail}")
+        while self._next_tail < head:
+            position = self._next_tail % self._capacity
+            size, kind, durability, payload = self._header(position)
+            fits = size <= min(self._capacity - position, head - self._next_tail)
+            if size < _FRAME_HEADER_BYTES or size % 16 or not fits:
+                raise RingCorruptError(f"{self.path}: a frame of {size} bytes at {position}")
+            self._next_tail += size
+            if kind == _KIND_PAD:
+                continue
+            if kind != _KIND_DATA or payload > size - _FRAME_HEADER_BYTES or durability > 1:
+                raise RingCorruptError(f"{self.path}: a bad frame header at {position}")
+            start = position + _FRAME_HEADER_BYTES
+            yield Frame(
+                self._next_sequence,
+                Durability(durability),
+                self._data[start : start + payload],
+                self._next_tail,
+            )
+            self._next_sequence += 1
+
+    def interrupted(self) -> bool:
+        """Whether an earlier incarnation died while it appended a frame of this ring."""
+        first = self._next_sequence
+        outcomes = (self._read_slot(first + index) for index in range(SLOT_COUNT))
+        return any(ack is not None and ack.status is AppendStatus.PENDING for ack in outcomes)
+
+    def outcome(self, sequence: int) -> Ack | None:
+        """What the slot says of a frame that an earlier incarnation met, or None (invariant 2)."""
+        return self._read_slot(sequence)
+
+    def record(self, sequence: int, ack: Ack) -> None:
+        """Write a frame's slot: its intent before it is appended, its outcome after."""
+        slot = self._slots[sequence % SLOT_COUNT]
+        slot[0] = 0
+        slot[1:] = (
+            ack.status,
+            ack.first_queue_offset,
+            ack.first_physical_offset,
+            ack.store_timestamp_ms,
+            ack.count,
+        )
+        slot[0] = sequence
+
+    def acknowledge(self, frame: Frame) -> None:
+        """Give the frame's room back and wake the producer; its slot holds the outcome."""
+        self._tail.publish(frame.end)
+        self._acknowledged.publish(frame.sequence)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the producer closed it and everything in it is done."""
+        return bool(self._closed.load()) and self._head.load() == self._next_tail
+
+    def unlink(self) -> None:
+        """Remove the ring's name."""
+        self._file.unlink()
+
+
+def producer_pid(path: Path) -> int:
+    """The process that made a ring, from its name ``<pid>-<unique>``."""
+    return int(path.name.partition("-")[0])
+
+
+def ring_path(directory: Path, unique: str) -> Path:
+    """The path of a new ring of this process."""
+    return directory / f"{os.getpid()}-{unique}"

@@ -1,0 +1,274 @@
+"""The one writer of a shard: takes batches from rings and calls, and stores each of them once.
+
+Plain Python: :class:`~rocketray.actors.shard.ShardActor` gives it threads and an address.
+
+Invariants
+  1. Everything that touches the store happens under one lock, in one process (the store's file
+     lock), in the newest incarnation (the epoch, checked before each pass).
+  2. Readers see a message after it is whole in the log, the queue and the index; a message that
+     was sent for ``disk`` after it is on disk, and so is every message behind it.
+  3. A batch is acknowledged after its durability was reached, and appended once even when the
+     process dies in between (ring.py, invariant 2).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.config import StoreConfig
+from rocketray.errors import (
+    CorruptRecordError,
+    InvalidMessageError,
+    MessageTooLargeError,
+    ShardFencedError,
+    StoreFullError,
+)
+from rocketray.store.encoded_batch import EncodedBatch, unpack_batch
+from rocketray.store.message_store import MessageStore
+
+from .layout import CONTROL_PAGE
+from .ring import Ack, AppendStatus, Durability, Frame, RingCorruptError, ShardRing, producer_pid
+from .watermark import ControlPage
+
+__all__ = ["ShardStatistics", "ShardWriter"]
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatistics:
+    """A shard's counters since its process started, and where it stands."""
+
+    topic: str
+    queue_id: int
+    epoch: int
+    min_queue_offset: int
+    max_queue_offset: int
+    max_physical_offset: int
+    flushed_physical_offset: int
+    batches: int
+    messages: int
+    refused_batches: int
+    rings: int
+
+
+class ShardWriter:
+    """Owns the store directory of one ``(topic, queueId)``."""
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        config: StoreConfig,
+        *,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Open the store, which recovers it, and begin a new epoch.
+
+        A directory keeps the sizes that it was made with; *config* is for a new one.
+
+        Raises:
+            StoreLockedError: another process owns the shard.
+        """
+        made = (directory / CONTROL_PAGE).exists()
+        self.store = MessageStore(directory, None if made else config, clock_ms=clock_ms)
+        self._topic = topic
+        self._queue_id = queue_id
+        self.control = ControlPage(directory / CONTROL_PAGE, create=True)
+        self._epoch = self.control.take_epoch()
+        self._lock = threading.Lock()
+        self._rings: list[ShardRing] = []
+        self._batches = self._messages = self._refused = 0
+        self.writable = True
+        self.control.publish_minimum(self.store.min_queue_offset(topic, queue_id))
+        self.control.publish_visible(self._next_queue_offset())
+
+    def attach(self, path: Path) -> None:
+        """Begin to read a producer's ring.
+
+        The one whose frame was cut short by a crash goes first: how much of the frame is in the
+        log can be told only as long as nothing else was appended.
+        """
+        with self._lock:
+            if all(ring.path != path for ring in self._rings):
+                ring = ShardRing(path)
+                self._rings.insert(0 if ring.interrupted() else len(self._rings), ring)
+
+    def drain(self) -> int:
+        """Store what the rings hold now, and acknowledge it; returns the number of batches."""
+        with self._lock:
+            done: list[tuple[ShardRing, Frame]] = []
+            for ring in list(self._rings):
+                self._take_frames(ring, done)
+            if done:
+                self._make_durable(any(frame.durability for _, frame in done))
+                for ring, frame in done:
+                    ring.acknowledge(frame)
+            return len(done)
+
+    def append(self, payload: bytes, durability: Durability) -> Ack:
+        """Store one packed batch that came by a call."""
+        with self._lock:
+            ack = self._append(unpack_batch(np.frombuffer(payload, np.uint8)))
+            self._make_durable(durability is Durability.DISK)
+            return ack
+
+    def flush(self) -> None:
+        """Bring everything to disk; called by a timer, beside the writer's thread."""
+        self.control.publish_flushed(self.store.flush())
+
+    def prepare_next(self) -> None:
+        """Make the files that come next, so that no append waits for them; by the timer too."""
+        try:
+            self.store.prepare_next()
+        except StoreFullError as error:
+            _LOG.warning("shard %s/%d: %s", self._topic, self._queue_id, error)
+
+    def forget_closed_rings(self) -> None:
+        """Remove the rings whose producers closed them or died, once they are drained."""
+        with self._lock:
+            for ring in list(self._rings):
+                if ring.finished or not _is_alive(producer_pid(ring.path)):
+                    self._rings.remove(ring)
+                    ring.unlink()
+
+    def statistics(self) -> ShardStatistics:
+        """Counters and offsets, taken together."""
+        with self._lock:
+            return ShardStatistics(
+                topic=self._topic,
+                queue_id=self._queue_id,
+                epoch=self._epoch,
+                min_queue_offset=self.store.min_queue_offset(self._topic, self._queue_id),
+                max_queue_offset=self._next_queue_offset(),
+                max_physical_offset=self.store.max_physical_offset,
+                flushed_physical_offset=self.control.flushed(),
+                batches=self._batches,
+                messages=self._messages,
+                refused_batches=self._refused,
+                rings=len(self._rings),
+            )
+
+    def reading(self) -> threading.Lock:
+        """The lock under which queries read the store beside the writer."""
+        return self._lock
+
+    def close(self) -> None:
+        """Bring everything to disk and release the directory."""
+        with self._lock:
+            self.flush()
+            self.store.close()
+
+    def _next_queue_offset(self) -> int:
+        return self.store.max_queue_offset(self._topic, self._queue_id)
+
+    def _take_frames(self, ring: ShardRing, done: list[tuple[ShardRing, Frame]]) -> None:
+        try:
+            for frame in ring.frames():
+                self._take_frame(ring, frame)
+                done.append((ring, frame))
+        except RingCorruptError:
+            _LOG.exception("shard %s/%d drops a ring", self._topic, self._queue_id)
+            self._rings.remove(ring)
+
+    def _take_frame(self, ring: ShardRing, frame: Frame) -> None:
+        """Append one frame, or as much of it as an earlier incarnation did not."""
+        before = ring.outcome(frame.sequence)
+        if before is not None and before.status is not AppendStatus.PENDING:
+            return
+        try:
+            batch = unpack_batch(frame.payload)
+        except InvalidMessageError as error:
+            self._refuse(error)
+            ring.record(frame.sequence, Ack(AppendStatus.MESSAGE_ILLEGAL))
+            return
+        first = self._next_queue_offset() if before is None else before.first_queue_offset
+        stored = min(self._next_queue_offset() - first, len(batch.sizes))
+        ring.record(frame.sequence, Ack(AppendStatus.PENDING, first))
+        ack = self._append(batch if stored == 0 else _without_first(batch, stored))
+        if stored:
+            ack = self._whole_ack(first, len(batch.sizes))
+        ring.record(frame.sequence, ack)
+
+    def _whole_ack(self, first_queue_offset: int, count: int) -> Ack:
+        """The outcome of a batch of which a part was found in the log after a crash."""
+        entry = self.store.queue_entry(self._topic, self._queue_id, first_queue_offset)
+        message = self.store.view(entry.physical_offset)
+        return Ack(
+            AppendStatus.OK,
+            first_queue_offset,
+            message.physical_offset,
+            message.store_timestamp_ms,
+            count,
+        )
+
+    def _append(self, batch: EncodedBatch) -> Ack:
+        if len(batch.sizes) == 0:
+            return Ack(AppendStatus.OK)
+        if not self.writable:
+            return Ack(AppendStatus.NOT_WRITABLE)
+        try:
+            self.control.check_epoch(self._epoch)
+            result = self.store.append(self._topic, self._queue_id, batch)
+        except Exception as error:  # noqa: BLE001 - every failure has a status
+            self._refuse(error)
+            return Ack(_status_of(error))
+        self._batches += 1
+        self._messages += result.count
+        return Ack(
+            AppendStatus.OK,
+            result.first_queue_offset,
+            result.first_physical_offset,
+            result.store_timestamp_ms,
+            result.count,
+        )
+
+    def _make_durable(self, to_disk: bool) -> None:  # noqa: FBT001 - private, one caller a value
+        if to_disk:
+            self.flush()
+        self.control.publish_visible(self._next_queue_offset())
+
+    def _refuse(self, error: Exception) -> None:
+        self._refused += 1
+        _LOG.warning("shard %s/%d refused a batch: %s", self._topic, self._queue_id, error)
+
+
+def _status_of(error: Exception) -> AppendStatus:
+    if isinstance(error, StoreFullError):
+        return AppendStatus.STORE_FULL
+    if isinstance(error, ShardFencedError):
+        return AppendStatus.FENCED
+    if isinstance(error, MessageTooLargeError | InvalidMessageError | CorruptRecordError):
+        return AppendStatus.MESSAGE_ILLEGAL
+    return AppendStatus.FAILED
+
+
+def _without_first(batch: EncodedBatch, count: int) -> EncodedBatch:
+    start = int(batch.sizes[:count].sum())
+    kept: npt.NDArray[np.bool_] = batch.key_records >= count
+    return EncodedBatch(
+        records=batch.records[start:],
+        sizes=batch.sizes[count:],
+        tags_codes=batch.tags_codes[count:],
+        key_hashes=batch.key_hashes[kept],
+        key_records=batch.key_records[kept] - np.int32(count),
+    )
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

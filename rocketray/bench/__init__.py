@@ -1,0 +1,1 @@
+"""Benchmarks, one question a file; every report stands beside the machine's own ceilings."""

@@ -1,0 +1,28 @@
+"""The benchmarks by name; each is imported when it is run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from rocketray.errors import ConfigError
+
+from .report import BenchOptions, Row
+
+__all__ = ["BENCHMARKS", "run"]
+
+BENCHMARKS = {
+    "send": "one producer: one at a time, unbatched, batches, Arrow tables",
+    "consume": "one member reads a backlog: bodies, Arrow batches, by tag, by SQL92",
+    "scan": "the store alone: tag scan of the ConsumeQueue, SQL92 over records",
+    "latency": "from publishing to the handler at 1000 messages a second",
+}
+
+
+def run(name: str, *, quick: bool = False) -> list[Row]:
+    """Run one benchmark; raises :class:`ConfigError` for a name that there is not."""
+    if name not in BENCHMARKS:
+        raise ConfigError(f"benchmark {name!r} is not one of: {', '.join(BENCHMARKS)}")
+    module = import_module(f"{__package__}.{name}")
+    work: Callable[[BenchOptions], list[Row]] = module.run
+    return work(BenchOptions(quick=quick))

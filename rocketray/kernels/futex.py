@@ -1,0 +1,112 @@
+"""Shared numbers between processes, and sleeping until one changes.
+
+A number stands in a 64-byte line: +0 i64 value, +8 u32 futex word, +12 u32 waiters. Functions take
+the line's address; the caller keeps it mapped. ``wait_above`` releases the GIL.
+
+The kernels use futexes of Linux on x86-64. Elsewhere, and without Numba, the twins poll once in
+a millisecond; a process that uses them never wakes one that sleeps in a futex, so waiters always
+give a time-out.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import platform
+import sys
+import time
+
+import numpy as np
+
+from ._compile import INT, NOTHING, OUT_INT64S, PLAIN, Int64s, kernel
+from .intrinsics import (
+    address,
+    atomic_add_i32,
+    atomic_load_i64,
+    atomic_load_u32,
+    atomic_store_i64,
+    syscall,
+)
+
+__all__ = ["load", "publish", "ring", "wait_above"]
+
+_SYS_FUTEX = 202  # x86-64
+_FUTEX_WAIT = 0
+_FUTEX_WAKE = 1
+_EVERYONE = 0x7FFFFFFF
+_FUTEX_WORD = 8
+_WAITERS = 12
+_POLL_S = 0.001
+_HAS_FUTEX = not PLAIN and sys.platform == "linux" and platform.machine() == "x86_64"
+
+
+def load_plain(line: int) -> int:
+    """The value of the line; what was written before it can be read now."""
+    return ctypes.c_int64.from_address(line).value
+
+
+def publish_plain(line: int, value: int) -> None:
+    """Set the value and wake all who wait for it; the line has no other writer."""
+    ctypes.c_int64.from_address(line).value = value
+    ctypes.c_uint32.from_address(line + _FUTEX_WORD).value += 1
+
+
+def ring_plain(line: int) -> None:
+    """Add one to the value and wake all who wait; two rings at once may count as one."""
+    publish_plain(line, load_plain(line) + 1)
+
+
+def wait_plain(line: int, seen: int, timeout_ns: int, _timespec: Int64s) -> int:
+    """The value once it is above *seen*, or when the time is over."""
+    deadline = time.monotonic_ns() + timeout_ns
+    while (value := load_plain(line)) <= seen and time.monotonic_ns() < deadline:
+        time.sleep(_POLL_S)
+    return value
+
+
+if _HAS_FUTEX:
+
+    @kernel(load_plain, INT, (INT,))
+    def load(line):
+        return atomic_load_i64(line)
+
+    @kernel(publish_plain, NOTHING, (INT, INT))
+    def publish(line, value):
+        atomic_store_i64(line, value)
+        # A full fence: either the waiter's load sees the value, or this load sees the waiter.
+        atomic_add_i32(line + _FUTEX_WORD, 1)
+        if atomic_load_u32(line + _WAITERS) != 0:
+            syscall(_SYS_FUTEX, line + _FUTEX_WORD, _FUTEX_WAKE, _EVERYONE, 0, 0, 0)
+
+    @kernel(ring_plain, NOTHING, (INT,))
+    def ring(line):
+        # The low half counts, atomically. It starts again after 2^32 rings: a sleeper that read
+        # the count just before may then sleep until its time is over, once.
+        atomic_add_i32(line, 1)
+        atomic_add_i32(line + _FUTEX_WORD, 1)
+        if atomic_load_u32(line + _WAITERS) != 0:
+            syscall(_SYS_FUTEX, line + _FUTEX_WORD, _FUTEX_WAKE, _EVERYONE, 0, 0, 0)
+
+    @kernel(wait_plain, INT, (INT, INT, INT, OUT_INT64S))
+    def _wait(line, seen, timeout_ns, timespec):
+        value = atomic_load_i64(line)
+        if value > seen:
+            return value
+        atomic_add_i32(line + _WAITERS, 1)
+        word = atomic_load_u32(line + _FUTEX_WORD)
+        value = atomic_load_i64(line)
+        if value <= seen:
+            timespec[0] = timeout_ns // 1_000_000_000
+            timespec[1] = timeout_ns % 1_000_000_000
+            until = address(timespec.view(np.uint8), 0)
+            syscall(_SYS_FUTEX, line + _FUTEX_WORD, _FUTEX_WAIT, word, until, 0, 0)
+            value = atomic_load_i64(line)
+        atomic_add_i32(line + _WAITERS, -1)
+        return value
+
+else:
+    load, publish, ring, _wait = load_plain, publish_plain, ring_plain, wait_plain
+
+
+def wait_above(line: int, seen: int, timeout_ns: int) -> int:
+    """The value once it is above *seen*, or as it is when the time is over; releases the GIL."""
+    return _wait(line, seen, timeout_ns, np.zeros(2, np.int64))

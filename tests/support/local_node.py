@@ -1,0 +1,148 @@
+"""A node in this process: the real shards, filter engine and groups, with threads for actors."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Self
+
+from rocketray.actors.catalog import TopicCatalog, TopicConfig
+from rocketray.actors.clock import system_clock_ms
+from rocketray.actors.consumer import GroupConsumer, StartFrom
+from rocketray.actors.filter import FilterEngine
+from rocketray.actors.groups import GroupRegistry, Heartbeat, HeartbeatReply
+from rocketray.actors.layout import filter_doorbell_path, shard_directory
+from rocketray.actors.producer import Producer
+from rocketray.actors.ring import Ack, Durability
+from rocketray.actors.shard_writer import ShardWriter
+from rocketray.actors.watermark import Doorbell
+from rocketray.config import StoreConfig
+from rocketray.filters.subscription import Subscription
+
+SMALL = StoreConfig(
+    commit_log_segment_bytes=1024 * 1024,
+    consume_queue_segment_entries=1000,
+    index_hash_slots=1000,
+    index_entries=4000,
+)
+
+
+class LocalShard:
+    """A shard's writer with its thread."""
+
+    def __init__(self, data: Path, topic: TopicConfig, queue_id: int) -> None:
+        directory = shard_directory(data, topic.name, queue_id)
+        host = topic.store_hosts[queue_id]
+        config = StoreConfig(
+            SMALL.commit_log_segment_bytes,
+            SMALL.consume_queue_segment_entries,
+            SMALL.index_hash_slots,
+            SMALL.index_entries,
+            store_host=host,
+        )
+        self.writer = ShardWriter(directory, topic.name, queue_id, config, clock_ms=system_clock_ms)
+        self._filter_doorbell = Doorbell(filter_doorbell_path(data))
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def attach(self, path: str) -> None:
+        self.writer.attach(Path(path))
+        self.writer.control.doorbell.ring()
+
+    def append(self, payload: bytes, durability: int) -> Ack:
+        ack = self.writer.append(payload, Durability(durability))
+        self._filter_doorbell.ring()
+        return ack
+
+    def close(self) -> None:
+        self._stop.set()
+        self.writer.control.doorbell.ring()
+        self._thread.join()
+        self.writer.drain()
+        self.writer.close()
+
+    def _run(self) -> None:
+        doorbell = self.writer.control.doorbell
+        while not self._stop.is_set():
+            rung = doorbell.load()
+            if self.writer.drain():
+                self._filter_doorbell.ring()
+            else:
+                doorbell.wait_above(rung, 0.2)
+
+
+class LocalNode:
+    """Implements what producers and group members ask of a connection."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.shards: dict[tuple[str, int], LocalShard] = {}
+        self.groups = GroupRegistry()
+        self.local = True
+        self._catalog = TopicCatalog.load(data)
+        self.filter = FilterEngine(data)
+        self._stop = threading.Event()
+        self._filter_thread = threading.Thread(
+            target=self.filter.run, args=(self._stop,), daemon=True
+        )
+        self._filter_thread.start()
+        for topic in self._catalog.topics.values():
+            self._open(topic)
+
+    def create_topic(self, topic: str, queues: int = 4) -> TopicConfig:
+        if topic not in self._catalog.topics:
+            self._catalog = self._catalog.with_topic(topic, queues)
+            self._catalog.save(self.data)
+            self._open(self._catalog.get(topic))
+        return self._catalog.get(topic)
+
+    def topic(self, name: str) -> TopicConfig:
+        return self._catalog.get(name)
+
+    def gate(self, topic: str, queue_id: int) -> LocalShard:
+        return self.shards[topic, queue_id]
+
+    def is_local(self, topic: str, queue_id: int) -> bool:
+        return self.local
+
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        return self.groups.heartbeat(beat, self.topic(beat.topic).queues, system_clock_ms())
+
+    def leave(self, beat: Heartbeat) -> None:
+        self.groups.leave(beat)
+
+    def attach_stream(self, path: str) -> None:
+        self.filter.attach(Path(path))
+
+    def producer(self) -> Producer:
+        return Producer(self)
+
+    def consumer(
+        self,
+        group: str,
+        topic: str,
+        subscription: Subscription,
+        *,
+        client_id: str | None = None,
+        start: StartFrom = "earliest",
+    ) -> GroupConsumer:
+        return GroupConsumer(self, group, topic, subscription, client_id=client_id, start=start)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._filter_thread.join()
+        for shard in self.shards.values():
+            shard.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self, topic: TopicConfig) -> None:
+        for queue_id in range(topic.queues):
+            key = (topic.name, queue_id)
+            if key not in self.shards:
+                self.shards[key] = LocalShard(self.data, topic, queue_id)

@@ -1,0 +1,61 @@
+"""Topics and the identities of their shards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocketray.actors.catalog import TopicCatalog
+from rocketray.errors import ConfigError, InvalidNameError, StoreError, TopicNotFoundError
+
+
+def test_every_shard_has_its_own_store_host_for_ever() -> None:
+    catalog = TopicCatalog().with_topic("A", 2).with_topic("B", 1)
+    hosts = [host for topic in catalog.topics.values() for host in topic.store_hosts]
+    again = catalog.without_topic("A").with_topic("A", 2).get("A").store_hosts
+    assert len({*hosts, *again}) == 5
+    assert catalog.shard_of_host(hosts[2]) == ("B", 0)
+    assert catalog.shard_of_host(("10.9.9.9", 1)) is None
+
+
+def test_more_queues_keep_the_hosts_of_the_old_ones() -> None:
+    small = TopicCatalog().with_topic("A", 1)
+    large = small.with_topic("A", 3)
+    assert large.get("A").store_hosts[:1] == small.get("A").store_hosts
+    with pytest.raises(ConfigError, match="cannot be cut"):
+        large.with_topic("A", 2)
+
+
+def test_names_are_checked() -> None:
+    catalog = TopicCatalog().with_topic("Trade", 1)
+    with pytest.raises(InvalidNameError, match="differs from the existing 'Trade' only in case"):
+        catalog.with_topic("trade", 1)
+    with pytest.raises(InvalidNameError, match="not allowed"):
+        catalog.with_topic("../etc", 1)
+    with pytest.raises(InvalidNameError, match="1 to 1024 queues"):
+        catalog.with_topic("Other", 0)
+    with pytest.raises(TopicNotFoundError, match="rocketray topics create Missing"):
+        catalog.get("Missing")
+
+
+def test_the_file_round_trips(tmp_path: Path) -> None:
+    catalog = TopicCatalog().with_topic("A", 2).with_permission("A", 4)
+    catalog.save(tmp_path)
+    assert TopicCatalog.load(tmp_path) == catalog
+    assert not catalog.get("A").writable
+    assert TopicCatalog.load(tmp_path / "none") == TopicCatalog()
+
+
+def test_a_damaged_file_is_an_error_and_a_missing_one_falls_back(tmp_path: Path) -> None:
+    TopicCatalog().with_topic("A", 1).save(tmp_path)
+    TopicCatalog().with_topic("A", 1).with_topic("B", 1).save(tmp_path)
+    path = tmp_path / "config" / "topics.json"
+    path.write_text("{half")
+    with pytest.raises(StoreError, match="not valid JSON"):
+        TopicCatalog.load(tmp_path)
+    path.write_text('{"topicConfigTable": {"A": {"topicName": "A"}}}')
+    with pytest.raises(ConfigError, match="not a topic"):
+        TopicCatalog.load(tmp_path)
+    path.unlink()
+    assert list(TopicCatalog.load(tmp_path).topics) == ["A"]

@@ -1,0 +1,223 @@
+"""Producer → shard → filter → member, over shared memory, without Ray."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from support.local_node import LocalNode
+
+from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.layout import runtime_directory
+from rocketray.errors import (
+    ConfigError,
+    FilterError,
+    FilterSyntaxError,
+    InvalidMessageError,
+    MessageTooLargeError,
+    TopicNotFoundError,
+)
+from rocketray.filters.subscription import Subscription
+from rocketray.message import Message, StoredMessage
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path / "data") as node:
+        yield node
+    for path in sorted(runtime_directory(tmp_path / "data").rglob("*"), reverse=True):
+        path.unlink() if path.is_file() else path.rmdir()
+
+
+def receive(consumer: GroupConsumer, count: int, *, commit: bool = True) -> list[StoredMessage]:
+    """All messages until there are *count* of them; fails when they do not come in time."""
+    found: list[StoredMessage] = []
+    deadline = time.monotonic() + 20
+    while len(found) < count and time.monotonic() < deadline:
+        for batch in consumer.poll(0.2):
+            found += batch.messages()
+            if commit:
+                consumer.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+    assert len(found) >= count
+    return found
+
+
+def test_a_message_comes_out_as_it_went_in(node: LocalNode) -> None:
+    node.create_topic("Trade", 1)
+    with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("*")) as member:
+        result = producer.send(
+            "Trade", b"body", tags="pay", keys=["k1", "k2"], properties={"region": "eu"}
+        )
+        (message,) = receive(member, 1)
+    assert (message.topic, message.body, message.tags) == ("Trade", b"body", "pay")
+    assert message.keys == ["k1", "k2"]
+    assert message.properties["region"] == "eu"
+    assert message.unique_key == result.message_id
+    assert message.offset_message_id == result.offset_message_id
+    assert (message.queue_id, message.queue_offset) == (result.queue_id, result.queue_offset)
+
+
+@pytest.mark.parametrize("local", [True, False], ids=["ring", "call"])
+def test_every_message_arrives_once_and_in_order(node: LocalNode, local: bool) -> None:
+    node.create_topic("Trade", 3)
+    node.local = local
+    with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("*")) as member:
+        sends = [producer.send_async("Trade", b"%d" % n, queue_id=n % 3) for n in range(5000)]
+        found = receive(member, 5000)
+        results = [send.result() for send in sends]
+    assert len({message.offset_message_id for message in found}) == 5000
+    for queue in range(3):
+        bodies = [int(message.body) for message in found if message.queue_id == queue]
+        assert bodies == list(range(queue, 5000, 3))
+    by_id = {message.offset_message_id: message.body for message in found}
+    assert all(by_id[r.offset_message_id] == b"%d" % n for n, r in enumerate(results))
+
+
+def test_tags_are_compared_exactly_where_their_hashes_collide(node: LocalNode) -> None:
+    node.create_topic("Trade", 1)
+    tags = ["Aa", "BB", None, "C"]
+    with node.producer() as producer:
+        producer.send_messages("Trade", [Message("Trade", b"x", tags[n % 4]) for n in range(40)])
+        with node.consumer("g", "Trade", Subscription.tags("Aa || C")) as member:
+            found = receive(member, 20)
+            time.sleep(0.1)
+            assert all(len(batch) == 0 for batch in member.poll(0.0))
+    assert [message.tags for message in found] == ["Aa", "C"] * 10
+
+
+def test_sql_selects_on_properties_and_counts_what_fails(node: LocalNode) -> None:
+    node.create_topic("Trade", 1)
+    amounts = ["5", "15", "broken", "20", None, "25"]
+    with node.producer() as producer:
+        for amount in amounts:
+            producer.send("Trade", b"", properties={"amount": amount} if amount else {})
+        sql = Subscription.sql("amount BETWEEN 10 AND 20")
+        with node.consumer("g", "Trade", sql) as member:
+            found = receive(member, 2)
+            counters = next(iter(member._streams.values())).ring.counters()
+    assert [message.properties["amount"] for message in found] == ["15", "20"]
+    assert (counters.scanned, counters.rejected, counters.errors) == (6, 3, 1)
+
+
+def test_a_class_filter_that_fails_stops_its_group_and_says_why(node: LocalNode) -> None:
+    node.create_topic("Trade", 1)
+    with node.producer() as producer:
+        producer.send("Trade", b"x", keys=["k1"])
+        where = Subscription.where("support.predicates:fails_always")
+        with (
+            node.consumer("g", "Trade", where) as member,
+            pytest.raises(FilterError, match="broken on purpose"),
+        ):
+            receive(member, 1)
+
+
+def test_the_offset_moves_over_what_the_filter_left_out(node: LocalNode) -> None:
+    node.create_topic("Trade", 1)
+    with (
+        node.producer() as producer,
+        node.consumer("g", "Trade", Subscription.tags("no")) as member,
+    ):
+        producer.send_messages("Trade", [Message("Trade", b"", "yes")] * 100)
+        deadline = time.monotonic() + 10
+        last = 0
+        while last < 100 and time.monotonic() < deadline:
+            for batch in member.poll(0.1):
+                last = batch.next_queue_offset
+                member.commit("Trade", 0, last)
+    assert node.groups.offset("g", "Trade", 0) == 100
+
+
+def test_a_group_goes_on_where_it_committed(node: LocalNode) -> None:
+    node.create_topic("Trade", 1)
+    with node.producer() as producer:
+        producer.send_messages("Trade", [Message("Trade", b"%d" % n) for n in range(50)])
+        with node.consumer("g", "Trade", Subscription.tags("*")) as member:
+            (batch,) = member.poll(5.0, 20)
+            member.commit("Trade", 0, batch.next_queue_offset)
+        with node.consumer("g", "Trade", Subscription.tags("*")) as member:
+            rest = receive(member, 30)
+    assert [int(message.body) for message in rest] == list(range(20, 50))
+
+
+def test_two_members_share_the_queues_and_hand_them_over_cleanly(node: LocalNode) -> None:
+    node.create_topic("Trade", 4)
+    with node.producer() as producer:
+        first = node.consumer("g", "Trade", Subscription.tags("*"), client_id="a")
+        producer.send_messages("Trade", [Message("Trade", b"1")] * 3000)
+        found = receive(first, 3000)
+        second = node.consumer("g", "Trade", Subscription.tags("*"), client_id="b")
+        deadline = time.monotonic() + 15
+        while len(second.assignment()) < 2 and time.monotonic() < deadline:
+            for member in (first, second):
+                assert all(len(batch) == 0 for batch in member.poll(0.05))
+        assert len(first.assignment()) == len(second.assignment()) == 2
+        assert not first.assignment() & second.assignment()
+        for queue in range(4):
+            producer.send("Trade", b"2", queue_id=queue)
+        later = receive(first, 2) + receive(second, 2)
+        first.close()
+        second.close()
+    assert len(found) == 3000
+    assert sorted(message.queue_id for message in later) == [0, 1, 2, 3]
+    assert {message.body for message in later} == {b"2"}
+
+
+def test_an_arrow_table_becomes_messages(node: LocalNode) -> None:
+    node.create_topic("Trade", 2)
+    table = pa.table(
+        {
+            "body": [b"%d" % n for n in range(10_000)],
+            "tags": ["even" if n % 2 == 0 else None for n in range(10_000)],
+            "keys": [f"k{n}" for n in range(10_000)],
+            "amount": [str(n) if n % 3 else None for n in range(10_000)],
+        }
+    )
+    with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("even")) as c:
+        result = producer.send_many("Trade", table, property_columns=["amount"])
+        found = receive(c, 5000)
+    assert result.count == sum(result.queues.values()) == 10_000
+    assert sorted(int(message.body) for message in found) == list(range(0, 10_000, 2))
+    for message in found:
+        number = int(message.body)
+        assert message.properties.get("amount") == (str(number) if number % 3 else None)
+        assert message.keys == [f"k{number}"]
+
+
+def test_large_bodies_take_the_other_way_in(node: LocalNode) -> None:
+    node.shards.clear()
+    node.create_topic("Large", 1)
+    with node.producer() as producer, pytest.raises(InvalidMessageError):
+        producer.send("Large", bytes(3 * 1024 * 1024))  # larger than this node's segments
+    with node.producer() as producer, pytest.raises(MessageTooLargeError, match="4194305"):
+        producer.send("Large", bytes(4 * 1024 * 1024 + 1))
+
+
+def test_bad_input_is_refused_before_anything_is_stored(node: LocalNode) -> None:
+    node.create_topic("Trade", 1)
+    with node.producer() as producer:
+        with pytest.raises(TopicNotFoundError):
+            producer.send("Nowhere", b"")
+        with pytest.raises(ConfigError, match="queues 0 to 0"):
+            producer.send("Trade", b"", queue_id=1)
+        with pytest.raises(InvalidMessageError, match="never be matched"):
+            producer.send("Trade", b"", tags="a || b")
+        with pytest.raises(MessageTooLargeError, match="property string"):
+            producer.send("Trade", b"", properties={"a": "x" * 40_000})
+        with pytest.raises(ConfigError, match="'memory' or 'disk'"):
+            producer.send("Trade", b"", ack="paper")  # type: ignore[arg-type]
+    with pytest.raises(FilterSyntaxError):
+        node.consumer("g", "Trade", Subscription.sql("a >"))
+    assert node.shards["Trade", 0].writer.statistics().max_queue_offset == 0
+
+
+def test_a_disk_ack_means_that_the_log_was_flushed(node: LocalNode) -> None:
+    node.create_topic("Trade", 1)
+    with node.producer() as producer:
+        producer.send("Trade", b"x" * 500, ack="memory")
+        control = node.shards["Trade", 0].writer.control
+        assert control.flushed() == 0
+        producer.send("Trade", b"x", ack="disk")
+    assert control.flushed() == node.shards["Trade", 0].writer.store.max_physical_offset

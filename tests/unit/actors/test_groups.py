@@ -1,0 +1,122 @@
+"""Who owns which queue, and whose commits count."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rocketray.actors.groups import (
+    GRACE_MS,
+    SESSION_TIMEOUT_MS,
+    GroupRegistry,
+    Heartbeat,
+    average,
+)
+from rocketray.errors import StreamError, SubscriptionConflictError
+from rocketray.filters.subscription import Subscription
+
+PAY = Subscription.tags("pay")
+
+
+def beat(
+    member: str,
+    held: set[int] | None = None,
+    *,
+    commits: dict[int, int] | None = None,
+    instance: str = "i1",
+    subscription: Subscription = PAY,
+) -> Heartbeat:
+    return Heartbeat(
+        "group", "Topic", subscription, member, instance, frozenset(held or ()), commits or {}
+    )
+
+
+@given(st.integers(1, 40), st.sets(st.text(min_size=1, max_size=4), min_size=1, max_size=9))
+def test_average_gives_each_queue_to_one_member_in_equal_shares(
+    queues: int, members: set[str]
+) -> None:
+    shares = average(queues, members)
+    given_out = sorted(queue for share in shares.values() for queue in share)
+    assert given_out == list(range(queues))
+    sizes = {len(share) for share in shares.values()}
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_one_member_gets_all_queues_without_offsets() -> None:
+    reply = GroupRegistry().heartbeat(beat("a"), 4, 0)
+    assert reply.granted == {0: -1, 1: -1, 2: -1, 3: -1}
+    assert reply.members == 1
+
+
+def test_a_queue_changes_hands_only_after_it_was_given_up() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 2, 0)
+    assert registry.heartbeat(beat("b"), 2, 1).granted == {}
+    assert set(registry.heartbeat(beat("a", {0, 1}), 2, 2).granted) == {0}
+    assert registry.heartbeat(beat("b"), 2, 3).granted == {}
+    registry.heartbeat(beat("a", {0}, commits={1: 17}), 2, 4)
+    assert registry.heartbeat(beat("b"), 2, 5).granted == {1: 17}
+
+
+def test_a_silent_member_loses_its_queues_after_the_session_time() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 2, 0)
+    assert registry.heartbeat(beat("b"), 2, SESSION_TIMEOUT_MS).granted == {}
+    assert set(registry.heartbeat(beat("b"), 2, SESSION_TIMEOUT_MS + 1).granted) == {0, 1}
+
+
+def test_a_restarted_member_takes_its_place_at_once() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 2, 0)
+    assert set(registry.heartbeat(beat("a", instance="i2"), 2, 1).granted) == {0, 1}
+
+
+def test_only_the_owner_moves_the_offset() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 1, 0)
+    registry.heartbeat(beat("b", commits={0: 99}), 1, 1)
+    assert registry.offset("group", "Topic", 0) == -1
+    registry.heartbeat(beat("a", {0}, commits={0: 5}), 1, 2)
+    assert registry.offset("group", "Topic", 0) == 5
+
+
+def test_leaving_commits_and_frees_the_queues() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 1, 0)
+    registry.leave(beat("a", commits={0: 8}))
+    assert registry.heartbeat(beat("b"), 1, 1).granted == {0: 8}
+
+
+def test_members_of_one_group_subscribe_alike() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 1, 0)
+    with pytest.raises(SubscriptionConflictError, match="must subscribe alike"):
+        registry.heartbeat(beat("b", subscription=Subscription.tags("order")), 1, 1)
+    registry.leave(beat("a"))
+    registry.heartbeat(beat("b", subscription=Subscription.tags("order")), 1, 2)
+
+
+def test_a_group_with_members_is_not_deleted() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a", commits={}), 1, 0)
+    with pytest.raises(StreamError, match="stop them first"):
+        registry.delete("group", 1)
+    registry.leave(beat("a"))
+    registry.delete("group", 2)
+    with pytest.raises(StreamError, match="does not exist"):
+        registry.delete("group", 3)
+
+
+def test_state_survives_a_restart_and_members_keep_what_they_hold_first() -> None:
+    before = GroupRegistry()
+    before.heartbeat(beat("a"), 2, 0)
+    before.heartbeat(beat("a", {0, 1}, commits={0: 3, 1: 4}), 2, 1)
+    after = GroupRegistry()
+    after.load(before.groups_to_json(), before.offsets_to_json(), 10)
+    assert after.groups() == {"group": {"Topic": PAY}}
+    assert after.heartbeat(beat("b", {1}), 2, 11).granted == {1: 4}
+    assert after.heartbeat(beat("a", {0}), 2, 12).granted == {0: 3}
+    assert after.heartbeat(beat("c"), 2, 13).granted == {}
+    after.leave(beat("c"))
+    assert set(after.heartbeat(beat("a", {0}), 2, 10 + GRACE_MS).granted) == {0}

@@ -1,0 +1,106 @@
+"""The ring between a producer and a shard, in one process and against a model."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rocketray.actors.ring import (
+    SLOT_COUNT,
+    Ack,
+    AppendStatus,
+    Durability,
+    ProducerRing,
+    RingCorruptError,
+    ShardRing,
+)
+from rocketray.errors import StoreVersionError
+
+CAPACITY = 64 * 1024
+
+
+def make(path: Path) -> tuple[ProducerRing, ShardRing]:
+    return ProducerRing(path, CAPACITY), ShardRing(path)
+
+
+def test_frames_of_any_size_come_out_as_they_went_in(tmp_path: Path) -> None:
+    producer, shard = make(tmp_path / "ring")
+    generator = random.Random(5)
+    sent: list[bytes] = []
+    received: list[bytes] = []
+    for _ in range(2000):
+        payload = generator.randbytes(generator.randrange(producer.payload_max // 3))
+        while (sequence := producer.try_write(payload, Durability.MEMORY)) is None:
+            producer.publish()
+            for frame in shard.frames():
+                received.append(frame.payload.tobytes())
+                shard.record(frame.sequence, Ack(AppendStatus.OK, frame.sequence, 0, 0, 1))
+                shard.acknowledge(frame)
+                assert producer.ack(frame.sequence).first_queue_offset == frame.sequence
+        sent.append(payload)
+        assert sequence == len(sent)
+    producer.publish()
+    received += [frame.payload.tobytes() for frame in shard.frames()]
+    assert received == sent
+
+
+def test_nothing_is_seen_before_it_is_published(tmp_path: Path) -> None:
+    producer, shard = make(tmp_path / "ring")
+    producer.try_write(b"x", Durability.DISK)
+    assert list(shard.frames()) == []
+    producer.publish()
+    (frame,) = shard.frames()
+    assert (frame.payload.tobytes(), frame.durability) == (b"x", Durability.DISK)
+
+
+def test_unacknowledged_frames_are_bounded_by_the_slots(tmp_path: Path) -> None:
+    producer, _ = make(tmp_path / "ring")
+    written = sum(producer.try_write(b"", Durability.MEMORY) is not None for _ in range(2000))
+    assert written == SLOT_COUNT
+
+
+def test_a_new_incarnation_goes_on_at_the_first_unacknowledged_frame(tmp_path: Path) -> None:
+    producer, shard = make(tmp_path / "ring")
+    for payload in (b"one", b"two", b"three"):
+        producer.try_write(payload, Durability.MEMORY)
+    producer.publish()
+    first, second, _ = shard.frames()
+    shard.record(first.sequence, Ack(AppendStatus.OK, 0, 0, 0, 1))
+    shard.acknowledge(first)
+    shard.record(second.sequence, Ack(AppendStatus.PENDING, 1))
+    successor = ShardRing(tmp_path / "ring")
+    assert successor.interrupted()
+    assert [frame.payload.tobytes() for frame in successor.frames()] == [b"two", b"three"]
+    outcome = successor.outcome(second.sequence)
+    assert outcome is not None
+    assert (outcome.status, outcome.first_queue_offset) == (AppendStatus.PENDING, 1)
+
+
+def test_a_closed_ring_is_finished_once_it_is_drained(tmp_path: Path) -> None:
+    producer, shard = make(tmp_path / "ring")
+    producer.try_write(b"x", Durability.MEMORY)
+    producer.publish()
+    producer.close()
+    assert not shard.finished
+    list(shard.frames())
+    assert shard.finished
+
+
+@pytest.mark.parametrize("field", range(4))
+def test_a_damaged_frame_header_is_found(tmp_path: Path, field: int) -> None:
+    producer, shard = make(tmp_path / "ring")
+    producer.try_write(b"x" * 100, Durability.MEMORY)
+    producer.publish()
+    raw = np.memmap(tmp_path / "ring", np.uint32, "r+")
+    raw[-CAPACITY // 4 + field] = 0x7FFFFFFF
+    with pytest.raises(RingCorruptError):
+        list(shard.frames())
+
+
+def test_another_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "ring").write_bytes(bytes(8192))
+    with pytest.raises(StoreVersionError):
+        ShardRing(tmp_path / "ring")

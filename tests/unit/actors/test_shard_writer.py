@@ -1,0 +1,170 @@
+"""A shard's writer: every frame once, whatever dies in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rocketray.actors.ring import Ack, AppendStatus, Durability, ProducerRing, ShardRing, ring_path
+from rocketray.actors.shard_writer import ShardWriter
+from rocketray.config import StoreConfig
+from rocketray.errors import StoreLockedError
+from rocketray.message import Message
+from rocketray.store.encoded_batch import encode_messages, pack_batch
+
+CONFIG = StoreConfig(
+    commit_log_segment_bytes=64 * 1024,
+    consume_queue_segment_entries=100,
+    index_hash_slots=100,
+    index_entries=1000,
+)
+
+
+def payload(first: int, count: int) -> bytes:
+    messages = [
+        Message("Topic", b"%d" % n, keys=[f"k{n}"], unique_key=f"{n:032d}")
+        for n in range(first, first + count)
+    ]
+    batch = encode_messages(messages, born_host=("127.0.0.1", 1), clock_ms=lambda: 1)
+    return pack_batch(batch)
+
+
+def open_writer(directory: Path) -> ShardWriter:
+    return ShardWriter(directory / "shard", "Topic", 0, CONFIG, clock_ms=lambda: 1000)
+
+
+def bodies(writer: ShardWriter) -> list[bytes]:
+    return [message.body for message in writer.store.scan()]
+
+
+def test_frames_are_stored_then_seen_then_acknowledged(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    ring = ProducerRing(ring_path(tmp_path, "r"))
+    writer.attach(ring.path)
+    for number in range(3):
+        ring.try_write(payload(number * 10, 10), Durability.MEMORY)
+    ring.publish()
+    assert writer.drain() == 3
+    assert writer.control.visible() == 30
+    assert [ring.ack(n).first_queue_offset for n in (1, 2, 3)] == [0, 10, 20]
+    assert writer.store.view(ring.ack(2).first_physical_offset).body == b"10"
+    assert writer.drain() == 0
+    writer.close()
+
+
+@pytest.mark.parametrize("stored", range(11))
+def test_a_frame_cut_short_by_a_crash_is_completed_not_repeated(
+    tmp_path: Path, stored: int
+) -> None:
+    """The slot says where the frame began; the log says how much of it is there."""
+    writer = open_writer(tmp_path)
+    writer.append(payload(0, 5), Durability.MEMORY)
+    ring = ProducerRing(ring_path(tmp_path, "r"))
+    other = ProducerRing(ring_path(tmp_path, "another"))
+    other.try_write(payload(100, 3), Durability.MEMORY)
+    other.publish()
+    ring.try_write(payload(5, 10), Durability.MEMORY)
+    ring.publish()
+    ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, 5))
+    if stored:
+        writer.append(payload(5, stored), Durability.MEMORY)
+    writer.store.close()
+
+    successor = open_writer(tmp_path)
+    for path in (other.path, ring.path):
+        successor.attach(path)
+    assert successor.drain() == 2
+    assert bodies(successor) == [b"%d" % n for n in [*range(15), 100, 101, 102]]
+    ack = ring.ack(1)
+    assert (ack.status, ack.first_queue_offset, ack.count) == (AppendStatus.OK, 5, 10)
+    assert successor.store.view(ack.first_physical_offset).body == b"5"
+    assert len(successor.store.query("Topic", "k7")) == 1
+    successor.close()
+
+
+def test_an_outcome_that_was_written_is_not_acted_on_again(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    ring = ProducerRing(ring_path(tmp_path, "r"))
+    ring.try_write(payload(0, 2), Durability.MEMORY)
+    ring.publish()
+    ShardRing(ring.path).record(1, Ack(AppendStatus.STORE_FULL))
+    writer.attach(ring.path)
+    writer.drain()
+    assert ring.ack(1).status is AppendStatus.STORE_FULL
+    assert writer.statistics().messages == 0
+    writer.close()
+
+
+
+def truncate(frame: bytearray) -> None:
+    del frame[-9:]
+
+
+def wrong_magic(frame: bytearray) -> None:
+    frame[0] ^= 0xFF
+
+
+@pytest.mark.parametrize("damage", [truncate, wrong_magic])
+def test_a_malformed_batch_is_refused_whole(
+    tmp_path: Path, damage: Callable[[bytearray], None]
+) -> None:
+    writer = open_writer(tmp_path)
+    ring = ProducerRing(ring_path(tmp_path, "r"))
+    frame = bytearray(payload(0, 3))
+    damage(frame)
+    ring.try_write(bytes(frame), Durability.MEMORY)
+    ring.try_write(payload(0, 1), Durability.MEMORY)
+    ring.publish()
+    writer.attach(ring.path)
+    writer.drain()
+    assert ring.ack(1).status is AppendStatus.MESSAGE_ILLEGAL
+    assert ring.ack(2).status is AppendStatus.OK
+    assert writer.statistics().refused_batches == 1
+    assert bodies(writer) == [b"0"]
+    writer.close()
+
+
+def test_a_batch_larger_than_a_segment_is_refused_and_the_next_one_stored(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    large = [Message("Topic", bytes(70_000))]
+    frame = pack_batch(encode_messages(large, born_host=("127.0.0.1", 1), clock_ms=lambda: 1))
+    assert writer.append(frame, Durability.MEMORY).status is AppendStatus.MESSAGE_ILLEGAL
+    assert writer.append(payload(0, 1), Durability.MEMORY).status is AppendStatus.OK
+    writer.close()
+
+
+def test_a_second_writer_is_locked_out_and_a_newer_one_fences(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    with pytest.raises(StoreLockedError):
+        open_writer(tmp_path)
+    writer.control.take_epoch()
+    assert writer.append(payload(0, 1), Durability.MEMORY).status is AppendStatus.FENCED
+    assert bodies(writer) == []
+    writer.close()
+
+
+def test_a_disk_batch_is_flushed_before_it_is_seen(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    writer.append(payload(0, 1), Durability.MEMORY)
+    assert writer.control.flushed() == 0
+    writer.append(payload(1, 1), Durability.DISK)
+    assert writer.control.flushed() == writer.store.max_physical_offset
+    writer.close()
+
+
+def test_rings_of_closed_producers_are_removed_once_drained(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    ring = ProducerRing(ring_path(tmp_path, "r"))
+    writer.attach(ring.path)
+    ring.try_write(payload(0, 1), Durability.MEMORY)
+    ring.publish()
+    ring.close()
+    writer.forget_closed_rings()
+    assert ring.path.exists()
+    writer.drain()
+    writer.forget_closed_rings()
+    assert not ring.path.exists()
+    assert writer.statistics().rings == 0
+    writer.close()

@@ -1,0 +1,73 @@
+"""Shared numbers: publishing, waiting, and fencing."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rocketray.actors.watermark import ControlPage, Doorbell
+from rocketray.errors import ShardFencedError, StoreVersionError
+from rocketray.kernels import futex
+
+
+def test_a_waiter_wakes_on_the_publication(tmp_path: Path) -> None:
+    page = ControlPage(tmp_path / "control", create=True)
+    other = ControlPage(tmp_path / "control")
+    seen: list[int] = []
+    waiter = threading.Thread(target=lambda: seen.append(other.wait_visible(0, 30.0)))
+    waiter.start()
+    page.publish_visible(7)
+    waiter.join(20)
+    assert seen == [7]
+
+
+def test_a_waiter_gives_up_when_the_time_is_over(tmp_path: Path) -> None:
+    page = ControlPage(tmp_path / "control", create=True)
+    begun = time.monotonic()
+    assert page.wait_visible(0, 0.12) == 0
+    assert time.monotonic() - begun >= 0.11
+
+
+def test_rings_of_many_threads_are_all_counted(tmp_path: Path) -> None:
+    bell = Doorbell(tmp_path / "bell")
+    ringers = [
+        threading.Thread(target=lambda: [bell.ring() for _ in range(1000)]) for _ in range(4)
+    ]
+    for ringer in ringers:
+        ringer.start()
+    for ringer in ringers:
+        ringer.join()
+    assert bell.count() == 4000
+
+
+def test_an_older_incarnation_is_fenced(tmp_path: Path) -> None:
+    old = ControlPage(tmp_path / "control", create=True)
+    epoch = old.take_epoch()
+    old.check_epoch(epoch)
+    newer = ControlPage(tmp_path / "control", create=True)
+    assert newer.take_epoch() == epoch + 1
+    with pytest.raises(ShardFencedError, match="nothing was appended"):
+        old.check_epoch(epoch)
+
+
+def test_a_page_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "control").write_bytes(b"x" * 4096)
+    with pytest.raises(StoreVersionError):
+        ControlPage(tmp_path / "control")
+    with pytest.raises(FileNotFoundError):
+        ControlPage(tmp_path / "missing")
+
+
+def test_the_twins_agree_with_the_kernels(tmp_path: Path) -> None:
+    bell = Doorbell(tmp_path / "bell")
+    address = bell._line._address
+    futex.publish_plain(address, 41)
+    assert futex.load(address) == futex.load_plain(address) == 41
+    futex.ring(address)
+    assert futex.load_plain(address) == 42
+    futex.ring_plain(address)
+    assert futex.wait_above(address, 42, 10**9) == 43
+    assert futex.wait_above(address, 43, 10**6) == 43
