@@ -1,0 +1,51 @@
+"""``rocketray bench``: measure this machine, one question at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from .options import JsonOption
+from .output import print_json, print_table
+
+__all__ = ["bench"]
+
+
+def bench(
+    name: Annotated[str | None, typer.Argument(help="The benchmark; without it, a list.")] = None,
+    *,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Smaller and less exact; a check that it runs.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure one question, beside the ceilings of this machine in the same run.
+
+    --json ends with one object: rows, each with question, value, unit and ceiling.
+    """
+    from rocketray.bench.registry import BENCHMARKS, run  # noqa: PLC0415 - imports all of rocketray
+    from rocketray.bench.report import to_json  # noqa: PLC0415 - the same
+
+    if name is None:
+        _list(BENCHMARKS, as_json=as_json)
+        return
+    if name not in BENCHMARKS:
+        raise typer.BadParameter(
+            f"there is no benchmark {name!r}; there are {', '.join(BENCHMARKS)}"
+        )
+    rows = run(name, quick=quick)
+    if as_json:
+        print_json(to_json(rows))
+        return
+    cells = [(row.question, f"{row.value:,.6g}", row.unit, row.ceiling) for row in rows]
+    print_table(("question", "value", "unit", "ceiling"), cells, right=("value",))
+
+
+def _list(benchmarks: Mapping[str, str], *, as_json: bool) -> None:
+    if as_json:
+        for name, question in benchmarks.items():
+            print_json({"name": name, "question": question})
+    else:
+        print_table(("name", "measures"), benchmarks.items())

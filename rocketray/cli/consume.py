@@ -1,0 +1,104 @@
+"""``rocketray consume``: be a member of a group, and print what it gets."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from .messages import one_line, to_json
+from .node import connect
+from .options import (
+    DATA_DEFAULT,
+    DataOption,
+    GroupOption,
+    JsonOption,
+    SqlOption,
+    TagsOption,
+    TopicArgument,
+    WhereOption,
+    chosen_subscription,
+)
+from .output import print_json, print_line
+from .signals import until_signalled
+
+if TYPE_CHECKING:
+    import threading
+
+    from rocketray.actors.consumed_batch import ConsumedBatch
+    from rocketray.actors.consumer import GroupConsumer
+
+__all__ = ["consume"]
+
+_POLL_S = 0.25  # how long a signal may go unseen
+
+
+def consume(
+    topic: TopicArgument,
+    *,
+    group: GroupOption,
+    tags: TagsOption = None,
+    sql: SqlOption = None,
+    where: WhereOption = None,
+    start: Annotated[
+        Literal["earliest", "latest"],
+        typer.Option("--start", help="Where a group begins that has no offsets yet."),
+    ] = "earliest",
+    max_count: Annotated[
+        int | None, typer.Option("--max", metavar="N", min=1, help="End after so many messages.")
+    ] = None,
+    timeout_s: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout", metavar="S", min=0, help="End after so many seconds without a message."
+        ),
+    ] = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Consume messages as a member of a group, and print them, as "store scan" does with --json.
+
+    Ends after --max messages, after --timeout seconds without one, or with Ctrl-C. What was
+    printed is committed, so the group goes on behind it; if the process is killed, the last
+    messages may be printed again by the next one. All messages come unless one of --tags, --sql
+    and --where says which.
+    """
+    subscription = chosen_subscription(tags, sql, where)
+    with (
+        connect(data) as connection,
+        until_signalled() as signalled,
+        connection.consumer(group, topic, subscription, start=start) as consumer,
+    ):
+        _print_all(consumer, signalled, max_count, timeout_s, as_json=as_json)
+
+
+def _print_all(
+    consumer: GroupConsumer,
+    signalled: threading.Event,
+    max_count: int | None,
+    timeout_s: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    count, last = 0, time.monotonic()
+    while not signalled.is_set() and (max_count is None or count < max_count):
+        if timeout_s is not None and time.monotonic() - last > timeout_s:
+            return
+        for batch in consumer.poll(_POLL_S):
+            room = len(batch) if max_count is None else max_count - count
+            printed = _print_batch(consumer, batch, room, as_json=as_json)
+            count += printed
+            last = time.monotonic() if printed else last
+
+
+def _print_batch(consumer: GroupConsumer, batch: ConsumedBatch, room: int, *, as_json: bool) -> int:
+    """Print up to *room* messages of a batch, commit behind the last one; how many it were."""
+    shown = batch.messages()[:room]
+    for message in shown:
+        print_json(to_json(message)) if as_json else print_line(one_line(message))
+    if len(shown) == len(batch):
+        consumer.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+    elif shown:
+        consumer.commit(batch.topic, batch.queue_id, shown[-1].queue_offset + 1)
+    return len(shown)

@@ -1,0 +1,61 @@
+"""``rocketray demo``: the main job on real data; the work is in rocketray.demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .options import JsonOption
+from .output import print_json
+
+__all__ = ["demo"]
+
+
+def demo(
+    *,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", metavar="N", min=1, help="Only the first N of 336,776 flights."),
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            "--resume",
+            metavar="DIR",
+            exists=True,
+            file_okay=False,
+            help="Go on with an earlier run, from its run directory.",
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            file_okay=False,
+            help="A node's data directory to run on; by default one in the run directory.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run the main job on the flights that left New York in 2013, and check the result.
+
+    Starts a node, sends every flight to a topic of four queues, and at the same time filters them
+    by tag, by SQL and by a Python predicate in Faust agents, and by SQL into Parquet files with
+    Spark. Then looks messages up by id, key and time, and compares all counts with a brute-force
+    pass over the original data. Exit code 1 when they differ.
+
+    Each run gets a directory of its own, runs/<time>; --resume DIR goes on with one that was
+    interrupted.
+    """
+    from rocketray.demo.run import DemoOptions, run_demo  # noqa: PLC0415 - imports Ray and Spark
+
+    report = run_demo(DemoOptions(limit=limit, resume=resume, data=data))
+    if as_json:
+        print_json(report.to_json())
+    else:
+        report.print_table()
+    if not report.ok:
+        raise typer.Exit(1)

@@ -1,0 +1,128 @@
+"""Messages as JSON: the one form in which they are printed, and the forms that are read.
+
+Printed: topic, queueId, queueOffset, commitLogOffset, tags, keys, properties, body, storeTimestamp,
+offsetMsgId. ``tags`` and ``keys`` are the texts that the store holds, null where there are none;
+``properties`` has every property, those two included; ``body`` is base64; times are milliseconds.
+
+Read: what was printed goes in again, so that ``store scan`` can be piped into ``send``; what only
+a store knows is passed over. Shorter: ``text`` for a body of text, ``keys`` as a list. A field of
+another name is refused, because a mistyped one would silently not be sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rocketray.errors import InvalidMessageError
+from rocketray.message import KEYS, TAGS, UNIQUE_KEY, Message, StoredMessage
+
+__all__ = ["Outgoing", "from_json", "one_line", "to_json"]
+
+SHARDING_KEY = "__SHARDINGKEY"  # RocketMQ's property of messages that are ordered by a key
+_OF_THE_STORE = {"topic", "queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId"}
+_READ = ("body", "text", "tags", "keys", "properties", "queueId", "shardingKey")
+_SHOWN_BODY_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to send, and where to."""
+
+    message: Message
+    queue_id: int | None
+    sharding_key: str | None
+
+
+def to_json(message: StoredMessage) -> dict[str, Any]:
+    """*message* as it is printed; the keys are in the order of the module's docstring."""
+    return {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "commitLogOffset": message.physical_offset,
+        "tags": message.tags,
+        "keys": message.properties.get(KEYS),
+        "properties": dict(message.properties),
+        "body": base64.b64encode(message.body).decode("ascii"),
+        "storeTimestamp": message.store_timestamp_ms,
+        "offsetMsgId": message.offset_message_id,
+    }
+
+
+def one_line(message: StoredMessage) -> str:
+    """*message* for people: its place, tag, keys, and the start of its body."""
+    body = message.body[: 4 * _SHOWN_BODY_CHARS].decode("utf-8", "replace")[:_SHOWN_BODY_CHARS]
+    shown = "".join(char if char.isprintable() else "·" for char in body)
+    place = f"{message.topic}/{message.queue_id}@{message.queue_offset}"
+    return "  ".join((place, message.tags or "-", " ".join(message.keys) or "-", shown))
+
+
+def from_json(topic: str, value: Mapping[str, Any]) -> Outgoing:
+    """The message for *topic* that *value* describes.
+
+    Raises:
+        InvalidMessageError: a field is unknown or of the wrong kind, or no store takes the message.
+    """
+    for name in value:
+        if name not in _READ and name not in _OF_THE_STORE:
+            raise InvalidMessageError(
+                f"a message has no field {name!r}; the fields are {', '.join(_READ)}"
+            )
+    properties = _texts(value.get("properties"))
+    tags = _text(value, "tags") or properties.pop(TAGS, None)
+    keys = _keys(value.get("keys")) or _keys(properties.pop(KEYS, None))
+    properties.pop(TAGS, None)
+    properties.pop(KEYS, None)
+    unique_key = properties.pop(UNIQUE_KEY, None)
+    message = Message(topic, _body(value), tags, keys, properties, unique_key=unique_key)
+    sharding_key = _text(value, "shardingKey") or properties.get(SHARDING_KEY)
+    return Outgoing(message, _queue_id(value.get("queueId")), sharding_key)
+
+
+def _body(value: Mapping[str, Any]) -> bytes:
+    text, encoded = _text(value, "text"), _text(value, "body")
+    if (text is None) == (encoded is None):
+        raise InvalidMessageError("give the body once: as body (base64) or as text")
+    try:
+        if encoded is not None:
+            return base64.b64decode(encoded, validate=True)
+        assert text is not None
+        return text.encode()
+    except (binascii.Error, ValueError) as error:
+        what = "text" if encoded is None else "base64 in body"
+        raise InvalidMessageError(f"no valid {what}: {error}") from None
+
+
+def _keys(value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return tuple(value.split())
+    if isinstance(value, list) and all(isinstance(key, str) for key in value):
+        return tuple(value)
+    raise InvalidMessageError(f"keys is {value!r:.80}; give a list of texts, or one text")
+
+
+def _texts(value: object) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidMessageError(f"properties is {value!r:.80}; give an object of texts")
+    return dict(value)  # Message says which value is no text
+
+
+def _text(value: Mapping[str, Any], name: str) -> str | None:
+    text = value.get(name)
+    if text is not None and not isinstance(text, str):
+        raise InvalidMessageError(f"{name} is {text!r:.80}; give a text, or leave it out")
+    return text
+
+
+def _queue_id(value: object) -> int | None:
+    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
+        return value
+    raise InvalidMessageError(f"queueId is {value!r:.80}; give a number, or leave it out")

@@ -1,0 +1,126 @@
+"""Options that several commands share, and the checks of what was typed.
+
+A name or an expression that cannot be right ends the command with code 2 before anything is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from rocketray.errors import ConfigError, FilterError
+from rocketray.names import check_group, check_queue_count, check_topic
+
+if TYPE_CHECKING:
+    from rocketray.filters.subscription import Subscription
+
+__all__ = [
+    "DATA_DEFAULT",
+    "DataOption",
+    "GroupArgument",
+    "GroupOption",
+    "JsonOption",
+    "QueuesOption",
+    "SqlOption",
+    "TagsOption",
+    "TopicArgument",
+    "WhereOption",
+    "chosen_subscription",
+]
+
+DATA_DEFAULT = Path("rocketray-data")
+_T = TypeVar("_T")
+
+
+def _checked(check: Callable[[_T], _T]) -> Callable[[_T | None], _T | None]:
+    """*check* as typer's callback: what it refuses is wrong usage."""
+
+    def callback(value: _T | None) -> _T | None:
+        if value is None:
+            return None
+        try:
+            return check(value)
+        except ConfigError as error:
+            raise typer.BadParameter(str(error)) from None
+
+    return callback
+
+
+DataOption = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        envvar="ROCKETRAY_DATA",
+        metavar="DIR",
+        file_okay=False,
+        help="The node's data directory.",
+    ),
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print JSON for programs, an object a line.")
+]
+TopicArgument = Annotated[
+    str, typer.Argument(callback=_checked(check_topic), help="The topic's name.")
+]
+GroupArgument = Annotated[
+    str, typer.Argument(callback=_checked(check_group), help="The group's name.")
+]
+GroupOption = Annotated[
+    str,
+    typer.Option(
+        "--group",
+        metavar="GROUP",
+        callback=_checked(check_group),
+        help="The consumer group; its members share the messages, and its offsets are kept.",
+    ),
+]
+QueuesOption = Annotated[
+    int,
+    typer.Option("--queues", metavar="N", callback=_checked(check_queue_count), help="Its queues."),
+]
+TagsOption = Annotated[
+    str | None,
+    typer.Option("--tags", metavar="EXPR", help='Messages with these tags: "pay || order".'),
+]
+SqlOption = Annotated[
+    str | None,
+    typer.Option("--sql", metavar="SQL92", help='Messages whose properties match: "amount > 100".'),
+]
+WhereOption = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        metavar="MODULE:CALLABLE",
+        help="Messages that a Python predicate takes; the node imports it.",
+    ),
+]
+
+
+def chosen_subscription(tags: str | None, sql: str | None, where: str | None) -> Subscription:
+    """The one subscription that the options say; all messages without any.
+
+    Raises:
+        typer.BadParameter: more than one is given, or the expression does not parse.
+    """
+    from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - imports NumPy
+
+    given = [
+        name for name, value in (("--tags", tags), ("--sql", sql), ("--where", where)) if value
+    ]
+    if len(given) > 1:
+        raise typer.BadParameter(f"{' and '.join(given)} exclude each other; give one")
+    try:
+        if sql is not None:
+            subscription = Subscription.sql(sql)
+        elif where is not None:
+            subscription = Subscription.where(where)
+        else:
+            subscription = Subscription.tags("*" if tags is None else tags)
+        subscription.check()
+    except (FilterError, ConfigError) as error:
+        hint = given[0] if given else None
+        raise typer.BadParameter(str(error), param_hint=hint) from None
+    return subscription

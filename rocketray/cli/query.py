@@ -1,0 +1,125 @@
+"""``rocketray query``: look messages up by id, key or time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketray.errors import ConfigError
+
+from .messages import one_line, to_json
+from .node import connect
+from .options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
+from .output import print_json, print_line, progress
+
+if TYPE_CHECKING:
+    from rocketray.actors.client import Connection
+    from rocketray.message import StoredMessage
+
+__all__ = ["parse_time_ms", "query"]
+
+_MAX_DEFAULT = 64
+_MAX_LIMIT = 100_000
+_TIME_MAX_MS = 2**63 - 1
+
+
+def parse_time_ms(text: str) -> int:
+    """Milliseconds since 1970, as such or as ISO 8601; without a zone it is local time.
+
+    Raises:
+        typer.BadParameter: *text* is neither.
+    """
+    try:
+        if text.isascii() and text.isdecimal():
+            return min(int(text), _TIME_MAX_MS)
+        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{text!r} is no time; write milliseconds since 1970, or ISO 8601: 2026-11-21T08:30:00Z"
+        ) from None
+
+
+def query(
+    topic: TopicArgument,
+    *,
+    message_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="By message id: the offset id or the unique id."),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="By one of the sender's keys.")
+    ] = None,
+    unique_key: Annotated[
+        str | None,
+        typer.Option("--unique-key", metavar="ID", help="By the id that the producer gave it."),
+    ] = None,
+    begin_ms: Annotated[
+        int,
+        typer.Option(
+            "--from",
+            show_default=False,
+            parser=parse_time_ms,
+            metavar="TIME",
+            help="Stored at that time or later.",
+        ),
+    ] = 0,
+    end_ms: Annotated[
+        int,
+        typer.Option(
+            "--to",
+            show_default=False,
+            parser=parse_time_ms,
+            metavar="TIME",
+            help="Stored at that time or earlier.",
+        ),
+    ] = _TIME_MAX_MS,
+    max_count: Annotated[
+        int, typer.Option("--max", metavar="N", min=1, max=_MAX_LIMIT, help="At most so many.")
+    ] = _MAX_DEFAULT,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Look up stored messages by id, by key or by time, oldest first.
+
+    Give one of --id, --key and --unique-key, or a time with --from, --to or both; a time also
+    narrows a key. TIME is milliseconds since 1970 or ISO 8601, in local time unless it names a
+    zone. Nothing found is no failure: nothing is printed, and the exit code is 0.
+    """
+    named = [name for name in (message_id, key, unique_key) if name is not None]
+    has_time = begin_ms > 0 or end_ms < _TIME_MAX_MS
+    if len(named) > 1 or not (named or has_time):
+        raise typer.BadParameter("give one of --id, --key, --unique-key, or --from and --to")
+    if "" in named:
+        raise typer.BadParameter("the id or key to look up is empty")
+    with connect(data) as connection:
+        if message_id is not None:
+            found = _by_id(connection, topic, message_id)
+        elif key is not None:
+            found = connection.query(topic, key, max_count, begin_ms, end_ms)
+            found = [message for message in found if key in message.keys]  # not unique keys
+        elif unique_key is not None:
+            found = _by_unique_key(connection, topic, unique_key)
+        else:
+            found = connection.query_by_time(topic, begin_ms, end_ms, max_count)
+    for message in found:
+        print_json(to_json(message)) if as_json else print_line(one_line(message))
+    if not found:
+        progress("no such message")
+
+
+def _by_id(connection: Connection, topic: str, message_id: str) -> list[StoredMessage]:
+    """The forms of the two kinds of ids are one, so both are tried, as RocketMQ does."""
+    try:
+        message = connection.view(message_id)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error), param_hint="--id") from None
+    if message is not None and message.topic == topic:
+        return [message]
+    return _by_unique_key(connection, topic, message_id)
+
+
+def _by_unique_key(connection: Connection, topic: str, unique_key: str) -> list[StoredMessage]:
+    found = connection.query(topic, unique_key)
+    return [message for message in found if message.unique_key == unique_key]

@@ -1,0 +1,46 @@
+"""``rocketray start``: a node in the foreground."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from .options import DATA_DEFAULT, DataOption, JsonOption
+from .output import print_json, print_line, progress
+from .signals import until_signalled
+
+__all__ = ["start"]
+
+
+def start(
+    *,
+    data: DataOption = DATA_DEFAULT,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            "--ray-address",
+            envvar="RAY_ADDRESS",
+            metavar="HOST:PORT",
+            help="A Ray to join; by default the node starts one of its own, on loopback.",
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a node in the foreground, until SIGINT (Ctrl-C) or SIGTERM.
+
+    Other commands with the same --data find it from the moment that it says it is ready; --json
+    prints the content of its node.json then, on one line. All that was acknowledged is on disk
+    when it has stopped.
+    """
+    from rocketray.actors.node import Node, NodeOptions  # noqa: PLC0415 - Ray takes a second
+
+    progress(f"starting a node on {data.resolve()}")
+    with Node(data, NodeOptions(ray_address=ray_address)) as node, until_signalled() as signalled:
+        if as_json:
+            print_json(node.description())
+        else:
+            print_line(f"ready: pid {node.description()['pid']}, data {node.data}")
+            print_line(f"try:   rocketray topics create Trade --data {node.data}")
+        signalled.wait()
+        progress("stopping")
