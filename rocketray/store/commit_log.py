@@ -189,11 +189,20 @@ class CommitLog:
             offset = segment.start + segment.size
 
     def scan(self, start: int) -> Iterator[StoredMessage]:
-        """The messages from *start*, a record's offset, up to ``max_offset``."""
+        """The messages from *start*, a record's offset, up to ``max_offset``.
+
+        Raises:
+            CorruptRecordError: at a place below ``max_offset`` where no whole record stands.
+        """
+        at = start
         for offset, fields, _ in self.walk(start, verify=False):
             if offset >= self._end:
                 return
             yield self.message(offset, fields.size)
+            at = offset + fields.size
+        at = self.end_after(at)
+        if at < self._end:
+            raise CorruptRecordError(str(self._files.directory), at, "no whole record stands there")
 
     def end_after(self, offset: int) -> int:
         """Where the log ends when its last record ends at *offset*: there, or in the next file.

@@ -15,7 +15,6 @@ run beside the writer too, and see a message when ``append`` has returned, or a 
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -32,12 +31,12 @@ from rocketray.errors import (
     StoreClosedError,
     StoreError,
 )
-from rocketray.hashing import index_key_hash
 from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage
 
 from .consume_queue import QueueEntry
 from .encoded_batch import EncodedBatch, encode_messages
 from .lock import StoreLock
+from .lookups import find_by_key, find_by_time
 from .message_id import decode_offset_id
 from .pull import GetMessageResult, MessageFilterLike, PullLimits, empty_result, pull
 from .recovery import RecoveryReport
@@ -46,7 +45,6 @@ from .store_settings import settle_config
 
 __all__ = ["AppendResult", "MessageStore", "PutResult", "StoreStatistics"]
 
-_LOG = logging.getLogger(__name__)
 _QUERY_MAX_COUNT = 64
 _END_OF_TIME = 2**63 - 1
 
@@ -94,6 +92,7 @@ class MessageStore:
         self._clock_ms = clock_ms
         self._read_only = read_only
         self._closed = False
+        self._damage: str | None = None
         self._batches = self._messages = 0
         self._flush_lock = threading.Lock()
         self._lock: StoreLock | None = None
@@ -105,7 +104,7 @@ class MessageStore:
             files = open_files(directory, self.config, self._lock, clock_ms=clock_ms)
         except BaseException:
             if self._lock is not None:
-                self._lock.release(clean=self._lock.was_clean)
+                self._lock.release(clean=False)
             raise
         self._files = files
         self._log, self._queues, self._index = files.log, files.queues, files.index
@@ -145,8 +144,11 @@ class MessageStore:
         self._check_writable()
         sizes = batch.sizes
         count = len(sizes)
-        if not count:
-            raise ConfigError(f"topic {topic!r}: an empty batch was handed to the store")
+        if not count or count != len(batch.tags_codes):
+            raise ConfigError(
+                f"topic {topic!r}: a batch of {count} records and {len(batch.tags_codes)} tags "
+                "codes was handed to the store; give it one of each at least"
+            )
         queue = self._queues.get(topic, queue_id)
         starts = np.cumsum(sizes, dtype=np.int64) - sizes
         key_offsets = starts[batch.key_records]
@@ -156,10 +158,16 @@ class MessageStore:
             self._index.reserve(len(key_offsets))
         now_ms = self._last_timestamp_ms = max(self._clock_ms(), self._last_timestamp_ms)
         first_queue_offset = queue.max_offset
-        first = self._log.append(batch, queue_id, first_queue_offset, now_ms)
-        queue.append(sizes, batch.tags_codes, first)
-        if len(key_offsets):
-            self._index.put(batch.key_hashes, key_offsets + first, now_ms)
+        try:
+            first = self._log.append(batch, queue_id, first_queue_offset, now_ms)
+            queue.append(sizes, batch.tags_codes, first)
+            if len(key_offsets):
+                self._index.put(batch.key_hashes, key_offsets + first, now_ms)
+        except CorruptRecordError:
+            raise
+        except BaseException:
+            self._damage = "an append was interrupted between log and queue"
+            raise
         self._batches += 1
         self._messages += count
         return AppendResult(QueueOffset(first_queue_offset), first, count, now_ms)
@@ -182,7 +190,8 @@ class MessageStore:
             return self._log.flushed_offset
         with self._flush_lock:
             self._check_open()
-            return self._files.flush(self._last_timestamp_ms, everything=False)
+            self._check_sound()
+            return self._flush(everything=False)
 
     def close(self) -> None:
         """Bring everything to disk and release the directory; again is allowed.
@@ -192,16 +201,16 @@ class MessageStore:
         with self._flush_lock:
             if self._closed:
                 return
-            flushed = False
+            clean = False
             try:
-                if not self._read_only:
-                    self._files.flush(self._last_timestamp_ms, everything=True)
-                flushed = True
+                if not self._read_only and self._damage is None:
+                    self._flush(everything=True)
+                clean = self._damage is None
             finally:
                 self._closed = True
                 self._files.close()
                 if self._lock is not None:
-                    self._lock.release(clean=flushed)
+                    self._lock.release(clean=clean)
 
     def __enter__(self) -> Self:
         return self
@@ -265,26 +274,20 @@ class MessageStore:
         max_count: int = _QUERY_MAX_COUNT,
         begin_ms: int = 0,
         end_ms: int = _END_OF_TIME,
+        *,
+        distinct: bool = True,
     ) -> list[StoredMessage]:
         """The newest *max_count* messages of *topic* with *key*, oldest first.
 
         *key* is a business key or the unique key, compared exactly; the store time is within
-        *begin_ms* and *end_ms*, both included.
+        *begin_ms* and *end_ms*, both included. Without *distinct*, a message that carries the key
+        twice is there twice and counts twice, as in RocketMQ's ``queryMessage``.
         """
         self._check_open()
-        found: dict[int, StoredMessage] = {}
-        for offset in self._index.search(index_key_hash(f"{topic}#{key}")):
-            if len(found) >= max_count:
-                break
-            message = self._indexed(offset) if offset not in found else None
-            if (
-                message is not None
-                and message.topic == topic
-                and (key in message.keys or key == message.unique_key)
-                and begin_ms <= message.store_timestamp_ms <= end_ms
-            ):
-                found[offset] = message
-        return [found[offset] for offset in sorted(found)]
+        span = (begin_ms, end_ms)
+        return find_by_key(
+            self._index, self._log, topic, key, max_count=max_count, span=span, distinct=distinct
+        )
 
     def queue_offset_by_time(
         self,
@@ -302,12 +305,7 @@ class MessageStore:
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return QueueOffset(0)
-        if boundary == "lower":
-            return QueueOffset(
-                queue.first_at_or_after(lambda entry: self._stored_ms(entry) >= timestamp_ms)
-            )
-        after = queue.first_at_or_after(lambda entry: self._stored_ms(entry) > timestamp_ms)
-        return QueueOffset(max(after - 1, queue.min_offset))
+        return QueueOffset(find_by_time(queue, self._log, timestamp_ms, boundary))
 
     def queue_entry(self, topic: str, queue_id: int, queue_offset: int) -> QueueEntry:
         """One entry of a queue; raises :class:`OffsetOutOfRangeError`."""
@@ -361,22 +359,26 @@ class MessageStore:
         self._check_open()
         return self._files.statistics(self._batches, self._messages)
 
-    def _stored_ms(self, entry: QueueEntry) -> int:
-        """The record's store time; a record that cannot be read counts as old."""
-        return self._log.store_timestamp_ms(entry.physical_offset, entry.size) or 0
-
-    def _indexed(self, physical_offset: int) -> StoredMessage | None:
-        """The record an index entry points at; None, and a word of it, when it is none."""
+    def _flush(self, *, everything: bool) -> PhysicalOffset:
+        """Flush; a failure ends the store's life, for the system forgets what it did not write."""
         try:
-            return self._log.message(physical_offset)
-        except (CorruptRecordError, OffsetOutOfRangeError) as error:
-            _LOG.warning("%s: an index entry leads nowhere: %s", self.directory, error)
-            return None
+            return self._files.flush(self._last_timestamp_ms, everything=everything)
+        except OSError as error:
+            self._damage = f"flushing failed: {error}"
+            raise StoreError(
+                f"{self.directory}: {self._damage}; messages from offset "
+                f"{self._log.flushed_offset} on may not be on disk: check the disk, then open anew"
+            ) from error
 
     def _check_writable(self) -> None:
         self._check_open()
         if self._read_only:
             raise StoreError(f"{self.directory} is open read-only; open it for writing to append")
+        self._check_sound()
+
+    def _check_sound(self) -> None:
+        if self._damage is not None:
+            raise StoreError(f"{self.directory}: {self._damage}; close the store and open it anew")
 
     def _check_open(self) -> None:
         if self._closed:

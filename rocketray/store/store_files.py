@@ -68,19 +68,11 @@ def open_files(
         clock_ms=clock_ms,
     )
     files = StoreFiles(directory, log, queues, index, clock_ms)
-    checkpoint = read_checkpoint(directory / _CHECKPOINT)
-    if lock is None:
-        recover_read_only(log, queues, checkpoint, was_clean=was_clean(directory))
-    else:
-        lock.mark_open()
-        report = recover(
-            log, queues, index, checkpoint, was_clean=lock.was_clean, clock_ms=clock_ms
-        )
-        files.recovery = report
-        _LOG.info("%s: opened: %s", directory, report)
-    files.last_timestamp_ms = last_store_timestamp_ms(log, queues)
-    if files.recovery is not None and not files.recovery.was_clean:
-        files.flush(files.last_timestamp_ms, everything=True)
+    try:
+        files.recover(lock)
+    except BaseException:
+        files.close()
+        raise
     return files
 
 
@@ -101,9 +93,31 @@ class StoreFiles:
         self.index = index
         self.recovery: RecoveryReport | None = None
         self.last_timestamp_ms = 0
+        self._directory = directory
         self._checkpoint = directory / _CHECKPOINT
         self._clock_ms = clock_ms
         self._derived_flushed_ms = clock_ms()
+
+    def recover(self, lock: StoreLock | None) -> None:
+        """Find the ends of all files; with *lock*, for the writer, make them agree."""
+        checkpoint = read_checkpoint(self._checkpoint)
+        if lock is None:
+            clean = was_clean(self._directory)
+            recover_read_only(self.log, self.queues, checkpoint, was_clean=clean)
+        else:
+            lock.mark_open()
+            self.recovery = recover(
+                self.log,
+                self.queues,
+                self.index,
+                checkpoint,
+                was_clean=lock.was_clean,
+                clock_ms=self._clock_ms,
+            )
+            _LOG.info("%s: opened: %s", self._directory, self.recovery)
+        self.last_timestamp_ms = last_store_timestamp_ms(self.log, self.queues)
+        if self.recovery is not None and not self.recovery.was_clean:
+            self.flush(self.last_timestamp_ms, everything=True)
 
     def flush(self, last_timestamp_ms: int, *, everything: bool) -> PhysicalOffset:
         """Bring the log to disk, and the rest if it is time for it or *everything* is asked.

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from support.stores import GOLDEN_LIMITS, GOLDEN_STORE, open_golden, read_jsonl
+
+from rocketray.hashing import tags_code
+from rocketray.message import StoredMessage
+from rocketray.store.message_store import MessageStore
+
+QUERIES = list(read_jsonl("store-v1.queries.jsonl"))
+
+
+class Tags:
+    """RocketMQ's broker side of a tag subscription, without the filters package."""
+
+    needs_record = False
+
+    def __init__(self, sub_string: str) -> None:
+        tags = [tag.strip() for tag in sub_string.split("||")]
+        self.codes = None if sub_string in ("", "*") else {tags_code(tag) for tag in tags if tag}
+
+    def matches_entry(self, code: int | None) -> bool:
+        return code is None or self.codes is None or code in self.codes
+
+    def matches_record(self, message: StoredMessage) -> bool:
+        raise AssertionError(message)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[MessageStore]:
+    with open_golden() as opened:
+        yield opened
+
+
+def of(operation: str) -> list[dict[str, Any]]:
+    chosen = [query for query in QUERIES if query["op"] == operation]
+    assert chosen
+    return chosen
+
+
+def test_every_record_decodes_as_rocketmq_wrote_it(store: MessageStore) -> None:
+    expected = [row for row in read_jsonl("store-v1.jsonl") if not row.get("blank")]
+    messages = list(store.scan())
+    assert len(messages) == len(expected) == 600
+    for message, row in zip(messages, expected, strict=True):
+        assert message.topic == row["topic"]
+        assert message.queue_id == row["queueId"]
+        assert message.queue_offset == row["queueOffset"]
+        assert message.physical_offset == row["commitLogOffset"]
+        assert message.size == row["storeSize"]
+        assert message.flag == row["flag"]
+        assert message.sys_flag == row["sysFlag"]
+        assert message.body_crc == row["bodyCRC"]
+        assert message.born_timestamp_ms == row["bornTimestamp"]
+        assert message.store_timestamp_ms == row["storeTimestamp"]
+        assert "|".join(map(str, message.born_host)) == row["bornHost"]
+        assert "|".join(map(str, message.store_host)) == row["storeHost"]
+        assert message.reconsume_times == row["reconsumeTimes"]
+        assert message.prepared_transaction_offset == row["preparedTransactionOffset"]
+        assert message.offset_message_id == row["offsetMsgId"]
+        assert message.properties == row["properties"]
+        assert message.tags == row["tags"]
+        assert message.properties.get("KEYS") == row["keys"]
+        assert message.body == base64.b64decode(row["body"])
+        assert store.view(message.physical_offset) == message
+        assert store.view_by_id(row["offsetMsgId"]) == message
+
+
+def test_every_queue_entry_is_as_rocketmq_reads_it(store: MessageStore) -> None:
+    for row in read_jsonl("store-v1.jsonl"):
+        if row.get("blank"):
+            continue
+        entry = store.queue_entry(row["topic"], row["queueId"], row["queueOffset"])
+        assert entry.physical_offset == row["cq"]["pos"]
+        assert entry.size == row["cq"]["size"]
+        assert entry.tags_code == row["cq"]["tagsCode"]
+
+
+def test_ranges(store: MessageStore) -> None:
+    for query in of("range"):
+        queue = query["topic"], query["queueId"]
+        assert store.min_queue_offset(*queue) == query["min"]
+        assert store.max_queue_offset(*queue) == query["max"]
+    assert store.queues() == sorted((query["topic"], query["queueId"]) for query in of("range"))
+
+
+def test_reads_by_offset(store: MessageStore) -> None:
+    for query in of("get"):
+        result = store.get_message(
+            query["topic"], query["queueId"], query["offset"], query["max"], limits=GOLDEN_LIMITS
+        )
+        assert result.status.name == query["status"], query
+        assert result.next_queue_offset == query["next"], query
+        assert result.min_queue_offset == query["min"]
+        assert result.max_queue_offset == query["maxOffset"]
+        assert [message.queue_offset for message in result.messages] == query["offsets"]
+
+
+def test_reads_by_tag(store: MessageStore) -> None:
+    for query in of("tag"):
+        result = store.get_message(
+            query["topic"],
+            query["queueId"],
+            query["offset"],
+            query["max"],
+            Tags(query["sub"]),
+            limits=GOLDEN_LIMITS,
+        )
+        assert result.status.name == query["status"], query
+        assert result.next_queue_offset == query["next"], query
+        assert [message.queue_offset for message in result.messages] == query["offsets"]
+        assert result.size == query["bytes"]
+
+
+def test_scans_by_tag(store: MessageStore) -> None:
+    for query in of("tag_scan"):
+        queue = query["topic"], query["queueId"]
+        found: list[int] = []
+        rejected = at = 0
+        while at < store.max_queue_offset(*queue):
+            result = store.get_message(
+                *queue, at, 10_000, Tags(query["sub"]), limits=GOLDEN_LIMITS
+            )
+            found += [message.queue_offset for message in result.messages]
+            rejected += result.filter_message_count
+            at = result.next_queue_offset
+        assert found == query["offsets"], query
+        assert rejected == query["filterMessageCount"]
+
+
+def test_offsets_by_time(store: MessageStore) -> None:
+    for query in of("bytime"):
+        offset = store.queue_offset_by_time(
+            query["topic"], query["queueId"], query["ts"], query["boundary"]
+        )
+        assert offset == query["offset"], query
+
+
+def test_lookups_by_key(store: MessageStore) -> None:
+    for query in of("key"):
+        found = store.query(query["topic"], query["key"], query["maxNum"], distinct=False)
+        assert [message.physical_offset for message in found] == query["commitLogOffsets"], query
+
+
+def test_a_lookup_gives_a_message_once_though_it_carries_the_key_twice(store: MessageStore) -> None:
+    found = store.query("TopicB", "dup", 32)
+    assert any(message.keys.count("dup") == 2 for message in found)
+    assert len({message.physical_offset for message in found}) == len(found) == 28
+
+
+def test_reading_changes_no_byte() -> None:
+    def content() -> dict[str, bytes]:
+        return {
+            str(path): path.read_bytes() for path in GOLDEN_STORE.rglob("*") if path.is_file()
+        }
+
+    before = content()
+    with open_golden() as opened:
+        opened.query("TopicA", "key-0-0")
+        opened.flush()
+    assert content() == before
