@@ -1,0 +1,289 @@
+"""The app: Faust's, with agents that are consumer groups and topics that filters can see into.
+
+An app is declared at import time and connects when it starts, or at its first send. It is never
+pickled: where it runs elsewhere, that process imports it by path (see deploy.py). Everything
+outside of the data path (timers, tasks, signals, models, codecs, sinks of agents) is Faust's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+
+import faust
+
+from rocketray.errors import ConfigError
+from rocketray.filters.subscription import Subscription
+from rocketray.message import Message
+from rocketray.names import check_queue_count
+
+from .agent import Agent
+from .connection import Connection
+from .faust.batch_transport import BatchTransport
+from .faust.fetcher import FeedFetcher
+from .feed import Feed
+from .fields import MessageFields
+from .group import GroupRegistry, Membership, make_subscription
+from .outbox import Outbox
+from .settings import check_settings, with_defaults
+from .spark.sink_spec import SinkSpec, add_sink
+from .topic import Topic
+
+__all__ = ["App"]
+
+
+class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
+    """A Faust app on rocketray.
+
+    *data* is the node's data directory (see ``rocketray start``); *connection*, where it is given,
+    is used instead of looking for a node. All other options are Faust's settings.
+    """
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002  # Faust's name for it
+        *,
+        data: Path | str | None = None,
+        connection: Connection | None = None,
+        **options: Any,
+    ) -> None:
+        self.data = data
+        self._connection = connection
+        self._outbox: Outbox | None = None
+        self._declared: set[str] = set()
+        self._declaring = asyncio.Lock()
+        self._groups = GroupRegistry()
+        self.sinks: dict[str, SinkSpec] = {}
+        super().__init__(id, **with_defaults(options))
+
+    # What users declare
+
+    def topic(
+        self,
+        *topics: str,
+        queues: int | None = None,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Sequence[str] = (),
+        **options: Any,
+    ) -> Topic:
+        """Describe a topic; it is created with *queues* queues unless it exists.
+
+        *tag*, *keys* and *properties* name fields of the values, for filters to see. The other
+        options are Faust's; those about partitions and retention in Kafka have no effect.
+        """
+        if queues is not None:
+            options["partitions"] = check_queue_count(queues)
+        known = inspect.signature(faust.App.topic).parameters
+        _refuse_unknown("app.topic", options, known)
+        options.pop("maxsize", None)
+        fields = MessageFields(tag, tuple(_names(keys)), tuple(_names(properties)))
+        return Topic(self, topics=topics, fields=fields, **options)
+
+    def agent(
+        self,
+        channel: Any = None,
+        *,
+        tags: str | None = None,
+        sql: str | None = None,
+        where: str | Callable[..., Any] | None = None,
+        group: str | None = None,
+        name: str | None = None,
+        concurrency: int = 1,
+        sink: Iterable[Any] | None = None,
+        supervisor_strategy: Any = None,
+        use_reply_headers: bool = True,
+        key_type: Any = None,
+        value_type: Any = None,
+        schema: Any = None,
+    ) -> Callable[[Callable[..., Any]], Agent]:
+        """Make an agent of an async function, subscribed by at most one of *tags*, *sql*, *where*.
+
+        *group* defaults to ``"{app.id}-{agent name}"``; agents of one group share its messages.
+        *concurrency* handlers of this process work side by side, which gives up the queue's order.
+        """
+        subscription = make_subscription(tags, sql, where)
+
+        def declare(function: Callable[..., Any]) -> Agent:
+            agent_name = name or function.__name__
+            if agent_name in self.agents:
+                raise ConfigError(
+                    f"app {self.conf.id!r} has an agent {agent_name!r} already; "
+                    "give one of them another name="
+                )
+            membership = Membership(
+                group or f"{self.conf.id}-{agent_name}", subscription, concurrency
+            )
+            make = super(App, self).agent(
+                channel,
+                name=agent_name,
+                concurrency=concurrency,
+                sink=sink,
+                supervisor_strategy=supervisor_strategy,
+                use_reply_headers=use_reply_headers,
+                key_type=key_type,
+                value_type=value_type,
+                schema=schema,
+                membership=membership,
+            )
+            self._join_group(channel, agent_name, membership)
+            agent: Agent = make(function)
+            return agent
+
+        return declare
+
+    def sink(
+        self, topic: Topic | str, *, name: str | None = None, **options: Any
+    ) -> Callable[[Callable[..., Any]], SinkSpec]:
+        """Declare a Spark query over *topic*: of a function from a streaming DataFrame to a writer.
+
+        *options* are those of :class:`~.spark.sink_spec.SinkSpec`: tags or sql, checkpoint,
+        trigger, schema, max_rows, starting_offsets. Spark runs it (see spark/sink.py), not the app.
+        """
+        _refuse_unknown("app.sink", options, set(SinkSpec.__dataclass_fields__) - _SINK_OWN)
+        topics = topic if isinstance(topic, str) else ",".join(topic.topics)
+
+        def declare(function: Callable[..., Any]) -> SinkSpec:
+            spec = SinkSpec(name or function.__name__, function, topics, **options)
+            add_sink(self.sinks, spec)
+            return spec
+
+        return declare
+
+    # What the data path needs
+
+    @property
+    def fetcher(self) -> FeedFetcher:
+        """The owner of this app's feeds."""
+        fetcher: FeedFetcher = self._fetcher
+        return fetcher
+
+    def feeds_of(self, membership: Membership | None) -> list[Feed]:
+        """The feeds of one agent."""
+        return self.fetcher.feeds_of(membership)
+
+    def membership_without_agent(self, topic: str) -> Membership:
+        """What a stream over *topic* reads as when no agent owns it: a group of its own."""
+        return Membership(f"{self.conf.id}-{topic}", Subscription.tags("*"))
+
+    async def connect(self) -> Connection:
+        """The connection to the node, opened on first use."""
+        if self._connection is None:
+            self._connection = await asyncio.to_thread(_open_connection, self.data)
+        return self._connection
+
+    async def declare_topic(self, topic: str, queues: int | None) -> None:
+        """Create *topic* on the node, once per app, unless it exists or that is not allowed."""
+        connection = await self.connect()
+        async with self._declaring:
+            if topic not in self._declared and self.conf.topic_allow_declare:
+                count = queues or self.conf.topic_partitions
+                await asyncio.to_thread(connection.create_topic, topic, count)
+            self._declared.add(topic)
+
+    async def send_message(self, message: Message, queue_id: int | None) -> asyncio.Future[Any]:
+        """Queue *message* for sending; see :class:`~.outbox.Outbox`."""
+        if self._outbox is None:
+            connection = await self.connect()
+            producer = await asyncio.to_thread(connection.producer)
+            self._outbox = self._outbox or Outbox(producer)
+        if message.topic not in self._declared:
+            await self.declare_topic(message.topic, None)
+        return await self._outbox.put(message, queue_id)
+
+    async def flush_sends(self) -> None:
+        """Wait until everything that was sent is stored; raises what could not be."""
+        if self._outbox is not None:
+            await self._outbox.flush()
+
+    # Running
+
+    def main(self) -> None:
+        """Run until SIGINT or SIGTERM; starts a node in *data* when none runs there."""
+        with ExitStack() as stack:
+            if self._connection is None:
+                self._connection = stack.enter_context(_ensure_node(self.data))
+            asyncio.run(self._run_until_signalled())
+
+    async def on_started(self) -> None:
+        """Begin timers and tasks when every agent is a member of its group."""
+        await self.wait_for_stopped(self.fetcher.is_open)
+        await super().on_started()
+
+    async def on_stop(self) -> None:
+        """Drain agents, store what was sent, and let Faust end the rest."""
+        await super().on_stop()
+        if self._outbox is not None:
+            outbox, self._outbox = self._outbox, None
+            await outbox.close()
+
+    async def _run_until_signalled(self) -> None:
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, asked.set)
+        await self.start()
+        try:
+            waits = [loop.create_task(asked.wait()), loop.create_task(self.wait_until_stopped())]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+        finally:
+            await self.stop()
+        if self.crash_reason is not None:
+            raise self.crash_reason
+
+    def _join_group(self, channel: Any, agent_name: str, membership: Membership) -> None:
+        """Check the group's name and that its members subscribe alike."""
+        if isinstance(channel, Topic):
+            topics = list(channel.topics)
+        elif channel is None or isinstance(channel, str):
+            topics = [channel or f"{self.conf.id}-{agent_name}"]
+        else:
+            return  # an in-memory channel has no group
+        self._groups.join(membership.group, topics, membership.subscription)
+
+    def _new_transport(self) -> Any:
+        return BatchTransport(self.conf.broker_consumer, self)
+
+    _new_producer_transport = _new_transport
+
+    def _configure(self, *, silent: bool = False) -> None:
+        super()._configure(silent=silent)
+        check_settings(self._conf)
+
+    def _create_directories(self) -> None:
+        if self.tables:
+            super()._create_directories()
+
+
+_SINK_OWN = {"name", "function", "topic"}
+
+
+def _open_connection(data: Path | str | None) -> Connection:
+    from rocketray.actors.client import Connection as NodeConnection  # noqa: PLC0415  # imports ray
+
+    connection: Connection = NodeConnection.open(data)
+    return connection
+
+
+def _ensure_node(data: Path | str | None) -> AbstractContextManager[Connection]:
+    from rocketray.actors.client import default_data_directory  # noqa: PLC0415  # imports ray
+    from rocketray.actors.node import ensure_node  # noqa: PLC0415  # the same
+
+    return ensure_node(data or default_data_directory())
+
+
+def _names(fields: Sequence[str] | str) -> Sequence[str]:
+    return (fields,) if isinstance(fields, str) else fields
+
+
+def _refuse_unknown(what: str, options: dict[str, Any], known: Iterable[str]) -> None:
+    unknown = sorted(set(options) - set(known))
+    if unknown:
+        raise ConfigError(f"{what} has no option {unknown[0]!r}; it has {', '.join(sorted(known))}")

@@ -1,0 +1,98 @@
+"""How bodies become values: chosen once per topic, so that a message costs one call.
+
+JSON goes through orjson, raw bytes through nothing at all; every other codec and type is Faust's.
+A body that does not decode fails at its message's turn, like a handler that raises, so it is
+retried, counted and logged with its offset, and never skipped. Pickle is refused: whoever may
+send to a topic could otherwise run code in its consumers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import faust
+import orjson
+from faust.serializers.codecs import get_codec
+from faust.serializers.schemas import Schema
+from faust.types.tuples import Message as FaustMessage
+
+from rocketray.errors import ConfigError
+
+__all__ = ["Decoder", "make_decoder", "refuse_pickle"]
+
+Decoder = Callable[[bytes], Any]
+
+
+def refuse_pickle(what: str, codec: Any) -> None:
+    """Raise :class:`ConfigError` when *codec*, named or composed, unpickles."""
+    if codec is None:
+        return
+    try:
+        nodes = getattr(get_codec(codec), "nodes", ())
+    except (KeyError, TypeError):
+        raise ConfigError(
+            f"{what} names the codec {codec!r}, which is not registered; "
+            "use json, raw, yaml or binary, or register it with faust.serializers.codecs.register"
+        ) from None
+    if any("pickle" in type(node).__name__.lower() for node in nodes):
+        raise ConfigError(
+            f"{what} asks for pickle, which lets whoever sends a message run code in the process "
+            "that reads it; use json, or register a codec of your own for other types"
+        )
+
+
+def make_decoder(app: Any, topic: Any) -> Decoder | None:
+    """The function from a body to a value of *topic*; None when the value is the body itself."""
+    schema = topic.schema
+    if type(schema) is not Schema:
+        return _custom(app, schema)
+    value_type = schema.value_type
+    codec = schema.value_serializer or app.conf.value_serializer
+    if codec == "raw" and value_type in (None, bytes):
+        return None
+    if codec == "json":
+        if value_type is None:
+            return _json_value(app.serializers.Model)
+        if isinstance(value_type, type) and issubclass(value_type, faust.Record):
+            return _record(value_type)
+    return _registered(app, value_type, codec)
+
+
+def _json_value(model: Any) -> Decoder:
+    """Plain JSON; an object that names its Faust model becomes that model, as in Faust."""
+
+    def decode(body: bytes) -> Any:
+        value = orjson.loads(body)
+        if type(value) is dict and "__faust" not in value:
+            return value
+        return model._maybe_reconstruct(value)  # noqa: SLF001  # contract-tested
+
+    return decode
+
+
+def _record(record_type: Any) -> Decoder:
+    from_data, loads = record_type.from_data, orjson.loads
+
+    def decode(body: bytes) -> Any:
+        return from_data(loads(body), preferred_type=record_type)
+
+    return decode
+
+
+def _registered(app: Any, value_type: Any, codec: Any) -> Decoder:
+    loads_value = app.serializers.loads_value
+
+    def decode(body: bytes) -> Any:
+        return loads_value(value_type, body, serializer=codec)
+
+    return decode
+
+
+def _custom(app: Any, schema: Any) -> Decoder:
+    """A user's own schema reads messages, not bodies."""
+
+    def decode(body: bytes) -> Any:
+        return schema.loads_value(app, FaustMessage("", 0, 0, 0.0, 0, None, None, body, None))
+
+    return decode

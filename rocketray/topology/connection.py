@@ -1,0 +1,140 @@
+"""What a topology needs of a node: members of groups, a producer, and topics.
+
+These protocols are all that the data path of an app knows of the cluster. ``rocketray.actors``
+implements them over Ray and shared memory; the tests implement them over a ``MessageStore`` in
+the same process. Every method may block, so an app calls them from threads of its own, with the
+one exception of ``GroupConsumer.commit``, which is local and cheap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+    from rocketray.filters.subscription import Subscription
+    from rocketray.message import Message, StoredMessage
+
+__all__ = ["Connection", "ConsumedBatch", "GroupConsumer", "Producer", "SendResult"]
+
+
+class ConsumedBatch(Protocol):
+    """Messages of one queue that match the subscription, in queue order.
+
+    ``next_queue_offset`` is what to commit once all of them are finished: it lies beyond the
+    entries after the last match that the filter left out. A batch may be empty and still move it.
+    """
+
+    @property
+    def topic(self) -> str:
+        """The topic of all messages."""
+        ...
+
+    @property
+    def queue_id(self) -> int:
+        """The queue of all messages."""
+        ...
+
+    @property
+    def next_queue_offset(self) -> int:
+        """Where the queue goes on after this batch."""
+        ...
+
+    @property
+    def queue_offsets(self) -> npt.NDArray[np.int64]:
+        """The offset of each message: int64[n], growing, with holes where the filter said no."""
+        ...
+
+    def __len__(self) -> int: ...
+
+    def bodies(self) -> list[bytes]:
+        """The body of each message."""
+        ...
+
+    def messages(self) -> list[StoredMessage]:
+        """Each message, decoded."""
+        ...
+
+    def to_arrow(self, columns: Sequence[str]) -> pa.RecordBatch:
+        """The named columns, one row a message."""
+        ...
+
+
+class GroupConsumer(Protocol):
+    """One member of one group on one topic. One thread polls; commits may come from another."""
+
+    on_revoke: Callable[[frozenset[tuple[str, int]]], None] | None
+    """Called by ``poll`` or ``close`` with the queues that are taken away, before they are gone."""
+
+    def poll(self, timeout_s: float, max_messages: int = ...) -> Sequence[ConsumedBatch]:
+        """Wait up to *timeout_s* for messages; empty when there are none."""
+        ...
+
+    def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
+        """Everything below *next_queue_offset* is finished. Local; sent on in batches."""
+        ...
+
+    def assignment(self) -> frozenset[tuple[str, int]]:
+        """The (topic, queue id) pairs that this member reads now."""
+        ...
+
+    def close(self) -> None:
+        """Send the commits and leave the group."""
+        ...
+
+
+class SendResult(Protocol):
+    """Where one message was stored."""
+
+    @property
+    def message_id(self) -> str:
+        """The unique key that the producer gave the message."""
+        ...
+
+    @property
+    def queue_id(self) -> int:
+        """The queue that took it."""
+        ...
+
+    @property
+    def queue_offset(self) -> int:
+        """Its place in that queue."""
+        ...
+
+
+class Producer(Protocol):
+    """Sends batches; any thread may call it."""
+
+    def send_messages(
+        self, topic: str, messages: Sequence[Message], *, queue_id: int | None = None
+    ) -> Sequence[SendResult]:
+        """Store *messages*, all to one topic, and return their places in the same order.
+
+        Without *queue_id*, messages with the property ``__SHARDINGKEY`` go to the queue of that
+        key, so that one key keeps its order, and the others where the producer likes.
+        """
+        ...
+
+    def close(self) -> None:
+        """Send what is collected and give up what the producer holds."""
+        ...
+
+
+class Connection(Protocol):
+    """A node as an app sees it."""
+
+    def consumer(self, group: str, topic: str, subscription: Subscription) -> GroupConsumer:
+        """Join *group* as a new member."""
+        ...
+
+    def producer(self) -> Producer:
+        """A producer for any topic."""
+        ...
+
+    def create_topic(self, topic: str, queues: int = ...) -> Any:
+        """Create *topic* unless it exists; an existing one keeps its number of queues."""
+        ...

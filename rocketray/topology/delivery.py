@@ -1,0 +1,217 @@
+"""A batch of messages on its way through one agent, and how far the agent has come.
+
+A delivery is a run ``[start, stop)`` of one consumed batch that a single handler works through.
+Its cursor is the index of the message that the handler has now; everything before the cursor is
+finished. No object exists per message unless the handler asks for events: a finished message is
+an integer that moved. Indexes are positions in the batch; offsets are positions in the queue.
+
+Invariants
+  1. start <= cursor <= stop, and the cursor only grows.
+  2. A message is finished when the handler asks for the next one, or in manual mode when it was
+     acknowledged. A handler that raises leaves the cursor where it is, so it gets the message again.
+  3. Only a finished delivery lets ``next_queue_offset`` reach the end of its run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from faust.events import Event
+from faust.types.tuples import TP
+from faust.types.tuples import Message as FaustMessage
+
+from rocketray.message import StoredMessage
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .connection import ConsumedBatch
+
+__all__ = ["SHARDING_KEY", "DeliveredEvent", "Delivery", "SharedBatch", "split"]
+
+SHARDING_KEY = "__SHARDINGKEY"
+
+
+class SharedBatch:
+    """A consumed batch whose decoded forms are made once, however many deliveries share it."""
+
+    def __init__(self, batch: ConsumedBatch) -> None:
+        self.batch = batch
+        self.tp = TP(batch.topic, batch.queue_id)
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    @cached_property
+    def bodies(self) -> list[bytes]:
+        """The body of each message."""
+        return self.batch.bodies()
+
+    @cached_property
+    def messages(self) -> list[StoredMessage]:
+        """Each message, decoded."""
+        return self.batch.messages()
+
+    def next_queue_offset(self, index: int) -> int:
+        """Where the queue goes on when the messages before *index* are finished."""
+        if index < len(self.batch):
+            return int(self.batch.queue_offsets[index])
+        return self.batch.next_queue_offset
+
+
+class Delivery:
+    """One run of a batch, with one handler at a time. Used on the app's loop only."""
+
+    __slots__ = (
+        "_event",
+        "_start",
+        "acks",
+        "cursor",
+        "is_active",
+        "is_withdrawn",
+        "on_released",
+        "shared",
+        "stop",
+        "value",
+    )
+
+    def __init__(self, shared: SharedBatch, start: int, stop: int) -> None:
+        self.shared = shared
+        self._start = start
+        self.cursor = start
+        self.stop = stop
+        self.value: Any = None
+        """The decoded value at the cursor."""
+        self.acks: bytearray | None = None
+        """One byte a message of the whole batch in manual mode, 1 once it is acknowledged."""
+        self.is_active = False
+        """A handler works on it now."""
+        self.is_withdrawn = False
+        """Its queue was taken away, or the app stops: no further message of it is handed out."""
+        self.on_released: Callable[[Delivery], None] | None = None
+        """Called once, when no handler will look at it any more."""
+        self._event: DeliveredEvent | None = None
+
+    def __len__(self) -> int:
+        return self.stop - self._start
+
+    @property
+    def topic(self) -> str:
+        """The topic of its messages."""
+        return self.shared.batch.topic
+
+    @property
+    def queue_id(self) -> int:
+        """The queue of its messages."""
+        return self.shared.batch.queue_id
+
+    @property
+    def is_passed(self) -> bool:
+        """The handler has had every message."""
+        return self.cursor >= self.stop
+
+    def is_finished(self) -> bool:
+        """No message of it has to be handed out again."""
+        return self._unfinished_index() >= self.stop
+
+    def next_queue_offset(self) -> int:
+        """What may be committed as far as this delivery is concerned."""
+        return self.shared.next_queue_offset(self._unfinished_index())
+
+    def unfinished_count(self) -> int:
+        """How many messages, from the first unfinished one on, are still to come."""
+        return self.stop - self._unfinished_index()
+
+    def queue_offset(self) -> int:
+        """The offset of the message at the cursor, or of what follows the last one."""
+        return self.shared.next_queue_offset(self.cursor)
+
+    def require_acks(self) -> None:
+        """From here on a message is finished when it is acknowledged, not when it was passed."""
+        if self.acks is None:
+            self.acks = bytearray(len(self.shared))
+            self.acks[self._start : self.cursor] = b"\x01" * (self.cursor - self._start)
+
+    def acknowledge(self, index: int) -> None:
+        """Finish the message at *index*; without effect unless acknowledgements are required."""
+        if self.acks is not None:
+            self.acks[index] = 1
+
+    def is_acknowledged(self, index: int) -> bool:
+        """The message at *index* was acknowledged, so it is not handed out again."""
+        return self.acks is not None and self.acks[index] == 1
+
+    def event(self, make: Callable[[Delivery, int, Any], DeliveredEvent]) -> DeliveredEvent:
+        """The event of the message at the cursor: the same object while the cursor stands."""
+        if self._event is None or self._event.index != self.cursor:
+            self._event = make(self, self.cursor, self.value)
+        return self._event
+
+    def release(self) -> None:
+        """No handler will look at it any more: it was passed, or it was withdrawn."""
+        on_released, self.on_released = self.on_released, None
+        if on_released is not None:
+            on_released(self)
+
+    def to_arrow(self, columns: Sequence[str]) -> pa.RecordBatch:
+        """The messages from the cursor on as columns, a row each."""
+        return self.shared.batch.to_arrow(columns).slice(self.cursor, self.stop - self.cursor)
+
+    def _unfinished_index(self) -> int:
+        if self.acks is None:
+            return self.cursor
+        index = self.acks.find(0, self._start, self.stop)
+        return self.stop if index < 0 else index
+
+
+class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not followed
+    """A Faust event over one stored message."""
+
+    def __init__(self, app: Any, delivery: Delivery, index: int, key: Any, value: Any) -> None:
+        self.delivery = delivery
+        self.index = index
+        message = faust_message(delivery, index, app.consumer_generation_id)
+        super().__init__(app, key, value, message.headers, message)
+
+    def ack(self) -> bool:
+        """Finish the message; True the first time."""
+        self.delivery.acknowledge(self.index)
+        is_first = not self.message.acked
+        self.message.acked = self.acked = True
+        return is_first
+
+
+def faust_message(delivery: Delivery, index: int, generation_id: int) -> FaustMessage:
+    """The stored message at *index* in Faust's form: the key as bytes, properties as headers."""
+    stored = delivery.shared.messages[index]
+    return FaustMessage(
+        stored.topic,
+        stored.queue_id,
+        stored.queue_offset,
+        stored.store_timestamp_ms / 1000,
+        1,  # Kafka's LogAppendTime
+        {name: value.encode() for name, value in stored.properties.items()},
+        message_key(stored),
+        stored.body,
+        None,
+        tp=delivery.shared.tp,
+        generation_id=generation_id,
+    )
+
+
+def message_key(stored: StoredMessage) -> bytes | None:
+    """What Faust calls the key: the sharding key, else the first business key."""
+    key = stored.properties.get(SHARDING_KEY)
+    if key is None:
+        key = next(iter(stored.keys), None)
+    return None if key is None else key.encode()
+
+
+def split(batch: ConsumedBatch, parts: int) -> list[Delivery]:
+    """Deliveries of *batch* for *parts* handlers that work side by side; one when it is empty."""
+    shared = SharedBatch(batch)
+    size = max(1, len(shared) if parts == 1 else len(shared) // (4 * parts))
+    starts = range(0, len(shared), size) or range(1)
+    return [Delivery(shared, start, min(start + size, len(shared))) for start in starts]

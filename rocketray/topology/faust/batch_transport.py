@@ -1,0 +1,55 @@
+"""The transport of a rocketray app: Faust's extension point, filled with our data path.
+
+It is made by the app itself and not found by a URL, because it needs what only a rocketray app
+has: its connection, its outbox and its feeds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from faust.tables.manager import TableManager
+from faust.transport.base import Transport
+from faust.transport.conductor import Conductor
+
+from .consumer import FeedConsumer
+from .fetcher import FeedFetcher
+from .producer import OutboxProducer
+
+__all__ = ["BatchTransport", "PromptTableManager"]
+
+
+class PromptConductor(Conductor):  # type: ignore[misc]  # Faust's types are not followed
+    """Faust's, without its 45 s pause before a topic that came late is read."""
+
+    _resubscribe_sleep_lock_seconds = 0.0
+
+    def add(self, topic: Any) -> None:
+        """Have *topic* read; Faust would not look again at a name that it knows."""
+        is_new = topic not in self
+        super().add(topic)
+        if is_new:
+            self._flag_changes()
+
+
+class PromptTableManager(TableManager):  # type: ignore[misc]  # Faust's types are not followed
+    """Faust's, without its pause of 1 s at the start of an app that has no tables."""
+
+    async def on_start(self) -> None:
+        """Register the tables and start recovery."""
+        if self:
+            await super().on_start()
+        else:
+            await self._update_channels()
+            await self.recovery.start()
+
+
+class BatchTransport(Transport):  # type: ignore[misc]  # Faust's types are not followed
+    """What Faust asks for the parts of the data path."""
+
+    Consumer = FeedConsumer
+    Producer = OutboxProducer
+    Conductor = PromptConductor
+    Fetcher = FeedFetcher
+    default_port = 0
+    driver_version = "rocketray"

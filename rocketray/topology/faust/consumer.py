@@ -1,0 +1,97 @@
+"""Faust's consumer, as far as an app needs one whose messages come through feeds.
+
+Each agent has a group and a member of its own (see ``..feed``), so there is nothing to fetch and
+nothing to acknowledge here. What is left of Faust's consumer is its place in the app: it runs the
+first assignment, which starts recovery, streams and timers; it commits what the feeds finished, on
+a timer and when the app stops; and it answers what an app asks about its queues.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import Any, NoReturn
+
+from faust.transport.consumer import Consumer
+from faust.types.tuples import TP
+
+
+__all__ = ["FeedConsumer"]
+
+logger = logging.getLogger(__name__)
+
+
+class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not followed
+    """The consumer of one app."""
+
+    _is_assigned = False
+
+    async def subscribe(self, topics: Iterable[str]) -> None:  # noqa: ARG002  # feeds know theirs
+        """Start the app's flow of messages; later calls open feeds for new channels."""
+        if self._is_assigned:
+            await self.app.fetcher.open_missing()
+            return
+        self._is_assigned = True
+        self.add_future(self._assign())  # awaiting it would wait for this very call
+
+    def assignment(self) -> set[TP]:
+        """The queues that the feeds read now."""
+        return {TP(*queue) for feed in self.app.fetcher.feeds for queue in feed.assignment()}
+
+    async def force_commit(self, *_arguments: Any, **_options: Any) -> bool:
+        """Commit what is finished now, after everything that handlers sent so far is stored."""
+        finished = [(feed, feed.finished()) for feed in self.app.fetcher.feeds]
+        try:
+            await self.app.producer.flush()
+        except Exception as error:  # noqa: BLE001  # whatever a producer raises
+            await self.crash(error)  # the input is not committed, so its output is made again
+            return False
+        for feed, offsets in finished:
+            feed.commit(offsets)
+        return any(offsets for _, offsets in finished)
+
+    async def wait_empty(self) -> None:
+        """Commit; the feeds were drained by their fetcher."""
+        await self.commit()
+
+    async def create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        replication: int,  # noqa: ARG002  # of Faust's interface, for Kafka
+        **_options: Any,
+    ) -> None:
+        """Create *topic* unless it exists."""
+        await self.app.declare_topic(topic, partitions)
+
+    def topic_partitions(self, topic: str) -> int | None:
+        """How many queues of *topic* are read here; None when none is."""
+        return sum(tp.topic == topic for tp in self.assignment()) or None
+
+    async def _assign(self) -> None:
+        """Faust's first assignment. It is empty: no queue is Faust's own."""
+        app = self.app
+        app.on_rebalance_start()
+        app.consumer_generation_id += 1
+        await self.on_partitions_assigned(set(), app.consumer_generation_id)
+
+    async def perform_seek(self) -> None:
+        """Nothing to do: a member starts where its group stands."""
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        """Nothing to do, as for :meth:`perform_seek`."""
+        return {}
+
+    def _new_topicpartition(self, topic: str, partition: int) -> TP:
+        return TP(topic, partition)
+
+    def _refuse(self, *_arguments: Any, **_options: Any) -> NoReturn:
+        raise NotImplementedError(
+            "messages of an app come through its feeds; move a group's offsets with the rocketray "
+            "command line instead of the consumer"
+        )
+
+    _commit = _getmany = _seek = _to_message = _refuse
+    seek = seek_wait = position = highwater = highwaters = earliest_offsets = key_partition = (
+        _refuse
+    )

@@ -1,0 +1,59 @@
+"""Faust's producer, over the outbox of an app.
+
+``Topic.send`` of ours goes to the outbox itself. This producer serves what Faust sends on its own,
+as key, value and headers, and its buffer for sends from code that cannot await.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+from faust.transport.producer import Producer
+
+__all__ = ["OutboxProducer"]
+
+
+class OutboxProducer(Producer):  # type: ignore[misc]  # Faust's types are not followed
+    """The producer of one app."""
+
+    async def send(  # noqa: PLR0917  # Faust's interface
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        partition: int | None,
+        timestamp: float | None,
+        headers: Any,
+        *,
+        transactional_id: str | None = None,  # noqa: ARG002  # of Faust's interface, for Kafka
+    ) -> Awaitable[Any]:
+        """Queue one message; the result is done once it is stored."""
+        message = self.app.topic(topic).message(
+            value or b"", None, key=key, headers=headers, timestamp=timestamp
+        )
+        future: Awaitable[Any] = await self.app.send_message(message, partition)
+        return future
+
+    async def send_and_wait(self, *arguments: Any, **options: Any) -> Any:
+        """Store one message."""
+        return await (await self.send(*arguments, **options))
+
+    async def flush(self) -> None:
+        """Wait until everything that was sent is stored; raises what could not be."""
+        await self.buffer.flush()
+        await self.app.flush_sends()
+
+    async def create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        replication: int,  # noqa: ARG002  # of Faust's interface, for Kafka
+        **_options: Any,
+    ) -> None:
+        """Create *topic* unless it exists."""
+        await self.app.declare_topic(topic, partitions)
+
+    def supports_headers(self) -> bool:
+        """Headers become properties."""
+        return True

@@ -1,0 +1,202 @@
+"""The way of messages from one group member to the handlers of this process.
+
+One thread per feed polls the member, which blocks with the GIL released, and hands batches to the
+app's loop. Everything else happens on the loop: deliveries go into the queue of the channel that
+the handlers read, and the ledger knows what may be committed. A window bounds the messages between
+poll and handler, so that a slow handler stops the polling instead of filling memory.
+
+Invariants
+  1. What is committed was finished by a handler, or left out by the filter.
+  2. At most ``WINDOW_MESSAGES`` plus one poll are on their way.
+  3. After ``drain`` no handler starts another message of this feed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rocketray.errors import ShardUnavailableError
+
+from .connection import ConsumedBatch, GroupConsumer
+from .delivery import Delivery, split
+from .group import Membership
+from .offsets import OffsetLedger
+
+__all__ = ["Feed", "FeedStatistics"]
+
+logger = logging.getLogger(__name__)
+
+POLL_TIMEOUT_S = 0.25  # how long a stop may wait for the thread
+POLL_MAX_MESSAGES = 1024
+WINDOW_MESSAGES = 8 * POLL_MAX_MESSAGES
+_DRAIN_STEP_S = 0.005
+_REVOKE_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class FeedStatistics:
+    """Counters since the feed was opened; ``unfinished`` is now."""
+
+    batches: int
+    received: int
+    unfinished: int
+
+
+class Window:
+    """Counts messages on their way; one thread adds and waits, the loop takes away."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._count = 0
+        self._changed = threading.Condition()
+
+    def wait_for_room(self, timeout_s: float) -> bool:
+        """True as soon as a poll may follow."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._count < self._size, timeout_s)
+
+    def add(self, count: int) -> None:
+        """*count* messages set out."""
+        with self._changed:
+            self._count += count
+
+    def remove(self, count: int) -> None:
+        """*count* messages arrived at a handler and were passed, or were dropped."""
+        with self._changed:
+            self._count -= count
+            self._changed.notify()
+
+
+class Feed:
+    """Moves the messages of one member; made and used on the app's loop."""
+
+    def __init__(
+        self,
+        topic: str,
+        membership: Membership,
+        member: GroupConsumer,
+        channel_queue: Any,
+        *,
+        flush_sends: Callable[[], Awaitable[None]],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self.topic = topic
+        self.membership = membership
+        self._member = member
+        self._queue = channel_queue  # of mode: force_put_nowait() passes Faust's flow control
+        self._flush_sends = flush_sends
+        self._on_failure = on_failure
+        self._loop = asyncio.get_running_loop()
+        self._ledger = OffsetLedger()
+        self._window = Window(WINDOW_MESSAGES)
+        self._closing = threading.Event()
+        self._batches = self._received = 0
+        self._thread = threading.Thread(
+            target=self._run, name=f"feed {membership.group}", daemon=True
+        )
+
+    def start(self) -> None:
+        """Begin to poll."""
+        self._member.on_revoke = self._revoked_in_thread
+        self._thread.start()
+
+    def finished(self) -> list[tuple[int, int]]:
+        """(queue id, next queue offset) of the queues that moved since the last call."""
+        return self._ledger.advance()
+
+    def commit(self, offsets: Iterable[tuple[int, int]]) -> None:
+        """Tell the member how far queues are finished."""
+        for queue_id, next_offset in offsets:
+            self._member.commit(self.topic, queue_id, next_offset)
+
+    def assignment(self) -> frozenset[tuple[str, int]]:
+        """The (topic, queue id) pairs that the member reads now."""
+        return self._member.assignment()
+
+    def statistics(self) -> FeedStatistics:
+        """Counters of this feed."""
+        unfinished = sum(delivery.unfinished_count() for delivery in self._ledger.outstanding())
+        return FeedStatistics(self._batches, self._received, unfinished)
+
+    async def drain(self, grace_s: float) -> None:
+        """Hand out nothing more, and wait up to *grace_s* for handlers to finish what they have."""
+        self._closing.set()
+        await self._withdraw(list(self._ledger.outstanding()), grace_s)
+
+    async def close(self) -> None:
+        """Leave the group; call after ``drain`` and the last ``commit``."""
+        self._closing.set()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._member.close)
+
+    def _run(self) -> None:
+        """The thread: poll while there is room, until the feed closes or the member fails."""
+        try:
+            while not self._closing.is_set():
+                if self._window.wait_for_room(POLL_TIMEOUT_S):
+                    self._poll()
+        except Exception as error:  # noqa: BLE001  # the app decides what a dead feed means
+            self._call_on_loop(self._on_failure, error)
+
+    def _poll(self) -> None:
+        try:
+            batches = self._member.poll(POLL_TIMEOUT_S, POLL_MAX_MESSAGES)
+        except ShardUnavailableError as error:
+            logger.warning("group %s: %s", self.membership.group, error)
+            self._closing.wait(error.retry_after_ms / 1000)
+            return
+        if batches:
+            self._window.add(sum(map(len, batches)))
+            self._call_on_loop(self._accept, batches)
+
+    def _call_on_loop(self, function: Callable[..., None], argument: object) -> None:
+        """Run *function* on the loop; a loop that is closed has no use for it."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, argument)
+
+    def _accept(self, batches: Sequence[ConsumedBatch]) -> None:
+        """On the loop: note the deliveries and queue those that hold messages."""
+        if self._closing.is_set():
+            return  # never noted, so never committed: the next member gets them
+        for batch in batches:
+            self._batches += 1
+            self._received += len(batch)
+            for delivery in split(batch, self.membership.handlers):
+                delivery.on_released = self._released
+                self._ledger.add(delivery)
+                if len(delivery):
+                    self._queue.force_put_nowait(delivery)
+
+    def _released(self, delivery: Delivery) -> None:
+        self._window.remove(len(delivery))
+
+    def _revoked_in_thread(self, queues: frozenset[tuple[str, int]]) -> None:
+        """In the thread, while the member gives *queues* up: finish and commit them first."""
+        if self._closing.is_set() or self._loop.is_closed():
+            return
+        queue_ids = [queue_id for topic, queue_id in queues if topic == self.topic]
+        asyncio.run_coroutine_threadsafe(self._give_up(queue_ids), self._loop).result()
+
+    async def _give_up(self, queue_ids: Sequence[int]) -> None:
+        lost = set(queue_ids)
+        taken = [one for one in self._ledger.outstanding() if one.queue_id in lost]
+        await self._withdraw(taken, _REVOKE_TIMEOUT_S)
+        finished = self.finished()
+        await self._flush_sends()
+        self.commit(finished)
+        self._ledger.forget(lost)
+
+    async def _withdraw(self, deliveries: Iterable[Delivery], grace_s: float) -> None:
+        """Mark *deliveries* and wait until no handler is inside one of their messages."""
+        waiting = list(deliveries)
+        for delivery in waiting:
+            delivery.is_withdrawn = True
+        end = self._loop.time() + grace_s
+        while any(one.is_active for one in waiting) and self._loop.time() < end:  # noqa: ASYNC110  # leaving a message signals nothing
+            await asyncio.sleep(_DRAIN_STEP_S)  # leaving a message signals nothing, to stay cheap

@@ -1,0 +1,112 @@
+"""What filters see of a value: its tag, keys and properties, taken from named fields.
+
+Filters never look at a body, so a topic says once which fields of its values become the tag, the
+business keys and the properties. A field that is None is absent from the message, because SQL92
+tells "absent" from every value. Fields of a Record type are checked when the topic is declared.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import faust
+
+from rocketray.errors import ConfigError, InvalidMessageError
+
+__all__ = ["MessageFields", "property_text"]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFields:
+    """Field names: one for the tag, any number for keys and properties."""
+
+    tag: str | None = None
+    keys: tuple[str, ...] = ()
+    properties: tuple[str, ...] = ()
+
+    def check(self, topic: str, value_type: Any) -> None:
+        """Raise :class:`ConfigError` when a Record type lacks a named field."""
+        if not (isinstance(value_type, type) and issubclass(value_type, faust.Record)):
+            return
+        record_type: Any = value_type
+        known = list(record_type._options.fields)  # noqa: SLF001  # contract-tested
+        named = [*([self.tag] if self.tag else []), *self.keys, *self.properties]
+        for name in named:
+            if name not in known:
+                raise ConfigError(
+                    f"topic {topic!r}: {value_type.__name__} has no field {name!r}; "
+                    f"it has {', '.join(known)}"
+                )
+
+    def tag_of(self, value: Any) -> str | None:
+        """The tag in *value*, or None."""
+        return None if self.tag is None else _text_of(value, self.tag)
+
+    def keys_of(self, value: Any) -> list[str]:
+        """The business keys in *value*, without those that are absent."""
+        texts = (_text_of(value, name) for name in self.keys)
+        return [text for text in texts if text is not None]
+
+    def properties_of(self, value: Any) -> dict[str, str]:
+        """The properties in *value*, without those that are absent."""
+        texts = {name: _text_of(value, name) for name in self.properties}
+        return {name: text for name, text in texts.items() if text is not None}
+
+
+def property_text(what: str, value: object) -> str | None:
+    """*value* as the text of a property; None where there is none.
+
+    Numbers as Python writes them, which SQL92 reads back; booleans as ``true`` and ``false``.
+    """
+    if value is None or value == "":
+        return None
+    if isinstance(value, enum.Enum):
+        return property_text(what, value.value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float, Decimal)):
+        return str(value)
+    if isinstance(value, (date, datetime)):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return _utf8(what, value)
+    raise InvalidMessageError(
+        f"{what} is a {type(value).__name__}, which has no text that a filter could compare; "
+        "use a string, a number, a boolean or a date"
+    )
+
+
+def texts(what: str, values: Mapping[str, object] | Sequence[tuple[str, object]]) -> dict[str, str]:
+    """*values*, a mapping or pairs, as properties; what is absent is left out."""
+    items = values.items() if isinstance(values, Mapping) else values
+    found = {name: property_text(f"{what} {name!r}", value) for name, value in items}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def _text_of(value: Any, name: str) -> str | None:
+    """The text of field *name* of a Record, a mapping or any object with attributes."""
+    try:
+        field = value[name] if isinstance(value, Mapping) else getattr(value, name)
+    except (KeyError, AttributeError):
+        if isinstance(value, Mapping):
+            return None
+        raise InvalidMessageError(
+            f"the topic takes {name!r} from its values, and a {type(value).__name__} has no such "
+            "field; send a value that has it, or give tags=, keys= and properties= by hand"
+        ) from None
+    return property_text(f"field {name!r}", field)
+
+
+def _utf8(what: str, value: bytes) -> str | None:
+    try:
+        return value.decode() or None
+    except UnicodeDecodeError:
+        raise InvalidMessageError(
+            f"{what} is bytes that are not UTF-8 text; properties are text, so encode it first, "
+            "for example with base64"
+        ) from None

@@ -1,0 +1,75 @@
+"""Consumer groups of one app: who belongs to which, and that each group subscribes alike.
+
+Every agent is a group of its own, ``"{app.id}-{agent name}"``, unless it names one. A stream that
+no agent owns belongs to ``"{app.id}-{topic}"``. The members of a group share its messages, so all
+of them must subscribe to the same topics with the same expressions: RocketMQ's rule, and the first
+cause of lost messages where it is broken. Here breaking it is an error when the agent is declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rocketray.errors import ConfigError, SubscriptionConflictError
+from rocketray.filters.subscription import Subscription
+from rocketray.names import check_group
+
+__all__ = ["GroupRegistry", "Membership", "make_subscription"]
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    """What a stream reads as: a member of *group* for the messages that match *subscription*.
+
+    ``handlers`` is how many handlers of this process share the messages of the one member.
+    """
+
+    group: str
+    subscription: Subscription
+    handlers: int = 1
+
+
+def make_subscription(
+    tags: str | None, sql: str | None, where: str | Callable[..., Any] | None
+) -> Subscription:
+    """The subscription of at most one of *tags*, *sql*, *where*; all messages when none is given.
+
+    Parses and imports now, so a wrong expression is an error where it stands.
+    """
+    given = {"tags": tags, "sql": sql, "where": where}
+    named = [name for name, value in given.items() if value is not None]
+    if len(named) > 1:
+        raise ConfigError(
+            f"an agent takes one of tags, sql and where, not {' and '.join(named)}; "
+            "tags can be part of an SQL expression: TAGS = 'pay' AND amount > 100"
+        )
+    if sql is not None:
+        subscription = Subscription.sql(sql)
+    elif where is not None:
+        subscription = Subscription.where(where)
+    else:
+        subscription = Subscription.tags("*" if tags is None else tags)
+    subscription.check()
+    return subscription
+
+
+class GroupRegistry:
+    """The groups of one app and what each is subscribed to, by topic."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, str]] = {}
+
+    def join(self, group: str, topics: Sequence[str], subscription: Subscription) -> None:
+        """Note a member of *group*; raises :class:`SubscriptionConflictError` when it differs."""
+        check_group(group)
+        offered = dict.fromkeys(topics, str(subscription))
+        existing = self._groups.setdefault(group, offered)
+        for topic in {**existing, **offered}:
+            before, now = existing.get(topic), offered.get(topic)
+            if before != now:
+                raise SubscriptionConflictError(group, topic, before or _NONE, now or _NONE)
+
+
+_NONE = "no subscription"

@@ -1,0 +1,78 @@
+"""The Faust settings of a rocketray app: our defaults, and what is refused.
+
+A setting that would be ignored is worse than an error, so what we do not offer is refused when
+the app is configured, with the reason and what to do instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rocketray.errors import ConfigError
+
+from .agent import Agent
+from .codec import refuse_pickle
+from .faust.batch_transport import PromptTableManager
+from .stream import Stream
+from .topic import Topic
+
+__all__ = ["check_options", "check_settings", "with_defaults"]
+
+_DEFAULTS: Mapping[str, Any] = {
+    "broker": "rocketray://",
+    "Stream": Stream,
+    "Agent": Agent,
+    "Topic": Topic,
+    "TableManager": PromptTableManager,
+    "broker_commit_interval": 0.5,
+    "topic_partitions": 4,
+    "topic_disable_leader": True,  # leadership is a partition of a Kafka topic
+    "web_enabled": False,  # two apps on one node would want the same port
+}
+
+
+def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """*options* over our defaults; raises :class:`ConfigError` for what we do not offer."""
+    check_options(options)
+    return {**_DEFAULTS, **options}
+
+
+def check_settings(conf: Any) -> None:
+    """Check settings wherever they came from: arguments, an object or the environment."""
+    names = (
+        "processing_guarantee",
+        "stream_publish_on_commit",
+        "producer_threaded",
+        "key_serializer",
+        "value_serializer",
+    )
+    check_options({name: getattr(conf, name) for name in names})
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` when one of *options* asks for what we do not offer."""
+    guarantee = options.get("processing_guarantee")
+    if "exactly_once" in str(getattr(guarantee, "value", guarantee)):
+        raise ConfigError(
+            "processing_guarantee='exactly_once' rests on Kafka's transactions, and Faust itself "
+            "ignores it outside its own worker; agents here are at-least-once: make handlers "
+            "idempotent by message id, or write through @app.sink, which is exactly-once"
+        )
+    for name, instead in _REFUSED.items():
+        if options.get(name):
+            raise ConfigError(f"{name} is not offered: {instead}")
+    for name in ("key_serializer", "value_serializer"):
+        refuse_pickle(name, options.get(name))
+
+
+_REFUSED = {
+    "agent_supervisor": (
+        "a handler that raises gets its message again whatever its supervisor; to have an agent "
+        "give up or end the app instead, name a supervisor_strategy= at that agent"
+    ),
+    "stream_publish_on_commit": (
+        "sends are stored before the input is committed, so leave the setting out"
+    ),
+    "producer_threaded": "sends leave through a thread anyway, so leave the setting out",
+}

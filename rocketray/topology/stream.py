@@ -1,0 +1,296 @@
+"""The stream that an agent iterates over: Faust's, on whole deliveries instead of single events.
+
+Over a topic the stream walks the run of each delivery itself. Per message that is a decode, an
+index and a look at the clock: no task, no future, no event object. After ``SLICE_S`` of work it
+lets the loop run, so timers, commits and other agents keep their turn. Everything that is not a
+topic (in-memory channels, lists, test contexts) goes Faust's own way, untouched.
+
+A message is finished when the handler asks for the next one. ``break`` or ``return`` inside the
+loop therefore leaves the message unfinished, and it comes again; Faust would have acknowledged it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+import faust
+from faust.exceptions import Skip
+from faust.streams import _current_event
+from mode.utils.futures import maybe_async
+from mode.utils.times import want_seconds
+
+from rocketray.errors import ConfigError
+
+from .codec import make_decoder
+from .delivery import DeliveredEvent, Delivery
+from .inbox import Inbox
+from .taking import SKIPPED, Collector
+from .topic import Topic
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ARROW_COLUMNS", "SLICE_S", "Stream"]
+
+SLICE_S = 0.003
+_T = TypeVar("_T")
+
+ARROW_COLUMNS = (
+    "topic",
+    "queueId",
+    "queueOffset",
+    "body",
+    "tags",
+    "keys",
+    "properties",
+    "bornTimestamp",
+    "storeTimestamp",
+    "msgId",
+)
+
+
+class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not followed
+    """A Faust stream; over a topic, with redelivery, batches and a bounded hold of the loop."""
+
+    def __init__(self, channel: Any, **options: Any) -> None:
+        self._inbox: Inbox | None = None
+        self._plain_event: Any = None
+        self._refuse_join(options.get("join_strategy"))
+        super().__init__(channel, **options)
+        if isinstance(channel, Topic):
+            self._inbox = Inbox(channel.queue)
+
+    @property
+    def inbox(self) -> Inbox | None:
+        """What this stream has in hand; None when it does not read a topic."""
+        return self._inbox
+
+    @property
+    def has_processors(self) -> bool:
+        """Values go through ``filter`` or other processors on their way to the handler."""
+        return bool(self._processors)
+
+    @property
+    def current_event(self) -> Any:
+        """The event of the message that the handler has now, or None."""
+        if self._plain_event is None and self._inbox is not None:
+            delivery = self._inbox.current
+            if delivery is not None and not delivery.is_passed:
+                return delivery.event(self.make_event)
+        return self._plain_event
+
+    @current_event.setter
+    def current_event(self, event: Any) -> None:
+        self._plain_event = event
+
+    def clone(self, **changes: Any) -> Any:
+        """A copy of this stream; over the same channel it has the same messages in hand."""
+        copy = super().clone(**changes)
+        if copy.channel is self.channel:
+            copy._inbox = self._inbox  # noqa: SLF001  # of this class
+        return copy
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        if self._inbox is None:
+            iterator: AsyncIterator[Any] = super().__aiter__()
+            return iterator
+        iterator = self._iterate(self._inbox)
+        self._active_agens.add(iterator)
+        return iterator
+
+    async def _iterate(self, inbox: Inbox) -> AsyncIterator[Any]:
+        """Every message's value, in order; see the module's docstring."""
+        clock, sleep = time.perf_counter, asyncio.sleep
+        decode = make_decoder(self.app, self.channel)
+        started_here = await self._begin()
+        try:
+            while not self.should_stop:
+                delivery = await inbox.next()
+                self.enter(delivery)
+                bodies, is_plain = delivery.shared.bodies, self._is_plain(delivery)
+                first, slice_end = delivery.cursor, clock() + SLICE_S
+                try:
+                    for index in range(first, delivery.stop):
+                        delivery.cursor = index
+                        if delivery.is_withdrawn:
+                            break
+                        value = bodies[index] if decode is None else decode(bodies[index])
+                        delivery.value = value
+                        if not is_plain:
+                            value = await self.process(delivery, index, value)
+                        if value is not SKIPPED:
+                            yield value
+                        if clock() >= slice_end:
+                            await sleep(0)
+                            slice_end = clock() + SLICE_S
+                    else:
+                        delivery.cursor = delivery.stop
+                finally:
+                    delivery.is_active = False
+                    self.events_total += delivery.cursor - first
+                if inbox.is_drained:
+                    await sleep(0)
+        except StopAsyncIteration:
+            return  # thrown into the channel to end the agent
+        finally:
+            await self._end(started_here)
+
+    def take(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
+        """Lists of up to *max_* values, waiting at most *within* for a full one.
+
+        When the handler raises, the whole list comes again.
+        """
+        if self._inbox is None:
+            values: AsyncIterator[Sequence[Any]] = super().take(max_, within)
+            return values
+        return self._track(self._take(self._collector(self._inbox, max_, within)))
+
+    def take_events(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
+        """As :meth:`take`, with events instead of values."""
+        if self._inbox is None:
+            events: AsyncIterator[Sequence[Any]] = super().take_events(max_, within)
+            return events
+        return self._track(self._take(self._collector(self._inbox, max_, within, as_events=True)))
+
+    def noack_take(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
+        """As :meth:`take_events`; each event is finished by its ``ack()``."""
+        if self._inbox is None:
+            events: AsyncIterator[Sequence[Any]] = super().noack_take(max_, within)
+            return events
+        self.enable_acks = False
+        return self._track(self._take(self._collector(self._inbox, max_, within, as_events=True)))
+
+    def batches(self, columns: Sequence[str] = ARROW_COLUMNS) -> AsyncIterator[pa.RecordBatch]:
+        """Whole batches as Arrow columns, one queue each; the fastest way to read.
+
+        When the handler raises, the whole batch comes again.
+        """
+        if self._inbox is None:
+            raise ConfigError("batches() reads stored messages; this stream is not over a topic")
+        if self._processors:
+            raise ConfigError(
+                "batches() hands out Arrow columns, which stream.filter() and other processors do "
+                "not see; filter the batch itself, or say it in the agent's tags or sql"
+            )
+        return self._track(self._arrow(self._inbox, columns))
+
+    async def ack(self, event: Any) -> bool:
+        """Finish the message of *event*; True the first time."""
+        return bool(event.ack())
+
+    def join(self, *_fields: Any) -> NoReturn:
+        """Refused: Faust declares joins and does not implement them."""
+        self._refuse_join(_fields or True)
+        raise AssertionError
+
+    left_join = right_join = inner_join = outer_join = join
+
+    async def _take(self, collector: Collector) -> AsyncIterator[list[Any]]:
+        started_here = await self._begin()
+        try:
+            while not self.should_stop:
+                taken = await collector.collect()
+                if taken.values:
+                    yield taken.values
+                taken.finish()
+                await asyncio.sleep(0)
+        except StopAsyncIteration:
+            return
+        finally:
+            collector.abandon()
+            await self._end(started_here)
+
+    async def _arrow(self, inbox: Inbox, columns: Sequence[str]) -> AsyncIterator[pa.RecordBatch]:
+        started_here = await self._begin()
+        try:
+            while not self.should_stop:
+                delivery = await inbox.next()
+                self.enter(delivery)
+                yield delivery.to_arrow(columns)
+                self.events_total += delivery.stop - delivery.cursor
+                delivery.cursor = delivery.stop
+                delivery.is_active = False
+                await asyncio.sleep(0)
+        except StopAsyncIteration:
+            return
+        finally:
+            inbox.deactivate()
+            await self._end(started_here)
+
+    def _collector(
+        self, inbox: Inbox, max_: int, within: Any, *, as_events: bool = False
+    ) -> Collector:
+        return Collector(
+            self,
+            inbox,
+            decode=make_decoder(self.app, self.channel) or _identity,
+            max_count=max_,
+            within_s=want_seconds(within) if within else None,
+            as_events=as_events,
+        )
+
+    async def _begin(self) -> bool:
+        """Start the stream's service; True when that was ours to do, and to undo."""
+        self._finalized = True
+        return bool(await self.maybe_start())
+
+    async def _end(self, started_here: bool) -> None:  # noqa: FBT001  # what _begin returned
+        self._channel_stop_iteration(self.channel)
+        if started_here:
+            await self.stop()
+            self.service_reset()
+
+    def enter(self, delivery: Delivery) -> None:
+        """The handler of this stream begins to work on *delivery*."""
+        delivery.is_active = True
+        if not self.enable_acks:
+            delivery.require_acks()
+        self._plain_event = None
+        _current_event.set(self._event_now)
+
+    def _event_now(self) -> Any:
+        """What ``faust.current_event()`` calls to get the event: Faust keeps a weakref there."""
+        return self.current_event
+
+    async def process(self, delivery: Delivery, index: int, value: Any) -> Any:
+        """*value* after filters and other processors, or ``SKIPPED``."""
+        if delivery.is_acknowledged(index):
+            return SKIPPED  # before its handler raised
+        try:
+            for processor in self._processors:
+                value = await maybe_async(processor(value))
+        except Skip:
+            delivery.acknowledge(index)
+            return SKIPPED
+        return value
+
+    def _is_plain(self, delivery: Delivery) -> bool:
+        """Values of *delivery* go to the handler as they are decoded."""
+        return not self._processors and delivery.acks is None
+
+    def make_event(self, delivery: Delivery, index: int, value: Any) -> DeliveredEvent:
+        """The event of the message at *index*, its key decoded as the topic says."""
+        event = DeliveredEvent(self.app, delivery, index, None, value)
+        if event.message.key is not None:
+            event.key = self.channel.schema.loads_key(self.app, event.message)
+        return event
+
+    def _track(self, iterator: AsyncIterator[_T]) -> AsyncIterator[_T]:
+        """Have *iterator* closed with the stream, and before a failed handler starts again."""
+        self._active_agens.add(iterator)
+        return iterator
+
+    @staticmethod
+    def _refuse_join(strategy: Any) -> None:
+        if strategy:
+            raise ConfigError(
+                "joins are declared by Faust and not implemented there; keep the last value of "
+                "one side in a dict and look it up, or join on Spark with @app.sink"
+            )
+
+
+def _identity(body: bytes) -> bytes:
+    return body

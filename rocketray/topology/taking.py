@@ -1,0 +1,120 @@
+"""Lists of messages for ``stream.take``: collected from deliveries, finished as a whole.
+
+A list may span several deliveries, and so several queues. While the handler has it, every cursor
+stays where it was; they move when the handler asks for the next list. A handler that raises gets
+the same messages again, perhaps with more behind them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from .delivery import Delivery
+from .inbox import Inbox
+
+__all__ = ["SKIPPED", "Collector", "Taken"]
+
+SKIPPED = object()
+"""In place of a value that a filter of the stream left out."""
+
+
+class Source(Protocol):
+    """What the collector needs of the stream."""
+
+    @property
+    def has_processors(self) -> bool:
+        """Values go through filters or other processors of the stream."""
+        ...
+
+    def enter(self, delivery: Delivery) -> None:
+        """The handler begins to work on *delivery*."""
+        ...
+
+    async def process(self, delivery: Delivery, index: int, value: Any) -> Any:
+        """*value* after filters, or ``SKIPPED``."""
+        ...
+
+    def make_event(self, delivery: Delivery, index: int, value: Any) -> Any:
+        """The event of one message."""
+        ...
+
+
+@dataclass(slots=True)
+class Taken:
+    """Values for one list, and how far each delivery goes with it."""
+
+    values: list[Any] = field(default_factory=list)
+    parts: list[tuple[Delivery, int]] = field(default_factory=list)
+
+    def new(self, deliveries: list[Delivery]) -> list[Delivery]:
+        """Those of *deliveries* that nothing was taken from yet."""
+        known = [delivery for delivery, _ in self.parts]
+        return [delivery for delivery in deliveries if delivery not in known]
+
+    def finish(self) -> None:
+        """The handler asked for the next list, so it is through with this one."""
+        for delivery, cursor in self.parts:
+            delivery.cursor = cursor
+            delivery.is_active = False
+
+
+class Collector:
+    """Fills lists of up to *max_count*; *within_s* None waits for a full one for ever."""
+
+    def __init__(
+        self,
+        source: Source,
+        inbox: Inbox,
+        *,
+        decode: Callable[[bytes], Any],
+        max_count: int,
+        within_s: float | None,
+        as_events: bool,
+    ) -> None:
+        self._source = source
+        self._inbox = inbox
+        self._decode = decode
+        self._max_count = max_count
+        self._within_s = within_s
+        self._as_events = as_events
+
+    async def collect(self) -> Taken:
+        """The next list: first what is at hand, then what the channel brings in time.
+
+        The time runs from the first message on. All may be filtered out, so it may be empty.
+        """
+        taken = Taken()
+        await self._inbox.next()
+        loop = asyncio.get_running_loop()
+        end = None if self._within_s is None else loop.time() + self._within_s
+        while True:
+            for delivery in taken.new(self._inbox.unpassed()):
+                await self._take_from(taken, delivery)
+                if len(taken.values) >= self._max_count:
+                    return taken
+            left = None if end is None else end - loop.time()
+            if (left is not None and left <= 0) or not await self._inbox.take_next_within(left):
+                return taken
+
+    def abandon(self) -> None:
+        """The handler's loop ended; what it did not finish stays in hand."""
+        self._inbox.deactivate()
+
+    async def _take_from(self, taken: Taken, delivery: Delivery) -> None:
+        """Move values of *delivery* into *taken*, which remembers how far it went."""
+        source, index, bodies = self._source, delivery.cursor, delivery.shared.bodies
+        source.enter(delivery)
+        if not self._as_events and not source.has_processors and delivery.acks is None:
+            index = min(delivery.stop, index + self._max_count - len(taken.values))
+            taken.values += map(self._decode, bodies[delivery.cursor : index])
+        while index < delivery.stop and len(taken.values) < self._max_count:
+            value = self._decode(bodies[index])
+            event = source.make_event(delivery, index, value) if self._as_events else None
+            value = await source.process(delivery, index, value)
+            if value is not SKIPPED:
+                taken.values.append(event if self._as_events else value)
+            index += 1
+        taken.parts.append((delivery, index))

@@ -1,0 +1,194 @@
+"""Topics of an app: Faust's description of values, and what filters see of them.
+
+Sending builds a rocketray message: the value becomes the body, the key the sharding key and a
+business key, headers become properties, and declared fields fill in the rest. Whatever is given
+by hand wins over what a field says. All checks run before the message is queued for sending, so
+``await topic.send(...)`` raises where the mistake is, and nothing is sent half.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import faust
+from mode.utils.queues import ThrowableQueue
+
+from rocketray.errors import ConfigError
+from rocketray.message import KEYS, TAGS, UNIQUE_KEY, Message
+from rocketray.names import check_topic
+
+from .codec import refuse_pickle
+from .delivery import SHARDING_KEY
+from .fields import MessageFields, property_text, texts
+from .group import Membership
+
+__all__ = ["Topic"]
+
+
+class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followed
+    """A named topic, or several read as one."""
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        fields: MessageFields | None = None,
+        membership: Membership | None = None,
+        **options: Any,
+    ) -> None:
+        self.fields = fields or MessageFields()
+        self.membership = membership
+        self._deliveries: Any = None
+        _use_raw_for_text(options)
+        super().__init__(app, **options)
+        self._check()
+
+    @property
+    def queue(self) -> Any:
+        """The deliveries for whoever iterates.
+
+        Faust empties its queues when it resumes or suspends the flow of an app. Ours keeps what
+        it holds, because the ledger counts on every delivery being handed out or withdrawn.
+        """
+        if self._deliveries is None:
+            self._deliveries = ThrowableQueue(maxsize=0, flow_control=self.app.flow_control)
+        return self._deliveries
+
+    async def send(
+        self,
+        *,
+        key: Any = None,
+        value: Any = None,
+        partition: int | None = None,
+        timestamp: float | None = None,
+        headers: Any = None,
+        schema: Any = None,
+        key_serializer: Any = None,
+        value_serializer: Any = None,
+        callback: Callable[[Any], Any] | None = None,
+        force: bool = False,  # noqa: ARG002  # of Faust's interface: sends are never held back
+        tags: str | None = None,
+        keys: Sequence[str] | str = (),
+        properties: Mapping[str, object] | None = None,
+    ) -> Awaitable[Any]:
+        """Queue one message for the next batch; awaiting the result waits until it is stored.
+
+        *key* shards: messages with one key keep their order. *partition* names a queue. The
+        result is Faust's ``RecordMetadata`` with the queue and the queue offset.
+        """
+        body, open_headers = self.prepare_value(
+            value, value_serializer, schema, self.prepare_headers(headers)
+        )
+        key_bytes, open_headers = self.prepare_key(key, key_serializer, schema, open_headers)
+        message = self.message(
+            body or b"",
+            value,
+            key=key_bytes,
+            headers=open_headers,
+            timestamp=timestamp,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+        )
+        future: Awaitable[Any] = await self.app.send_message(message, partition)
+        if callback is not None:
+            _on_stored(future, callback)
+        return future
+
+    def message(
+        self,
+        body: bytes,
+        value: Any,
+        *,
+        key: bytes | None = None,
+        headers: Any = None,
+        timestamp: float | None = None,
+        tags: str | None = None,
+        keys: Sequence[str] | str = (),
+        properties: Mapping[str, object] | None = None,
+    ) -> Message:
+        """The message that a send of these stores; raises what is wrong with it.
+
+        Headers that are a message's own tag and keys, as those of a forwarded event, count as
+        such where nothing else says.
+        """
+        fields, carried = self.fields, texts("header", headers or {})
+        sharding_key = property_text("the key", key)
+        carried.pop(SHARDING_KEY, None)
+        carried.pop(UNIQUE_KEY, None)  # a forwarded event becomes a message of its own
+        carried_tag, carried_keys = carried.pop(TAGS, None), carried.pop(KEYS, "").split()
+        message = Message(
+            topic=self.get_topic_name(),
+            body=body,
+            tags=tags or fields.tag_of(value) or carried_tag,
+            keys=_merge_keys(sharding_key, keys or fields.keys_of(value) or carried_keys),
+            properties={
+                **carried,
+                **fields.properties_of(value),
+                **texts("property", properties or {}),
+                **({SHARDING_KEY: sharding_key} if sharding_key else {}),
+            },
+            born_timestamp_ms=None if timestamp is None else int(timestamp * 1000),
+        )
+        message.encoded_properties()  # the limit, now and not in the middle of a batch
+        return message
+
+    async def put(self, event: Any) -> NoReturn:
+        """Refused: what a stream over a topic reads was stored."""
+        raise ConfigError(
+            f"{event!r} cannot be put into topic {self}: send it, or use app.channel() for values "
+            "that stay in this process"
+        )
+
+    def get_topic_name(self) -> str:
+        """The one name of this topic."""
+        name: str = super().get_topic_name()
+        return name
+
+    def _check(self) -> None:
+        if self.pattern is not None:
+            raise ConfigError(
+                "a topic is named, not matched by a pattern: agents subscribe to topics that exist "
+                "when they start; list the names: app.topic('a', 'b')"
+            )
+        for name in self.topics:
+            check_topic(name)
+            refuse_pickle(f"topic {name!r}", self.schema.value_serializer)
+            refuse_pickle(f"the key of topic {name!r}", self.schema.key_serializer)
+            self.fields.check(name, self.schema.value_type)
+
+    def _clone_args(self) -> Mapping[str, Any]:
+        return {
+            **super()._clone_args(),
+            "fields": self.fields,
+            "membership": self.membership,
+        }
+
+
+def _on_stored(future: Any, callback: Callable[[Any], Any]) -> None:
+    """Call *callback* with the future once its message is stored, as Faust does."""
+
+    def call(done: Any) -> None:
+        if not done.cancelled() and done.exception() is None:
+            callback(done)
+
+    future.add_done_callback(call)
+
+
+def _merge_keys(sharding_key: str | None, keys: Sequence[str] | str) -> list[str]:
+    """The business keys: the sharding key first, each once.
+
+    A sharding key with a blank cannot be one of them, because blanks separate keys.
+    """
+    named = [keys] if isinstance(keys, str) else list(keys)
+    if sharding_key and " " not in sharding_key:
+        named.insert(0, sharding_key)
+    return list(dict.fromkeys(named))
+
+
+def _use_raw_for_text(options: dict[str, Any]) -> None:
+    """``value_type=bytes`` alone means raw bytes; Faust would decode them as JSON."""
+    for what in ("key", "value"):
+        if options.get(f"{what}_type") in (bytes, str) and not options.get(f"{what}_serializer"):
+            options[f"{what}_serializer"] = "raw"

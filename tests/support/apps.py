@@ -1,0 +1,51 @@
+"""Apps in tests: started and stopped around a block, over a node in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from support.local_node import LocalNode
+
+from rocketray.message import Message
+from rocketray.topology.app import App
+
+
+async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
+    """Wait until *condition* is true; fails saying that it never was."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110  # tests look at anything
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def running(app: App) -> AsyncIterator[App]:
+    """*app*, started; stopped at the end of the block, which must not take long."""
+    await app.start()
+    try:
+        yield app
+    finally:
+        async with asyncio.timeout(15):
+            await app.stop()
+
+
+def put(node: LocalNode, topic: str, bodies: Sequence[bytes], **options: Any) -> None:
+    """Store *bodies* in *topic*, which exists."""
+    producer = node.producer()
+    try:
+        producer.send_messages(topic, [Message(topic, body, **options) for body in bodies])
+    finally:
+        producer.close()
+
+
+def numbers(count: int, first: int = 0) -> list[bytes]:
+    """The numbers from *first* on as bodies."""
+    return [str(number).encode() for number in range(first, first + count)]
+
+
+def committed(node: LocalNode, group: str, topic: str) -> int:
+    """The sum of the group's offsets over the queues of *topic*, as far as it told the node."""
+    queues = range(node.topic(topic).queues)
+    return sum(max(0, node.groups.offset(group, topic, queue)) for queue in queues)
