@@ -1,1 +1,13 @@
-"""RocketMQ's SQL92 dialect: lexer, parser, evaluator."""
+"""RocketMQ's SQL92 dialect: text to a syntax tree, and a tree to an answer for a message.
+
+``compile_expression(sql).matches(properties)`` is all that most callers need. The dialect is
+RocketMQ's, quirks included, but for text after a complete expression, which is an error here.
+"""
+
+from __future__ import annotations
+
+from .compiled import CompiledExpression, compile_expression
+from .parser import SQL_MAX_CHARS, parse
+from .printer import to_sql
+
+__all__ = ["SQL_MAX_CHARS", "CompiledExpression", "compile_expression", "parse", "to_sql"]

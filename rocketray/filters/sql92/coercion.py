@@ -1,0 +1,198 @@
+r"""How RocketMQ compares values of different types: Java's conversions, not Python's.
+
+    left \ right  int32      int64      double     boolean    string
+    int32         as ints    as ints    as double  less       right as int32
+    int64         as ints    as ints    as double  less       right as int64
+    double        as double  as double  as double  less       right as double
+    boolean       less       less       less       as is      an error
+    string        as int32   as int64   as double  as bool    text for =, else both as double
+
+"Less" is RocketMQ's answer where a conversion makes no sense: ``=`` is false, ``<`` is true. Null
+compares with nothing, so the callers see to it first. Texts become numbers as by ``Integer.valueOf``, ``Long.valueOf`` and ``Double.valueOf``; one that does not
+is a :class:`FilterEvaluationError`. Doubles are ordered by ``Double.compareTo``: NaN equals itself
+and is above everything, -0.0 is below 0.0.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+
+from rocketray.errors import FilterEvaluationError
+
+from .nodes import Kind
+
+__all__ = [
+    "Comparator",
+    "comparator",
+    "compare_doubles",
+    "compare_texts",
+    "converter",
+    "to_boolean",
+    "to_double",
+    "to_int32",
+    "to_int64",
+]
+
+Comparator = Callable[[Any, Any], int]
+"""Negative, zero or positive, for two present values of the kinds that it was made for."""
+
+_JAVA_TRIM = "".join(map(chr, range(0x21)))  # String.trim strips U+0000 to U+0020
+_SAFE_DIGITS = 9  # any 9 digits fit into 32 bits
+_INT64_DIGITS = 19
+_DIGITS = re.compile(r"([+-]?)(\d+)")  # \d is any decimal digit of Unicode, as Character.digit
+_DECIMAL = re.compile(
+    r"[+-]?(?:NaN|Infinity|((?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?)"
+)
+_HEXADECIMAL = re.compile(
+    r"([+-]?0[xX](?:[0-9a-fA-F]++\.?|[0-9a-fA-F]*\.[0-9a-fA-F]++)[pP][+-]?[0-9]++)[fFdD]?"
+)
+
+
+def to_int32(text: str) -> int:
+    """``Integer.valueOf``: a sign and digits of any script, nothing else, within 32 bits."""
+    if len(text) <= _SAFE_DIGITS and text.isascii() and text.isdigit():
+        return int(text)
+    return _to_integer(text, 32)
+
+
+def to_int64(text: str) -> int:
+    """``Long.valueOf``: as :func:`to_int32`, within 64 bits."""
+    if len(text) <= _SAFE_DIGITS and text.isascii() and text.isdigit():
+        return int(text)
+    return _to_integer(text, 64)
+
+
+def to_double(text: str) -> float:
+    """``Double.valueOf``: blanks around are cut, ``5d``, ``0x1.8p1``, ``NaN`` and ``Infinity`` count."""
+    trimmed = text.strip(_JAVA_TRIM)
+    match = _DECIMAL.fullmatch(trimmed)
+    if match:
+        return float(trimmed.rstrip("fFdD") if match[1] else trimmed)
+    match = _HEXADECIMAL.fullmatch(trimmed)
+    if match:
+        return _from_hexadecimal(match[1])
+    raise FilterEvaluationError(f"{_shown(text)} is not a number")
+
+
+def to_boolean(text: str) -> bool:
+    """``Boolean.valueOf``: "true" in any case is true, everything else is false."""
+    return text.lower() == "true"
+
+
+def compare_doubles(left: float, right: float) -> int:
+    """``Double.compareTo``."""
+    if left < right:
+        return -1
+    if left > right:
+        return 1
+    if left == right != 0.0:
+        return 0
+    left_key, right_key = _tie_key(left), _tie_key(right)
+    return (left_key > right_key) - (left_key < right_key)
+
+
+def compare_texts(left: str, right: str) -> int:
+    """Two texts beside ``<`` and its like: both have to be numbers."""
+    return compare_doubles(to_double(left), to_double(right))
+
+
+def comparator(left: Kind, right: Kind) -> Comparator:
+    """How a *left* value compares with a *right* one; see the table of this module."""
+    if left is right is Kind.STRING:
+        return compare_texts
+    if left is Kind.STRING:
+        return _with_left_converted(right)
+    if right is Kind.STRING:
+        return _refuse if left is Kind.BOOLEAN else _with_right_converted(left)
+    if left.is_number and right.is_number:
+        return _compare_as_doubles if Kind.DOUBLE in (left, right) else _compare
+    return _compare if left is right else _always_less
+
+
+def converter(kind: Kind) -> Callable[[str], Any]:
+    """How a text becomes a value of *kind*: a number or a truth value."""
+    return _CONVERSIONS[kind]
+
+
+def _with_left_converted(kind: Kind) -> Comparator:
+    if kind not in _CONVERSIONS:
+        return _always_less
+    convert, compare = _CONVERSIONS[kind], _comparison_of(kind)
+    return lambda left, right: compare(convert(left), right)
+
+
+def _with_right_converted(kind: Kind) -> Comparator:
+    if kind not in _CONVERSIONS:
+        return _always_less
+    convert, compare = _CONVERSIONS[kind], _comparison_of(kind)
+    return lambda left, right: compare(left, convert(right))
+
+
+def _comparison_of(kind: Kind) -> Comparator:
+    return compare_doubles if kind is Kind.DOUBLE else _compare
+
+
+def _compare(left: int, right: int) -> int:
+    return (left > right) - (left < right)
+
+
+def _compare_as_doubles(left: float, right: float) -> int:
+    return compare_doubles(float(left), float(right))
+
+
+def _always_less(left: object, right: object) -> int:  # noqa: ARG001 - a Comparator
+    return -1
+
+
+def _refuse(left: object, right: object) -> int:
+    raise FilterEvaluationError(
+        f"a truth value on the left ({left}) cannot be compared with the text "
+        f"{_shown(str(right))} on the right; swap the two sides"
+    )
+
+
+def _to_integer(text: str, bits: int) -> int:
+    match = _DIGITS.fullmatch(text)
+    if match is None or (not text.isascii() and max(text) > "\uffff"):
+        # Java reads UTF-16 units one by one, so digits outside the basic plane are none.
+        raise FilterEvaluationError(f"{_shown(text)} is not a {bits}-bit integer")
+    digits = match[2] if text.isascii() else "".join(map(_ascii_digit, match[2]))
+    significant = digits.lstrip("0")  # Java takes any number of leading zeros, Python does not
+    value = int(match[1] + (significant or "0")) if len(significant) <= _INT64_DIGITS else 1 << bits
+    if not -(1 << bits - 1) <= value < 1 << bits - 1:
+        raise FilterEvaluationError(f"{_shown(text)} does not fit into a {bits}-bit integer")
+    return value
+
+
+def _ascii_digit(digit: str) -> str:
+    return str(unicodedata.decimal(digit))
+
+
+def _from_hexadecimal(text: str) -> float:
+    try:
+        return float.fromhex(text)
+    except OverflowError:
+        return -math.inf if text.startswith("-") else math.inf
+
+
+def _tie_key(value: float) -> int:
+    """The order of what ``<`` cannot order: -0.0, then any other number, then NaN."""
+    if math.isnan(value):
+        return 1
+    return 0 if value or math.copysign(1.0, value) > 0 else -1
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:40]}…")
+
+
+_CONVERSIONS: dict[Kind, Callable[[str], Any]] = {
+    Kind.INT32: to_int32,
+    Kind.INT64: to_int64,
+    Kind.DOUBLE: to_double,
+    Kind.BOOLEAN: to_boolean,
+}

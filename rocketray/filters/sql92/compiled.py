@@ -1,0 +1,77 @@
+"""An expression ready to use, made once for each text.
+
+An expression travels between processes as its text and is compiled where it lands. Results and
+failures are cached, :data:`CACHE_SIZE` each text at most once, so a member that keeps asking with a
+broken expression costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from rocketray.errors import FilterSyntaxError
+
+from .evaluator import Evaluator, Properties, compile_tree
+from .nodes import Expression, property_names
+from .parser import SQL_MAX_CHARS, parse
+
+__all__ = ["CACHE_SIZE", "CompiledExpression", "compile_expression"]
+
+CACHE_SIZE = 1024  # at most 4 KiB of text each, some 20 KiB with tree and closures
+_NO_PROPERTIES: Properties = {}
+
+
+class CompiledExpression:
+    """An SQL92 expression as RocketMQ evaluates it. Immutable, safe to share between threads.
+
+    Attributes:
+        sql: the text as it was given.
+        tree: its syntax tree.
+        property_names: all that :meth:`evaluate` ever looks up; a caller needs to decode no more.
+    """
+
+    __slots__ = ("_evaluator", "property_names", "sql", "tree")
+
+    def __init__(self, sql: str, tree: Expression) -> None:
+        self.sql = sql
+        self.tree = tree
+        self.property_names = property_names(tree)
+        self._evaluator: Evaluator = compile_tree(tree)
+
+    def evaluate(self, properties: Mapping[str, str] | None) -> bool | None:
+        """True, False or None for unknown; ``None`` for *properties* means that there are none.
+
+        Raises :class:`FilterEvaluationError` where a value cannot be compared: no match, and the
+        caller counts it.
+        """
+        return self._evaluator(_NO_PROPERTIES if properties is None else properties)
+
+    def matches(self, properties: Mapping[str, str] | None) -> bool:
+        """Whether a message with *properties* is wanted: only True is; raises as :meth:`evaluate`."""
+        return self.evaluate(properties) is True
+
+    def __repr__(self) -> str:
+        return f"CompiledExpression({self.sql!r})"
+
+
+def compile_expression(sql: str) -> CompiledExpression:
+    """The expression *sql*, from the cache if it was compiled lately.
+
+    Raises :class:`FilterSyntaxError`, which marks the place; failures are cached like successes.
+    """
+    if len(sql) > SQL_MAX_CHARS:
+        parse(sql)  # refuses it; a text that long is not worth keeping
+    outcome = _compile(sql)
+    if isinstance(outcome, CompiledExpression):
+        return outcome
+    # A new error each time: one that is raised twice would gather tracebacks.
+    raise FilterSyntaxError(outcome.reason, outcome.expression, outcome.start, outcome.end)
+
+
+@lru_cache(maxsize=CACHE_SIZE)
+def _compile(sql: str) -> CompiledExpression | FilterSyntaxError:
+    try:
+        return CompiledExpression(sql, parse(sql))
+    except FilterSyntaxError as error:
+        return error.with_traceback(None)

@@ -1,0 +1,119 @@
+"""Text of an SQL92 expression to tokens, by the rules of RocketMQ's SelectorParser.jj.
+
+Longest match wins, as in JavaCC. What follows from that and is easy to get wrong:
+  1. ``--`` starts a comment only where a line end follows it; without one it is two minus signs.
+  2. Numbers have no leading zeros: ``007`` is three tokens, ``0x10`` is ``0`` and ``x10``.
+  3. Letters, digits and blanks are ASCII ones. A string holds anything, and ``''`` is a quote.
+
+Lexing never fails: text that is no token ends the list as one ILLEGAL token, so that the parser
+reports whichever mistake comes first. The time is linear in the text but for comments without an
+end, which the limit on an expression's length bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import NamedTuple
+
+__all__ = ["Token", "TokenKind", "tokenize"]
+
+
+class TokenKind(Enum):
+    """What a token is; the value of a keyword or sign is its text."""
+
+    IDENTIFIER = "a property name"
+    INTEGER = "an integer"
+    FLOAT = "a decimal number"
+    STRING = "a string"
+    NOT = "NOT"
+    AND = "AND"
+    OR = "OR"
+    BETWEEN = "BETWEEN"
+    IN = "IN"
+    TRUE = "TRUE"
+    FALSE = "FALSE"
+    NULL = "NULL"
+    IS = "IS"
+    CONTAINS = "CONTAINS"
+    STARTSWITH = "STARTSWITH"
+    ENDSWITH = "ENDSWITH"
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+    OPEN = "("
+    CLOSE = ")"
+    COMMA = ","
+    PLUS = "+"
+    MINUS = "-"
+    END = "the end of the expression"
+    ILLEGAL = "text that is no token"
+
+
+class Token(NamedTuple):
+    """A token as it was written; ``start`` is its first character's position."""
+
+    kind: TokenKind
+    text: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        """The position after the token's last character."""
+        return self.start + len(self.text)
+
+
+_BLANK = re.compile(r"[ \t\n\r\f]++|--[^\n\r]*+[\n\r]|/\*(?s:.*?)\*/")
+_WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*+")
+_FLOAT = re.compile(r"(?:[0-9]++\.[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[0-9]++[eE][+-]?[0-9]++")
+_INTEGER = re.compile(r"0|[1-9][0-9]*+[lL]?")
+_STRING = re.compile(r"'[^']*+(?:''[^']*+)*+'")
+_SIGN = re.compile(r"<>|<=|>=|[=<>(),+-]")
+_RULES = (
+    (_FLOAT, TokenKind.FLOAT),
+    (_INTEGER, TokenKind.INTEGER),
+    (_STRING, TokenKind.STRING),
+)
+_KEYWORDS = {kind.value: kind for kind in TokenKind if kind.value.isupper()}
+_SIGNS = {kind.value: kind for kind in TokenKind if _SIGN.fullmatch(kind.value)}
+
+
+def tokenize(sql: str) -> list[Token]:
+    """All tokens of *sql*; the last one is END, or ILLEGAL where the text stops making sense."""
+    tokens: list[Token] = []
+    position = _skip_blanks(sql, 0)
+    while position < len(sql):
+        token = _next_token(sql, position)
+        tokens.append(token)
+        if token.kind is TokenKind.ILLEGAL:
+            return tokens
+        position = _skip_blanks(sql, token.end)
+    tokens.append(Token(TokenKind.END, "", len(sql)))
+    return tokens
+
+
+def _skip_blanks(sql: str, position: int) -> int:
+    while match := _BLANK.match(sql, position):
+        position = match.end()
+    return position
+
+
+def _next_token(sql: str, position: int) -> Token:
+    if match := _WORD.match(sql, position):
+        word = match.group()
+        return Token(_KEYWORDS.get(word.upper(), TokenKind.IDENTIFIER), word, position)
+    if match := _SIGN.match(sql, position):
+        return Token(_SIGNS[match.group()], match.group(), position)
+    for pattern, kind in _RULES:
+        if match := pattern.match(sql, position):
+            return Token(kind, match.group(), position)
+    return Token(TokenKind.ILLEGAL, _illegal_text(sql, position), position)
+
+
+def _illegal_text(sql: str, position: int) -> str:
+    """What a caret should mark: an open string or comment up to the end, else one character."""
+    open_ended = sql[position] == "'" or sql.startswith("/*", position)
+    return sql[position:] if open_ended else sql[position]

@@ -1,0 +1,214 @@
+"""The syntax tree of an SQL92 expression: frozen, hashable, and all that an evaluator needs.
+
+Invariants, kept by the parser
+  1. A tree is canonical: ``And`` and ``Or`` are flat (no operand of an ``And`` is an ``And``),
+     unary plus and parentheses leave nothing behind, and BETWEEN is two comparisons, as in
+     RocketMQ. So ``parse(to_sql(tree)) == tree``.
+  2. Every operand's kind is known before a message is seen: a property is text or absent, a
+     literal says its kind, everything else is true, false or unknown (see :func:`kind_of`).
+  3. A property where a truth value is needed stands in a ``BooleanCast``; the root and the operands
+     of AND, OR and NOT always are truth values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = [
+    "And",
+    "BooleanCast",
+    "Compare",
+    "Expression",
+    "In",
+    "IsNull",
+    "Kind",
+    "Literal",
+    "Match",
+    "MatchOperator",
+    "Negate",
+    "Not",
+    "Operator",
+    "Or",
+    "Property",
+    "Value",
+    "children",
+    "is_boolean",
+    "kind_of",
+    "property_names",
+]
+
+Value = str | int | float | bool | None
+"""What an operand is worth: text, an integer, a double, a truth value, or absent (null)."""
+
+
+class Kind(Enum):
+    """The Java type behind a value; INT32, INT64 and DOUBLE convert texts differently."""
+
+    STRING = "string"
+    INT32 = "32-bit integer"
+    INT64 = "64-bit integer"
+    DOUBLE = "double"
+    BOOLEAN = "boolean"
+    NULL = "null"
+
+    @property
+    def is_number(self) -> bool:
+        """Whether values of this kind are numbers."""
+        return self in (Kind.INT32, Kind.INT64, Kind.DOUBLE)
+
+
+class Operator(Enum):
+    """A comparison of two values."""
+
+    EQ = "="
+    NE = "<>"
+    LT = "<"
+    LE = "<="
+    GT = ">"
+    GE = ">="
+
+
+class MatchOperator(Enum):
+    """A test of a text against a fixed one."""
+
+    CONTAINS = "CONTAINS"
+    STARTSWITH = "STARTSWITH"
+    ENDSWITH = "ENDSWITH"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A constant. Its kind is part of it: in Python ``1 == 1.0 == True``, here they differ."""
+
+    kind: Kind
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """A message property, by its case-sensitive name."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Negate:
+    """``- operand``: a number's negative, null for anything else."""
+
+    operand: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """``NOT operand``."""
+
+    operand: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class BooleanCast:
+    """A property used as a truth value: unknown when absent, else false, for it is a text."""
+
+    operand: Property
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """``a AND b AND …``: two operands or more, none of them an ``And``."""
+
+    operands: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """``a OR b OR …``: two operands or more, none of them an ``Or``."""
+
+    operands: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """``left operator right``."""
+
+    operator: Operator
+    left: Expression
+    right: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class IsNull:
+    """``operand IS [NOT] NULL``."""
+
+    operand: Expression
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """``operand [NOT] IN (items)``, items in the order they were written."""
+
+    operand: Property
+    items: tuple[str, ...]
+    negated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """``operand [NOT] CONTAINS | STARTSWITH | ENDSWITH text``."""
+
+    operator: MatchOperator
+    operand: Expression
+    text: str
+    negated: bool
+
+
+Expression = (
+    Literal | Property | Negate | Not | BooleanCast | And | Or | Compare | IsNull | In | Match
+)
+
+
+def children(node: Expression) -> tuple[Expression, ...]:
+    """The direct operands of *node*, left to right."""
+    match node:
+        case Literal() | Property():
+            return ()
+        case And(operands) | Or(operands):
+            return operands
+        case Compare(_, left, right):
+            return (left, right)
+        case _:
+            return (node.operand,)
+
+
+def is_boolean(node: Expression) -> bool:
+    """Whether *node* is a truth value without a cast; a NULL literal counts as one."""
+    return kind_of(node) in (Kind.BOOLEAN, Kind.NULL) and not isinstance(node, Negate)
+
+
+def kind_of(node: Expression) -> Kind:
+    """The kind of the values that *node* takes; each of them may be absent as well."""
+    match node:
+        case Literal(kind, _):
+            return kind
+        case Property():
+            return Kind.STRING
+        case Negate(operand):
+            kind = kind_of(operand)
+            return kind if kind.is_number else Kind.NULL
+        case _:
+            return Kind.BOOLEAN
+
+
+def property_names(node: Expression) -> frozenset[str]:
+    """The names of all properties that *node* looks at."""
+    return frozenset(each.name for each in _walk(node) if isinstance(each, Property))
+
+
+def _walk(root: Expression) -> Iterator[Expression]:
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting.extend(children(node))

@@ -1,0 +1,356 @@
+"""Tokens to a syntax tree: recursive descent, one method a grammar rule, its docstring the rule.
+
+The grammar is RocketMQ's, with NOT binding tighter than comparisons, and one difference on
+purpose: text after a complete expression is an error, where RocketMQ drops it silently.
+
+Limits, each a :class:`FilterSyntaxError` that marks the place: :data:`SQL_MAX_CHARS` characters,
+:data:`DEPTH_MAX` levels of brackets, of prefixes and of operators in the tree, :data:`NODES_MAX`
+nodes and list items, counted as they are evaluated (the left side of BETWEEN counts twice). They
+keep the recursion here and in everything that walks a tree far from Python's own limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, NoReturn
+
+from rocketray.errors import FilterSyntaxError
+
+from . import reasons
+from .coercion import comparator
+from .lexer import Token, TokenKind, tokenize
+from .nodes import (
+    And,
+    BooleanCast,
+    Compare,
+    Expression,
+    In,
+    IsNull,
+    Kind,
+    Literal,
+    Match,
+    MatchOperator,
+    Negate,
+    Not,
+    Operator,
+    Or,
+    Property,
+    children,
+    is_boolean,
+)
+
+__all__ = ["DEPTH_MAX", "NODES_MAX", "SQL_MAX_CHARS", "parse"]
+
+SQL_MAX_CHARS = 4096
+DEPTH_MAX = 64
+NODES_MAX = 1000
+_SHOWN_CHARS = 60  # of an expression that is too long to show
+_INT32_MAX = 2**31 - 1
+_INT64_MAX = 2**63 - 1
+_EQUALITY = {TokenKind.EQ: Operator.EQ, TokenKind.NE: Operator.NE}
+_ORDERING = {
+    kind: Operator(kind.value) for kind in TokenKind if kind.value in ("<", "<=", ">", ">=")
+}
+_MATCHES = {TokenKind[operator.name]: operator for operator in MatchOperator}
+_NEGATABLE = frozenset({TokenKind.BETWEEN, TokenKind.IN, *_MATCHES})
+_COMPARISONS = _NEGATABLE | _ORDERING.keys()
+_PREFIXES = frozenset({TokenKind.PLUS, TokenKind.MINUS, TokenKind.NOT})
+_CONSTANTS = {
+    TokenKind.TRUE: Literal(Kind.BOOLEAN, value=True),
+    TokenKind.FALSE: Literal(Kind.BOOLEAN, value=False),
+    TokenKind.NULL: Literal(Kind.NULL, None),
+}
+
+
+def parse(sql: str) -> Expression:
+    """The syntax tree of *sql*; raises :class:`FilterSyntaxError`, which marks the place."""
+    if len(sql) > SQL_MAX_CHARS:
+        shown = sql[:_SHOWN_CHARS]
+        raise FilterSyntaxError(reasons.too_long(len(sql), SQL_MAX_CHARS), shown, 0, len(shown))
+    return _Parser(sql).selector()
+
+
+class _Operand(NamedTuple):
+    """A parsed part and where it stands, so that a check can mark it."""
+
+    node: Expression
+    start: int
+    end: int
+
+
+class _Size(NamedTuple):
+    height: int
+    nodes: int
+
+
+class _Parser:
+    """The state of one parse: the tokens, how far they are read, and how large the tree is."""
+
+    def __init__(self, sql: str) -> None:
+        self._sql = sql
+        self._tokens = tokenize(sql)
+        self._index = 0
+        self._depth = 0
+        self._sizes: dict[int, _Size] = {}  # by id: every measured node is alive, or measured anew
+
+    # -- the grammar, loosest binding first ---------------------------------------------------
+
+    def selector(self) -> Expression:
+        """``selector = or END``."""
+        operand = self._operand(self._start, self._or())
+        if self._kind is not TokenKind.END:
+            self._fail_at_token(reasons.after_end(self._sql, self._tokens, self._index))
+        return self._truth_value(operand)
+
+    def _or(self) -> Expression:
+        """``or = and { OR and }``."""
+        operands = [self._operand(self._start, self._and())]
+        while self._accept(TokenKind.OR):
+            operands.append(self._operand(self._start, self._and()))
+        return operands[0].node if len(operands) == 1 else self._joined(Or, operands)
+
+    def _and(self) -> Expression:
+        """``and = equality { AND equality }``."""
+        operands = [self._operand(self._start, self._equality())]
+        while self._accept(TokenKind.AND):
+            operands.append(self._operand(self._start, self._equality()))
+        return operands[0].node if len(operands) == 1 else self._joined(And, operands)
+
+    def _equality(self) -> Expression:
+        """``equality = comparison { ("=" | "<>") comparison | IS [NOT] NULL }``."""
+        left = self._operand(self._start, self._comparison())
+        while True:
+            if operator := _EQUALITY.get(self._kind):
+                self._advance()
+                right = self._operand(self._start, self._comparison())
+                node = self._equal(operator, left, right)
+            elif self._accept(TokenKind.IS):
+                negated = self._accept(TokenKind.NOT)
+                self._expect(TokenKind.NULL)
+                node = self._measured(IsNull(left.node, negated), left.start)
+            else:
+                return left.node
+            left = self._operand(left.start, node)
+
+    def _comparison(self) -> Expression:
+        """``comparison = unary { order | [NOT] (between | in | match) }``."""
+        left = self._operand(self._start, self._unary())
+        while self._kind in _COMPARISONS or self._is_negated_comparison():
+            left = self._operand(left.start, self._compared(left))
+        return left.node
+
+    def _unary(self) -> Expression:
+        """``unary = ("+" | "-" | NOT) unary | primary``."""
+        if self._kind not in _PREFIXES:
+            return self._primary()
+        prefix = self._enter()
+        operand = self._operand(self._start, self._unary())
+        self._depth -= 1
+        if prefix.kind is TokenKind.PLUS:
+            return operand.node
+        if prefix.kind is TokenKind.MINUS:
+            return self._measured(Negate(operand.node), prefix.start)
+        return self._measured(Not(self._truth_value(operand)), prefix.start)
+
+    def _primary(self) -> Expression:
+        """``primary = "(" or ")" | leaf``."""
+        if self._kind is not TokenKind.OPEN:
+            return self._measured(self._leaf(), self._start)
+        self._enter()
+        node = self._or()
+        self._expect(TokenKind.CLOSE)
+        self._depth -= 1
+        return node
+
+    def _leaf(self) -> Expression:
+        """``leaf = identifier | string | integer | float | TRUE | FALSE | NULL``."""
+        token = self._tokens[self._index]
+        if token.kind in _CONSTANTS:
+            node: Expression = _CONSTANTS[token.kind]
+        elif token.kind is TokenKind.IDENTIFIER:
+            node = Property(token.text)
+        elif token.kind is TokenKind.STRING:
+            node = Literal(Kind.STRING, _unquote(token))
+        elif token.kind is TokenKind.INTEGER:
+            node = self._integer(token)
+        elif token.kind is TokenKind.FLOAT:
+            node = self._double(token)
+        else:
+            self._fail_at_token(reasons.expected("a property, a value or '('", self._sql, token))
+        self._advance()
+        return node
+
+    # -- the parts of a comparison ------------------------------------------------------------
+
+    def _is_negated_comparison(self) -> bool:
+        # NOT is never the last token, so there is always a next one.
+        return self._kind is TokenKind.NOT and self._tokens[self._index + 1].kind in _NEGATABLE
+
+    def _compared(self, left: _Operand) -> Expression:
+        negated = self._accept(TokenKind.NOT)
+        token = self._advance()
+        if token.kind is TokenKind.BETWEEN:
+            return self._between(left, negated=negated)
+        if token.kind is TokenKind.IN:
+            return self._in(left, negated=negated)
+        if operator := _MATCHES.get(token.kind):
+            return self._match(operator, left, negated=negated)
+        return self._order(_ORDERING[token.kind], left)
+
+    def _order(self, operator: Operator, left: _Operand) -> Expression:
+        """``order = ("<" | "<=" | ">" | ">=") unary``."""
+        right = self._operand(self._start, self._unary())
+        return self._ordered(operator, left, right)
+
+    def _match(self, operator: MatchOperator, left: _Operand, *, negated: bool) -> Expression:
+        """``match = (CONTAINS | STARTSWITH | ENDSWITH) string``."""
+        text = _unquote(self._expect(TokenKind.STRING))
+        return self._measured(Match(operator, left.node, text, negated), left.start)
+
+    def _between(self, left: _Operand, *, negated: bool) -> Expression:
+        """``between = BETWEEN unary AND unary``."""
+        low = self._operand(self._start, self._unary())
+        self._expect(TokenKind.AND)
+        high = self._operand(self._start, self._unary())
+        if negated:
+            below = self._ordered(Operator.LT, left, low)
+            above = self._ordered(Operator.GT, left, high)
+            return self._measured(Or((below, above)), left.start)
+        at_least = self._ordered(Operator.GE, left, low)
+        at_most = self._ordered(Operator.LE, left, high)
+        self._check_bounds(low, high)
+        return self._measured(And((at_least, at_most)), left.start)
+
+    def _in(self, left: _Operand, *, negated: bool) -> Expression:
+        """``in = IN "(" string { "," string } ")"``."""
+        if not isinstance(left.node, Property):
+            self._fail(reasons.in_without_property(left.node), left.start, left.end)
+        self._expect(TokenKind.OPEN)
+        items = [_unquote(self._expect(TokenKind.STRING))]
+        while self._accept(TokenKind.COMMA):
+            items.append(_unquote(self._expect(TokenKind.STRING)))
+        self._expect(TokenKind.CLOSE)
+        return self._measured(In(left.node, tuple(items), negated), left.start)
+
+    # -- checks and measures ------------------------------------------------------------------
+
+    def _joined(self, node_type: type[And | Or], operands: Sequence[_Operand]) -> Expression:
+        flat: list[Expression] = []
+        for operand in operands:
+            node = self._truth_value(operand)
+            flat.extend(node.operands if isinstance(node, node_type) else (node,))
+        return self._measured(node_type(tuple(flat)), operands[0].start)
+
+    def _truth_value(self, operand: _Operand) -> Expression:
+        node = operand.node
+        if is_boolean(node):
+            return node
+        if not isinstance(node, Property):
+            self._fail(reasons.no_truth_value(), operand.start, operand.end)
+        return self._measured(BooleanCast(node), operand.start)
+
+    def _equal(self, operator: Operator, left: _Operand, right: _Operand) -> Expression:
+        for operand in (left, right):
+            if operand.node == _CONSTANTS[TokenKind.NULL]:
+                self._fail(reasons.equal_to_null(operator), operand.start, operand.end)
+        kinds = [each.node.kind for each in (left, right) if isinstance(each.node, Literal)]
+        if len(kinds) == 2 and kinds[0] is Kind.BOOLEAN and kinds[1] is not Kind.BOOLEAN:
+            self._fail(reasons.boolean_with_other(kinds[1]), right.start, right.end)
+        return self._measured(Compare(operator, left.node, right.node), left.start)
+
+    def _ordered(self, operator: Operator, left: _Operand, right: _Operand) -> Expression:
+        for operand in (left, right):
+            reason = reasons.not_ordered(operand.node, operator)
+            if reason:
+                self._fail(reason, operand.start, operand.end)
+        return self._measured(Compare(operator, left.node, right.node), left.start)
+
+    def _check_bounds(self, low: _Operand, high: _Operand) -> None:
+        """BETWEEN two numbers that are written out must not be empty."""
+        left, right = low.node, high.node
+        if isinstance(left, Literal) and isinstance(right, Literal):
+            order = comparator(left.kind, right.kind)(left.value, right.value)
+            if order > 0:
+                self._fail(reasons.empty_range(), low.start, high.end)
+
+    def _integer(self, token: Token) -> Literal:
+        value = int(token.text.rstrip("lL"))
+        if value > _INT64_MAX:
+            self._fail_at_token(reasons.integer_too_large())
+        # The suffix L does not make it 64 bits wide: RocketMQ keeps what fits into 32.
+        return Literal(Kind.INT32 if value <= _INT32_MAX else Kind.INT64, value)
+
+    def _double(self, token: Token) -> Literal:
+        value = float(token.text)
+        if value in (0.0, float("inf")):
+            self._fail_at_token(reasons.double_out_of_range(is_zero=value == 0.0))
+        return Literal(Kind.DOUBLE, value)
+
+    def _measured(self, node: Expression, start: int) -> Expression:
+        """*node*, or an error that marks it from *start* when its tree is too high or too large.
+
+        A cast adds no height: whether a property is used as a truth value is no matter of nesting.
+        """
+        parts = [self._sizes[id(child)] for child in children(node)]
+        items = len(node.items) if isinstance(node, In) else 0
+        nodes = 1 + items + sum(part.nodes for part in parts)
+        below = max((part.height for part in parts), default=-1)
+        height = below if isinstance(node, BooleanCast) else below + 1
+        if height > DEPTH_MAX:
+            self._fail(reasons.too_deep(DEPTH_MAX), start, self._previous_end)
+        if nodes > NODES_MAX:
+            self._fail(reasons.too_many(NODES_MAX), start, self._previous_end)
+        self._sizes[id(node)] = _Size(height, nodes)
+        return node
+
+    # -- tokens -------------------------------------------------------------------------------
+
+    @property
+    def _kind(self) -> TokenKind:
+        return self._tokens[self._index].kind
+
+    @property
+    def _start(self) -> int:
+        return self._tokens[self._index].start
+
+    @property
+    def _previous_end(self) -> int:
+        return self._tokens[self._index - 1].end
+
+    def _operand(self, start: int, node: Expression) -> _Operand:
+        return _Operand(node, start, self._previous_end)
+
+    def _advance(self) -> Token:
+        token = self._tokens[self._index]
+        self._index += 1
+        return token
+
+    def _accept(self, kind: TokenKind) -> bool:
+        if self._kind is not kind:
+            return False
+        self._index += 1
+        return True
+
+    def _expect(self, kind: TokenKind) -> Token:
+        if self._kind is not kind:
+            token = self._tokens[self._index]
+            self._fail_at_token(reasons.expected(reasons.described(kind), self._sql, token))
+        return self._advance()
+
+    def _enter(self) -> Token:
+        """Read a bracket or prefix, one level deeper."""
+        self._depth += 1
+        if self._depth > DEPTH_MAX:
+            self._fail_at_token(reasons.too_deep(DEPTH_MAX))
+        return self._advance()
+
+    def _fail_at_token(self, reason: str) -> NoReturn:
+        token = self._tokens[self._index]
+        self._fail(reason, token.start, token.end)
+
+    def _fail(self, reason: str, start: int, end: int) -> NoReturn:
+        raise FilterSyntaxError(reason, self._sql, start, end)
+
+
+def _unquote(token: Token) -> str:
+    return token.text[1:-1].replace("''", "'")

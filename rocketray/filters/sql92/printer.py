@@ -1,0 +1,122 @@
+"""A syntax tree back as text, with only the parentheses it needs: ``parse(to_sql(tree)) == tree``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .nodes import (
+    And,
+    BooleanCast,
+    Compare,
+    Expression,
+    In,
+    IsNull,
+    Kind,
+    Literal,
+    Match,
+    Negate,
+    Not,
+    Operator,
+    Or,
+    Property,
+)
+
+__all__ = ["to_sql"]
+
+# How tightly a node binds, loosest first, as in the grammar.
+_OR, _AND, _EQUALITY, _COMPARISON, _UNARY, _PRIMARY = range(6)
+_ORDERING = (Operator.LT, Operator.LE, Operator.GT, Operator.GE)
+
+
+def to_sql(node: Expression) -> str:
+    """The expression that parses to *node*."""
+    return _print(node)[0]
+
+
+def _print(node: Expression) -> tuple[str, int]:
+    """The text of *node* and how tightly it binds."""
+    return _PRINTERS[type(node)](node)
+
+
+def _print_or(node: Or) -> tuple[str, int]:
+    return " OR ".join([_within(each, _AND) for each in node.operands]), _OR
+
+
+def _print_and(node: And) -> tuple[str, int]:
+    return " AND ".join([_within(each, _EQUALITY) for each in node.operands]), _AND
+
+
+def _print_is_null(node: IsNull) -> tuple[str, int]:
+    return f"{_within(node.operand, _EQUALITY)} IS {_not(node)}NULL", _EQUALITY
+
+
+def _print_in(node: In) -> tuple[str, int]:
+    items = ", ".join(map(_quote, node.items))
+    return f"{node.operand.name} {_not(node)}IN ({items})", _COMPARISON
+
+
+def _print_match(node: Match) -> tuple[str, int]:
+    left = _within(node.operand, _COMPARISON)
+    return f"{left} {_not(node)}{node.operator.value} {_quote(node.text)}", _COMPARISON
+
+
+def _print_not(node: Not) -> tuple[str, int]:
+    return f"NOT {_within(node.operand, _UNARY)}", _UNARY
+
+
+def _print_negate(node: Negate) -> tuple[str, int]:
+    text = _within(node.operand, _UNARY)
+    # Two minus signs in a row could start a comment.
+    return (f"- {text}" if text.startswith("-") else f"-{text}"), _UNARY
+
+
+def _print_cast(node: BooleanCast) -> tuple[str, int]:
+    return node.operand.name, _PRIMARY
+
+
+def _print_property(node: Property) -> tuple[str, int]:
+    return node.name, _PRIMARY
+
+
+def _print_compare(node: Compare) -> tuple[str, int]:
+    binding = _COMPARISON if node.operator in _ORDERING else _EQUALITY
+    left, right = _within(node.left, binding), _within(node.right, binding + 1)
+    return f"{left} {node.operator.value} {right}", binding
+
+
+def _within(node: Expression, binding: int) -> str:
+    """The text of *node* where at least *binding* is needed, in parentheses if it binds looser."""
+    text, own = _print(node)
+    return text if own >= binding else f"({text})"
+
+
+def _print_literal(node: Literal) -> tuple[str, int]:
+    if node.kind is Kind.STRING:
+        return _quote(str(node.value)), _PRIMARY
+    if node.kind in (Kind.BOOLEAN, Kind.NULL):
+        return ("NULL" if node.value is None else str(node.value).upper()), _PRIMARY
+    return repr(node.value), _PRIMARY
+
+
+def _quote(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _not(node: IsNull | In | Match) -> str:
+    return "NOT " if node.negated else ""
+
+
+_PRINTERS: dict[type, Callable[[Any], tuple[str, int]]] = {
+    Or: _print_or,
+    And: _print_and,
+    IsNull: _print_is_null,
+    Compare: _print_compare,
+    In: _print_in,
+    Match: _print_match,
+    Not: _print_not,
+    Negate: _print_negate,
+    BooleanCast: _print_cast,
+    Property: _print_property,
+    Literal: _print_literal,
+}

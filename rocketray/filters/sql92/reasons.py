@@ -1,0 +1,154 @@
+"""What to tell a person whose expression does not parse: one function a mistake.
+
+Most mistakes are habits from other SQL dialects, so a reason says what RocketMQ's dialect wants
+in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .lexer import Token, TokenKind
+from .nodes import Expression, Kind, Literal, Not, Operator, is_boolean
+
+__all__ = [
+    "after_end",
+    "boolean_with_other",
+    "described",
+    "double_out_of_range",
+    "empty_range",
+    "equal_to_null",
+    "expected",
+    "in_without_property",
+    "integer_too_large",
+    "no_truth_value",
+    "not_ordered",
+    "too_deep",
+    "too_long",
+    "too_many",
+]
+
+_NO_ARITHMETIC = "there is no arithmetic in this dialect"
+_ILLEGAL = {
+    "'": "a string without its closing quote",
+    '"': "text is written in single quotes: 'text'",
+    "!": "'unequal' is written <>",
+    "*": _NO_ARITHMETIC,
+    "/": _NO_ARITHMETIC,
+    "%": _NO_ARITHMETIC,
+    ";": "an expression ends without a semicolon",
+    ".": "a property name has no dot",
+}
+_NAMES = "a property name is made of ASCII letters, digits, _ and $"
+_AFTER_END = {
+    TokenKind.CLOSE: "a ')' without its '('",
+    TokenKind.PLUS: _NO_ARITHMETIC,
+    TokenKind.MINUS: _NO_ARITHMETIC,
+}
+_NUMBERS = (TokenKind.INTEGER, TokenKind.FLOAT)
+
+
+def described(kind: TokenKind) -> str:
+    """A kind of token in words: a keyword as it is, a sign in quotes."""
+    return kind.value if kind.value[0].isalpha() else repr(kind.value)
+
+
+def expected(what: str, sql: str, token: Token) -> str:
+    """Something else than *what* stands at *token*."""
+    if token.kind is TokenKind.ILLEGAL:
+        return _illegal(token)
+    if token.kind is TokenKind.EQ and sql.endswith("=", 0, token.start):
+        return "'equal' is written with one ="
+    if token.kind is TokenKind.END:
+        return f"expected {what} before the end of the expression"
+    return f"expected {what}, not {token.text}"
+
+
+def after_end(sql: str, tokens: Sequence[Token], index: int) -> str:
+    """A complete expression, and then the token at *index*."""
+    token = tokens[index]
+    previous = tokens[index - 1]
+    if token.kind is TokenKind.ILLEGAL:
+        return _illegal(token)
+    if sql.startswith("--", token.start):
+        return "a comment that starts with -- ends with its line, and this line has no end"
+    if token.kind in _AFTER_END:
+        return _AFTER_END[token.kind]
+    if previous.kind in _NUMBERS and previous.end == token.start:
+        return "a number has no leading zeros, no hexadecimal form and no suffix but L"
+    if token.text.upper() == "LIKE":
+        return "there is no LIKE in this dialect; use CONTAINS, STARTSWITH or ENDSWITH"
+    return "the expression is complete before this; join conditions with AND or OR"
+
+
+def too_long(length: int, limit: int) -> str:
+    """More characters than *limit*."""
+    return f"the expression has {length} characters; at most {limit} are allowed"
+
+
+def too_deep(limit: int) -> str:
+    """More levels than *limit*."""
+    return (
+        f"nested too deep: at most {limit} levels of brackets, prefixes and operators are allowed"
+    )
+
+
+def too_many(limit: int) -> str:
+    """More nodes and list items than *limit*."""
+    return f"too large: at most {limit} operators, values and list items are allowed"
+
+
+def no_truth_value() -> str:
+    """A number or text where a condition is needed."""
+    return "this is a value, and a condition is needed here: compare it with something"
+
+
+def equal_to_null(operator: Operator) -> str:
+    """``= NULL`` or ``<> NULL``."""
+    return f"{operator.value} cannot compare with NULL; write IS NULL or IS NOT NULL"
+
+
+def boolean_with_other(kind: Kind) -> str:
+    """``TRUE = 5``."""
+    return f"a truth value cannot be compared with a {kind.value}"
+
+
+def in_without_property(node: Expression) -> str:
+    """Something else than a property on the left of IN."""
+    if isinstance(node, Not):
+        return "NOT binds tighter than IN; write: property NOT IN ('a', 'b')"
+    return "only a property can stand before IN"
+
+
+def empty_range() -> str:
+    """``BETWEEN 5 AND 1``."""
+    return "the lower bound of BETWEEN is above the upper one"
+
+
+def integer_too_large() -> str:
+    """An integer over 64 bits."""
+    return f"an integer is at most {2**63 - 1}; write a decimal number such as 1e19"
+
+
+def double_out_of_range(*, is_zero: bool) -> str:
+    """``0.0`` or ``1e999``."""
+    if is_zero:
+        return "a decimal number cannot be zero in this dialect; write 0"
+    return "a decimal number is at most 1.7976931348623157e308"
+
+
+def not_ordered(node: Expression, operator: Operator) -> str | None:
+    """Why *node* cannot stand beside *operator*, which orders numbers; None when it can."""
+    if isinstance(node, Not):
+        return f"NOT binds tighter than {operator.value}; write: NOT (a {operator.value} b)"
+    if isinstance(node, Literal) and not node.kind.is_number:
+        return f"{operator.value} orders numbers, and this is a {node.kind.value}"
+    if is_boolean(node):
+        return f"{operator.value} orders numbers, and this is a condition"
+    return None
+
+
+def _illegal(token: Token) -> str:
+    if token.text.startswith("/*"):
+        return "a comment without its */"
+    return _ILLEGAL.get(token.text[0], f"{token.text!r} is not allowed here: {_NAMES}")

@@ -1,0 +1,37 @@
+"""CONTAINS, STARTSWITH and ENDSWITH as Java's ``String`` does them: over UTF-16 units.
+
+Python compares whole characters, which gives the same answer but for one case: a lone surrogate in
+the searched text, which in Java also matches half of a character outside the basic plane.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+
+from .nodes import Match, MatchOperator
+
+__all__ = ["text_test"]
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_PYTHON_TESTS: dict[MatchOperator, Callable[[str, str], bool]] = {
+    MatchOperator.CONTAINS: str.__contains__,
+    MatchOperator.STARTSWITH: str.startswith,
+    MatchOperator.ENDSWITH: str.endswith,
+}
+
+
+def text_test(node: Match) -> Callable[[str], bool]:
+    """Whether a text contains, starts or ends with the text of *node*; ``NOT`` is the caller's."""
+    test, text = _PYTHON_TESTS[node.operator], node.text
+    if _SURROGATE.search(text):
+        units = _utf16_units(text)
+        return lambda value: test(_utf16_units(value), units)
+    return lambda value: test(value, text)
+
+
+def _utf16_units(text: str) -> str:
+    """*text* with one character a UTF-16 unit."""
+    encoded = text.encode("utf-16-le", "surrogatepass")
+    return "".join(map(chr, struct.unpack(f"<{len(encoded) // 2}H", encoded)))
