@@ -1,0 +1,226 @@
+"""RocketMQ's Bloom filter, bit for bit, inside a ``pybloom_live.BloomFilter``.
+
+A bitmap in ConsumeQueueExt tells which consumers' expressions a message matches: bit *j* is mask
+``1 << (j % 8)`` of byte ``j // 8``. A text sets k bits of one array of m bits, where pybloom-live
+sets one bit in each of k slices; so the positions, and all that depends on them, are ours, and the
+bit array and the set operations stay pybloom-live's. Source: RocketMQ 5.3.3, ``BloomFilter``.
+
+The broker asks for 20 % error and 32 consumers: k = 3, m = 112. The text of a consumer is
+``"group#topic"``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple, NoReturn
+
+import pybloom_live
+from bitarray import bitarray
+
+from rocketray.errors import ConfigError
+
+__all__ = ["BloomParameters", "RocketBloomFilter", "bit_positions", "bloom_parameters"]
+
+_MASK_32 = 0xFFFFFFFF
+_MASK_64 = 0xFFFFFFFFFFFFFFFF
+_SIGN_32 = 0x80000000
+_BLOCK_BYTES = 16
+_C1 = 0x87C37B91114253D5
+_C2 = 0x4CF5AD432745937F
+_BITS_MAX = 2**31 - 1  # RocketMQ counts bits in an int
+
+
+class BloomParameters(NamedTuple):
+    """How many bits a text sets (k), and how many there are (m, a multiple of 8)."""
+
+    k: int
+    m: int
+
+
+@lru_cache(maxsize=1024)
+def bloom_parameters(f: int, n: int) -> BloomParameters:
+    """The size for *f* percent of false positives, 1 to 99, among *n* texts.
+
+    Quotients of natural logarithms in doubles, as ``BloomFilter.createByFn`` computes them.
+    """
+    if not 1 <= f <= 99 or n < 1:
+        raise ConfigError(f"a Bloom filter has 1 to 99 percent error, not {f}, and holds {n} texts")
+    error = f / 100.0
+    k = math.ceil(math.log(error) / math.log(0.5))
+    m = math.ceil(n * (math.log(1 / error) / math.log(2)) * (math.log(math.e) / math.log(2)))
+    m = 8 * math.ceil(m / 8)
+    if m > _BITS_MAX:
+        raise ConfigError(f"a Bloom filter for {n} texts needs more than {_BITS_MAX} bits")
+    return BloomParameters(k, m)
+
+
+def bit_positions(s: str, f: int, n: int) -> list[int]:
+    """The bits that *s* sets in a filter of :func:`bloom_parameters`; they may repeat."""
+    return _positions(s, bloom_parameters(f, n))
+
+
+class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pybloom_live has no types
+    """A set of texts with RocketMQ's bits; ``add``, ``in``, ``copy``, ``|``, ``&`` and pickling work.
+
+    It never refuses a text: one too many means more false positives, one left out would mean
+    messages that are not delivered. ``bytes`` are RocketMQ's bitmap; pybloom-live's own file format
+    is refused, because its reader would look for other bits.
+    """
+
+    bitarray: bitarray
+
+    def __init__(self, f: int = 20, n: int = 32) -> None:
+        self.parameters = bloom_parameters(f, n)
+        self._f = f
+        self._setup(f / 100.0, self.parameters.k, self.parameters.m, n, 0)
+        self.bitarray = bitarray(self.parameters.m, endian="little")
+        self.bitarray.setall(0)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, f: int = 20, n: int = 32) -> RocketBloomFilter:
+        """The filter whose bitmap is *data*; raises ConfigError when it has another size."""
+        new = cls(f, n)
+        if 8 * len(data) != new.parameters.m:
+            raise ConfigError(
+                f"a bitmap of {8 * len(data)} bits is none of a filter of {new.parameters.m} bits; "
+                "read it with the error and count that it was written with"
+            )
+        new.bitarray = bitarray(endian="little")
+        new.bitarray.frombytes(data)
+        return new
+
+    def to_bytes(self) -> bytes:
+        """RocketMQ's bitmap, ``m / 8`` bytes."""
+        return self.bitarray.tobytes()
+
+    def make_hashes(self, key: str) -> list[int]:
+        """The positions of *key*."""
+        return _positions(key, self.parameters)
+
+    def add(self, key: str, skip_check: bool = False) -> bool:  # noqa: FBT001, FBT002 - pybloom's
+        """Set the bits of *key*; True when all were set before, unless *skip_check*."""
+        positions = self.make_hashes(key)
+        if not skip_check and self.has_positions(positions):
+            return True
+        self.add_positions(positions)
+        self.count += 1
+        return False
+
+    def add_positions(self, positions: Sequence[int]) -> None:
+        """Set bits that were computed before, by :func:`bit_positions`."""
+        for position in positions:
+            self.bitarray[position] = 1
+
+    def has_positions(self, positions: Sequence[int]) -> bool:
+        """Whether all of *positions* are set: the text may be in the set; else it is not."""
+        return all(self.bitarray[position] for position in positions)
+
+    def __contains__(self, key: str) -> bool:
+        return self.has_positions(self.make_hashes(key))
+
+    def copy(self) -> RocketBloomFilter:
+        """A filter with the same bits, that shares nothing."""
+        new = RocketBloomFilter(self._f, self.capacity)
+        new.bitarray = self.bitarray.copy()
+        new.count = self.count
+        return new
+
+    def union(self, other: RocketBloomFilter) -> RocketBloomFilter:
+        """The filter of all texts of both; its ``count`` is an upper bound."""
+        new = self._copy_to_join(other)
+        new.bitarray |= other.bitarray
+        new.count = self.count + other.count
+        return new
+
+    def intersection(self, other: RocketBloomFilter) -> RocketBloomFilter:
+        """The filter of the texts in both; its ``count`` is an upper bound."""
+        new = self._copy_to_join(other)
+        new.bitarray &= other.bitarray
+        new.count = min(self.count, other.count)
+        return new
+
+    def tofile(self, f: object) -> NoReturn:
+        """Refused: see :meth:`to_bytes`."""
+        raise ConfigError(f"not written to {f!r:.80}: RocketMQ's bitmap is to_bytes()")
+
+    @classmethod
+    def fromfile(cls, f: object, n: int = -1) -> NoReturn:
+        """Refused: see :meth:`from_bytes`."""
+        raise ConfigError(f"not read from {f!r:.80} ({n}): RocketMQ's bitmap is from_bytes(data)")
+
+    def _setup(
+        self, error_rate: float, num_slices: int, bits_per_slice: int, capacity: int, count: int
+    ) -> None:
+        """One slice of all bits, shared by the k positions; no hash functions of pybloom-live."""
+        self.error_rate = error_rate
+        self.num_slices = num_slices
+        self.bits_per_slice = bits_per_slice
+        self.num_bits = bits_per_slice
+        self.capacity = capacity
+        self.count = count
+
+    def _copy_to_join(self, other: object) -> RocketBloomFilter:
+        if not isinstance(other, RocketBloomFilter) or other.parameters != self.parameters:
+            raise ConfigError("Bloom filters are joined bit by bit, so both need the same k and m")
+        return self.copy()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__.copy()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+
+
+def _positions(text: str, parameters: BloomParameters) -> list[int]:
+    low, high = _murmur3_low_64(text.encode("utf-8", "replace"))  # a lone surrogate is '?' in Java
+    positions = []
+    for i in range(1, parameters.k + 1):
+        combined = _signed_32(low + i * high)
+        positions.append((~combined if combined < 0 else combined) % parameters.m)
+    return positions
+
+
+def _murmur3_low_64(data: bytes) -> tuple[int, int]:
+    """The first 8 bytes of murmur3 x64 128-bit, seed 0, as two little-endian 32-bit halves."""
+    h1 = h2 = 0
+    whole = len(data) - len(data) % _BLOCK_BYTES
+    for start in range(0, whole, _BLOCK_BYTES):
+        k1, k2 = _halves(data[start : start + _BLOCK_BYTES])
+        h1 = (_rotated(h1 ^ _mixed_1(k1), 27) + h2) * 5 + 0x52DCE729 & _MASK_64
+        h2 = (_rotated(h2 ^ _mixed_2(k2), 31) + h1) * 5 + 0x38495AB5 & _MASK_64
+    k1, k2 = _halves(data[whole:].ljust(_BLOCK_BYTES, b"\0"))
+    h1 ^= _mixed_1(k1) ^ len(data)
+    h2 ^= _mixed_2(k2) ^ len(data)
+    h1 = h1 + h2 & _MASK_64
+    h2 = h2 + h1 & _MASK_64
+    low_64 = _finished(h1) + _finished(h2) & _MASK_64
+    return low_64 & _MASK_32, low_64 >> 32
+
+
+def _halves(block: bytes) -> tuple[int, int]:
+    return int.from_bytes(block[:8], "little"), int.from_bytes(block[8:], "little")
+
+
+def _mixed_1(k1: int) -> int:
+    return _rotated(k1 * _C1 & _MASK_64, 31) * _C2 & _MASK_64
+
+
+def _mixed_2(k2: int) -> int:
+    return _rotated(k2 * _C2 & _MASK_64, 33) * _C1 & _MASK_64
+
+
+def _rotated(value: int, bits: int) -> int:
+    return (value << bits | value >> 64 - bits) & _MASK_64
+
+
+def _finished(h: int) -> int:
+    h = (h ^ h >> 33) * 0xFF51AFD7ED558CCD & _MASK_64
+    h = (h ^ h >> 33) * 0xC4CEB9FE1A85EC53 & _MASK_64
+    return h ^ h >> 33
+
+
+def _signed_32(value: int) -> int:
+    value &= _MASK_32
+    return value - (1 << 32) if value & _SIGN_32 else value

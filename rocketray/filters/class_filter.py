@@ -1,0 +1,120 @@
+"""Class filters: predicates that the operator names by import path, ``"module:callable"``.
+
+Nothing is uploaded, unpickled or evaluated from text: a path is two checked names, and what it names
+must be importable, and allowed, in the process that filters. A predicate answers True or False for
+a :class:`~rocketray.filters.message_filter.RecordView`; any other answer is a mistake and said so,
+because a forgotten ``return`` or a coroutine would otherwise silently decide for every message.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Collection
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+from rocketray.errors import PredicateError
+
+__all__ = ["Predicate", "load_predicate", "predicate_path"]
+
+Predicate = Callable[[Any], bool]
+_PATH = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)", re.ASCII)
+
+
+def predicate_path(function: Callable[..., Any]) -> str:
+    """The import path of *function*, which must stand at the top level of a module.
+
+    Raises:
+        PredicateError: it is a lambda, a local function, a method or part of a script, so no other
+            process could import it.
+    """
+    name = getattr(function, "__qualname__", "")
+    module = _module_name(function)
+    path = f"{module}:{name}"
+    found = getattr(sys.modules.get(getattr(function, "__module__", None) or ""), name, None)
+    if found is not function or not _PATH.fullmatch(path):
+        raise PredicateError(
+            f"predicate {name or repr(function)} cannot be imported by another process: define it "
+            "with def at the top level of an importable module, not in a script, and give it here "
+            "or as 'module:callable'"
+        )
+    return path
+
+
+def load_predicate(path: str, *, allowed: Collection[str] | None = None) -> Predicate:
+    """Import the predicate that *path* names.
+
+    Args:
+        path: ``"module:callable"``, ASCII names.
+        allowed: modules, with all that is below them, and single ``module:callable`` paths that may
+            be imported; None allows all.
+
+    Raises:
+        PredicateError: the path is malformed or not allowed, its module does not import, or it
+            names nothing that can be called with a message.
+    """
+    match = _PATH.fullmatch(path)
+    if match is None:
+        raise PredicateError(
+            f"predicate {path!r} is not of the form 'module:callable', as 'shop.filters:is_large'"
+        )
+    if allowed is not None and not _is_allowed(path, match["module"], allowed):
+        raise PredicateError(
+            f"predicate {path!r} is not allowed here; add {match['module']!r} to the list of "
+            f"allowed modules, which holds {', '.join(map(repr, sorted(allowed))) or 'nothing'}"
+        )
+    return _load(match["module"], match["name"])
+
+
+def _is_allowed(path: str, module: str, allowed: Collection[str]) -> bool:
+    return path in allowed or any(f"{module}.".startswith(f"{each}.") for each in allowed)
+
+
+@lru_cache(maxsize=256)
+def _load(module: str, name: str) -> Predicate:
+    path = f"{module}:{name}"
+    found = _attribute(path, _import(path, module), module, name)
+    if inspect.isclass(found) or not callable(found):
+        kind = "class" if inspect.isclass(found) else type(found).__name__
+        raise PredicateError(
+            f"predicate {path!r} is a {kind}; name a function that takes a message and returns "
+            "True or False"
+        )
+    if inspect.iscoroutinefunction(found) or inspect.isgeneratorfunction(found):
+        raise PredicateError(
+            f"predicate {path!r} is a coroutine or generator function; write it with a plain def "
+            "that returns True or False"
+        )
+    predicate: Predicate = found
+    return predicate
+
+
+def _import(path: str, module: str) -> object:
+    try:
+        return import_module(module)
+    except (Exception, SystemExit) as error:
+        raise PredicateError(
+            f"predicate {path!r}: module {module!r} does not import "
+            f"({type(error).__name__}: {error}); put it on the Python path of the node"
+        ) from error
+
+
+def _attribute(path: str, imported: object, module: str, name: str) -> object:
+    try:
+        return getattr(imported, name)
+    except AttributeError:
+        raise PredicateError(
+            f"predicate {path!r}: module {module!r} has no {name!r}; name one of its functions"
+        ) from None
+
+
+def _module_name(function: Callable[..., Any]) -> str | None:
+    """The module's importable name: what ``python -m`` runs is called ``__main__`` but has one."""
+    name: str | None = getattr(function, "__module__", None)
+    if name != "__main__":
+        return name
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    return spec.name if spec is not None else None

@@ -1,0 +1,138 @@
+"""A subscription, ready to be applied: first to ConsumeQueue entries, then to records.
+
+Stage one never leaves out a message that stage two would take. What fails raises; the caller
+counts it and says what it means. Pure: a filter counts nothing and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.errors import PredicateError
+
+from .class_filter import load_predicate
+from .sql92 import compile_expression
+from .subscription import Subscription, parse
+from .tag import matches_code, matches_exactly
+
+__all__ = ["MessageFilter", "RecordView", "compile_filter"]
+
+
+class RecordView(Protocol):
+    """What a filter may look at; SQL92 looks at ``properties`` only."""
+
+    @property
+    def topic(self) -> str:
+        """The topic."""
+
+    @property
+    def tags(self) -> str | None:
+        """The tag, or None."""
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The business keys."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """All properties, tags and keys included."""
+
+    @property
+    def body(self) -> bytes:
+        """The body."""
+
+
+class MessageFilter:
+    """Made by :func:`compile_filter`; immutable, safe in several threads.
+
+    It is full of compiled parts, so it does not travel: send the subscription, compile it there.
+
+    Attributes:
+        subscription: what it was made from.
+        tag_codes: the codes that pass stage one, int32[n] ascending; None when every entry passes.
+        property_names: the properties that an SQL92 expression looks at, else none.
+    """
+
+    __slots__ = ("_predicate", "_sql", "_tags", "property_names", "subscription", "tag_codes")
+
+    def __init__(self, subscription: Subscription, *, allowed: Collection[str] | None) -> None:
+        kind, expression = subscription.expression_type, subscription.expression
+        self.subscription = subscription
+        self._tags = parse(expression if kind == "TAG" else "*")
+        self._sql = compile_expression(expression) if kind == "SQL92" else None
+        self._predicate = load_predicate(expression, allowed=allowed) if kind == "CLASS" else None
+        self.tag_codes: npt.NDArray[np.int32] | None = None
+        if self._tags.sub_string != "*":
+            self.tag_codes = np.array(sorted(self._tags.code_set), np.int32)
+            self.tag_codes.flags.writeable = False
+        self.property_names = self._sql.property_names if self._sql else frozenset()
+
+    @property
+    def needs_record(self) -> bool:
+        """Whether stage two looks at the record: for SQL92 and class filters."""
+        return self._sql is not None or self._predicate is not None
+
+    def matches_entry(self, tags_code: int | None) -> bool:
+        """Stage one, for one entry: whether it may match."""
+        return matches_code(self._tags, tags_code)
+
+    def matches_record(self, message: RecordView) -> bool:
+        """Stage two: whether the record matches.
+
+        Raises:
+            FilterEvaluationError: the expression failed on the message's properties.
+            PredicateError: the class filter raised, or answered neither True nor False.
+        """
+        if self._sql is not None:
+            return self._sql.matches(message.properties)
+        return self._predicate is None or self._ask_predicate(message)
+
+    def matches_properties(self, properties: Mapping[str, str] | None) -> bool:
+        """Stage two of SQL92, for a caller that has only the properties it names."""
+        assert self._sql is not None
+        return self._sql.matches(properties)
+
+    def matches_tags(self, tags: str | None) -> bool:
+        """The consumer's second look at the tag: hashes collide, texts do not."""
+        return matches_exactly(self._tags, tags)
+
+    def _ask_predicate(self, message: RecordView) -> bool:
+        assert self._predicate is not None
+        try:
+            answer = self._predicate(message)
+        except Exception as error:
+            raise self._predicate_failed(message, f"{type(error).__name__}: {error}") from error
+        if not isinstance(answer, bool | np.bool_):
+            raise self._predicate_failed(
+                message, f"it returned {answer!r:.80}, and a class filter returns True or False"
+            )
+        return bool(answer)
+
+    def _predicate_failed(self, message: RecordView, reason: str) -> PredicateError:
+        return PredicateError(
+            f"class filter {self.subscription.expression!r} failed on a message of topic "
+            f"{message.topic!r} with keys {list(message.keys)}: {reason}"
+        )
+
+    def __repr__(self) -> str:
+        return f"MessageFilter({self.subscription!s})"
+
+
+def compile_filter(
+    subscription: Subscription, *, allowed: Collection[str] | None = None
+) -> MessageFilter:
+    """Make *subscription* ready to be applied.
+
+    Args:
+        subscription: the filter as text.
+        allowed: the modules from which class filters may come; None allows all.
+
+    Raises:
+        FilterSyntaxError: its expression does not parse.
+        PredicateError: its predicate cannot be imported, or may not be.
+    """
+    return MessageFilter(subscription, allowed=allowed)

@@ -1,0 +1,134 @@
+"""What a member subscribes to, as text that travels, and RocketMQ's reading of tag expressions.
+
+Tag expressions are separated by ``||`` and trimmed as Java's ``String.trim`` does. Source:
+RocketMQ 5.3.3, ``FilterAPI.buildSubscriptionData``, oddities kept: `` || `` matches nothing, and
+``" * "`` is the literal tag ``*``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, cast, get_args
+
+from rocketray.errors import ConfigError, FilterSyntaxError
+from rocketray.hashing import java_hash_code
+
+from .class_filter import load_predicate, predicate_path
+from .sql92 import SQL_MAX_CHARS, compile_expression
+
+__all__ = ["EXPRESSION_MAX_CHARS", "ExpressionType", "Subscription", "SubscriptionData", "parse"]
+
+ExpressionType = Literal["TAG", "SQL92", "CLASS"]
+EXPRESSION_MAX_CHARS = SQL_MAX_CHARS
+_SHOWN_CHARS = 60  # of an expression that is too long to show
+_ALL = "*"
+_SEPARATOR = "||"
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))  # String.trim strips U+0000 to U+0020
+_WORDS = {"TAG": "tags", "SQL92": "sql", "CLASS": "where"}
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionData:
+    """A parsed tag expression: ``*``, or the tags and their hash codes (signed 32-bit)."""
+
+    sub_string: str
+    tags_set: frozenset[str]
+    code_set: frozenset[int]
+
+
+def parse(sub_string: str | None) -> SubscriptionData:
+    """Read a tag expression; None and the empty text mean ``*``.
+
+    Raises:
+        FilterSyntaxError: it has nothing but separators, or is too long.
+    """
+    if not sub_string or sub_string == _ALL:
+        return SubscriptionData(_ALL, frozenset(), frozenset())
+    _check_length(sub_string)
+    pieces = sub_string.split(_SEPARATOR)
+    while pieces and not pieces[-1]:  # String.split drops empty pieces at the end
+        pieces.pop()
+    if not pieces:
+        raise FilterSyntaxError(
+            "a tag expression needs a tag between its separators", sub_string, 0, len(sub_string)
+        )
+    tags = frozenset(tag for piece in pieces if (tag := piece.strip(_JAVA_BLANKS)))
+    return SubscriptionData(sub_string, tags, frozenset(map(java_hash_code, tags)))
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A filter as text: its kind, and a tag expression, an SQL92 expression or an import path.
+
+    Making one checks nothing but types; :meth:`check` says whether it can be used.
+    """
+
+    expression_type: ExpressionType
+    expression: str
+
+    def __post_init__(self) -> None:
+        if self.expression_type not in get_args(ExpressionType):
+            raise ConfigError(
+                f"filter type {self.expression_type!r} is not one of TAG, SQL92 and CLASS"
+            )
+        if not isinstance(self.expression, str):
+            raise ConfigError(f"a filter is given as text, not as {self.expression!r:.80}")
+
+    @classmethod
+    def tags(cls, expression: str) -> Subscription:
+        """By tags: ``"*"``, or ``"pay || order"``."""
+        return cls("TAG", expression)
+
+    @classmethod
+    def sql(cls, expression: str) -> Subscription:
+        """By an SQL92 expression over the properties."""
+        return cls("SQL92", expression)
+
+    @classmethod
+    def where(cls, predicate: str | Callable[[Any], bool]) -> Subscription:
+        """By a predicate: ``"module:callable"``, or a function of a module's top level."""
+        return cls("CLASS", predicate if isinstance(predicate, str) else predicate_path(predicate))
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, str]) -> Subscription:
+        """The subscription that :meth:`to_json` wrote; raises ConfigError for anything else."""
+        try:
+            kind, expression = value["expressionType"], value["expression"]
+        except (KeyError, TypeError):
+            raise ConfigError(
+                f"{value!r:.80} is no subscription; it needs expressionType and expression"
+            ) from None
+        return cls(cast("ExpressionType", kind), expression)  # the constructor checks both
+
+    def to_json(self) -> dict[str, str]:
+        """The subscription as JSON keeps it."""
+        return {"expressionType": self.expression_type, "expression": self.expression}
+
+    def check(self) -> None:
+        """Parse the expression, or import the predicate, now.
+
+        Raises:
+            FilterSyntaxError: the expression does not parse.
+            PredicateError: the predicate cannot be imported.
+        """
+        _check_length(self.expression)
+        if self.expression_type == "TAG":
+            parse(self.expression)
+        elif self.expression_type == "SQL92":
+            compile_expression(self.expression)
+        else:
+            load_predicate(self.expression)
+
+    def __str__(self) -> str:
+        return f"{_WORDS[self.expression_type]} {self.expression!r}"
+
+
+def _check_length(expression: str) -> None:
+    if len(expression) > EXPRESSION_MAX_CHARS:
+        raise FilterSyntaxError(
+            f"a filter has at most {EXPRESSION_MAX_CHARS} characters, this one {len(expression)}",
+            expression[:_SHOWN_CHARS],
+            0,
+            _SHOWN_CHARS,
+        )
