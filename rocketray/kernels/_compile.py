@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
@@ -63,6 +64,8 @@ def _numba() -> Any:
     # The one place that reads this variable; "1" forces the twins, for tests and for comparison.
     if os.environ.get("ROCKETRAY_PLAIN_KERNELS", "") == "1":
         return None
+    if sys.byteorder != "little":
+        return None  # kernels take several bytes as one native number, first byte lowest
     try:
         return import_module("numba")
     except ImportError:

@@ -41,7 +41,6 @@ from .layout import (
 )
 
 __all__ = [
-    "GATHER_SLACK_BYTES",
     "Field",
     "copy_span",
     "end_of_segment",
@@ -76,8 +75,7 @@ class Field(IntEnum):
     SYS_FLAG = 11
 
 
-GATHER_SLACK_BYTES = 16  # copies of short spans are rounded up to one vector
-_SHORT_SPAN = 128  # up to here, vectors beat a call to memcpy
+_SHORT_SPAN = 256  # up to here, a few vectors beat a call to memcpy
 _FIELD_COUNT = len(Field)
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
@@ -197,13 +195,13 @@ def gather_spans_plain(
     """Copy spans back to back to *data* and their bounds to *offsets*: Arrow's binary layout.
 
     ``starts`` and ``sizes`` int64[n], absent spans take no room; ``offsets`` int32[n + 1];
-    ``data`` uint8 of the sum of sizes and ``GATHER_SLACK_BYTES`` more. Returns the sum.
+    ``data`` uint8 has room for the sum of the sizes, which is returned.
     """
     lengths = np.maximum(sizes, 0)
     offsets[0] = 0
     np.cumsum(lengths, out=offsets[1:])
     total = int(offsets[-1])
-    assert total + GATHER_SLACK_BYTES <= len(data)
+    assert total <= len(data)
     # Byte k of the result, in span i, is the byte k - offsets[i] of that span.
     shift = np.repeat(starts - offsets[:-1], lengths)
     data[:total] = source[shift + np.arange(total)]
@@ -212,18 +210,24 @@ def gather_spans_plain(
 
 @device
 def copy_span(target, to, source, start, size):
-    """Copy *size* bytes, and after a short span up to 15 bytes of anything.
-
-    Both arrays must have ``GATHER_SLACK_BYTES`` behind the span for a quick copy; where one has
-    not, just the span is copied.
-    """
-    if size <= _SHORT_SPAN and to + size + 16 <= len(target) and start + size + 16 <= len(source):
+    """Copy exactly *size* bytes, short spans by overlapping loads and stores of fixed widths."""
+    if size > _SHORT_SPAN:
+        copy(target, to, source, start, size)
+    elif size >= 16:
         done = 0
-        while done < size:
+        while done + 16 < size:
             copy16(target, to + done, source, start + done)
             done += 16
+        copy16(target, to + size - 16, source, start + size - 16)
+    elif size >= 8:
+        copy(target, to, source, start, 8)
+        copy(target, to + size - 8, source, start + size - 8, 8)
+    elif size >= 4:
+        copy(target, to, source, start, 4)
+        copy(target, to + size - 4, source, start + size - 4, 4)
     else:
-        copy(target, to, source, start, size)
+        for k in range(size):
+            target[to + k] = source[start + k]
 
 
 @kernel(gather_spans_plain, INT, (IN_BYTES, IN_INT64S, IN_INT64S, OUT_INT32S, OUT_BYTES))

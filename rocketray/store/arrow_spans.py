@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rocketray.errors import ConfigError
 from rocketray.kernels.properties import find_properties, list_pairs, match_values
-from rocketray.kernels.spans import GATHER_SLACK_BYTES, gather_spans, is_ascii, sum_sizes
+from rocketray.kernels.spans import gather_spans, is_ascii, sum_sizes
 
 __all__ = [
     "binary_array",
@@ -50,7 +50,7 @@ def string_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:
     """The spans as ``string``, null where the size is below 0."""
     buffers = _gathered(segment, starts, sizes)
     data = np.frombuffer(buffers[2], np.uint8)
-    if is_ascii(data, len(data) - GATHER_SLACK_BYTES):
+    if is_ascii(data, len(data)):
         return pa.Array.from_buffers(pa.string(), len(starts), buffers)
     raw = pa.Array.from_buffers(pa.binary(), len(starts), buffers)
     try:
@@ -104,7 +104,7 @@ def match_exactly(
 
 
 def _gathered(segment: Bytes, starts: Int64s, sizes: Int64s) -> list[Any]:
-    """Validity, offsets and data of a copy of the spans; the data has some slack at its end."""
+    """Validity, offsets and data of a copy of the spans."""
     total, absent = sum_sizes(sizes)
     if total > _ARROW_BYTES_MAX:
         raise ConfigError(
@@ -112,7 +112,7 @@ def _gathered(segment: Bytes, starts: Int64s, sizes: Int64s) -> list[Any]:
             f"{_ARROW_BYTES_MAX}; read fewer messages at a time"
         )
     offsets = np.empty(len(starts) + 1, np.int32)
-    data = np.empty(total + GATHER_SLACK_BYTES, np.uint8)
+    data = np.empty(total, np.uint8)
     gather_spans(segment, starts, sizes, offsets, data)
     validity = pa.py_buffer(np.packbits(sizes >= 0, bitorder="little")) if absent else None
     return [validity, pa.py_buffer(offsets), pa.py_buffer(data)]
