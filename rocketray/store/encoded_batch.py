@@ -14,41 +14,31 @@ buffer and change with it.
 
 from __future__ import annotations
 
-import socket
 import struct
 import zlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.errors import ConfigError, InvalidMessageError
-from rocketray.hashing import java_hash_code, tags_code
+from rocketray.errors import InvalidMessageError
+from rocketray.hashing import tags_code
 from rocketray.kernels.append import is_whole_batch
 from rocketray.kernels.hashing import separated_key_hashes
-from rocketray.kernels.layout import (
-    MAGIC_V1,
-    MAGIC_V2,
-    SYS_FLAG_BORN_IPV6,
-    TOPIC_V1_MAX_BYTES,
-)
 from rocketray.message import PROPERTY_SEPARATOR, Message
 
+from .batch_form import EncodedBatch, born_host_form, record_header, topic_form
+from .encoded_table import encode_table
+
 __all__ = [
-    "BornHost",
     "EncodedBatch",
-    "TopicForm",
-    "born_host_form",
     "encode_messages",
+    "encode_table",
     "pack_batch",
     "pack_batch_into",
     "packed_size",
-    "record_header",
-    "topic_form",
     "unpack_batch",
 ]
 
@@ -57,40 +47,6 @@ _MAGIC = b"RRB1"
 _NO_HOST = bytes(8)
 _NO_KEYS = np.empty(0, np.int32)
 _CRC_MASK = 0x7FFFFFFF
-
-
-class BornHost(NamedTuple):
-    """A producer's address as records hold it, with the sysflag bit that tells its width."""
-
-    encoded: bytes
-    sys_flag: int
-
-
-class TopicForm(NamedTuple):
-    """What every record of a topic shares."""
-
-    magic: int
-    field: bytes  # the topic behind its length
-    key_seed: int  # the hash of "topic#", with which every index key begins
-
-
-@dataclass(frozen=True, slots=True)
-class EncodedBatch:
-    """Records of one topic for one queue, with what the queue and the index need of each.
-
-    ``records`` uint8[total] back to back, ``sizes`` int32[n], ``tags_codes`` int64[n]; for each
-    index key, unique key first, ``key_hashes`` int32[k] and in ``key_records`` int32[k] the number
-    of its record, never decreasing.
-    """
-
-    records: npt.NDArray[np.uint8]
-    sizes: npt.NDArray[np.int32]
-    tags_codes: npt.NDArray[np.int64]
-    key_hashes: npt.NDArray[np.int32]
-    key_records: npt.NDArray[np.int32]
-
-    def __len__(self) -> int:
-        return len(self.sizes)
 
 
 def encode_messages(
@@ -218,34 +174,6 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
         )
     raw = np.frombuffer(buffer, np.uint8, total, at + 8 * keys)
     return EncodedBatch(raw, sizes, codes, hashes, key_records)
-
-
-@lru_cache(maxsize=1024)
-def topic_form(topic: str) -> TopicForm:
-    """The record version and the topic field for *topic*, a valid name."""
-    name = topic.encode()
-    seed = java_hash_code(f"{topic}#")
-    if len(name) <= TOPIC_V1_MAX_BYTES:
-        return TopicForm(MAGIC_V1, bytes([len(name)]) + name, seed)
-    return TopicForm(MAGIC_V2, len(name).to_bytes(2, "big") + name, seed)
-
-
-@lru_cache(maxsize=64)
-def born_host_form(host: str, port: int) -> BornHost:
-    """An IPv4 or IPv6 address and a port in a record's form; never a name to be resolved."""
-    family, sys_flag = (socket.AF_INET6, SYS_FLAG_BORN_IPV6) if ":" in host else (socket.AF_INET, 0)
-    try:
-        return BornHost(socket.inet_pton(family, host) + port.to_bytes(4, "big"), sys_flag)
-    except (OSError, OverflowError):
-        raise ConfigError(
-            f"born host {host!r}:{port} is no IPv4 or IPv6 address with a port"
-        ) from None
-
-
-@lru_cache(maxsize=4)
-def record_header(born_host_bytes: int) -> struct.Struct:
-    """All of a record up to its body: size, magic, CRC … body length."""
-    return struct.Struct(f">iiiiiqqiq{born_host_bytes}sq8siqi")
 
 
 def _aligned(

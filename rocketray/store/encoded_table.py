@@ -40,7 +40,7 @@ from rocketray.message import (
 )
 from rocketray.names import check_topic
 
-from .encoded_batch import EncodedBatch, TopicForm, born_host_form, record_header, topic_form
+from .batch_form import EncodedBatch, TopicForm, born_host_form, record_header, topic_form
 from .text_columns import (
     Spans,
     bytes_column,
