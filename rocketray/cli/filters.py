@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 import typer
 
@@ -102,5 +102,5 @@ def _failed(result: str, message: str) -> dict[str, Any]:
     return {"result": result, "message": message}
 
 
-def _is_texts(value: object) -> bool:
+def _is_texts(value: object) -> TypeGuard[dict[str, str]]:
     return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())

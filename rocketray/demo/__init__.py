@@ -1,0 +1,1 @@
+"""The main job on real data: what ``rocketray demo`` runs, and how its result is checked."""

@@ -1,0 +1,87 @@
+"""The demo's app: three agents and a Spark sink over one topic, each with a filter of its own.
+
+Agents run in Ray actors that import this module by its path, ``rocketray.demo.app:app``. What they
+count goes into files beside the node's data, where the driver reads it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from rocketray.topology.app import App
+from rocketray.topology.stream import Stream
+
+from .data import QUEUES, TOPIC
+from .predicates import is_red_eye
+from .tally import load_tally, save_tally
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+__all__ = ["LATE_FROM_JFK", "PARQUET", "app", "tally_path"]
+
+LATE_FROM_JFK = "dep_delay > 60 AND origin = 'JFK'"
+PARQUET = "late-from-jfk.parquet"
+_COLUMNS = ("queueId", "queueOffset", "body")
+
+app = App("demo")
+flights = app.topic(TOPIC, queues=QUEUES)
+
+
+def tally_path(data: Path, agent: str) -> Path:
+    """Where an agent keeps its counts."""
+    return data / "agents" / f"{agent}.json"
+
+
+@app.agent(flights, tags="UA || DL")
+async def destinations(stream: Stream) -> None:
+    """Count the flights of two carriers, with their mean delay at arrival, by destination."""
+    path = _own_path("destinations")
+    tally = load_tally(path)
+    async for batch in stream.batches(_COLUMNS):
+        for body in tally.fresh_bodies(batch):
+            flight = orjson.loads(body)
+            tally.add_delay(flight["dest"], flight["arr_delay"])
+        save_tally(tally, path)
+
+
+@app.agent(flights, sql=LATE_FROM_JFK)
+async def late_from_jfk(stream: Stream) -> None:
+    """Count late departures, event by event as in any Faust app."""
+    path = _own_path("late_from_jfk")
+    tally = load_tally(path)
+    async for events in stream.take_events(1000, within=0.2):
+        for event in events:
+            tally.take(event.message.partition, event.message.offset)
+        save_tally(tally, path)
+
+
+@app.agent(flights, where=is_red_eye)
+async def red_eyes(stream: Stream) -> None:
+    """Count what a Python predicate lets through."""
+    path = _own_path("red_eyes")
+    tally = load_tally(path)
+    async for batch in stream.batches(_COLUMNS):
+        for _ in tally.fresh_bodies(batch):
+            pass
+        save_tally(tally, path)
+
+
+@app.sink(flights, sql=LATE_FROM_JFK, schema="queueId int, queueOffset bigint, body binary")
+def late_lake(frame: DataFrame) -> DataStreamWriter:
+    """Write late departures to Parquet files, each exactly once."""
+    return frame.writeStream.format("parquet").option("path", str(_data() / PARQUET))
+
+
+def _own_path(agent: str) -> Path:
+    return tally_path(_data(), agent)
+
+
+def _data() -> Path:
+    data: Any = app.data
+    assert data is not None  # deploy() and the driver say where
+    return Path(data)

@@ -1,0 +1,84 @@
+"""Queries over what was stored: by message id, by key, by time; each timed and checked."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rocketray.actors.client import Connection
+from rocketray.message import StoredMessage
+
+from .data import TOPIC, message_table
+from .expected import count_flight_key, count_tail_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Lookup", "look_up"]
+
+_REPEATS = 5
+_MAX_COUNT = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One query: *ms* is the median of some; *expected* None where the data cannot tell."""
+
+    by: str
+    argument: str
+    found: int
+    expected: int | None
+    is_right: bool
+    ms: float
+
+
+def look_up(connection: Connection, frame: pd.DataFrame) -> list[Lookup]:
+    """Query for the first flight of *frame* in each way there is."""
+    first = message_table(frame.head(1)).to_pylist()[0]
+    flight = first["keys"][-1]
+    by_flight, sample = _by_key(connection, flight, count_flight_key(frame, 0))
+    lookups = [by_flight]
+    tails = frame["tailnum"].dropna()
+    if len(tails):
+        tail = str(tails.iloc[0])
+        lookups.append(_by_key(connection, tail, count_tail_number(frame, tail))[0])
+    if sample is not None:
+        lookups.insert(0, _by_id(connection, sample.offset_message_id, first["body"]))
+        lookups.append(_by_time(connection, sample))
+    return lookups
+
+
+def _by_id(connection: Connection, message_id: str, body: bytes) -> Lookup:
+    message, ms = _timed(lambda: connection.view(message_id))
+    is_right = message is not None and message.body == body
+    return Lookup("id", message_id, int(message is not None), 1, is_right, ms)
+
+
+def _by_key(connection: Connection, key: str, expected: int) -> tuple[Lookup, StoredMessage | None]:
+    """The lookup, and the first message that it found."""
+    found, ms = _timed(lambda: connection.query(TOPIC, key, _MAX_COUNT))
+    is_right = len(found) == expected and all(key in message.keys for message in found)
+    return Lookup("key", key, len(found), expected, is_right, ms), next(iter(found), None)
+
+
+def _by_time(connection: Connection, sample: StoredMessage) -> Lookup:
+    """Everything of the millisecond in which *sample* was stored."""
+    at = sample.store_timestamp_ms
+    found, ms = _timed(lambda: connection.query_by_time(TOPIC, at, at, _MAX_COUNT))
+    ids = {message.offset_message_id for message in found}
+    is_right = sample.offset_message_id in ids and {m.store_timestamp_ms for m in found} == {at}
+    moment = datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")
+    return Lookup("time", moment, len(found), None, is_right, ms)
+
+
+def _timed(query: Callable[[], Any]) -> tuple[Any, float]:
+    times = []
+    for _ in range(_REPEATS):
+        begun = time.perf_counter()
+        answer = query()
+        times.append(1000 * (time.perf_counter() - begun))
+    return answer, statistics.median(times)

@@ -1,0 +1,163 @@
+"""The result of a run: what was found beside what had to be, as one table or one JSON object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from .lookups import Lookup
+from .tally import Delays
+
+__all__ = ["ConsumerResult", "DemoReport", "SparkResult"]
+
+_WIDTH = 110  # where stdout is no terminal
+_BUSIEST = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerResult:
+    """One agent: the messages that matched its filter, and the rows that do in the data."""
+
+    name: str
+    filter: str
+    matched: int
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
+class SparkResult:
+    """The rows that Spark reads back from the sink's Parquet files."""
+
+    path: Path
+    filter: str
+    rows: int
+    expected: int
+
+
+@dataclass(frozen=True, slots=True)
+class DemoReport:
+    """A whole run. *produced* are the messages in the topic, *rows* those of the data.
+
+    The rates are messages of the topic per second: sent by this process, and passed by the
+    slowest of the agents, from the first message sent on; 0 where this process did nothing.
+    """
+
+    directory: Path
+    rows: int
+    produced: int
+    consumers: tuple[ConsumerResult, ...]
+    delays: Mapping[str, Delays]
+    expected_delays: Mapping[str, Delays]
+    spark: SparkResult
+    lookups: tuple[Lookup, ...]
+    produce_per_s: float
+    consume_per_s: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is as brute force says."""
+        return (
+            self.produced == self.rows
+            and all(one.matched == one.expected for one in self.consumers)
+            and self.delays == self.expected_delays
+            and self.spark.rows == self.spark.expected
+            and all(lookup.is_right for lookup in self.lookups)
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The report for programs."""
+        return {
+            "ok": self.ok,
+            "rows": self.rows,
+            "produced": self.produced,
+            "consumers": [
+                {
+                    "name": one.name,
+                    "filter": one.filter,
+                    "matched": one.matched,
+                    "expected": one.expected,
+                }
+                for one in self.consumers
+            ],
+            "spark": {
+                "path": str(self.spark.path),
+                "rows": self.spark.rows,
+                "expected": self.spark.expected,
+            },
+            "queries": [
+                {"by": one.by, "arg": one.argument, "found": one.found, "ms": round(one.ms, 3)}
+                for one in self.lookups
+            ],
+            "produce_per_s": round(self.produce_per_s, 1),
+            "consume_per_s": round(self.consume_per_s, 1),
+        }
+
+    def print_table(self) -> None:
+        """The report for people, on stdout."""
+        console = Console(highlight=False, markup=False)
+        if not console.is_terminal:
+            console = Console(highlight=False, markup=False, width=_WIDTH)
+        console.print(self._table())
+        console.print(f"Parquet files: {self.spark.path}", soft_wrap=True)
+        console.print(f"everything else: {self.directory}", soft_wrap=True)
+        verdict = "all counts are those of the original data" if self.ok else "COUNTS DIFFER"
+        console.print(f"{verdict}; {self._busiest()}", soft_wrap=True)
+
+    def _table(self) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+        for column in ("", "what", "found", "expected", "", "speed"):
+            is_number = column in ("found", "expected", "speed")
+            table.add_column(column, justify="right" if is_number else "left", overflow="fold")
+        table.add_row(*_cells("sent", "rows as messages", self.produced, self.rows),
+                      _rate(self.produce_per_s), end_section=True)  # fmt: skip
+        for one in self.consumers:
+            table.add_row(*_cells(f"agent {one.name}", one.filter, one.matched, one.expected))
+        table.add_row(
+            *_cells(
+                "agent destinations", "mean delays", len(self.delays), len(self.expected_delays),
+                is_right=self.delays == self.expected_delays,
+            ),
+            _rate(self.consume_per_s), end_section=True,
+        )  # fmt: skip
+        table.add_row(
+            *_cells(
+                "Spark", f"{self.spark.filter} → Parquet", self.spark.rows, self.spark.expected
+            ),
+            end_section=True,
+        )
+        for lookup in self.lookups:
+            cells = _cells(
+                f"by {lookup.by}",
+                lookup.argument,
+                lookup.found,
+                lookup.expected,
+                is_right=lookup.is_right,
+            )
+            table.add_row(*cells, f"{lookup.ms:.2f} ms")
+        return table
+
+    def _busiest(self) -> str:
+        busiest = sorted(self.delays.items(), key=lambda item: -item[1].flights)[:_BUSIEST]
+        texts = [
+            f"{dest} {delays.flights:,} flights, {delays.mean_minutes or 0:+.1f} min"
+            for dest, delays in busiest
+        ]
+        return f"busiest destinations of UA and DL: {'; '.join(texts) or 'none'}"
+
+
+def _cells(
+    who: str, what: str, found: int, expected: int | None, *, is_right: bool | None = None
+) -> tuple[str, str, str, str, str]:
+    right = found == expected if is_right is None else is_right
+    wanted = "-" if expected is None else f"{expected:,}"
+    return who, what, f"{found:,}", wanted, "ok" if right else "WRONG"
+
+
+def _rate(per_second: float) -> str:
+    return f"{per_second:,.0f} msg/s"

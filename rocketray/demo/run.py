@@ -1,0 +1,224 @@
+"""The main job, end to end: a node, a producer, three agents, a Spark sink, queries, a comparison.
+
+Agents and sink run while the messages are sent. Whatever happens, everything that was started is
+stopped, and what is stored stays, for ``--resume``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from rocketray.actors.client import Connection
+from rocketray.actors.clock import system_clock_ms
+from rocketray.actors.node import ensure_node
+from rocketray.errors import ConfigError, StreamError
+from rocketray.topology.deploy import deploy
+
+from .app import PARQUET, app, late_lake, tally_path
+from .data import QUEUES, TOPIC, load_flights
+from .expected import Expected, count_expected
+from .lookups import look_up
+from .produce import Produced, produce, queue_ends
+from .progress import Progress
+from .report import ConsumerResult, DemoReport, SparkResult
+from .run_directory import DemoOptions, RunDirectory, open_run
+from .tally import Tally, load_tally
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.sql import SparkSession
+
+    from rocketray.topology.spark.sink import SinkHost
+
+__all__ = ["DemoOptions", "run_demo"]
+
+_APP = "rocketray.demo.app:app"
+_AGENTS = ("destinations", "late_from_jfk", "red_eyes")
+_POLL_S = 0.2
+_STALL_S = 60.0  # without any progress of a consumer
+_SINK_TIMEOUT_S = 120.0
+
+
+def run_demo(options: DemoOptions) -> DemoReport:
+    """Run the job, or the rest of one; returns when everything is compared and stopped.
+
+    Raises:
+        StreamError: something did not work; the directory can be resumed.
+    """
+    run = open_run(options)
+    app.data = run.path
+    with Progress() as progress, ExitStack() as stack:
+        progress.say(f"{'going on with' if run.is_resumed else 'a new run in'} {run.path}")
+        background = stack.enter_context(ThreadPoolExecutor(2, "demo"))
+        session = background.submit(_start_spark, run)
+        frame = background.submit(load_flights, run.limit)
+        progress.show("starting Ray and Spark")
+        connection = stack.enter_context(ensure_node(run.path))
+        _make_topic(connection, run)
+        progress.say(f"a node runs, with topic {TOPIC} of {QUEUES} queues")
+        stack.enter_context(_deployed(run))
+        progress.say(f"agents run: {', '.join(_AGENTS)}")
+        host = stack.enter_context(_sinks(run, session))
+        progress.say("Spark runs, and its sink reads the topic")
+        return _Job(run, connection, host, session.result(), frame.result(), progress).work()
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What is left to do when everything runs."""
+
+    run: RunDirectory
+    connection: Connection
+    host: SinkHost
+    session: SparkSession
+    frame: pd.DataFrame
+    progress: Progress
+
+    def work(self) -> DemoReport:
+        begun_ms = system_clock_ms()
+        produced = produce(self.connection, self.frame, self.progress.show)
+        self.progress.say(f"sent {produced.count:,} messages in {produced.seconds:.1f} s")
+        ends = queue_ends(self.connection)
+        self._await_agents(ends)
+        tallies = {name: load_tally(tally_path(self.run.path, name)) for name in _AGENTS}
+        self.progress.say("the agents are through")
+        self.progress.show("Spark writes the rest")
+        self.host.process_available(_SINK_TIMEOUT_S)
+        rows = self._rows_in_parquet()
+        self.progress.say(f"Spark wrote, and reads back, {rows:,} rows")
+        return self._report(produced, sum(ends), tallies, rows, begun_ms)
+
+    def _await_agents(self, ends: list[int]) -> None:
+        """Wait until the offset of each group is at the end of each queue."""
+        groups = [_group(name) for name in _AGENTS]
+        before, deadline = -1, time.monotonic() + _STALL_S
+        while True:
+            offsets = {group.group: group.offsets for group in self.connection.groups()}
+            left = [
+                end - max(offsets.get(group, {}).get(queue, 0), 0)
+                for group in groups
+                for queue, end in enumerate(ends)
+            ]
+            if not any(left):
+                return
+            if sum(left) != before:
+                before, deadline = sum(left), time.monotonic() + _STALL_S
+            elif time.monotonic() > deadline:
+                raise StreamError(
+                    f"the agents made no progress for {_STALL_S:.0f} s, with {before:,} messages "
+                    f"left; go on with: rocketray demo --resume {self.run.path}"
+                )
+            self.progress.show(f"agents: {sum(left):,} messages left")
+            time.sleep(_POLL_S)
+
+    def _rows_in_parquet(self) -> int:
+        path = self.run.path / PARQUET
+        if not path.exists():
+            return 0
+        assert late_lake.schema is not None
+        return self.session.read.schema(late_lake.schema).parquet(str(path)).count()
+
+    def _report(
+        self,
+        produced: Produced,
+        total: int,
+        tallies: dict[str, Tally],
+        parquet_rows: int,
+        begun_ms: int,
+    ) -> DemoReport:
+        expected = count_expected(self.frame)
+        return DemoReport(
+            directory=self.run.path,
+            rows=expected.rows,
+            produced=total,
+            consumers=_consumers(tallies, expected),
+            delays=tallies["destinations"].delays,
+            expected_delays=expected.delays,
+            spark=SparkResult(
+                self.run.path / PARQUET,
+                str(late_lake.subscription()),
+                parquet_rows,
+                expected.late_from_jfk,
+            ),
+            lookups=tuple(look_up(self.connection, self.frame)),
+            produce_per_s=produced.per_second,
+            consume_per_s=_passed_per_s(produced.count, tallies, begun_ms),
+        )
+
+
+def _consumers(tallies: dict[str, Tally], expected: Expected) -> tuple[ConsumerResult, ...]:
+    return tuple(
+        ConsumerResult(
+            name,
+            str(app.agents[name].membership.subscription),
+            tallies[name].matched,
+            getattr(expected, name),
+        )
+        for name in _AGENTS
+    )
+
+
+def _passed_per_s(count: int, tallies: dict[str, Tally], begun_ms: int) -> float:
+    """Messages a second that the slowest agent came past."""
+    last_ms = max(tally.last_ms for tally in tallies.values())
+    return 1000 * count / (last_ms - begun_ms) if count and last_ms > begun_ms else 0.0
+
+
+def _start_spark(run: RunDirectory) -> SparkSession:
+    """In a thread, since the JVM takes as long to start as Ray."""
+    from rocketray.topology.spark.session import spark_session  # noqa: PLC0415 - beside Ray's start
+
+    return spark_session("rocketray-demo", work_directory=run.path / "spark")
+
+
+def _make_topic(connection: Connection, run: RunDirectory) -> None:
+    if not run.is_resumed and TOPIC in connection.topics():
+        raise ConfigError(
+            f"the node on {run.path} has a topic {TOPIC!r} already; use another --data, "
+            f"or remove it: rocketray topics delete {TOPIC} --data {run.path}"
+        )
+    connection.create_topic(TOPIC, QUEUES)
+
+
+@contextmanager
+def _deployed(run: RunDirectory) -> Iterator[None]:
+    """The agents, in a Ray actor."""
+    hosts: list[Any] = deploy(_APP, data=run.path)
+    try:
+        yield
+    finally:
+        for host in hosts:
+            ray.get(host.stop.remote())
+            ray.kill(host)
+
+
+@contextmanager
+def _sinks(run: RunDirectory, session: Future[SparkSession]) -> Iterator[SinkHost]:
+    """The sink, on Spark in this process."""
+    from rocketray.topology.spark.sink import SinkHost  # noqa: PLC0415 - as above
+
+    spark = session.result()
+    host = SinkHost(
+        app.sinks.values(),
+        data=run.path,
+        checkpoints=run.path / "checkpoints",
+        session=spark,
+    )
+    try:
+        with host:
+            host.start()
+            yield host
+    finally:
+        spark.stop()
+
+
+def _group(agent: str) -> str:
+    group: str = app.agents[agent].membership.group
+    return group

@@ -1,0 +1,72 @@
+"""A run of the demo and its directory, which is also the data directory of the node it runs on.
+
+RUN/demo.json        what was asked for
+RUN/config, shards   the node's
+RUN/agents           what the agents counted
+RUN/late-from-jfk.parquet, checkpoints, spark     the sink's
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rocketray.actors.files import read_json, write_json
+from rocketray.errors import ConfigError
+
+__all__ = ["DemoOptions", "RunDirectory", "open_run"]
+
+_RUNS = Path("runs")
+_DESCRIPTION = "demo.json"
+
+
+@dataclass(frozen=True, slots=True)
+class DemoOptions:
+    """*limit*: only so many rows. *resume*: the directory of an earlier run. *data*: of a node."""
+
+    limit: int | None = None
+    resume: Path | None = None
+    data: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """Where a run keeps everything, absolute, and how many rows it sends (None: all)."""
+
+    path: Path
+    limit: int | None
+    is_resumed: bool
+
+
+def open_run(options: DemoOptions) -> RunDirectory:
+    """The directory of a new run, or of the one to go on with.
+
+    Raises:
+        ConfigError: there is no run to resume, or one where a new one was to begin.
+    """
+    if options.resume is not None:
+        return _resumed(options, options.resume.resolve())
+    path = (options.data or _RUNS / _name()).resolve()
+    if (path / _DESCRIPTION).exists():
+        raise ConfigError(f"{path} has a run of the demo; go on with it: --resume {path}")
+    write_json(path / _DESCRIPTION, {"version": 1, "limit": options.limit})
+    return RunDirectory(path, options.limit, is_resumed=False)
+
+
+def _resumed(options: DemoOptions, path: Path) -> RunDirectory:
+    if options.data is not None and options.data.resolve() != path:
+        raise ConfigError("--resume names the data directory already; leave --data out")
+    description = read_json(path / _DESCRIPTION)
+    if description is None:
+        raise ConfigError(f"{path} is no run of the demo: it has no {_DESCRIPTION}")
+    limit = description.get("limit")
+    if options.limit not in (None, limit):
+        raise ConfigError(
+            f"the run in {path} was begun with --limit {limit or 'none'}; resume it without --limit"
+        )
+    return RunDirectory(path, limit, is_resumed=True)
+
+
+def _name() -> str:
+    return datetime.now(UTC).astimezone().strftime("%Y%m%d-%H%M%S-%f")[:-3]

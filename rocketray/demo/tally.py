@@ -1,0 +1,92 @@
+"""What an agent has counted, in a file of its own, so that no message ever counts twice.
+
+Messages come at least once: after a crash some come again. So the tally keeps, with its counts,
+how far it has come in each queue, and passes over what it has seen. It is saved before the agent
+asks for more messages, that is before the group's offset moves on, so nothing is left out either.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import orjson
+import pyarrow as pa
+
+from rocketray.actors.clock import system_clock_ms
+
+__all__ = ["Delays", "Tally", "load_tally", "save_tally"]
+
+
+@dataclass(slots=True)
+class Delays:
+    """The flights to one destination. The sum is in minutes, of those whose delay is known."""
+
+    flights: int = 0
+    known: int = 0
+    sum_minutes: int = 0
+
+    @property
+    def mean_minutes(self) -> float | None:
+        """The mean delay; None when none is known."""
+        return self.sum_minutes / self.known if self.known else None
+
+    def add(self, minutes: int | None) -> None:
+        """Count one flight."""
+        self.flights += 1
+        if minutes is not None:
+            self.known += 1
+            self.sum_minutes += minutes
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of one agent. ``next_offsets`` is the next queue offset to count, by queue."""
+
+    matched: int = 0
+    last_ms: int = 0
+    next_offsets: dict[str, int] = field(default_factory=dict)
+    delays: dict[str, Delays] = field(default_factory=dict)
+
+    def take(self, queue_id: int, queue_offset: int) -> bool:
+        """Count a message; False when it was counted before."""
+        queue = str(queue_id)
+        if queue_offset < self.next_offsets.get(queue, 0):
+            return False
+        self.next_offsets[queue] = queue_offset + 1
+        self.matched += 1
+        return True
+
+    def add_delay(self, destination: str, minutes: int | None) -> None:
+        """Count a flight to *destination*; None: its delay is not known."""
+        self.delays.setdefault(destination, Delays()).add(minutes)
+
+    def fresh_bodies(self, batch: pa.RecordBatch) -> Iterator[bytes]:
+        """Count the messages of *batch*; the bodies of those that were not counted before."""
+        names = ("queueId", "queueOffset", "body")
+        for queue_id, offset, body in zip(
+            *(batch[name].to_pylist() for name in names), strict=True
+        ):
+            if self.take(queue_id, offset):
+                yield body
+
+
+def load_tally(path: Path) -> Tally:
+    """The tally in *path*; an empty one when there is no such file."""
+    try:
+        value = orjson.loads(path.read_bytes())
+    except FileNotFoundError:
+        return Tally()
+    delays = {dest: Delays(**numbers) for dest, numbers in value.pop("delays").items()}
+    return Tally(**value, delays=delays)
+
+
+def save_tally(tally: Tally, path: Path) -> None:
+    """Replace *path*; who reads it, also after the end of this process, finds a whole tally."""
+    tally.last_ms = system_clock_ms()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    half_made = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    half_made.write_bytes(orjson.dumps(asdict(tally)))
+    half_made.replace(path)
