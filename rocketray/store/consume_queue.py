@@ -102,7 +102,7 @@ class ConsumeQueue:
 
     def restart_at(self, queue_offset: int) -> None:
         """Drop all entries and let the queue begin at *queue_offset*; for recovery."""
-        self._files.cut(0)
+        self._files.clear()
         file = self._files.ensure(queue_offset * ENTRY_BYTES)
         count = queue_offset - file.start // ENTRY_BYTES
         file.write(0, np.array([(0, _FILLER_SIZE, 0)] * count, _ENTRY).tobytes())

@@ -89,14 +89,27 @@ class KeyIndex:
         for file in reversed(self._files):
             yield from file.search(key_hash)
 
-    def keep_trusted(self, timestamp_ms: int) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
+        """How far the log was indexed: the last record's physical offset, and how many of its keys.
+
+        (0, 0) for an empty index.
+        """
+        used = [file for file in self._files if file.header().next_entry > 1]
+        if not used:
+            return 0, 0
+        last = used[-1].header().end_physical_offset
+        count = 0
+        for file in reversed(used):
+            here = file.entries_at(last)
+            count += here
+            if here < file.header().next_entry - 1:
+                break
+        return last, count
+
+    def keep_trusted(self, timestamp_ms: int) -> None:
         """After a crash, remove the files that may not be whole on disk.
 
         Kept are full ones whose last entry was stored before *timestamp_ms*.
-
-        Returns:
-            From which physical offset on keys must be put again, and how many keys of the record
-            there are in the last kept file.
         """
         trusted = 0
         while trusted < len(self._files) and self._is_trusted(self._files[trusted], timestamp_ms):
@@ -106,10 +119,6 @@ class KeyIndex:
             file.path.unlink()
             self._names_changed = True
         del self._files[trusted:]
-        if not self._files:
-            return 0, 0
-        last = self._files[-1].header().end_physical_offset
-        return last, self._files[-1].entries_at(last)
 
     def flush(self) -> None:
         """Bring all keys to disk."""

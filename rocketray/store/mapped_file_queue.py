@@ -122,15 +122,19 @@ class MappedFileQueue:
         """Forget everything from *end* on; returns the number of bytes that were kept aside.
 
         Bytes that are not zero go to a file beside the segment, ``<segment>.broken-<offset>``.
-        The file that holds *end* is filled with zeros from there; those behind it are removed.
+        The file that *end* belongs into is zero from there; those behind it are removed.
         """
         kept = 0
         for start in reversed(self.starts):
             if start + self.segment_bytes > end:
                 kept += self._cut_file(self._open(start), max(end - start, 0))
-            if start >= end:
+            if start > end:
                 self._remove(start)
         return kept
+
+    def clear(self) -> None:
+        """Remove every file; what was in them is kept aside."""
+        self.cut(-1)
 
     def close(self) -> None:
         """Unmap all files."""

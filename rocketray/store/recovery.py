@@ -19,8 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rocketray.errors import InvalidNameError
 from rocketray.hashing import index_key_hash, tags_code
-from rocketray.message import KEYS, TAGS, UNIQUE_KEY, decode_properties
+from rocketray.message import KEYS, PROPERTY_SEPARATOR, TAGS, UNIQUE_KEY, decode_properties
+from rocketray.names import check_topic
 
 from .checkpoint import Checkpoint
 from .commit_log import CommitLog
@@ -33,6 +35,7 @@ __all__ = ["RecoveryReport", "last_store_timestamp_ms", "recover", "recover_read
 
 _PENDING_MAX = 4096  # entries or keys put at once
 _NO_LIMIT = 1 << 62
+_PROPERTIES_END = ord(PROPERTY_SEPARATOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +74,7 @@ def recover(
     clean_start = _clean_start(log, queues) if was_clean else None
     kept = 0
     if clean_start is not None:
-        replay = _Replay(log, queues, index)
+        replay = _Replay(log, queues, index, *index.position())
         try:
             replay.run(clean_start)
         except _GapError:
@@ -149,14 +152,15 @@ def _crash_start(log: CommitLog, checkpoint: Checkpoint) -> int:
 def _replay_after_crash(
     log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint
 ) -> _Replay:
-    keys_from, keys_there = index.keep_trusted(checkpoint.index_timestamp_ms)
+    index.keep_trusted(checkpoint.index_timestamp_ms)
+    keys_from, keys_there = index.position()
     segment = keys_from - keys_from % log.segment_bytes
     start = max(min(_crash_start(log, checkpoint), segment), log.min_offset)
     try:
         return _replay_from(start, _Replay(log, queues, index, keys_from, keys_there), queues)
     except _GapError:
         index.keep_trusted(0)
-        return _replay_from(log.min_offset, _Replay(log, queues, index), queues)
+        return _replay_from(log.min_offset, _Replay(log, queues, index, 0, 0), queues)
 
 
 def _replay_from(start: int, replay: _Replay, queues: QueueTable) -> _Replay:
@@ -200,8 +204,8 @@ class _Replay:
         log: CommitLog,
         queues: QueueTable,
         index: KeyIndex,
-        keys_from: int = 0,
-        keys_there: int = 0,
+        keys_from: int,
+        keys_there: int,
     ) -> None:
         """Keys are put from the record at *keys_from* on, less the first *keys_there* of it."""
         self._log = log
@@ -220,25 +224,32 @@ class _Replay:
         """Read from *start*, the offset of a record or of a file."""
         self.start = self.end = start
         for offset, fields, buffer in self._log.walk(start, verify=True):
-            try:
-                topic = bytes(buffer[fields.topic_start : fields.topic_end]).decode()
-            except UnicodeDecodeError:
+            if not self._take(offset, fields, buffer):
                 break
-            self._take(offset, topic, fields, buffer)
             self.end = offset + fields.size
         for pending in self._pending.values():
             pending.put()
         self._put_keys()
         self.end = self._log.end_after(self.end)
 
-    def _take(self, offset: int, topic: str, fields: RecordFields, buffer: memoryview) -> None:
+    def _take(self, offset: int, fields: RecordFields, buffer: memoryview) -> bool:
+        """Put one record's entry and keys; False when topic or properties are not whole.
+
+        The body has a CRC, they have none: a part that never came to disk shows as zeros in a
+        topic, or as a property string that does not end as we end every one.
+        """
         record_end = offset % self._log.segment_bytes + fields.size
-        properties = decode_properties(bytes(buffer[fields.properties_start : record_end]))
+        topic = bytes(buffer[fields.topic_start : fields.topic_end])
+        text = bytes(buffer[fields.properties_start : record_end])
+        if not _is_topic(topic) or (text and text[-1] != _PROPERTIES_END):
+            return False
+        name, properties = topic.decode(), decode_properties(text)
         self.records += 1
         if not waits_for_commit(fields.sys_flag):
-            self._take_entry(offset, topic, fields, tags_code(properties.get(TAGS)))
+            self._take_entry(offset, name, fields, tags_code(properties.get(TAGS)))
         if not is_rollback(fields.sys_flag) and offset >= self._keys_from:
-            self._take_keys(offset, topic, fields.store_timestamp_ms, properties)
+            self._take_keys(offset, name, fields.store_timestamp_ms, properties)
+        return True
 
     def _take_entry(self, offset: int, topic: str, fields: RecordFields, code: int) -> None:
         name = (topic, fields.queue_id)
@@ -277,3 +288,11 @@ class _Replay:
         )
         self.keys += len(self._key_hashes)
         self._key_hashes, self._key_offsets = [], []
+
+
+def _is_topic(name: bytes) -> bool:
+    try:
+        check_topic(name.decode())
+    except (UnicodeDecodeError, InvalidNameError):
+        return False
+    return True

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.config import StoreConfig
+from rocketray.hashing import tags_code
+from rocketray.message import Message, StoredMessage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.pull import PullLimits
 
@@ -51,3 +53,59 @@ def read_jsonl(name: str) -> Iterator[dict[str, Any]]:
 def open_golden() -> MessageStore:
     """The store that RocketMQ wrote, as it lies."""
     return MessageStore(GOLDEN_STORE, GOLDEN_CONFIG, read_only=True, clock_ms=FakeClock())
+
+
+def message(number: int, topic: str = "Trade", size: int = 20) -> Message:
+    """A message that its number decides: body, one of three tags or none, two keys, properties."""
+    return Message(
+        topic,
+        f"{number:08d}".encode().ljust(size, b"."),
+        tags=(None, "pay", "order", "Aa")[number % 4],
+        keys=(f"key-{number}", f"group-{number % 3}"),
+        unique_key=f"{topic}-{number:032d}"[-32:],
+        properties={"region": ("eu", "us")[number % 2], "amount": str(number)},
+    )
+
+
+def kill(store: MessageStore) -> None:
+    """Leave *store* as a SIGKILL would: nothing is flushed and nothing is said."""
+    store._closed = True
+    store._files.close()
+    if store._lock is not None:
+        store._lock.release(clean=False)
+
+
+def read_all(store: MessageStore, topic: str, queue_id: int) -> list[StoredMessage]:
+    """Every message of one queue."""
+    found: list[StoredMessage] = []
+    at = int(store.min_queue_offset(topic, queue_id))
+    while at < store.max_queue_offset(topic, queue_id):
+        result = store.get_message(topic, queue_id, at, 1000)
+        found += result.messages
+        at = result.next_queue_offset
+    return found
+
+
+def check_whole(store: MessageStore) -> int:
+    """Check that log, queues and index say the same; returns the number of messages."""
+    messages = list(store.scan())
+    by_queue: dict[tuple[str, int], list[StoredMessage]] = {}
+    for one in messages:
+        by_queue.setdefault((one.topic, one.queue_id), []).append(one)
+    assert store.queues() == sorted(by_queue)
+    for (topic, queue_id), expected in by_queue.items():
+        first = int(store.min_queue_offset(topic, queue_id))
+        assert [one.queue_offset for one in expected] == list(range(first, first + len(expected)))
+        assert read_all(store, topic, queue_id) == expected
+        for one in expected:
+            entry = store.queue_entry(topic, queue_id, one.queue_offset)
+            assert entry.tags_code == tags_code(one.tags)
+    keys: dict[tuple[str, str], list[StoredMessage]] = {}
+    for one in messages:
+        for key in {*one.keys, *([one.unique_key] if one.unique_key else [])}:
+            keys.setdefault((one.topic, key), []).append(one)
+    for (topic, key), expected in keys.items():
+        assert store.query(topic, key, 64) == expected[-64:]
+    carried = sum(len(one.keys) + (one.unique_key is not None) for one in messages)
+    assert store.statistics().keys == carried
+    return len(messages)
