@@ -1,3 +1,10 @@
-"""So that Spark finds the data source by itself."""
+"""So that Spark finds ``format("rocketray")`` by itself.
+
+Spark imports every top-level module named ``pyspark_*`` and registers its ``DefaultSource``.
+"""
 
 from __future__ import annotations
+
+from rocketray.topology.spark.source import RocketRaySource as DefaultSource
+
+__all__ = ["DefaultSource"]

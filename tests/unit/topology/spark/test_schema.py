@@ -19,7 +19,7 @@ def schema_of(*names: str) -> StructType:
 
 @pytest.mark.parametrize("name", COLUMN_TYPES)
 def test_each_column_has_the_type_that_the_store_gives_it(name: str) -> None:
-    assert arrow_schema(schema_of(name)).equals(store_columns.column_schema([name]))
+    assert arrow_schema(schema_of(name)).equals(store_columns.column_schema((name,)))
 
 
 def test_all_columns_but_the_id_are_read_without_a_schema() -> None:

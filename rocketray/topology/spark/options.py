@@ -1,0 +1,147 @@
+"""The options of the Spark source, checked before anything is read.
+
+Spark hands them over as text, with names in lower case. A name that we do not know is an error:
+an option that is silently dropped is a filter that silently does not hold.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketray.errors import ConfigError
+from rocketray.filters.subscription import Subscription
+from rocketray.names import check_topic
+
+from .environment import data_directory
+from .offsets import EARLIEST, LATEST, OffsetRule, parse_rule
+
+__all__ = ["OPTION_NAMES", "SourceOptions", "parse_options"]
+
+OPTION_NAMES = (
+    "topic",
+    "tags",
+    "sql",
+    "startingOffsets",
+    "endingOffsets",
+    "maxOffsetsPerTrigger",
+    "maxRowsPerTrigger",
+    "data",
+    "longPollMs",
+    "arrowBatchRows",
+    "failOnDataLoss",
+)
+_CANONICAL = {name.lower(): name for name in OPTION_NAMES}
+_TOPICS_MAX = 1000
+_ARROW_BATCH_ROWS = 20_000  # measured: 10 to 50 thousand rows stay in the processor's caches
+_ARROW_BATCH_ROWS_MAX = 1_000_000
+_LONG_POLL_MS = 500  # an idle query asks twice a second; a stop waits for it that long at most
+_LONG_POLL_MS_MAX = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What a query reads. ``data`` is absolute; ``max_offsets_per_trigger`` counts messages.
+
+    ``starting`` and ``ending`` are None where nothing was said: the reader knows its default.
+    """
+
+    topics: tuple[str, ...]
+    subscription: Subscription
+    data: Path
+    starting: OffsetRule | None
+    ending: OffsetRule | None
+    max_offsets_per_trigger: int | None
+    long_poll_ms: int
+    arrow_batch_rows: int
+    fail_on_data_loss: bool
+
+
+def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptions:
+    """The options as values; names count without case.
+
+    Raises:
+        ConfigError: an unknown name, a missing topic, or a value that cannot be used.
+        FilterSyntaxError: ``tags`` or ``sql`` does not parse.
+    """
+    given = {_canonical_name(name): value for name, value in options.items()}
+    return SourceOptions(
+        topics=_topics(given.get("topic")),
+        subscription=_subscription(given.get("tags"), given.get("sql")),
+        data=data_directory(given.get("data"), environ),
+        starting=_rule(given, "startingOffsets", others=EARLIEST),
+        ending=_rule(given, "endingOffsets", others=LATEST),
+        max_offsets_per_trigger=_max_offsets(given),
+        long_poll_ms=_number(given, "longPollMs", _LONG_POLL_MS, 0, _LONG_POLL_MS_MAX),
+        arrow_batch_rows=_number(
+            given, "arrowBatchRows", _ARROW_BATCH_ROWS, 1, _ARROW_BATCH_ROWS_MAX
+        ),
+        fail_on_data_loss=_claim(given, "failOnDataLoss", default=True),
+    )
+
+
+def _canonical_name(name: str) -> str:
+    canonical = _CANONICAL.get(name.lower())
+    if canonical is not None:
+        return canonical
+    if name.lower() == "path":
+        raise ConfigError('load() takes no path here; name the topic: .option("topic", "Trade")')
+    near = difflib.get_close_matches(name.lower(), _CANONICAL, n=1, cutoff=0.5)
+    hint = f"did you mean {_CANONICAL[near[0]]}? " if near else ""
+    raise ConfigError(f"unknown option {name!r}; {hint}The options are {', '.join(OPTION_NAMES)}")
+
+
+def _topics(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        raise ConfigError('no topic is named; add .option("topic", "Trade"), or a list with commas')
+    names = tuple(check_topic(name.strip()) for name in text.split(","))
+    if len(set(names)) != len(names):
+        raise ConfigError(f"topic={text!r} names a topic twice")
+    if len(names) > _TOPICS_MAX:
+        raise ConfigError(f"topic names {len(names)} topics; one query reads at most {_TOPICS_MAX}")
+    return names
+
+
+def _subscription(tags: str | None, sql: str | None) -> Subscription:
+    if tags is not None and sql is not None:
+        raise ConfigError("both tags and sql are given; put TAGS into the sql, or drop one of them")
+    subscription = Subscription.sql(sql) if sql is not None else Subscription.tags(tags or "*")
+    subscription.check()
+    return subscription
+
+
+def _rule(given: Mapping[str, str], option: str, *, others: int) -> OffsetRule | None:
+    text = given.get(option)
+    return None if text is None else parse_rule(text, option, others=others)
+
+
+def _max_offsets(given: Mapping[str, str]) -> int | None:
+    names = [name for name in ("maxOffsetsPerTrigger", "maxRowsPerTrigger") if name in given]
+    if len(names) > 1:
+        raise ConfigError("maxRowsPerTrigger is another name of maxOffsetsPerTrigger; give one")
+    return _number(given, names[0], 0, 1, 2**62) if names else None
+
+
+def _number(given: Mapping[str, str], option: str, default: int, least: int, most: int) -> int:
+    text = given.get(option)
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if not least <= value <= most:
+        raise ConfigError(f"{option}={text!r}: write a whole number from {least} to {most}")
+    return value
+
+
+def _claim(given: Mapping[str, str], option: str, *, default: bool) -> bool:
+    text = given.get(option)
+    if text is None:
+        return default
+    value = {"true": True, "false": False}.get(text.strip().lower())
+    if value is None:
+        raise ConfigError(f"{option}={text!r}: write true or false")
+    return value

@@ -1,0 +1,133 @@
+"""Which messages a query reads: ranges of queue offsets, out of options, offsets and bounds.
+
+Pure: the same arguments give the same ranges, so a batch that is planned again after a restart
+reads the same messages.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from rocketray.errors import ConfigError
+from rocketray.filters.subscription import Subscription
+
+from .offsets import (
+    EARLIEST,
+    LATEST,
+    Bounds,
+    OffsetRule,
+    QueueKey,
+    QueueOffsets,
+    data_loss,
+    limit_ends,
+    resolve_rule,
+)
+from .options import SourceOptions
+
+__all__ = ["Range", "ReadPlan", "next_ends", "plan_batch", "plan_stream"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The messages of one queue from *start* up to, not including, *stop*; never empty."""
+
+    key: QueueKey
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPlan:
+    """What every task of a query reads: picklable, the same for all its ranges.
+
+    ``schema`` is the Arrow schema that Spark expects; ``columns`` are its names, in its order.
+    """
+
+    data: Path
+    subscription: Subscription
+    columns: tuple[str, ...]
+    schema: pa.Schema
+    batch_rows: int
+    fail_on_data_loss: bool
+
+
+def plan_batch(options: SourceOptions, bounds: Mapping[QueueKey, Bounds]) -> list[Range]:
+    """The ranges of a batch query.
+
+    Raises:
+        ConfigError: a queue would start after its end, or is not there.
+        OffsetOutOfRangeError: an offset that was named is not in its queue.
+    """
+    starts = resolve_rule(options.starting or OffsetRule(EARLIEST, {}), bounds, "startingOffsets")
+    ends = resolve_rule(options.ending or OffsetRule(LATEST, {}), bounds, "endingOffsets")
+    for key, start in starts.items():
+        if start > ends[key]:
+            raise ConfigError(
+                f"topic {key[0]!r} queue {key[1]}: startingOffsets gives {start}, "
+                f"which is after {ends[key]}, where endingOffsets ends it"
+            )
+    return [Range(key, start, ends[key]) for key, start in starts.items() if start < ends[key]]
+
+
+def next_ends(
+    starts: Mapping[QueueKey, int],
+    ends: Mapping[QueueKey, int],
+    bounds: Mapping[QueueKey, Bounds],
+    limit: int | None,
+) -> QueueOffsets:
+    """Where the next micro-batch ends when it takes about *limit* messages on the way to *ends*."""
+    if limit is None:
+        return dict(ends)
+    reachable = {}
+    for key, end in ends.items():
+        held = bounds.get(key, Bounds(end, end))
+        reachable[key] = held.start_from(starts.get(key, held.minimum))
+    return limit_ends(reachable, ends, limit)
+
+
+def plan_stream(
+    starts: Mapping[QueueKey, int],
+    ends: Mapping[QueueKey, int],
+    bounds: Mapping[QueueKey, Bounds],
+    *,
+    fail_on_data_loss: bool,
+) -> list[Range]:
+    """The ranges of a micro-batch; a queue that *starts* does not know is new and read whole.
+
+    Raises:
+        StoreError: messages of the range are gone, and that is to be an error.
+    """
+    ranges = []
+    for key, end in ends.items():
+        held = bounds.get(key, Bounds(0, 0))
+        start = starts.get(key, held.minimum)
+        lost_at = _lost_at(start, end, held)
+        if lost_at is not None:
+            _report_loss(data_loss(key, lost_at, held), fail=fail_on_data_loss)
+        first = held.minimum if start > end else max(start, held.minimum)
+        stop = min(end, held.visible)
+        if first < stop:
+            ranges.append(Range(key, first, stop))
+    return ranges
+
+
+def _lost_at(start: int, end: int, held: Bounds) -> int | None:
+    """A place of the range that the queue has no more, or None when all of it is there."""
+    if start > end:  # offsets only grow, unless the queue was made anew
+        return start
+    if end > held.visible:
+        return end
+    return start if start < min(end, held.minimum) else None
+
+
+def _report_loss(error: Exception, *, fail: bool) -> None:
+    if fail:
+        raise error
+    logger.warning("%s", error)

@@ -1,0 +1,95 @@
+"""Reading one range of a queue as Arrow batches, in a worker that Spark reuses.
+
+Maps of a queue's files stay open from one task to the next. They belong to this process: workers
+are forked before anything is opened, and nothing is opened on import.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketray.actors.control_view import ControlView
+from rocketray.actors.layout import control_path, shard_directory
+from rocketray.store.columns import read_columns
+from rocketray.store.reader import EntryColumns, QueueReader
+
+from .block_filter import BlockFilter
+from .offsets import Bounds, data_loss
+from .planning import Range, ReadPlan
+
+__all__ = ["BATCH_BYTES", "cut_batches", "read_range"]
+
+BATCH_BYTES = 8 * 1024 * 1024  # of records; 20 thousand messages of 4 MiB would not fit a worker
+_OPEN_QUEUES = 64
+
+logger = logging.getLogger(__name__)
+
+
+def read_range(plan: ReadPlan, part: Range) -> Iterator[pa.RecordBatch]:
+    """The matching messages of *part*, in queue order; nothing where none matches.
+
+    Raises:
+        StoreError: messages of the range were deleted since it was planned, and that is an error.
+    """
+    directory = shard_directory(plan.data, *part.key)
+    reader = _open_reader(directory, directory.stat().st_ino, *part.key)
+    chosen = BlockFilter(plan.subscription)
+    position = _check_start(plan, part)
+    while position < part.stop:
+        stop = min(part.stop, position + chosen.block_entries)
+        entries = chosen.select(reader, position, stop)
+        for rows in cut_batches(entries.sizes, plan.batch_rows, BATCH_BYTES):
+            yield _record_batch(plan, reader, entries.select(rows))
+        position = stop
+    if chosen.evaluation_errors:
+        logger.warning(
+            "topic %s queue %d: %s failed on %d of the messages %d to %d; they do not match",
+            *part.key,
+            plan.subscription,
+            chosen.evaluation_errors,
+            part.start,
+            part.stop - 1,
+        )
+
+
+def cut_batches(sizes: npt.NDArray[np.int32], max_rows: int, max_bytes: int) -> Iterator[slice]:
+    """Slices of records of those *sizes*, each within the limits, or of one record alone."""
+    ends = np.cumsum(sizes, dtype=np.int64)
+    first, done = 0, 0
+    while first < len(sizes):
+        fitting = int(np.searchsorted(ends, done + max_bytes, side="right"))
+        last = min(first + max_rows, max(fitting, first + 1))
+        yield slice(first, last)
+        first, done = last, int(ends[last - 1])
+
+
+def _check_start(plan: ReadPlan, part: Range) -> int:
+    """Where to begin: later than planned where messages were deleted in the meantime."""
+    minimum = ControlView(control_path(plan.data, *part.key)).minimum()
+    if part.start >= minimum:
+        return part.start
+    error = data_loss(part.key, part.start, Bounds(minimum, part.stop))
+    if plan.fail_on_data_loss:
+        raise error
+    logger.warning("%s", error)
+    return minimum
+
+
+def _record_batch(plan: ReadPlan, reader: QueueReader, entries: EntryColumns) -> pa.RecordBatch:
+    """The columns under Spark's own schema, which it compares with ours to the letter."""
+    batch = read_columns(reader, entries, plan.columns)
+    return pa.RecordBatch.from_arrays(batch.columns, schema=plan.schema)
+
+
+@lru_cache(maxsize=_OPEN_QUEUES)
+def _open_reader(directory: Path, inode: int, topic: str, queue_id: int) -> QueueReader:
+    """A reader to be used again; *inode* makes a directory that was made anew another one."""
+    del inode
+    return QueueReader(directory, topic, queue_id)

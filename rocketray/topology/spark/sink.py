@@ -1,0 +1,225 @@
+"""Spark sinks: the process that owns a Spark session and keeps the queries of ``@app.sink`` going.
+
+Invariants
+  1. Each sink has a checkpoint of its own; a query always goes on from it.
+  2. A sink's data and checkpoint are absolute paths, since Spark's workers have their own idea
+     of the current directory.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from rocketray.errors import ConfigError, StreamError
+
+from .committed_files import committed_files
+from .queues import TopicQueues
+from .session import spark_session
+from .sink_runner import QueryProgress, RestartPolicy, SinkRunner, SinkState
+from .sink_spec import AVAILABLE_NOW, SinkSpec, add_sink
+
+__all__ = [
+    "AVAILABLE_NOW",
+    "RestartPolicy",
+    "SinkHost",
+    "SinkSpec",
+    "SinkState",
+    "SinkStatistics",
+    "add_sink",
+    "committed_files",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkStatistics:
+    """One sink now.
+
+    ``batch_id`` and ``batch_rows`` are of its last micro-batch; ``lag`` counts the messages that
+    it has not looked at yet, whether they match or not. All three are None before the first.
+    """
+
+    name: str
+    state: SinkState
+    restarts: int
+    batch_id: int | None
+    batch_rows: int | None
+    lag: int | None
+    error: str | None
+
+
+class SinkHost:
+    """Runs sinks on one Spark session. Its methods are called from one thread.
+
+    The session is started at the first need, and stopped with the host, unless one is given.
+    """
+
+    def __init__(
+        self,
+        sinks: Iterable[SinkSpec],
+        *,
+        data: Path,
+        checkpoints: Path,
+        session: SparkSession | None = None,
+        open_session: Callable[[], SparkSession] | None = None,
+        restarts: RestartPolicy | None = None,
+    ) -> None:
+        """Prepare the sinks; nothing runs yet.
+
+        Args:
+            sinks: what to run; their names differ.
+            data: the node's data directory.
+            checkpoints: where sinks without a checkpoint of their own keep it, by name.
+            session: a session to use and leave running.
+            open_session: how to start one, by default :func:`spark_session` as it is.
+            restarts: what to do when a query fails.
+        """
+        self._specs: dict[str, SinkSpec] = {}
+        for spec in sinks:
+            add_sink(self._specs, spec)
+        self._data = data.absolute()
+        self._checkpoints = checkpoints.absolute()
+        self._session = session
+        self._owns_session = session is None
+        self._open_session = open_session or (lambda: spark_session("rocketray"))
+        policy = restarts or RestartPolicy()
+        self._runners = {
+            name: SinkRunner(name, self._opener(spec), policy) for name, spec in self._specs.items()
+        }
+
+    def start(self) -> None:
+        """Start all sinks with their triggers.
+
+        Raises:
+            ConfigError: a sink's function did not return what it must.
+        """
+        for name, runner in self._runners.items():
+            runner.start(self._specs[name].trigger_arguments())
+
+    def process_available(self, timeout_s: float | None = None) -> tuple[SinkStatistics, ...]:
+        """Bring every sink up to the messages that are there now, and leave all of them stopped.
+
+        Raises:
+            StreamError: a sink failed for good, or the time is over; the others have ended too.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        self._stop_queries()
+        try:
+            for runner in self._runners.values():
+                runner.start({"availableNow": True})
+            for runner in self._runners.values():
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                if not runner.join(left):
+                    raise StreamError(
+                        f"sink {runner.name!r} did not come to the end in {timeout_s} s; "
+                        "what it has written is kept, and the next run goes on from there"
+                    )
+        finally:
+            self._stop_queries()
+        self.check()
+        return self.statistics()
+
+    def check(self) -> None:
+        """Raise the error of a sink that has failed for good; its cause is Spark's own."""
+        for runner in self._runners.values():
+            if runner.state is SinkState.FAILED:
+                raise StreamError(
+                    f"sink {runner.name!r} failed {runner.restarts + 1} times and was given up: "
+                    f"{runner.error}"
+                ) from runner.error
+
+    def statistics(self) -> tuple[SinkStatistics, ...]:
+        """Each sink, in the order of their declaration."""
+        return tuple(self._statistics_of(runner) for runner in self._runners.values())
+
+    def stop(self) -> None:
+        """End all queries, and the session when it is the host's own."""
+        self._stop_queries()
+        if self._owns_session and self._session is not None:
+            self._session.stop()
+            self._session = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _stop_queries(self) -> None:
+        for runner in self._runners.values():
+            runner.stop()
+
+    def _opener(self, spec: SinkSpec) -> Callable[[Mapping[str, Any]], StreamingQuery]:
+        def open_query(trigger: Mapping[str, Any]) -> StreamingQuery:
+            if self._session is None:
+                self._session = self._open_session()
+            writer = _writer_of(spec, self._frame(self._session, spec))
+            checkpoint = self._checkpoint_of(spec)
+            named = writer.queryName(spec.name).option("checkpointLocation", checkpoint)
+            return named.trigger(**trigger).start()
+
+        return open_query
+
+    def _frame(self, session: SparkSession, spec: SinkSpec) -> DataFrame:
+        options = {"data": str(self._data)} | spec.source_options()
+        reader = session.readStream.format("rocketray").options(**options)
+        return (reader if spec.schema is None else reader.schema(spec.schema)).load()
+
+    def _checkpoint_of(self, spec: SinkSpec) -> str:
+        if spec.checkpoint is None:
+            return str(self._checkpoints / spec.name)
+        is_uri = "://" in spec.checkpoint
+        return spec.checkpoint if is_uri else str(Path(spec.checkpoint).absolute())
+
+    def _statistics_of(self, runner: SinkRunner) -> SinkStatistics:
+        progress = runner.progress()
+        error = runner.error
+        return SinkStatistics(
+            name=runner.name,
+            state=runner.state,
+            restarts=runner.restarts,
+            batch_id=progress.batch_id if progress else None,
+            batch_rows=progress.input_rows if progress else None,
+            lag=self._lag(self._specs[runner.name], progress) if progress else None,
+            error=str(error).partition("\n")[0] if error else None,
+        )
+
+    def _lag(self, spec: SinkSpec, progress: QueryProgress) -> int:
+        topics = [name.strip() for name in spec.topic.split(",")]
+        total = 0
+        for (topic, queue_id), held in TopicQueues(self._data, topics).bounds().items():
+            done = progress.end_offset.get(topic, {}).get(str(queue_id), held.minimum)
+            total += max(0, held.visible - done)
+        return total
+
+
+def _writer_of(spec: SinkSpec, frame: DataFrame) -> DataStreamWriter:
+    """The query that the sink's function describes, not started."""
+    if spec.is_foreach_batch:
+        return frame.writeStream.foreachBatch(spec.function)
+    writer: object = spec.function(frame)
+    if isinstance(writer, StreamingQuery):
+        writer.stop()
+        raise ConfigError(
+            f"sink {spec.name!r} started its query; return df.writeStream… without .start(): "
+            "the name, the checkpoint and the trigger are added to it first"
+        )
+    if not isinstance(writer, DataStreamWriter):
+        raise ConfigError(
+            f"sink {spec.name!r} returned {type(writer).__name__}; with one argument it returns "
+            "df.writeStream…, not started"
+        )
+    return writer

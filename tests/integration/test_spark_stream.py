@@ -1,0 +1,152 @@
+"""``spark.readStream.format("rocketray")``: where it starts, how it ends, what it does on a loss."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from support.shards import Shards
+
+pytestmark = pytest.mark.integration
+
+COLUMNS = "queueId int, queueOffset bigint"
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Iterator[Shards]:
+    with Shards(tmp_path / "data", Trade=2) as written:
+        yield written
+
+
+class Collected:
+    """A sink in this process: the places of the messages, batch by batch."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[tuple[int, int]]] = {}
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        columns = frame.toArrow().columns
+        self.batches[batch_id] = [*zip(*(column.to_pylist() for column in columns), strict=True)]
+
+    def all(self) -> list[tuple[int, int]]:
+        return sorted(place for batch in self.batches.values() for place in batch)
+
+
+def start(
+    spark: SparkSession,
+    shards: Shards,
+    sink: Collected,
+    trigger: dict[str, Any],
+    options: dict[str, str] | None = None,
+) -> StreamingQuery:
+    given = {"data": str(shards.data), "topic": "Trade", "longPollMs": "50"} | (options or {})
+    frame = spark.readStream.format("rocketray").schema(COLUMNS).options(**given).load()
+    writer = frame.writeStream.foreachBatch(sink)
+    checkpoint = str(shards.data.parent / "checkpoint")
+    return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()
+
+
+def run(spark: SparkSession, shards: Shards, **options: str) -> Collected:
+    """Read what is available now, from the checkpoint on."""
+    sink = Collected()
+    query = start(spark, shards, sink, {"availableNow": True}, options)
+    assert query.awaitTermination(60)
+    return sink
+
+
+def places(**counts: range) -> list[tuple[int, int]]:
+    return sorted((int(name[1:]), offset) for name, part in counts.items() for offset in part)
+
+
+def test_a_run_over_what_is_available_ends_while_a_producer_goes_on(
+    spark: SparkSession, shards: Shards
+) -> None:
+    shards.fill("Trade", 0, 900)
+    shards.fill("Trade", 1, 100)
+    stop = threading.Event()
+
+    def produce() -> None:
+        while not stop.wait(0.002):
+            shards.fill("Trade", 0, 5)
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    try:
+        sink = run(spark, shards, startingOffsets="earliest", maxOffsetsPerTrigger="300")
+    finally:
+        stop.set()
+        producer.join()
+
+    read = sink.all()
+    end = max(offset for queue, offset in read if queue == 0) + 1
+    assert read == places(q0=range(end), q1=range(100))
+    assert 900 <= end < len(shards.stored("Trade")) - 100
+    assert len(sink.batches) >= 4
+    assert all(len(batch) <= 302 for batch in sink.batches.values())
+
+
+def test_a_stream_starts_at_the_end_and_reads_new_queues_from_their_beginning(
+    spark: SparkSession, shards: Shards
+) -> None:
+    shards.fill("Trade", 0, 40)
+    sink = Collected()
+    query = start(spark, shards, sink, {"processingTime": "0 seconds"})
+    try:
+        while not query.lastProgress:
+            assert query.isActive
+            assert not query.awaitTermination(0)
+        shards.fill("Trade", 0, 3)
+        shards.create("Trade", 3)
+        shards.fill("Trade", 2, 4)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+
+    assert sink.all() == places(q0=range(40, 43), q2=range(4))
+    progress = query.lastProgress
+    assert progress is not None
+    assert '"0":43' in progress["sources"][0]["latestOffset"].replace(" ", "")
+
+
+def test_a_query_goes_on_where_its_checkpoint_stands(spark: SparkSession, shards: Shards) -> None:
+    shards.fill("Trade", 0, 10)
+    assert run(spark, shards, startingOffsets="earliest").all() == places(q0=range(10))
+
+    shards.fill("Trade", 0, 5)
+    shards.fill("Trade", 1, 1)
+
+    assert run(spark, shards, startingOffsets="latest").all() == places(
+        q0=range(10, 15), q1=range(1)
+    )
+    assert run(spark, shards).all() == []
+
+
+def test_deleted_messages_are_an_error_or_skipped(spark: SparkSession, shards: Shards) -> None:
+    shards.fill("Trade", 0, 10)
+    run(spark, shards, startingOffsets="earliest")
+    shards.fill("Trade", 0, 20)
+    shards.delete_before("Trade", 0, 25)
+
+    with pytest.raises(PySparkException, match=r"'Trade' queue 0: messages 10 to 24 were deleted"):
+        run(spark, shards)
+    assert run(spark, shards, failOnDataLoss="false").all() == places(q0=range(25, 30))
+
+
+def test_a_checkpoint_of_another_topic_is_refused(spark: SparkSession, shards: Shards) -> None:
+    shards.fill("Trade", 0, 1)
+    run(spark, shards, startingOffsets="earliest")
+    shards.create("Other", 1)
+
+    with pytest.raises(PySparkException, match="belongs to a query on Trade too"):
+        run(spark, shards, topic="Other")
+
+
+def test_a_stream_has_no_end(spark: SparkSession, shards: Shards) -> None:
+    with pytest.raises(PySparkException, match=r"endingOffsets is for spark\.read"):
+        run(spark, shards, endingOffsets="latest")

@@ -1,0 +1,100 @@
+"""A data directory with real shards, written in this process without a node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from rocketray.actors.catalog import TopicCatalog
+from rocketray.actors.layout import control_path, shard_directory
+from rocketray.actors.watermark import ControlPage
+from rocketray.config import StoreConfig
+from rocketray.message import Message, StoredMessage
+from rocketray.store.message_store import MessageStore
+
+from .stores import FakeClock
+
+TAGS = ("pay", "order", None, "Aa", "BB")  # Aa and BB have one tags code
+REGIONS = ("eu", "us", "asia")
+_SEGMENT_BYTES = 64 * 1024  # some 300 messages, so that queues roll
+_QUEUE_ENTRIES = 100
+_APPEND_COUNT = 150  # a batch must fit one segment
+
+
+class Shards:
+    """Topics of a data directory; each queue's store is opened at its first message."""
+
+    def __init__(self, data: Path, **queues: int) -> None:
+        self.data = data
+        self._stores: dict[tuple[str, int], MessageStore] = {}
+        self._pages: dict[tuple[str, int], ControlPage] = {}
+        for topic, count in queues.items():
+            self.create(topic, count)
+
+    def create(self, topic: str, queues: int) -> None:
+        """A new topic, or more queues for an old one."""
+        TopicCatalog.load(self.data).with_topic(topic, queues).save(self.data)
+
+    def append(self, messages: Sequence[Message], queue_id: int) -> None:
+        """Store messages of one topic and let readers see them."""
+        topic = messages[0].topic
+        store, page = self._open(topic, queue_id)
+        store.put(messages, queue_id)
+        page.publish_visible(store.max_queue_offset(topic, queue_id))
+
+    def fill(self, topic: str, queue_id: int, count: int) -> list[Message]:
+        """Store *count* messages of :func:`make_message`, numbered on from what is there."""
+        store, _ = self._open(topic, queue_id)
+        first = store.max_queue_offset(topic, queue_id)
+        messages = [make_message(topic, queue_id, first + number) for number in range(count)]
+        for start in range(0, count, _APPEND_COUNT):
+            self.append(messages[start : start + _APPEND_COUNT], queue_id)
+        return messages
+
+    def delete_before(self, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Say that messages are gone, as retention does."""
+        self._open(topic, queue_id)[1].publish_minimum(queue_offset)
+
+    def stored(self, topic: str) -> list[StoredMessage]:
+        """All messages of a topic, as its stores have them."""
+        return [
+            message
+            for (name, _), store in sorted(self._stores.items())
+            if name == topic
+            for message in store.scan()
+        ]
+
+    def close(self) -> None:
+        for store in self._stores.values():
+            store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self, topic: str, queue_id: int) -> tuple[MessageStore, ControlPage]:
+        key = (topic, queue_id)
+        if key not in self._stores:
+            host = TopicCatalog.load(self.data).get(topic).store_hosts[queue_id]
+            config = StoreConfig(_SEGMENT_BYTES, _QUEUE_ENTRIES, store_host=host)
+            directory = shard_directory(self.data, *key)
+            self._stores[key] = MessageStore(directory, config, clock_ms=FakeClock())
+            self._pages[key] = ControlPage(control_path(self.data, *key), create=True)
+        return self._stores[key], self._pages[key]
+
+
+def make_message(topic: str, queue_id: int, number: int) -> Message:
+    """A message whose every part follows from its number; some have no tag, key or property."""
+    properties = {"a": str(number)} if number % 7 else {}
+    return Message(
+        topic,
+        f"{topic} {queue_id} {number} ".encode() * (number % 4),
+        tags=TAGS[number % len(TAGS)],
+        keys=(f"k{number}", "every") if number % 3 else (),
+        properties=properties | {"region": REGIONS[number % len(REGIONS)]},
+        unique_key=f"U{queue_id}-{number}",
+        born_timestamp_ms=1_600_000_000_000 + number * 1001,
+    )

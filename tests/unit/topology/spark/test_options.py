@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql.datasource import CaseInsensitiveDict
+
+from rocketray.errors import ConfigError, FilterSyntaxError, InvalidNameError
+from rocketray.filters.subscription import Subscription
+from rocketray.topology.spark.offsets import EARLIEST, LATEST, OffsetRule
+from rocketray.topology.spark.options import OPTION_NAMES, SourceOptions, parse_options
+
+
+def parsed(**options: str) -> SourceOptions:
+    return parse_options(CaseInsensitiveDict({"topic": "Trade"} | options), {})
+
+
+def test_the_defaults_read_everything() -> None:
+    assert parsed() == SourceOptions(
+        topics=("Trade",),
+        subscription=Subscription.tags("*"),
+        data=Path("rocketray-data").absolute(),
+        starting=None,
+        ending=None,
+        max_offsets_per_trigger=None,
+        long_poll_ms=500,
+        arrow_batch_rows=20_000,
+        fail_on_data_loss=True,
+    )
+
+
+def test_every_option_is_read_whatever_its_case() -> None:
+    options = parsed(
+        TOPIC="Trade , Other",
+        SQL="a > 1",
+        StartingOffsets="latest",
+        endingoffsets='{"Trade": {"1": 5}}',
+        maxoffsetspertrigger="7",
+        DATA="/data",
+        longpollms="0",
+        ArrowBatchRows="3",
+        failondataloss="FALSE",
+    )
+
+    assert options == SourceOptions(
+        topics=("Trade", "Other"),
+        subscription=Subscription.sql("a > 1"),
+        data=Path("/data"),
+        starting=OffsetRule(LATEST, {}),
+        ending=OffsetRule(LATEST, {("Trade", 1): 5}),
+        max_offsets_per_trigger=7,
+        long_poll_ms=0,
+        arrow_batch_rows=3,
+        fail_on_data_loss=False,
+    )
+
+
+def test_queues_that_a_start_does_not_name_start_at_their_first_message() -> None:
+    starting = parsed(startingOffsets='{"Trade": {"1": 5}}').starting
+
+    assert starting == OffsetRule(EARLIEST, {("Trade", 1): 5})
+
+
+def test_rows_is_another_word_for_offsets() -> None:
+    assert parsed(maxRowsPerTrigger="9").max_offsets_per_trigger == 9
+    with pytest.raises(ConfigError, match="another name"):
+        parsed(maxRowsPerTrigger="9", maxOffsetsPerTrigger="9")
+
+
+def test_the_environment_names_the_data_unless_an_option_does() -> None:
+    environ = {"ROCKETRAY_DATA": "/from/environment"}
+
+    assert parse_options({"topic": "T"}, environ).data == Path("/from/environment")
+    assert parse_options({"topic": "T", "data": "here"}, environ).data == Path("here").absolute()
+
+
+@pytest.mark.parametrize("name", OPTION_NAMES)
+def test_a_slip_of_the_pen_names_the_option_that_was_meant(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"did you mean {name}"):
+        parsed(**{name[:-1] + "x" + name[-1]: "1"})
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"qqqqqqq": "1"}, ConfigError, "unknown option 'qqqqqqq'; The options are topic"),
+        ({"path": "Trade"}, ConfigError, r"load\(\) takes no path"),
+        ({"topic": "a.b"}, InvalidNameError, "not allowed"),
+        ({"topic": ""}, InvalidNameError, "empty"),
+        ({"topic": "A,A"}, ConfigError, "names a topic twice"),
+        ({"topic": ",".join(f"T{n}" for n in range(1001))}, ConfigError, "1001 topics"),
+        ({"tags": "a", "sql": "b = 1"}, ConfigError, "both tags and sql"),
+        ({"sql": "a ="}, FilterSyntaxError, "a ="),
+        ({"sql": ""}, FilterSyntaxError, "end of the expression"),
+        ({"startingOffsets": "first"}, ConfigError, "startingOffsets='first': write earliest"),
+        ({"maxOffsetsPerTrigger": "0"}, ConfigError, "maxOffsetsPerTrigger='0': write a whole"),
+        ({"longPollMs": "60001"}, ConfigError, "from 0 to 60000"),
+        ({"arrowBatchRows": "many"}, ConfigError, "arrowBatchRows='many'"),
+        ({"failOnDataLoss": "no"}, ConfigError, "failOnDataLoss='no': write true or false"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused(
+    options: dict[str, str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        parsed(**options)
+
+
+def test_a_topic_is_needed() -> None:
+    with pytest.raises(ConfigError, match="no topic is named"):
+        parse_options({}, {})

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from rocketray.errors import ConfigError, StoreError
+from rocketray.topology.spark.offsets import Bounds
+from rocketray.topology.spark.options import parse_options
+from rocketray.topology.spark.planning import Range, next_ends, plan_batch, plan_stream
+
+KEY = ("T", 0)
+HELD = {KEY: Bounds(10, 20)}
+
+
+def test_a_batch_reads_what_the_queues_hold() -> None:
+    bounds = HELD | {("T", 1): Bounds(0, 0)}
+
+    assert plan_batch(parse_options({"topic": "T"}, {}), bounds) == [Range(KEY, 10, 20)]
+
+
+def test_a_batch_that_ends_before_it_starts_is_refused() -> None:
+    options = {
+        "topic": "T",
+        "startingOffsets": '{"T":{"0":15}}',
+        "endingOffsets": '{"T":{"0":12}}',
+    }
+
+    with pytest.raises(ConfigError, match="startingOffsets gives 15, which is after 12"):
+        plan_batch(parse_options(options, {}), HELD)
+
+
+def test_a_stream_reads_from_one_offset_to_the_other() -> None:
+    assert plan_stream({KEY: 12}, {KEY: 15}, HELD, fail_on_data_loss=True) == [Range(KEY, 12, 15)]
+    assert plan_stream({KEY: 15}, {KEY: 15}, HELD, fail_on_data_loss=True) == []
+
+
+def test_a_new_queue_is_read_from_its_first_message() -> None:
+    assert plan_stream({}, {KEY: 15}, HELD, fail_on_data_loss=True) == [Range(KEY, 10, 15)]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "bounds", "rest", "message"),
+    [
+        (5, 15, Bounds(10, 20), [Range(KEY, 10, 15)], "messages 5 to 9 were deleted"),
+        (5, 8, Bounds(10, 20), [], "messages 5 to 9 were deleted"),
+        (30, 20, Bounds(0, 20), [Range(KEY, 0, 20)], "come to message 30"),
+        (5, 30, Bounds(0, 20), [Range(KEY, 5, 20)], "come to message 30"),
+    ],
+)
+def test_a_loss_is_an_error_or_a_warning(
+    *,
+    start: int,
+    end: int,
+    bounds: Bounds,
+    rest: list[Range],
+    message: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.raises(StoreError, match=message):
+        plan_stream({KEY: start}, {KEY: end}, {KEY: bounds}, fail_on_data_loss=True)
+
+    with caplog.at_level(logging.WARNING):
+        ranges = plan_stream({KEY: start}, {KEY: end}, {KEY: bounds}, fail_on_data_loss=False)
+    assert ranges == rest
+    assert message in caplog.text
+
+
+def test_limits_count_what_can_still_be_read() -> None:
+    ends = {KEY: 20}
+
+    assert next_ends({KEY: 12}, ends, HELD, None) == {KEY: 20}
+    assert next_ends({KEY: 12}, ends, HELD, 3) == {KEY: 15}
+    assert next_ends({KEY: 2}, ends, HELD, 3) == {KEY: 13}  # after a loss
+    assert next_ends({KEY: 99}, ends, HELD, 3) == {KEY: 13}  # after the queue was made anew
+    assert next_ends({}, ends, HELD, 3) == {KEY: 13}  # a new queue

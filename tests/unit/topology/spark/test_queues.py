@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.shards import Shards
+
+from rocketray.errors import TopicNotFoundError
+from rocketray.topology.spark.offsets import Bounds
+from rocketray.topology.spark.queues import TopicQueues
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Iterator[Shards]:
+    with Shards(tmp_path, Trade=2) as written:
+        yield written
+
+
+def test_a_topic_that_is_not_there_is_an_error(tmp_path: Path, shards: Shards) -> None:
+    with pytest.raises(TopicNotFoundError, match="topics create Nobody"):
+        TopicQueues(tmp_path, ["Trade", "Nobody"])
+    with pytest.raises(TopicNotFoundError):
+        TopicQueues(tmp_path / "nowhere", ["Trade"])
+
+
+def test_bounds_follow_the_shards(tmp_path: Path, shards: Shards) -> None:
+    queues = TopicQueues(tmp_path, ["Trade"])
+    assert queues.bounds() == {("Trade", 0): Bounds(0, 0), ("Trade", 1): Bounds(0, 0)}
+
+    shards.fill("Trade", 1, 7)
+    shards.delete_before("Trade", 1, 3)
+
+    assert queues.bounds() == {("Trade", 0): Bounds(0, 0), ("Trade", 1): Bounds(3, 7)}
+    assert queues.ends() == {("Trade", 0): 0, ("Trade", 1): 7}
+
+
+def test_new_queues_are_seen(tmp_path: Path, shards: Shards) -> None:
+    queues = TopicQueues(tmp_path, ["Trade"])
+    shards.create("Trade", 3)
+
+    assert queues.keys() == [("Trade", 0), ("Trade", 1), ("Trade", 2)]
+
+
+def test_waiting_ends_with_the_first_message_of_any_queue(tmp_path: Path, shards: Shards) -> None:
+    shards.fill("Trade", 0, 5)
+    queues = TopicQueues(tmp_path, ["Trade"])
+    timer = threading.Timer(0.1, shards.fill, ("Trade", 1, 1))
+
+    timer.start()
+    before = time.monotonic()
+    queues.wait_for_more({("Trade", 0): 5}, 20)
+    waited = time.monotonic() - before
+    timer.join()
+
+    assert 0.05 < waited < 10
+    assert queues.ends()["Trade", 1] == 1
+
+
+def test_waiting_ends_with_the_time_and_does_not_begin_when_there_is_more(
+    tmp_path: Path, shards: Shards
+) -> None:
+    shards.fill("Trade", 0, 5)
+    queues = TopicQueues(tmp_path, ["Trade"])
+
+    before = time.monotonic()
+    queues.wait_for_more({("Trade", 0): 4}, 20)
+    assert time.monotonic() - before < 10
+
+    before = time.monotonic()
+    queues.wait_for_more({("Trade", 0): 5}, 0.1)
+    assert 0.1 <= time.monotonic() - before < 10
