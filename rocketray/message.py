@@ -118,6 +118,14 @@ class Message:
                 )
             _check_property(name, value)
 
+    def with_unique_key(self, unique_key: str) -> Message:
+        """The message with the id that its producer gives it; nothing else is checked again."""
+        copy: Message = object.__new__(Message)
+        for name in self.__slots__:
+            object.__setattr__(copy, name, getattr(self, name))
+        object.__setattr__(copy, "unique_key", unique_key)
+        return copy
+
     def stored_properties(self) -> dict[str, str]:
         """All properties as the store keeps them: unique key, keys, tags, then the user's."""
         stored: dict[str, str] = {}

@@ -161,7 +161,7 @@ class Connection:
 
     def is_local(self, topic: str, queue_id: int) -> bool:  # noqa: ARG002 - one node holds all shards
         """Whether the shard's memory can be reached: this process runs on the node's machine."""
-        here = ray.get_runtime_context().get_node_id()
+        here = str(ray.get_runtime_context().get_node_id())
         there: str = self._ask(self._coordinator.node_id.remote())
         return here == there
 

@@ -21,7 +21,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol, Self
 
@@ -316,7 +316,7 @@ class Producer:
         With *collect* more of the batch follows at once, so it is not handed over yet.
         """
         if message.unique_key is None:
-            message = replace(message, unique_key=self._ids.next_id())
+            message = message.with_unique_key(self._ids.next_id())
         durability = _durability(ack or self._default_ack)
         with self._lock:
             lane = self._lane(message.topic, queue_id, sharding_key)
@@ -328,7 +328,8 @@ class Producer:
                 batch = lane.collecting = _Batch(lane, durability)
             batch.messages.append(message)
             pending = PendingSend(self, batch, len(batch.messages) - 1)
-            lane.harvest()
+            if not collect:
+                lane.harvest()
             if len(batch.messages) >= BATCH_MAX or not (collect or lane.in_flight):
                 self._hand_over(lane)
             elif not self._collecting.is_set():

@@ -4,8 +4,8 @@
     slots       one a frame, by sequence modulo SLOT_COUNT: what became of it
     data        frames, back to back, never wrapped; a PAD frame fills the end
 
-    frame  = u32 bytes of the whole frame (16-aligned) | u32 kind | u32 durability | u32 payload
-             bytes | payload (a packed EncodedBatch)
+    frame  = u32 bytes of the whole frame (32-aligned) | u32 kind | u32 durability | u32 payload
+             bytes | i64 sequence | 8 unused | payload (a packed EncodedBatch)
     slot   = i64 sequence | status | first queue offset | first physical offset | store
              timestamp | count
 
@@ -52,7 +52,7 @@ _SLOT_FIELDS = 6
 _PAGE_BYTES = 4096
 _SLOTS_BYTES = SLOT_COUNT * _SLOT_FIELDS * 8  # 12 pages
 _DATA_START = _PAGE_BYTES + _SLOTS_BYTES
-_FRAME_HEADER_BYTES = 16
+_FRAME_HEADER_BYTES = 32  # also the alignment, so that a header always fits before the end
 _KIND_DATA = 1
 _KIND_PAD = 2
 _FORMAT = int.from_bytes(b"rktring1", "little")
@@ -118,7 +118,7 @@ class _Ring:
         slots = self._file.bytes[_PAGE_BYTES:_DATA_START].view(np.int64)
         self._slots = slots.reshape(SLOT_COUNT, _SLOT_FIELDS)
         self._data = self._file.bytes[_DATA_START:]
-        self._capacity = len(self._data) & ~15
+        self._capacity = len(self._data) & ~31
 
     def acknowledged(self) -> int:
         """The sequence of the last acknowledged frame; 0 before the first."""
@@ -126,7 +126,7 @@ class _Ring:
 
     def _header(self, position: int) -> list[int]:
         header = self._data[position : position + _FRAME_HEADER_BYTES]
-        return [int(value) for value in header.view(np.uint32)]
+        return [int(value) for value in header[:16].view(np.uint32)]
 
     def _read_slot(self, sequence: int) -> Ack | None:
         found, status, *rest = (int(value) for value in self._slots[sequence % SLOT_COUNT])
@@ -156,7 +156,7 @@ class ProducerRing(_Ring):
         assert len(payload) <= self.payload_max
         if self._sequence - self.acknowledged() >= SLOT_COUNT:
             return None
-        needed = (_FRAME_HEADER_BYTES + len(payload) + 15) & ~15
+        needed = (_FRAME_HEADER_BYTES + len(payload) + 31) & ~31
         position = self._next_head % self._capacity
         to_end = self._capacity - position
         padding = to_end if to_end < needed else 0
@@ -168,9 +168,9 @@ class ProducerRing(_Ring):
             position = 0
         start = position + _FRAME_HEADER_BYTES
         self._data[start : start + len(payload)] = np.frombuffer(payload, np.uint8)
+        self._sequence += 1
         self._write_header(position, needed, _KIND_DATA, durability, len(payload))
         self._next_head += needed
-        self._sequence += 1
         return self._sequence
 
     def publish(self) -> None:
@@ -195,8 +195,9 @@ class ProducerRing(_Ring):
     def _write_header(
         self, position: int, size: int, kind: int, durability: int, payload: int
     ) -> None:
-        header = self._data[position : position + _FRAME_HEADER_BYTES].view(np.uint32)
-        header[:] = (size, kind, durability, payload)
+        header = self._data[position : position + _FRAME_HEADER_BYTES]
+        header[:16].view(np.uint32)[:] = (size, kind, durability, payload)
+        header[16:24].view(np.int64)[0] = self._sequence
 
 
 class ShardRing(_Ring):
@@ -205,7 +206,7 @@ class ShardRing(_Ring):
     def __init__(self, path: Path) -> None:
         super().__init__(path, None)
         self._next_tail = self._tail.load()
-        self._next_sequence = self.acknowledged() + 1
+        self._done = self.acknowledged()
 
     def frames(self) -> Iterator[Frame]:
         """The frames that were published when it was called; acknowledge each one, in order.
@@ -220,25 +221,30 @@ class ShardRing(_Ring):
             position = self._next_tail % self._capacity
             size, kind, durability, payload = self._header(position)
             fits = size <= min(self._capacity - position, head - self._next_tail)
-            if size < _FRAME_HEADER_BYTES or size % 16 or not fits:
+            if size < _FRAME_HEADER_BYTES or size % _FRAME_HEADER_BYTES or not fits:
                 raise RingCorruptError(f"{self.path}: a frame of {size} bytes at {position}")
             self._next_tail += size
             if kind == _KIND_PAD:
                 continue
             if kind != _KIND_DATA or payload > size - _FRAME_HEADER_BYTES or durability > 1:
                 raise RingCorruptError(f"{self.path}: a bad frame header at {position}")
+            sequence = int(self._data[position + 16 : position + 24].view(np.int64)[0])
+            if sequence <= self._done:
+                continue  # acknowledged by an incarnation that died before it gave the room back
+            if sequence != self._done + 1:
+                raise RingCorruptError(f"{self.path}: frame {sequence} follows {self._done}")
+            self._done = sequence
             start = position + _FRAME_HEADER_BYTES
             yield Frame(
-                self._next_sequence,
+                sequence,
                 Durability(durability),
                 self._data[start : start + payload],
                 self._next_tail,
             )
-            self._next_sequence += 1
 
     def interrupted(self) -> bool:
         """Whether an earlier incarnation died while it appended a frame of this ring."""
-        first = self._next_sequence
+        first = self._done + 1
         outcomes = (self._read_slot(first + index) for index in range(SLOT_COUNT))
         return any(ack is not None and ack.status is AppendStatus.PENDING for ack in outcomes)
 
@@ -261,8 +267,8 @@ class ShardRing(_Ring):
 
     def acknowledge(self, frame: Frame) -> None:
         """Give the frame's room back and wake the producer; its slot holds the outcome."""
-        self._tail.publish(frame.end)
         self._acknowledged.publish(frame.sequence)
+        self._tail.publish(frame.end)
 
     @property
     def finished(self) -> bool:

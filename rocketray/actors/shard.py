@@ -82,16 +82,17 @@ class ShardActor:
         store = self._writer.store
         found: list[StoredMessage] = []
         with self._writer.reading():
-            offset = store.queue_offset_by_time(self._topic, self._queue_id, begin_ms)
+            first = store.queue_offset_by_time(self._topic, self._queue_id, begin_ms)
             end = store.max_queue_offset(self._topic, self._queue_id)
-            while offset < end and len(found) < min(max_count, QUERY_MAX):
+            for offset in range(first, end):
+                if len(found) == min(max_count, QUERY_MAX):
+                    break
                 entry = store.queue_entry(self._topic, self._queue_id, offset)
                 message = store.view(entry.physical_offset)
                 if message.store_timestamp_ms > end_ms:
                     break
                 if message.store_timestamp_ms >= begin_ms:
                     found.append(message)
-                offset += 1
         return found
 
     def statistics(self) -> ShardStatistics:

@@ -118,7 +118,7 @@ class ShardWriter:
     def append(self, payload: bytes, durability: Durability) -> Ack:
         """Store one packed batch that came by a call."""
         with self._lock:
-            ack = self._append(unpack_batch(np.frombuffer(payload, np.uint8)))
+            ack = self._append(unpack_batch(payload))
             self._make_durable(durability is Durability.DISK)
             return ack
 
@@ -186,7 +186,7 @@ class ShardWriter:
         if before is not None and before.status is not AppendStatus.PENDING:
             return
         try:
-            batch = unpack_batch(frame.payload)
+            batch = unpack_batch(frame.payload.data)
         except InvalidMessageError as error:
             self._refuse(error)
             ring.record(frame.sequence, Ack(AppendStatus.MESSAGE_ILLEGAL))

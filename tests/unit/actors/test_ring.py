@@ -79,6 +79,18 @@ def test_a_new_incarnation_goes_on_at_the_first_unacknowledged_frame(tmp_path: P
     assert (outcome.status, outcome.first_queue_offset) == (AppendStatus.PENDING, 1)
 
 
+def test_room_that_was_not_given_back_is_not_read_again(tmp_path: Path) -> None:
+    """A shard died after it acknowledged a frame, and before it moved the tail."""
+    producer, shard = make(tmp_path / "ring")
+    for payload in (b"one", b"two"):
+        producer.try_write(payload, Durability.MEMORY)
+    producer.publish()
+    first, _ = shard.frames()
+    shard._acknowledged.publish(first.sequence)
+    (left,) = ShardRing(tmp_path / "ring").frames()
+    assert (left.sequence, left.payload.tobytes()) == (2, b"two")
+
+
 def test_a_closed_ring_is_finished_once_it_is_drained(tmp_path: Path) -> None:
     producer, shard = make(tmp_path / "ring")
     producer.try_write(b"x", Durability.MEMORY)
@@ -89,7 +101,7 @@ def test_a_closed_ring_is_finished_once_it_is_drained(tmp_path: Path) -> None:
     assert shard.finished
 
 
-@pytest.mark.parametrize("field", range(4))
+@pytest.mark.parametrize("field", range(5))
 def test_a_damaged_frame_header_is_found(tmp_path: Path, field: int) -> None:
     producer, shard = make(tmp_path / "ring")
     producer.try_write(b"x" * 100, Durability.MEMORY)

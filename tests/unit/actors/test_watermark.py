@@ -33,9 +33,12 @@ def test_a_waiter_gives_up_when_the_time_is_over(tmp_path: Path) -> None:
 
 def test_rings_of_many_threads_are_all_counted(tmp_path: Path) -> None:
     bell = Doorbell(tmp_path / "bell")
-    ringers = [
-        threading.Thread(target=lambda: [bell.ring() for _ in range(1000)]) for _ in range(4)
-    ]
+
+    def ring_often() -> None:
+        for _ in range(1000):
+            bell.ring()
+
+    ringers = [threading.Thread(target=ring_often) for _ in range(4)]
     for ringer in ringers:
         ringer.start()
     for ringer in ringers:

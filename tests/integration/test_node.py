@@ -1,0 +1,241 @@
+"""A node over a real Ray: its parts are killed while messages flow, and nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import ray
+
+from rocketray.actors.client import Connection
+from rocketray.actors.coordinator import NAMESPACE, shard_name
+from rocketray.actors.layout import node_file
+from rocketray.actors.node import Node, NodeOptions, ensure_node
+from rocketray.errors import NodeNotRunningError, StoreLockedError, StreamError, TopicNotFoundError
+from rocketray.filters.subscription import Subscription
+from rocketray.message import Message
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+SUPPORT = Path(__file__).parent.parent / "support"
+SMALL = (("commit_log_segment_bytes", 4 * 1024 * 1024), ("index_entries", 50_000))
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    data = tmp_path_factory.mktemp("node") / "data"
+    with Node(data, NodeOptions(num_cpus=2, shard_sizes=SMALL)) as node:
+        yield node
+
+
+@pytest.fixture
+def connection(node: Node) -> Iterator[Connection]:
+    with node.connection() as connection:
+        yield connection
+
+
+class Helper:
+    """A process that prints numbers, to a file, because nobody reads while it runs."""
+
+    def __init__(self, output: Path, script: str, *arguments: object) -> None:
+        self._output = output
+        with output.open("w") as file:
+            command = [sys.executable, str(SUPPORT / script), *map(str, arguments)]
+            self.process = subprocess.Popen(command, stdout=file)
+
+    def kill(self) -> list[int]:
+        """End it at once; the numbers that it had printed in whole lines."""
+        self.process.send_signal(signal.SIGKILL)
+        return self.wait()
+
+    def wait(self) -> list[int]:
+        """Wait for its end; the numbers that it printed in whole lines."""
+        self.process.wait(120)
+        return [int(line) for line in self._output.read_text().split("\n")[:-1]]
+
+
+def read_all(
+    connection: Connection, topic: str, tags: str, enough: Callable[[set[int]], bool]
+) -> list[int]:
+    """Every body that a new group gets until *enough*; fails after a minute."""
+    bodies: list[int] = []
+    deadline = time.monotonic() + 60
+    with connection.consumer(
+        f"reader-{time.monotonic_ns()}", topic, Subscription.tags(tags)
+    ) as member:
+        while not enough(set(bodies)) and time.monotonic() < deadline:
+            for batch in member.poll(0.5):
+                bodies += map(int, batch.bodies())
+    assert enough(set(bodies)), f"{len(bodies)} messages came"
+    return bodies
+
+
+def test_send_consume_and_look_up(connection: Connection) -> None:
+    connection.create_topic("Trade", 2)
+    with connection.producer() as producer:
+        sent = producer.send("Trade", b"17", tags="pay", keys=["order-17"])
+        producer.send("Trade", b"18", tags="order")
+    assert read_all(connection, "Trade", "pay", lambda found: 17 in found) == [17]
+    viewed = connection.view(sent.offset_message_id)
+    assert viewed is not None
+    assert (viewed.body, viewed.unique_key) == (b"17", sent.message_id)
+    for key in ("order-17", sent.message_id):
+        assert [message.body for message in connection.query("Trade", key)] == [b"17"]
+    stored = viewed.store_timestamp_ms
+    found = connection.query_by_time("Trade", stored, stored + 10_000)
+    assert [message.body for message in found] == [b"17", b"18"]
+    assert connection.query_by_time("Trade", 0, stored - 1) == []
+    assert connection.view(sent.offset_message_id[:-4] + "FFFF") is None
+
+
+def test_topics_change_and_go(connection: Connection) -> None:
+    connection.create_topic("Short", 1)
+    assert connection.alter_topic("Short", 2).queues == 2
+    with connection.producer() as producer:
+        producer.send("Short", b"x", queue_id=1)
+        connection.set_permission("Short", 4)
+        with pytest.raises(StreamError, match="does not take messages"):
+            producer.send("Short", b"x")
+    connection.delete_topic("Short")
+    assert "Short" not in connection.topics()
+    with pytest.raises(TopicNotFoundError), connection.producer() as producer:
+        producer.send("Short", b"x")
+
+
+def test_a_second_node_on_the_directory_is_refused_and_a_connection_is_not(node: Node) -> None:
+    with pytest.raises(StoreLockedError, match="another process runs a node"):
+        Node(node.data)
+    with ensure_node(node.data) as connection:
+        assert isinstance(connection.topics(), dict)
+
+
+def test_no_node_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(NodeNotRunningError, match="rocketray start --data"):
+        Connection.open(tmp_path)
+
+
+def test_what_a_killed_producer_was_told_is_stored(
+    node: Node, connection: Connection, tmp_path: Path
+) -> None:
+    connection.create_topic("Killed", 2)
+    process = Helper(tmp_path / "out", "producer_process.py", node.data, "Killed", 0, 10_000_000)
+    deadline = time.monotonic() + 60
+    while sum(s.messages for s in connection.shard_statistics("Killed")) < 5_000:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    acknowledged = set(process.kill())
+    bodies = read_all(connection, "Killed", "*", lambda found: found >= acknowledged)
+    assert len(acknowledged) > 1_000
+    assert len(bodies) == len(set(bodies))
+
+
+def test_a_killed_shard_loses_and_repeats_nothing(
+    node: Node, connection: Connection, tmp_path: Path
+) -> None:
+    connection.create_topic("Crash", 1)
+    process = Helper(tmp_path / "out", "producer_process.py", node.data, "Crash", 0, 60_000)
+    shard = ray.get_actor(shard_name("Crash", 0), namespace=NAMESPACE)
+    for target in (5_000, 20_000, 40_000):
+        deadline = time.monotonic() + 60
+        while connection.shard_statistics("Crash")[0].max_queue_offset < target:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        before = ray.get(shard.pid.remote())
+        os.kill(before, signal.SIGKILL)
+        _wait_for_new_pid(shard, before)
+    acknowledged = process.wait()
+    assert process.process.returncode == 0
+    assert acknowledged == list(range(60_000))
+    bodies = read_all(connection, "Crash", "even", lambda found: len(found) >= 30_000)
+    assert bodies == list(range(0, 60_000, 2))
+
+
+def _wait_for_new_pid(actor: ray.actor.ActorHandle, before: int) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            if ray.get(actor.pid.remote(), timeout=30) != before:
+                return
+        except ray.exceptions.RayActorError:
+            time.sleep(0.1)
+    pytest.fail("the actor did not come back within a minute")
+
+
+def test_a_killed_member_is_replaced_and_nothing_is_missed(
+    node: Node, connection: Connection, tmp_path: Path
+) -> None:
+    connection.create_topic("Members", 2)
+    with connection.producer() as producer:
+        messages = [
+            Message("Members", b"%d" % n, "even" if n % 2 == 0 else "odd") for n in range(20_000)
+        ]
+        producer.send_messages("Members", messages)
+    first = Helper(tmp_path / "out", "member_process.py", node.data, "Members", "survivors", "even")
+    time.sleep(6)
+    got = first.kill()
+    bodies: list[int] = []
+    deadline = time.monotonic() + 60
+    with connection.consumer("survivors", "Members", Subscription.tags("even")) as second:
+        wanted = set(range(0, 20_000, 2))
+        while set(got) | set(bodies) != wanted and time.monotonic() < deadline:
+            for batch in second.poll(0.5):
+                bodies += map(int, batch.bodies())
+    assert set(got) | set(bodies) == wanted
+
+
+def test_the_filter_and_the_coordinator_come_back(node: Node, connection: Connection) -> None:
+    connection.create_topic("Back", 1)
+    with (
+        connection.producer() as producer,
+        connection.consumer("back", "Back", Subscription.sql("n >= 10")) as member,
+    ):
+        for name in ("filter", "coordinator"):
+            actor = ray.get_actor(name, namespace=NAMESPACE)
+            os.kill(_pid(actor, name), signal.SIGKILL)
+        for number in range(20):
+            producer.send("Back", b"%d" % number, properties={"n": str(number)})
+        found: list[bytes] = []
+        deadline = time.monotonic() + 60
+        while len(found) < 10 and time.monotonic() < deadline:
+            for batch in member.poll(0.5):
+                found += batch.bodies()
+    assert found == [b"%d" % number for number in range(10, 20)]
+
+
+def _pid(actor: ray.actor.ActorHandle, name: str) -> int:
+    if name == "filter":
+        return int(ray.get(actor.statistics.remote()).pid)
+    return int(ray.get(actor.pid.remote()))
+
+
+def test_tables_and_calls_reach_the_same_log(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection.create_topic("Remote", 2)
+    table = pa.table({"body": [str(n) for n in range(5_000)], "tags": ["t"] * 5_000})
+    monkeypatch.setattr(Connection, "is_local", lambda *_: False)
+    with connection.producer() as producer:
+        assert producer.send_many("Remote", table, ack="disk").count == 5_000
+    bodies = read_all(connection, "Remote", "t", lambda found: len(found) >= 5_000)
+    assert sorted(bodies) == list(range(5_000))
+
+
+def test_a_node_that_was_stopped_starts_with_all_it_had(tmp_path: Path) -> None:
+    """Runs in a process of its own: this one's Ray belongs to the module's node."""
+    script = SUPPORT / "restart_node.py"
+    done = subprocess.run(
+        [sys.executable, str(script), str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n")[-2] == "100 messages, offset 60, 40 left"
+    assert not node_file(tmp_path / "data").exists()

@@ -1,0 +1,29 @@
+"""A producer to be killed: sends numbered messages and prints each number once acknowledged."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+
+from rocketray.actors.client import Connection
+from rocketray.actors.producer import PendingSend
+
+WINDOW = 500
+
+
+def main(data: str, topic: str, first: int, count: int) -> None:
+    """Send *count* messages with the bodies *first*, *first* + 1, …"""
+    waiting: deque[tuple[int, PendingSend]] = deque()
+    with Connection.open(data) as connection, connection.producer(timeout_s=60.0) as producer:
+        for number in range(first, first + count):
+            tag = "even" if number % 2 == 0 else "odd"
+            waiting.append((number, producer.send_async(topic, b"%d" % number, tags=tag)))
+            while len(waiting) > (WINDOW if number < first + count - 1 else 0):
+                done, send = waiting.popleft()
+                send.result()
+                sys.stdout.write(f"{done}\n")
+                sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))

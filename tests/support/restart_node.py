@@ -1,0 +1,36 @@
+"""Starts a node twice on one directory and says what the second one found."""
+
+from __future__ import annotations
+
+import sys
+
+from rocketray.actors.node import Node
+from rocketray.filters.subscription import Subscription
+from rocketray.message import Message
+
+ALL = Subscription.tags("*")
+
+
+def main(data: str) -> None:
+    """Store 100 messages, read 60, stop; start again and read the rest."""
+    with Node(data) as node, node.connection() as connection:
+        connection.create_topic("Kept", 1)
+        with connection.producer() as producer:
+            producer.send_messages("Kept", [Message("Kept", b"%d" % n) for n in range(100)])
+        with connection.consumer("g", "Kept", ALL) as member:
+            (batch,) = member.poll(20.0, 60)
+            member.commit("Kept", 0, batch.next_queue_offset)
+    with Node(data) as node, node.connection() as connection:
+        total = connection.shard_statistics("Kept")[0].max_queue_offset
+        (group,) = connection.groups()
+        with connection.consumer("g", "Kept", ALL) as member:
+            left = 0
+            for _ in range(30):
+                left += sum(len(batch) for batch in member.poll(0.5))
+                if left == 40:
+                    break
+    sys.stdout.write(f"{total} messages, offset {group.offsets[0]}, {left} left\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
