@@ -35,7 +35,7 @@ def predicate_path(function: Callable[..., Any]) -> str:
     module = _module_name(function)
     path = f"{module}:{name}"
     found = getattr(sys.modules.get(getattr(function, "__module__", None) or ""), name, None)
-    if found is not function or not _PATH.fullmatch(path):
+    if module is None or found is not function or not _PATH.fullmatch(path):
         raise PredicateError(
             f"predicate {name or repr(function)} cannot be imported by another process: define it "
             "with def at the top level of an importable module, not in a script, and give it here "

@@ -1,0 +1,149 @@
+"""What holds for every expression, message and tag, whatever they are."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.expressions import broken_texts, messages, trees
+
+from rocketray.errors import FilterEvaluationError, FilterSyntaxError
+from rocketray.filters.bloom import RocketBloomFilter
+from rocketray.filters.message_filter import compile_filter
+from rocketray.filters.sql92 import compile_expression, parse, to_sql
+from rocketray.filters.sql92.coercion import to_double, to_int32
+from rocketray.filters.sql92.compiled import CompiledExpression
+from rocketray.filters.sql92.nodes import And, BooleanCast, Expression, Literal, Not, Or
+from rocketray.filters.subscription import Subscription
+from rocketray.filters.subscription import parse as parse_tags
+from rocketray.hashing import tags_code
+from rocketray.message import check_tag
+
+Answer = bool | str | None
+
+
+def answer(tree: Expression, message: dict[str, str]) -> Answer:
+    try:
+        return CompiledExpression("", tree).evaluate(message)
+    except FilterEvaluationError:
+        return "error"
+
+
+@settings(max_examples=500)
+@given(trees())
+def test_a_printed_tree_parses_to_itself(tree: Expression) -> None:
+    assert parse(to_sql(tree)) == tree
+
+
+@settings(max_examples=500)
+@given(trees(), messages())
+def test_logic_follows_from_its_operands(tree: Expression, message: dict[str, str]) -> None:
+    result = answer(tree, message)
+    assert result in (True, False, None, "error")
+    if isinstance(tree, Not):
+        of_operand = answer(tree.operand, message)
+        assert result == (not of_operand if isinstance(of_operand, bool) else of_operand)
+    if isinstance(tree, And | Or):
+        assert result == joined(tree, [answer(each, message) for each in tree.operands])
+
+
+def parsed(sql: str) -> Expression | FilterSyntaxError:
+    try:
+        return compile_expression(sql).tree
+    except FilterSyntaxError as error:
+        return error
+
+
+def joined(tree: And | Or, answers: list[Answer]) -> Answer:
+    """AND and OR by the definition: the first deciding answer or error, else unknown, else all."""
+    deciding = isinstance(tree, Or)
+    for each in answers:
+        if each is deciding or each == "error":
+            return each
+    return None if None in answers else not deciding
+
+
+@settings(max_examples=1000)
+@given(broken_texts())
+def test_any_text_gives_a_tree_or_a_marked_mistake(sql: str) -> None:
+    outcome = parsed(sql)
+    if isinstance(outcome, FilterSyntaxError):
+        assert 0 <= outcome.start <= outcome.end <= len(sql)
+        assert str(outcome).startswith(outcome.reason)
+    else:
+        assert parse(to_sql(outcome)) == outcome
+
+
+@settings(max_examples=60, deadline=None)
+@given(broken_texts().filter(bool))
+def test_no_text_takes_long(piece: str) -> None:
+    sql = (piece * 4096)[:4096]
+    start = time.process_time()
+    parsed(sql)
+    assert time.process_time() - start < 1.0
+
+
+@given(st.text(max_size=12) | st.from_regex(r"[+-]?[0-9]{1,12}", fullmatch=True))
+def test_integers_agree_with_the_definition(text: str) -> None:
+    digits = re.fullmatch(r"[+-]?\d+", text) and all(char <= "\uffff" for char in text)
+    expected = int(text) if digits and -(2**31) <= int(text) < 2**31 else None
+    try:
+        assert to_int32(text) == expected
+    except FilterEvaluationError:
+        assert expected is None
+
+
+@given(st.floats(allow_nan=False))
+def test_any_double_is_read_back(value: float) -> None:
+    assert to_double(repr(value).replace("inf", "Infinity")) == value
+    if abs(value) != float("inf"):
+        assert to_double(value.hex()) == value
+
+
+@given(st.lists(st.text(max_size=12)), st.text(max_size=12))
+def test_a_bloom_filter_never_misses(texts: list[str], other: str) -> None:
+    bloom = RocketBloomFilter(20, 32)
+    for text in texts:
+        bloom.add(text)
+    assert all(text in bloom for text in texts)
+    assert all(text in (bloom | RocketBloomFilter(20, 32)) for text in texts)
+    if not texts:
+        assert other not in bloom
+
+
+TAGS = st.one_of(st.sampled_from(["Aa", "BB", "AaBB", "BBAa"]), st.text(min_size=1, max_size=3))
+
+
+@given(st.lists(TAGS, min_size=1, max_size=4), TAGS)
+def test_the_codes_let_every_wanted_tag_through(wanted: list[str], tag: str) -> None:
+    expression = " || ".join(wanted)
+    try:
+        check_tag(tag)
+        subscription = parse_tags(expression)
+    except ValueError:
+        return
+    tag_filter = compile_filter(Subscription.tags(expression))
+    code = tags_code(tag)
+    if tag in subscription.tags_set:
+        assert tag_filter.matches_entry(code)
+        assert tag_filter.tag_codes is None or code in tag_filter.tag_codes
+    if subscription.tags_set:
+        assert tag_filter.matches_tags(tag) == (tag in subscription.tags_set)
+
+
+@given(trees(), messages())
+def test_only_true_is_a_match(tree: Expression, message: dict[str, str]) -> None:
+    message_filter = compile_filter(Subscription.sql(to_sql(tree)))
+    result = answer(tree, message)
+    if result == "error":
+        with pytest.raises(FilterEvaluationError):
+            message_filter.matches_properties(message)
+    else:
+        assert message_filter.matches_properties(message) is (result is True)
+    if isinstance(tree, BooleanCast):
+        assert result is not True  # a property is a text, and a text is never true
+    if isinstance(tree, Literal):
+        assert result is tree.value

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+from support.golden import golden_rows
+from support.predicates import body_is_short
+
+from rocketray.errors import ConfigError, FilterSyntaxError, PredicateError
+from rocketray.filters.subscription import EXPRESSION_MAX_CHARS, Subscription, parse
+
+
+@pytest.mark.parametrize("row", golden_rows("subscription"), ids=lambda row: repr(row["sub"]))
+def test_tag_expressions_are_read_as_rocketmq_reads_them(row: dict[str, object]) -> None:
+    sub = row["sub"]
+    assert sub is None or isinstance(sub, str)
+    if "error" in row:
+        with pytest.raises(FilterSyntaxError, match="needs a tag"):
+            parse(sub)
+        return
+    data = parse(sub)
+    assert data.sub_string == row["subString"]
+    assert sorted(data.tags_set) == row["tags"]
+    assert sorted(data.code_set) == row["codes"]
+
+
+@pytest.mark.parametrize("sub", ["||", "||||"])
+def test_only_separators_are_an_error_with_a_caret(sub: str) -> None:
+    with pytest.raises(FilterSyntaxError) as caught:
+        parse(sub)
+    assert str(caught.value).endswith("^" * len(sub))
+
+
+def test_only_blank_tags_match_nothing() -> None:
+    data = parse(" || ")
+    assert (data.sub_string, data.tags_set, data.code_set) == (" || ", frozenset(), frozenset())
+
+
+def test_pieces_are_split_at_the_first_separator_and_trimmed_as_java_does() -> None:
+    assert parse("a|||b").tags_set == {"a", "|b"}
+    assert parse("\x00a\x1f||\u00a0b").tags_set == {"a", "\u00a0b"}
+    assert parse("\ud800").code_set == {0xD800}
+
+
+def test_a_filter_of_any_kind_is_limited_in_length() -> None:
+    text = "a" * (EXPRESSION_MAX_CHARS + 1)
+    for subscription in (Subscription.tags(text), Subscription.sql(text), Subscription.where(text)):
+        with pytest.raises(FilterSyntaxError, match="4096"):
+            subscription.check()
+
+
+SUBSCRIPTIONS = [
+    Subscription.tags("UA || DL"),
+    Subscription.sql("a = 'x'"),
+    Subscription.where("support.predicates:body_is_short"),
+]
+
+
+@pytest.mark.parametrize("subscription", SUBSCRIPTIONS, ids=str)
+def test_a_subscription_travels(subscription: Subscription) -> None:
+    assert pickle.loads(pickle.dumps(subscription)) == subscription
+    assert Subscription.from_json(json.loads(json.dumps(subscription.to_json()))) == subscription
+    subscription.check()
+
+
+def test_it_reads_as_the_argument_that_made_it() -> None:
+    assert [str(each) for each in SUBSCRIPTIONS] == [
+        "tags 'UA || DL'",
+        "sql \"a = 'x'\"",
+        "where 'support.predicates:body_is_short'",
+    ]
+
+
+def test_a_function_becomes_its_path() -> None:
+    assert Subscription.where(body_is_short) == SUBSCRIPTIONS[2]
+
+
+@pytest.mark.parametrize(
+    ("subscription", "error"),
+    [
+        (Subscription.tags("||"), FilterSyntaxError),
+        (Subscription.sql("a >"), FilterSyntaxError),
+        (Subscription.sql(""), FilterSyntaxError),
+        (Subscription.where("support.predicates:absent"), PredicateError),
+    ],
+    ids=str,
+)
+def test_check_finds_what_cannot_be_used(
+    subscription: Subscription, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        subscription.check()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {},
+        {"expressionType": "TAG"},
+        {"expressionType": "tag", "expression": "a"},
+        {"expressionType": "SQL92", "expression": 5},
+        {"expressionType": [], "expression": "a"},
+    ],
+    ids=repr,
+)
+def test_json_that_is_no_subscription_is_refused(value: dict[str, str]) -> None:
+    with pytest.raises(ConfigError):
+        Subscription.from_json(value)
