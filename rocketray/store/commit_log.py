@@ -24,6 +24,7 @@ from rocketray.kernels.append import append_records
 from rocketray.message import PhysicalOffset, StoredMessage
 
 from .encoded_batch import EncodedBatch
+from .mapped_file import MappedFile
 from .mapped_file_queue import MappedFileQueue
 from .record import (
     BLANK_BYTES,
@@ -164,6 +165,10 @@ class CommitLog:
         with segment.view() as buffer:
             fields = parse_record(buffer, start, min(start + max(size, 0), segment.size))
         return None if isinstance(fields, str) else fields.store_timestamp_ms
+
+    def segment(self, physical_offset: int) -> MappedFile | None:
+        """The file that *physical_offset* belongs into; for recovery, which looks behind the end."""
+        return self._files.file(physical_offset)
 
     def walk(self, start: int, *, verify: bool) -> Iterator[tuple[int, RecordFields, memoryview]]:
         """Each whole record from *start* on: its offset, its fields, and the buffer they are in.

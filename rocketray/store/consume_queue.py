@@ -86,7 +86,12 @@ class ConsumeQueue:
             done += part
             self.max_offset += part
 
-    def put(self, physical_offsets: list[int], sizes: list[int], tags_codes: list[int]) -> None:
+    def put(
+        self,
+        physical_offsets: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int32],
+        tags_codes: npt.NDArray[np.int64],
+    ) -> None:
         """Add entries of records that lie anywhere; for recovery. Raises :class:`StoreFullError`."""
         self.reserve(len(sizes))
         rows = np.empty(len(sizes), _ENTRY)

@@ -38,6 +38,9 @@ __all__ = [
     "BLANK_BYTES",
     "INFLATED_BODY_MAX_BYTES",
     "MAGIC_BLANK",
+    "PREPARED",
+    "ROLLBACK",
+    "SYS_FLAG_TRANSACTION",
     "RecordFields",
     "body_crc_matches",
     "decode_record",
@@ -45,18 +48,18 @@ __all__ = [
     "encode_host",
     "encode_record",
     "is_blank",
-    "is_rollback",
     "parse_record",
-    "waits_for_commit",
 ]
 
 MAGIC_BLANK = -875286124
 BLANK_BYTES = 8  # i32 size, i32 magic
 INFLATED_BODY_MAX_BYTES = 64 * 1024 * 1024
 
+SYS_FLAG_TRANSACTION = 0xC  # two bits
+PREPARED = 0x4  # in no queue until it is committed
+ROLLBACK = 0xC  # in no queue and no index
+
 _SYS_FLAG_COMPRESSED = 0x1
-_SYS_FLAG_TRANSACTION = 0xC
-_TRANSACTION_PREPARED, _TRANSACTION_ROLLBACK = 0x4, 0xC
 _COMPRESSION_TYPES = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}  # bits 8 to 10; 0 is old zlib
 
 _HEAD = struct.Struct(">iiiiiqqiq")  # up to and with BORNTIMESTAMP
@@ -265,16 +268,6 @@ def encode_blank(free_bytes: int) -> bytes:
 def is_blank(buffer: _Buffer, start: int, end: int) -> bool:
     """Whether a BLANK record stands at *start*."""
     return end - start >= BLANK_BYTES and _INT.unpack_from(buffer, start + 4)[0] == MAGIC_BLANK
-
-
-def waits_for_commit(sys_flag: int) -> bool:
-    """Whether a record belongs into no consume queue: it was prepared, or rolled back."""
-    return sys_flag & _SYS_FLAG_TRANSACTION in (_TRANSACTION_PREPARED, _TRANSACTION_ROLLBACK)
-
-
-def is_rollback(sys_flag: int) -> bool:
-    """Whether a record belongs into no index: it was rolled back."""
-    return sys_flag & _SYS_FLAG_TRANSACTION == _TRANSACTION_ROLLBACK
 
 
 def encode_host(host: tuple[str, int]) -> bytes:

@@ -16,26 +16,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
-
-from rocketray.errors import InvalidNameError
-from rocketray.hashing import index_key_hash, tags_code
-from rocketray.message import KEYS, PROPERTY_SEPARATOR, TAGS, UNIQUE_KEY, decode_properties
-from rocketray.names import check_topic
 
 from .checkpoint import Checkpoint
 from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
 from .key_index import KeyIndex
+from .log_blocks import LogBlock, read_blocks, record_keys
 from .queue_table import QueueTable
-from .record import RecordFields, is_rollback, waits_for_commit
+from .record import PREPARED, ROLLBACK, SYS_FLAG_TRANSACTION
 
 __all__ = ["RecoveryReport", "last_store_timestamp_ms", "recover", "recover_read_only"]
 
-_PENDING_MAX = 4096  # entries or keys put at once
 _NO_LIMIT = 1 << 62
-_PROPERTIES_END = ord(PROPERTY_SEPARATOR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,32 +165,6 @@ def _replay_from(start: int, replay: _Replay, queues: QueueTable) -> _Replay:
     return replay
 
 
-class _PendingEntries:
-    """Entries of one queue that were read from the log and are not put yet."""
-
-    def __init__(self, queue: ConsumeQueue) -> None:
-        self.queue = queue
-        self._physical_offsets: list[int] = []
-        self._sizes: list[int] = []
-        self._tags_codes: list[int] = []
-
-    @property
-    def end(self) -> int:
-        """The queue offset that comes next."""
-        return self.queue.max_offset + len(self._sizes)
-
-    def add(self, physical_offset: int, size: int, code: int) -> None:
-        self._physical_offsets.append(physical_offset)
-        self._sizes.append(size)
-        self._tags_codes.append(code)
-        if len(self._sizes) >= _PENDING_MAX:
-            self.put()
-
-    def put(self) -> None:
-        self.queue.put(self._physical_offsets, self._sizes, self._tags_codes)
-        self._physical_offsets, self._sizes, self._tags_codes = [], [], []
-
-
 class _Replay:
     """Reads the log from one place to its end, and puts what it finds into queues and index."""
 
@@ -213,86 +182,61 @@ class _Replay:
         self._index = index
         self._keys_from = keys_from
         self._keys_there = keys_there
-        self._pending: dict[tuple[str, int], _PendingEntries] = {}
-        self._key_hashes: list[int] = []
-        self._key_offsets: list[int] = []
-        self._key_timestamp_ms = 0
         self.start = self.end = 0
         self.records = self.entries = self.keys = 0
 
     def run(self, start: int) -> None:
         """Read from *start*, the offset of a record or of a file."""
         self.start = self.end = start
-        for offset, fields, buffer in self._log.walk(start, verify=True):
-            if not self._take(offset, fields, buffer):
-                break
-            self.end = offset + fields.size
-        for pending in self._pending.values():
-            pending.put()
-        self._put_keys()
+        for block in read_blocks(self._log, start):
+            self._put_entries(block)
+            self._put_keys(block)
+            self.records += len(block)
+            self.end = block.end
         self.end = self._log.end_after(self.end)
 
-    def _take(self, offset: int, fields: RecordFields, buffer: memoryview) -> bool:
-        """Put one record's entry and keys; False when topic or properties are not whole.
+    def _put_entries(self, block: LogBlock) -> None:
+        transaction = block.sys_flags & SYS_FLAG_TRANSACTION
+        visible = (transaction != PREPARED) & (transaction != ROLLBACK)
+        for number, topic in enumerate(block.topics):
+            of_topic = visible & (block.topic_numbers == number)
+            for queue_id in np.unique(block.queue_ids[of_topic]).tolist():
+                chosen = block.only(of_topic & (block.queue_ids == queue_id))
+                queue = self._queues.get(topic, queue_id)
+                breaks = np.flatnonzero(np.diff(chosen.queue_offsets) != 1) + 1
+                for first, end in pairwise([0, *breaks.tolist(), len(chosen)]):
+                    self._put_run(queue, chosen, first, end)
 
-        The body has a CRC, they have none: a part that never came to disk shows as zeros in a
-        topic, or as a property string that does not end as we end every one.
-        """
-        record_end = offset % self._log.segment_bytes + fields.size
-        topic = bytes(buffer[fields.topic_start : fields.topic_end])
-        text = bytes(buffer[fields.properties_start : record_end])
-        if not _is_topic(topic) or (text and text[-1] != _PROPERTIES_END):
-            return False
-        name, properties = topic.decode(), decode_properties(text)
-        self.records += 1
-        if not waits_for_commit(fields.sys_flag):
-            self._take_entry(offset, name, fields, tags_code(properties.get(TAGS)))
-        if not is_rollback(fields.sys_flag) and offset >= self._keys_from:
-            self._take_keys(offset, name, fields.store_timestamp_ms, properties)
-        return True
-
-    def _take_entry(self, offset: int, topic: str, fields: RecordFields, code: int) -> None:
-        name = (topic, fields.queue_id)
-        pending = self._pending.get(name)
-        if pending is None:
-            pending = self._pending[name] = _PendingEntries(self._queues.get(*name))
-        if fields.queue_offset > pending.end:
+    def _put_run(self, queue: ConsumeQueue, block: LogBlock, first: int, end: int) -> None:
+        """Put the entries *first* to *end*, whose queue offsets follow each other."""
+        begins_at = int(block.queue_offsets[first])
+        if begins_at > queue.max_offset:
             if self.start > self._log.min_offset:
                 raise _GapError
-            pending.put()
-            pending.queue.restart_at(fields.queue_offset)
-        if fields.queue_offset == pending.end:
-            pending.add(offset, fields.size, code)
-            self.entries += 1
+            queue.restart_at(begins_at)
+        first += queue.max_offset - begins_at  # what is there already
+        if first < end:
+            queue.put(
+                block.physical_offsets[first:end],
+                block.sizes[first:end],
+                block.tags_codes[first:end],
+            )
+            self.entries += end - first
 
-    def _take_keys(
-        self, offset: int, topic: str, timestamp_ms: int, properties: dict[str, str]
-    ) -> None:
-        if timestamp_ms != self._key_timestamp_ms or len(self._key_hashes) >= _PENDING_MAX:
-            self._put_keys()
-            self._key_timestamp_ms = timestamp_ms
-        unique = properties.get(UNIQUE_KEY)
-        keys = [unique] if unique else []
-        keys += [key for key in properties.get(KEYS, "").split(" ") if key]
-        if offset == self._keys_from:
-            del keys[: self._keys_there]
-        self._key_hashes += [index_key_hash(f"{topic}#{key}") for key in keys]
-        self._key_offsets += [offset] * len(keys)
-
-    def _put_keys(self) -> None:
-        self._index.reserve(len(self._key_hashes))
-        self._index.put(
-            np.array(self._key_hashes, np.int32),
-            np.array(self._key_offsets, np.int64),
-            self._key_timestamp_ms,
-        )
-        self.keys += len(self._key_hashes)
-        self._key_hashes, self._key_offsets = [], []
-
-
-def _is_topic(name: bytes) -> bool:
-    try:
-        check_topic(name.decode())
-    except (UnicodeDecodeError, InvalidNameError):
-        return False
-    return True
+    def _put_keys(self, block: LogBlock) -> None:
+        wanted = (block.sys_flags & SYS_FLAG_TRANSACTION) != ROLLBACK
+        block = block.only(wanted & (block.physical_offsets >= self._keys_from))
+        if not len(block):
+            return
+        hashes, records = record_keys(block)
+        if block.physical_offsets[0] == self._keys_from:
+            there = min(self._keys_there, int((records == 0).sum()))
+            hashes, records = hashes[there:], records[there:]
+        offsets = block.physical_offsets[records]
+        times = block.store_timestamps_ms[records]
+        self._index.reserve(len(hashes))
+        breaks = np.flatnonzero(np.diff(times)) + 1
+        for first, end in pairwise([0, *breaks.tolist(), len(hashes)]):
+            if first < end:
+                self._index.put(hashes[first:end], offsets[first:end], int(times[first]))
+        self.keys += len(hashes)
