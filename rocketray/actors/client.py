@@ -8,13 +8,9 @@ the named actors. Calls that fail because an actor is away come back as
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
-
-import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
 from rocketray.errors import (
     InvalidMessageError,
@@ -28,11 +24,12 @@ from rocketray.store.message_id import decode_offset_id
 
 from .catalog import TopicConfig
 from .consumer import GroupConsumer, StartFrom
-from .coordinator import COORDINATOR_NAME, NAMESPACE, GroupDescription, shard_name
+from .coordinator import COORDINATOR_NAME, GroupDescription, shard_name
 from .files import read_json
 from .groups import Heartbeat, HeartbeatReply
 from .layout import node_file
 from .producer import AckMode, Producer
+from .ray_runtime import NAMESPACE, GetTimeoutError, RayActorError, RayTaskError, join_ray, ray
 from .ring import Ack
 from .shard_writer import ShardStatistics
 
@@ -250,14 +247,6 @@ class _Gate:
     def append(self, payload: bytes, durability: int) -> Ack:
         ack: Ack = self._ask(_actor(self._name).append.remote(payload, durability))
         return ack
-
-
-def join_ray(address: str) -> None:
-    """Join the Ray at *address* as a driver, without its logs and statistics."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(
-        address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.WARNING
-    )
 
 
 def _actor(name: str) -> Any:

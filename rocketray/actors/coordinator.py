@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
@@ -27,12 +25,12 @@ from .clock import system_clock_ms
 from .files import read_json, write_json
 from .groups import GroupRegistry, Heartbeat, HeartbeatReply
 from .layout import config_directory, shard_directory
+from .ray_runtime import NAMESPACE, ray
 from .shard import ShardActor
 
-__all__ = ["COORDINATOR_NAME", "NAMESPACE", "CoordinatorActor", "GroupDescription", "shard_name"]
+__all__ = ["COORDINATOR_NAME", "CoordinatorActor", "GroupDescription", "shard_name"]
 
 _LOG = logging.getLogger(__name__)
-NAMESPACE = "rocketray"
 COORDINATOR_NAME = "coordinator"
 OFFSETS_INTERVAL_S = 5.0
 _SHARD_THREADS = 8

@@ -17,16 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-import ray
-
 from rocketray.errors import NodeNotRunningError, StoreLockedError
 
-from .client import FILTER_NAME, Connection, join_ray
+from .client import FILTER_NAME, Connection
 from .clock import system_clock_ms
-from .coordinator import COORDINATOR_NAME, NAMESPACE, CoordinatorActor
+from .coordinator import COORDINATOR_NAME, CoordinatorActor
 from .files import write_json
 from .filter import FilterActor
 from .layout import node_file, runtime_directory
+from .ray_runtime import NAMESPACE, join_ray, ray, start_ray
 
 __all__ = ["Node", "NodeOptions", "ensure_node"]
 
@@ -141,19 +140,10 @@ def _lock(data: Path) -> int:
 
 
 def _start_ray(options: NodeOptions) -> None:
-    if options.ray_address is not None:
+    if options.ray_address is None:
+        start_ray(options.num_cpus)
+    else:
         join_ray(options.ray_address)
-        return
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    ray.init(
-        address="local",
-        namespace=NAMESPACE,
-        num_cpus=options.num_cpus,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.WARNING,
-        _node_ip_address="127.0.0.1",
-    )
 
 
 def _start(actor: type, name: str, threads: int, *arguments: Any) -> Any:

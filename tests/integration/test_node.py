@@ -15,9 +15,10 @@ import pytest
 import ray
 
 from rocketray.actors.client import Connection
-from rocketray.actors.coordinator import NAMESPACE, shard_name
+from rocketray.actors.coordinator import shard_name
 from rocketray.actors.layout import node_file
 from rocketray.actors.node import Node, NodeOptions, ensure_node
+from rocketray.actors.ray_runtime import NAMESPACE
 from rocketray.errors import NodeNotRunningError, StoreLockedError, StreamError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
