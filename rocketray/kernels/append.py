@@ -103,7 +103,7 @@ def append_records_plain(
     for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
         measure = measure_record_plain(records, start, len(records))
         sys_flag = int.from_bytes(records[start + SYS_FLAG : start + SYS_FLAG + 4], "big")
-        if measure.size != size or sys_flag & SYS_FLAG_STORE_IPV6:
+        if measure.size < 0 or measure.size != size or sys_flag & SYS_FLAG_STORE_IPV6:
             return -1
     if starts[-1] + sizes[-1] != len(records):
         return -1
@@ -143,7 +143,8 @@ def append_records(
         return -1
     start = 0
     for i in range(len(sizes)):
-        if measure_record(records, start, total).size != sizes[i]:
+        size = measure_record(records, start, total).size
+        if size < 0 or size != sizes[i]:
             return -1
         if load_i32(records, start + SYS_FLAG) & SYS_FLAG_STORE_IPV6:
             return -1
@@ -225,4 +226,6 @@ def append_queue_entries(
 
 
 def _put(buffer: Bytes, position: int, value: int, width: int) -> None:
-    buffer[position : position + width] = np.frombuffer(value.to_bytes(width, "big"), np.uint8)
+    buffer[position : position + width] = np.frombuffer(
+        int(value).to_bytes(width, "big", signed=True), np.uint8
+    )

@@ -96,7 +96,11 @@ def measure_spans_plain(
     for i, (offset, size) in enumerate(zip(physical_offsets.tolist(), sizes.tolist(), strict=True)):
         position = offset - segment_start
         found = measure_record_plain(segment, position, len(segment))
-        if found.size != size or _number(segment, position + PHYSICAL_OFFSET, 8) != offset:
+        if (
+            found.size < 0
+            or found.size != size
+            or _number(segment, position + PHYSICAL_OFFSET, 8) != offset
+        ):
             return i
         sys_flag = _number(segment, position + SYS_FLAG, 4)
         fields[:, i] = (
@@ -124,7 +128,7 @@ def measure_spans(segment, segment_start, physical_offsets, sizes, fields):
     for i in range(len(sizes)):
         position = physical_offsets[i] - segment_start
         found = measure_record(segment, position, len(segment))
-        if found.size != sizes[i]:
+        if found.size < 0 or found.size != sizes[i]:
             return i
         if load_i64(segment, position + PHYSICAL_OFFSET) != physical_offsets[i]:
             return i

@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.records import back_to_back, i32, u8
+
+from rocketray.hashing import java_hash_code
+from rocketray.kernels import PLAIN, hashing
+from rocketray.kernels._compile import IN_BYTES, INT, Bytes, Int64s, kernel
+from rocketray.kernels.hashing import (
+    crc32_spans,
+    hash_spans,
+    index_key_hashes,
+    separated_key_hashes,
+)
+
+GOLDEN = Path(__file__).parents[2] / "data" / "rocketmq"
+
+
+def rows(name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (GOLDEN / name).read_text("utf-8").splitlines()]
+
+
+def spans_of(texts: list[str]) -> tuple[Bytes, Int64s, Int64s]:
+    return back_to_back([text.encode("utf-8", "surrogatepass") for text in texts])
+
+
+def test_hashes_are_javas_for_every_golden_text() -> None:
+    golden = rows("tagcode.jsonl")
+    out = np.empty(len(golden), np.int32)
+    hash_spans(*spans_of([row["s"] for row in golden]), 0, out)
+    assert out.tolist() == [row["hashCode"] for row in golden]
+
+
+def test_index_hashes_are_rocketmqs_for_every_golden_key() -> None:
+    golden = rows("index.jsonl")
+    out = np.empty(len(golden), np.int32)
+    index_key_hashes(*spans_of([row["key"] for row in golden]), 0, out)
+    assert out.tolist() == [row["keyHash"] for row in golden]
+
+
+def test_crcs_are_rocketmqs_for_every_golden_body() -> None:
+    golden = rows("crc32.jsonl")
+    out = np.empty(len(golden), np.int32)
+    crc32_spans(*back_to_back([base64.b64decode(row["body"]) for row in golden]), out)
+    assert out.tolist() == [row["crc32"] for row in golden]
+
+
+@pytest.mark.skipif(PLAIN, reason="the tables are used by kernels only")
+def test_the_table_driven_crc_replaces_isals_where_that_is_missing() -> None:
+    @kernel(lambda *_: 0, INT, (IN_BYTES, INT, INT))
+    def by_tables(data: Any, start: Any, end: Any) -> Any:
+        return hashing._crc32_by_tables(data, start, end) & 0x7FFFFFFF
+
+    for row in rows("crc32.jsonl"):
+        body = base64.b64decode(row["body"])
+        assert by_tables(u8(body), 0, len(body)) == row["crc32"]
+
+
+def test_a_seed_stands_for_the_text_before() -> None:
+    out = np.empty(2, np.int32)
+    hash_spans(*spans_of(["KEY1", "😀"]), java_hash_code("TopicTest#"), out)
+    assert out.tolist() == [-1656969516, java_hash_code("TopicTest#😀")]
+
+
+def test_a_null_hashes_to_the_seed_so_no_tag_has_the_code_zero() -> None:
+    out = np.full(2, 9, np.int32)
+    hash_spans(*back_to_back([None, b""]), 0, out)
+    assert out.tolist() == [0, 0]
+
+
+def test_separated_keys_hash_as_spans_do_and_are_counted() -> None:
+    out = np.empty(3, np.int32)
+    found = separated_key_hashes(u8("KEY1\2中文\2polygenelubricants\2".encode()), 0, out)
+    assert found == 3
+    assert out.tolist() == [java_hash_code("KEY1"), 646394, 0]
+    assert separated_key_hashes(u8(b"a\2b\2c\2d\2"), 0, out) == 4
+
+
+@pytest.mark.skipif(PLAIN, reason="the twin decodes, and says that it cannot")
+@pytest.mark.parametrize("cut", [b"\xe4\xb8", b"\xf0\x9f\x98", b"\xc3", b"\xff\xff"])
+def test_bytes_that_are_no_utf8_are_not_read_beyond_their_end(cut: bytes) -> None:
+    one, other = np.empty(1, np.int32), np.empty(1, np.int32)
+    starts, sizes = np.zeros(1, np.int64), np.full(1, len(cut), np.int64)
+    hash_spans(u8(cut + b"abc"), starts, sizes, 0, one)
+    hash_spans(u8(cut + b"xyz"), starts, sizes, 0, other)
+    assert one.tolist() == other.tolist()
+
+
+@pytest.mark.skipif(PLAIN, reason="Python slices cannot pass the end")
+def test_a_span_outside_the_buffer_is_refused() -> None:
+    with pytest.raises(AssertionError):
+        crc32_spans(u8(b"abc"), np.zeros(1, np.int64), np.full(1, 4, np.int64), i32([0]))
