@@ -1,0 +1,72 @@
+"""The project's own files, parsed: what the tests of architecture, packaging and docs look at."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+__all__ = ["ROOT", "SourceFile", "imports_of", "package_files"]
+
+ROOT = Path(__file__).resolve().parents[2]
+_PACKAGES = ("rocketray", "pyspark_rocketray")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """One Python file: where it is, how it is imported, and what it says."""
+
+    path: Path
+    module: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def where(self) -> str:
+        """The path from the project's root, as a person would name it."""
+        return self.path.relative_to(ROOT).as_posix()
+
+    @property
+    def is_package(self) -> bool:
+        """Whether this is the ``__init__`` of a package."""
+        return self.path.name == "__init__.py"
+
+
+@lru_cache(maxsize=1)
+def package_files() -> tuple[SourceFile, ...]:
+    """Every Python file of what is shipped, in the order of their paths."""
+    paths = sorted(path for name in _PACKAGES for path in (ROOT / name).rglob("*.py"))
+    return tuple(_read(path) for path in paths)
+
+
+def imports_of(file: SourceFile) -> Iterator[tuple[str, int]]:
+    """Every module that *file* imports, wherever in it, absolute, with the line.
+
+    ``from a import b`` yields both ``a`` and ``a.b``, since ``b`` may be a module.
+    """
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = _absolute(file, node)
+            yield base, node.lineno
+            for alias in node.names:
+                yield f"{base}.{alias.name}", node.lineno
+
+
+def _absolute(file: SourceFile, node: ast.ImportFrom) -> str:
+    if not node.level:
+        return node.module or ""
+    package = file.module.split(".")
+    up = node.level - 1 if file.is_package else node.level
+    return ".".join([*package[: len(package) - up], *filter(None, [node.module])])
+
+
+def _read(path: Path) -> SourceFile:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    module = ".".join(part for part in parts if part != "__init__")
+    text = path.read_text()
+    return SourceFile(path, module, text, ast.parse(text, str(path)))

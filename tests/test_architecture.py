@@ -1,0 +1,256 @@
+"""The shape of the house, read from the sources: layers, dead modules, banned calls, file sizes.
+
+Each rule lists all places that break it, as ``path:line: what, and what to do instead``.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+
+import pytest
+from support.source_tree import ROOT, SourceFile, imports_of, package_files
+
+MAX_LINES = 400
+
+# A layer imports itself and what stands in earlier rows; parts of one row do not know each other.
+LAYERS: tuple[tuple[str, ...], ...] = (
+    ("errors", "names", "message", "hashing", "config"),
+    ("kernels",),
+    ("store", "filters"),
+    ("actors",),
+    ("topology",),
+    ("demo", "bench"),
+    ("cli",),
+)
+BASE = LAYERS[0]  # single modules that may use each other
+
+PURE = ("rocketray.kernels", "rocketray.store", "rocketray.filters")
+ENGINES = ("ray", "faust", "mode", "pyspark")
+MAY_IMPORT_PYSPARK = ("rocketray.topology.spark", "pyspark_rocketray", "rocketray.demo")
+
+STARTED_BY_NAME = {
+    "rocketray.__main__": "python -m rocketray",
+    "rocketray.filters.bloom": "a public name: RocketMQ's Bloom bits, used where bitmaps are on",
+}
+
+BANNED_CALLS = {
+    "print": "return the text, or write it in rocketray.cli",
+    "eval": "compile_expression() or load_predicate(): no code from outside",
+    "exec": "load_predicate(): no code from outside",
+    "time.time": "the clock_ms argument",
+    "time.time_ns": "the clock_ms argument",
+    "datetime.now": "the clock_ms argument",
+    "datetime.utcnow": "the clock_ms argument",
+    "sys.exit": "raise an error of rocketray.errors; the command line makes exit codes",
+}
+BANNED_NAMES = {
+    "os.environ": "an argument; the command line reads the environment",
+    "os.getenv": "an argument; the command line reads the environment",
+    "sys.argv": "an argument; the command line reads arguments",
+}
+BANNED_IMPORTS = {
+    "pickle": "JSON or bytes with checked lengths: no code from outside",
+    "cloudpickle": "an import path: no code from outside",
+    "marshal": "bytes with checked lengths",
+    "shelve": "rocketray.actors.files",
+}
+# What a file may do all the same, and why. An entry that is not needed any more fails too.
+ALLOWED = {
+    ("rocketray/actors/clock.py", "time.time_ns"): "the clock that is handed to everything else",
+    ("rocketray/actors/client.py", "os.environ"): "tells Ray to send no usage statistics",
+    ("rocketray/actors/node.py", "os.environ"): "tells Ray to send no usage statistics",
+    ("rocketray/kernels/_compile.py", "os.environ"): "kernels are chosen once, at import",
+    ("rocketray/topology/spark/environment.py", "os.environ"): "Spark starts its JVM from it",
+}
+
+
+def report(problems: Iterable[str]) -> None:
+    found = sorted(set(problems))
+    assert not found, "\n" + "\n".join(found)
+
+
+def layer_of(module: str) -> int | None:
+    """The row of *module*'s layer; None for the root package, which may export from all."""
+    if module.startswith("pyspark_rocketray"):
+        return len(LAYERS) - 1
+    parts = module.split(".")
+    if parts[0] != "rocketray" or len(parts) == 1 or parts[1] == "__main__":
+        return None
+    for row, names in enumerate(LAYERS):
+        if parts[1] in names:
+            return row
+    return None
+
+
+def same_part(one: str, other: str) -> bool:
+    return one.split(".")[:2] == other.split(".")[:2]
+
+
+def below(prefixes: Iterable[str], module: str) -> bool:
+    return any(module == prefix or module.startswith(prefix + ".") for prefix in prefixes)
+
+
+def dotted(node: ast.expr) -> str:
+    """``a.b.c`` for a chain of names, the last two names of a longer one; else nothing."""
+    names: list[str] = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        names.append(node.id)
+    return ".".join(reversed(names[:2]))
+
+
+def banned_places(file: SourceFile) -> Iterator[tuple[int, str, str]]:
+    """Line, banned name and replacement of everything in *file* that is banned outside cli."""
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Call) and dotted(node.func) in BANNED_CALLS:
+            name = dotted(node.func)
+            yield node.lineno, name, BANNED_CALLS[name]
+        elif isinstance(node, ast.Attribute) and dotted(node) in BANNED_NAMES:
+            name = dotted(node)
+            yield node.lineno, name, BANNED_NAMES[name]
+        elif isinstance(node, ast.ExceptHandler) and node.type is None:
+            yield node.lineno, "bare except", "the errors that can happen, or Exception"
+    for module, line in imports_of(file):
+        if module in BANNED_IMPORTS:
+            yield line, f"import {module}", BANNED_IMPORTS[module]
+        hidden = {name for name in (*BANNED_CALLS, *BANNED_NAMES) if "." in name}
+        if module in hidden - {"datetime.now", "datetime.utcnow"}:
+            yield line, module, "the module's name in full, so that this test sees its uses"
+
+
+def all_banned() -> Iterator[tuple[SourceFile, int, str, str]]:
+    for file in package_files():
+        if not below(["rocketray.cli"], file.module):
+            for line, name, replacement in banned_places(file):
+                yield file, line, name, replacement
+
+
+def test_every_module_belongs_to_a_layer() -> None:
+    report(
+        f"{file.where}: in no layer; name it in LAYERS of {__file__}"
+        for file in package_files()
+        if layer_of(file.module) is None and file.module not in {"rocketray", "rocketray.__main__"}
+    )
+
+
+def test_imports_go_down_only() -> None:
+    def problems() -> Iterator[str]:
+        for file in package_files():
+            own = layer_of(file.module)
+            for module, line in imports_of(file):
+                other = layer_of(module)
+                if own is None or other is None or same_part(file.module, module):
+                    continue
+                if other > own:
+                    yield f"{file.where}:{line}: {module} stands above; turn the call around"
+                elif other == own and module.split(".")[1] not in BASE:
+                    yield f"{file.where}:{line}: {module} stands beside; join them one layer up"
+
+    report(problems())
+
+
+def test_the_pure_parts_know_no_engine() -> None:
+    report(
+        f"{file.where}:{line}: {module} in a pure part; move the call to actors or topology"
+        for file in package_files()
+        if below(PURE, file.module) or file.module.removeprefix("rocketray.") in BASE
+        for module, line in imports_of(file)
+        if below(ENGINES, module)
+    )
+
+
+def test_pyspark_stays_in_the_spark_parts() -> None:
+    report(
+        f"{file.where}:{line}: {module}; move the call to rocketray.topology.spark"
+        for file in package_files()
+        if not below(MAY_IMPORT_PYSPARK, file.module)
+        for module, line in imports_of(file)
+        if below(["pyspark"], module)
+    )
+
+
+def loaded_by_name(file: SourceFile) -> Iterator[str]:
+    """The modules beside *file* that it hands to ``import_module`` by their last name."""
+    if 'import_module(f"{__package__}.' not in file.text:
+        return
+    package = file.module if file.is_package else file.module.rpartition(".")[0]
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield f"{package}.{node.value}"
+
+
+def test_no_module_is_dead() -> None:
+    files = package_files()
+    used = {module for file in files for module, _ in imports_of(file) if module != file.module}
+    used |= {module for file in files for module in loaded_by_name(file)}
+    used |= STARTED_BY_NAME.keys()
+    text = "\n".join([*(file.text for file in files), (ROOT / "pyproject.toml").read_text()])
+    report(
+        f"{file.where}: nothing imports {file.module}; use it or delete it"
+        for file in files
+        if not file.is_package
+        and file.module not in used
+        and f'"{file.module}"' not in text
+        and f'"{file.module}:' not in text
+    )
+
+
+def test_banned_calls() -> None:
+    report(
+        f"{file.where}:{line}: {name} is banned, use {replacement}"
+        for file, line, name, replacement in all_banned()
+        if (file.where, name) not in ALLOWED
+    )
+
+
+def test_no_exception_from_the_rules_is_left_over() -> None:
+    found = {(file.where, name) for file, _, name, _ in all_banned()}
+    report(f"{where}: {name} is allowed but not used" for where, name in ALLOWED.keys() - found)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "print('x')",
+        "import time\ntime.time()",
+        "from time import time_ns\ntime_ns()",
+        "import os\nx = os.environ['A']",
+        "from os import environ",
+        "import pickle",
+        "from pickle import loads",
+        "import datetime\ndatetime.datetime.now()",
+        "try:\n    pass\nexcept:\n    pass",
+    ],
+)
+def test_each_ban_is_seen(source: str) -> None:
+    file = SourceFile(ROOT / "rocketray" / "x.py", "rocketray.x", source, ast.parse(source))
+    assert list(banned_places(file))
+
+
+def test_every_file_says_what_it_is() -> None:
+    def problems() -> Iterator[str]:
+        for file in package_files():
+            if not file.text.strip():
+                continue
+            if not ast.get_docstring(file.tree):
+                yield f"{file.where}:1: no docstring; say what is true in this file"
+            body = [node for node in file.tree.body if not isinstance(node, ast.Expr)]
+            if body and "from __future__ import annotations" not in file.text:
+                yield f"{file.where}:1: add 'from __future__ import annotations'"
+
+    report(problems())
+
+
+def test_no_file_has_two_nouns() -> None:
+    paths = [file.path for file in package_files()]
+    for folder in ("tests", "examples", "benchmarks"):
+        paths += (ROOT / folder).rglob("*.py")
+    sizes = {path: len(path.read_text().splitlines()) for path in paths}
+    report(
+        f"{path.relative_to(ROOT)}: {size} lines of at most {MAX_LINES}; what is the second noun?"
+        for path, size in sizes.items()
+        if size > MAX_LINES
+    )

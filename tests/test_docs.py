@@ -1,0 +1,163 @@
+"""What the documents say is there: make verbs, commands and their options, files, links, imports."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import typer
+from support.source_tree import ROOT
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+from rocketray.cli.application import application
+
+DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+Command = TyperCommand | TyperGroup
+COMMAND = typer.main.get_group(application)
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SHELL = ("", "sh", "bash", "console", "shell")
+
+
+def fenced(document: Path, *languages: str) -> Iterator[str]:
+    for language, text in FENCE.findall(document.read_text()):
+        if language in languages:
+            yield text
+
+
+def shell_lines(document: Path) -> Iterator[str]:
+    """Every line of the document's shell blocks and every piece of inline code, joined and bare."""
+    text = document.read_text()
+    for block in fenced(document, *SHELL):
+        for line in block.replace("\\\n", " ").splitlines():
+            yield line.strip().removeprefix("$ ")
+    yield from re.findall(r"`([^`\n]+)`", FENCE.sub("", text))
+
+
+def words_after(line: str, program: str) -> Iterator[list[str]]:
+    """The words that *program* is called with, once for each call in *line*."""
+    for part in re.split(r"[|;&]+|\s#", line.replace("||", "OR")):
+        try:
+            words = shlex.split(part)
+        except ValueError:
+            continue
+        while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+            words.pop(0)
+        if words[:1] == [program]:
+            yield words[1:]
+
+
+def makefile_verbs() -> set[str]:
+    text = (ROOT / "Makefile").read_text()
+    return set(re.findall(r"^([a-z][a-z-]*):", text, re.MULTILINE))
+
+
+def children(command: Command) -> dict[str, Command]:
+    if not isinstance(command, TyperGroup):
+        return {}
+    return {
+        name: child
+        for name, child in command.commands.items()
+        if isinstance(child, (TyperCommand, TyperGroup))
+    }
+
+
+def commands(command: Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield path
+    for name, child in children(command).items():
+        yield from commands(child, (*path, name))
+
+
+def find(words: list[str]) -> tuple[Command, list[str]]:
+    """The command that *words* call, and what is left of them."""
+    command: Command = COMMAND
+    rest = list(words)
+    while rest and rest[0] in children(command):
+        command = children(command)[rest.pop(0)]
+    return command, rest
+
+
+def options_of(command: Command) -> set[str]:
+    named = {name for parameter in command.params for name in parameter.opts}
+    return named | {"--help"}
+
+
+def test_the_commands_are_found() -> None:
+    assert {("demo",), ("start",), ("send",), ("topics", "create")} <= set(commands(COMMAND))
+
+
+@pytest.mark.parametrize("path", sorted(commands(COMMAND)), ids=" ".join)
+def test_every_command_explains_itself(path: tuple[str, ...]) -> None:
+    command, rest = find(list(path))
+    assert rest == []
+    with typer.Context(command, info_name="rocketray") as context:
+        text = command.get_help(context)
+    assert len((command.help or "").strip()) > 15
+    for parameter in command.params:
+        if isinstance(parameter, TyperOption) and not parameter.hidden:
+            assert parameter.help, f"{' '.join(path)} {parameter.opts[0]} has no help"
+            assert parameter.opts[0] in text
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_make_verb_named_exists(document: Path) -> None:
+    verbs = makefile_verbs()
+    assert {"demo", "test", "test-slow", "lint", "bench"} <= verbs
+    for line in shell_lines(document):
+        for words in words_after(line, "make"):
+            named = [word for word in words if re.fullmatch(r"[a-z-]+", word)]
+            assert set(named) <= verbs, line
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_rocketray_command_named_exists(document: Path) -> None:
+    for line in shell_lines(document):
+        for words in words_after(line, "rocketray"):
+            command, rest = find(words)
+            asked = {word.partition("=")[0] for word in rest if word.startswith("--")}
+            assert not isinstance(command, TyperGroup) or not rest or asked, line
+            assert asked <= options_of(command), line
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_leads_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text()):
+        if "://" not in target:
+            assert (document.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_file_named_exists(document: Path) -> None:
+    top = r"(?:rocketray|tests|docs|examples|benchmarks)/[\w./-]+\.\w+"
+    for name in re.findall(rf"`({top})`", document.read_text()):
+        assert (ROOT / name).exists(), name
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_python_snippets_parse_and_name_what_is_there(document: Path) -> None:
+    for snippet in fenced(document, "python"):
+        tree = ast.parse(snippet)  # "await" at the top parses, it only does not compile
+        aliases = {
+            alias.asname or alias.name
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Import)
+            for alias in node.names
+            if alias.name == "rocketray"
+        } or {"rr"}
+        for node in ast.walk(tree):
+            if (
+                isinstance(node, ast.Attribute)
+                and isinstance(node.value, ast.Name)
+                and node.value.id in aliases
+            ):
+                assert hasattr(import_module("rocketray"), node.attr), f"rr.{node.attr}"
+
+
+def test_there_is_one_title_in_each_document() -> None:
+    for document in DOCUMENTS:
+        titles = re.findall(r"^# .+", FENCE.sub("", document.read_text()), re.MULTILINE)
+        assert len(titles) == 1, document

@@ -1,0 +1,69 @@
+"""The public surface: what is exported is listed, what is listed is there, and imports stay light."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import import_module
+from types import ModuleType
+
+import pytest
+from support.source_tree import package_files
+
+ENGINES = ("ray", "faust", "mode", "pyspark")
+MODULES = [file.module for file in package_files() if not file.module.endswith("__main__")]
+PACKAGES = [file.module for file in package_files() if file.is_package]
+# Importing these must stay cheap: they are used without a node, an app or a Spark session.
+LIGHT = ("rocketray", "rocketray.store", "rocketray.filters", "rocketray.cli")
+
+
+def loaded_by(module: str) -> set[str]:
+    """The top-level names that a fresh interpreter has loaded after importing *module*."""
+    code = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return {name.partition(".")[0] for name in json.loads(done.stdout)}
+
+
+def exported(module: ModuleType) -> set[str]:
+    """The public names that *module* defines or imports from this project, modules left out."""
+    return {
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and not isinstance(value, ModuleType)
+        and str(getattr(value, "__module__", "")).startswith("rocketray")
+    }
+
+
+@pytest.mark.parametrize("module", LIGHT)
+def test_importing_it_loads_no_engine(module: str) -> None:
+    assert loaded_by(module).isdisjoint(ENGINES)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_listed_name_is_there(module: str) -> None:
+    found = import_module(module)
+    missing = [name for name in getattr(found, "__all__", ()) if not hasattr(found, name)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_name_a_package_exports_is_listed(package: str) -> None:
+    found = import_module(package)
+    assert exported(found) <= set(getattr(found, "__all__", ()))
+
+
+def test_the_names_that_others_rely_on() -> None:
+    for name in (
+        "hashing.java_hash_code",
+        "hashing.tags_code",
+        "hashing.index_key_hash",
+        "hashing.crc32",
+        "message.encode_properties",
+        "message.decode_properties",
+        "filters.subscription.parse",
+        "filters.bloom.bit_positions",
+    ):
+        module, _, function = name.rpartition(".")
+        assert callable(getattr(import_module(f"rocketray.{module}"), function)), name

@@ -1,0 +1,84 @@
+"""ray_cluster.yaml is one that this Ray takes, and its commands are ours."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import ray
+import yaml
+from click.testing import CliRunner
+from ray.autoscaler._private.commands import _bootstrap_config
+from ray.autoscaler._private.util import prepare_config, validate_config
+from ray.scripts.scripts import start as ray_start
+from support.source_tree import ROOT
+
+COMMANDS = (
+    "initialization_commands",
+    "setup_commands",
+    "head_start_ray_commands",
+    "worker_start_ray_commands",
+)
+
+
+@pytest.fixture
+def config() -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((ROOT / "ray_cluster.yaml").read_text())
+    return loaded
+
+
+def commands_of(config: dict[str, Any]) -> list[str]:
+    return [line for name in COMMANDS for line in config.get(name, [])]
+
+
+def schema() -> dict[str, Any]:
+    path = Path(ray.__file__).parent / "autoscaler" / "ray-schema.json"
+    loaded: dict[str, Any] = json.loads(path.read_text())
+    return loaded
+
+
+def test_rays_schema_takes_it_as_it_stands(config: dict[str, Any]) -> None:
+    jsonschema.validate(config, schema())
+
+
+def test_rays_schema_would_refuse_a_wrong_key(config: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(config | {"head_start_commands": []}, schema())
+
+
+def test_ray_up_takes_it(config: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps of ``ray up`` up to the first machine: defaults, validation, the provider's own."""
+    monkeypatch.chdir(ROOT)  # file_mounts are relative to where ray up runs
+    validate_config(prepare_config(config))
+    ready = _bootstrap_config(config, no_config_cache=True)
+    assert ready["max_workers"] == len(ready["provider"]["worker_ips"])
+    assert ready["head_start_ray_commands"] == config["head_start_ray_commands"]
+
+
+def test_every_ray_it_starts_asks_for_the_token_and_sends_no_statistics(
+    config: dict[str, Any],
+) -> None:
+    starting = [line for line in commands_of(config) if "ray start" in line]
+    assert len(starting) == 3
+    settings = "RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=token "
+    assert all(line.startswith(settings) for line in starting)
+    assert "~/.ray/auth_token" in config["file_mounts"]
+
+
+def test_ray_start_knows_the_options(config: dict[str, Any]) -> None:
+    known = CliRunner().invoke(ray_start, ["--help"]).output
+    for line in commands_of(config):
+        if "/ray start" in line:
+            asked = [word.partition("=")[0] for word in shlex.split(line) if word[:2] == "--"]
+            assert [name for name in asked if name not in known] == []
+
+
+def test_what_it_installs_is_the_frozen_project(config: dict[str, Any]) -> None:
+    assert config["file_mounts"]["~/rocketray"] == "."
+    installs = [line for line in config["setup_commands"] if "pip install" in line]
+    assert installs
+    assert all("--constraint requirements.lock" in line for line in installs)
