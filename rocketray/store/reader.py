@@ -38,7 +38,7 @@ _SYS_FLAG_COMPRESSED = 0x1
 
 @dataclass(frozen=True, slots=True)
 class EntryColumns:
-    """Consume queue entries as native columns of one length.
+    """Consume queue entries as native columns of one length, contiguous in memory.
 
     ``physical_offsets`` int64[n], ``sizes`` int32[n], ``tags_codes`` int64[n], ``queue_offsets``
     int64[n].
@@ -55,10 +55,10 @@ class EntryColumns:
     def select(self, which: Any) -> EntryColumns:
         """The entries that *which*, a slice, a mask bool[n] or numbers int64[m], picks."""
         return EntryColumns(
-            self.physical_offsets[which],
-            self.sizes[which],
-            self.tags_codes[which],
-            self.queue_offsets[which],
+            np.ascontiguousarray(self.physical_offsets[which]),  # a stepped slice is not
+            np.ascontiguousarray(self.sizes[which]),
+            np.ascontiguousarray(self.tags_codes[which]),
+            np.ascontiguousarray(self.queue_offsets[which]),
         )
 
     @classmethod

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import base64
+import shutil
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.records import RawRecord, i32
+from support.stores import (
+    GOLDEN_CONFIG,
+    GOLDEN_STORE,
+    SMALL,
+    FakeClock,
+    message,
+    read_all,
+    read_jsonl,
+)
+
+from rocketray.config import StoreConfig
+from rocketray.errors import ConfigError, CorruptRecordError, OffsetOutOfRangeError
+from rocketray.hashing import tags_code
+from rocketray.message import StoredMessage, encode_properties
+from rocketray.store.message_store import MessageStore
+from rocketray.store.reader import EntryColumns, QueueReader
+
+COUNT = 100  # over several segments of log and queue
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    with MessageStore(tmp_path / "shard", SMALL, clock_ms=FakeClock()) as store:
+        for number in range(COUNT):
+            store.put([message(number)], 0)
+    return tmp_path / "shard"
+
+
+@pytest.fixture
+def expected(directory: Path) -> list[StoredMessage]:
+    with MessageStore(directory, read_only=True, clock_ms=FakeClock()) as store:
+        return read_all(store, "Trade", 0)
+
+
+@pytest.fixture
+def reader(directory: Path) -> Iterator[QueueReader]:
+    with QueueReader(directory, "Trade", 0) as opened:
+        yield opened
+
+
+def test_the_store_spans_several_segments(directory: Path) -> None:
+    assert len(list((directory / "commitlog").iterdir())) > 2
+    assert len(list((directory / "consumequeue" / "Trade" / "0").iterdir())) > 2
+
+
+def test_entries_are_those_of_the_range(reader: QueueReader, expected: list[StoredMessage]) -> None:
+    for start, stop in ((0, COUNT), (0, 0), (3, 4), (5, 23), (COUNT, COUNT)):
+        entries = reader.entries(start, stop)
+        wanted = expected[start:stop]
+        assert len(entries) == stop - start
+        assert entries.queue_offsets.tolist() == list(range(start, stop))
+        assert entries.physical_offsets.tolist() == [one.physical_offset for one in wanted]
+        assert entries.sizes.tolist() == [one.size for one in wanted]
+        assert entries.tags_codes.tolist() == [tags_code(one.tags) for one in wanted]
+
+
+def test_a_scan_finds_the_tags_over_all_segments(
+    reader: QueueReader, expected: list[StoredMessage]
+) -> None:
+    for tags in (["pay"], ["pay", "BB"], ["nobody"], []):
+        codes = [tags_code(tag) for tag in tags]
+        found = reader.match_tags(2, COUNT - 1, i32(codes))
+        wanted = [one for one in expected[2 : COUNT - 1] if tags_code(one.tags) in codes]
+        assert found.queue_offsets.tolist() == [one.queue_offset for one in wanted]
+        assert found.physical_offsets.tolist() == [one.physical_offset for one in wanted]
+        assert found.sizes.tolist() == [one.size for one in wanted]
+    assert len(reader.match_tags(2, 50, None)) == 48
+
+
+def test_every_part_of_the_messages_is_read(
+    reader: QueueReader, expected: list[StoredMessage]
+) -> None:
+    entries = reader.match_tags(0, COUNT, i32([tags_code("pay"), tags_code("BB"), 0]))
+    wanted = [one for one in expected if one.tags != "order"]
+    assert reader.messages(entries) == wanted
+    assert reader.bodies(entries) == [one.body for one in wanted]
+    assert reader.tags(entries) == [one.tags for one in wanted]
+    assert reader.property_strings(entries) == [
+        encode_properties(one.properties).encode() for one in wanted
+    ]
+
+
+def test_records_come_in_order_one_part_a_segment(
+    reader: QueueReader, expected: list[StoredMessage]
+) -> None:
+    parts = reader.records(reader.entries(0, COUNT))
+    assert len(parts) > 2
+    assert len({part.path for part in parts}) == len(parts)
+    assert sum(map(len, parts)) == COUNT
+    assert [part.message(i) for part in parts for i in range(len(part))] == expected
+    starts, sizes = parts[1].find(["region", "nothing"])
+    first = parts[0]
+    assert parts[1].first == len(first)
+    at = int(starts[0, 0])
+    value = parts[1].segment[at : at + int(sizes[0, 0])].tobytes().decode()
+    assert value == expected[len(first)].properties["region"]
+    assert (sizes[1] == -1).all()
+
+
+def test_the_exact_tag_is_compared_behind_the_hash(
+    reader: QueueReader, expected: list[StoredMessage]
+) -> None:
+    entries = reader.match_tags(0, COUNT, i32([tags_code("BB")]))  # the hash of Aa, too
+    assert len(entries) == COUNT // 4
+    assert not reader.have_tags(entries, ["BB"]).any()
+    assert reader.have_tags(entries, ["BB", "Aa"]).all()
+    every = reader.entries(0, COUNT)
+    mask = reader.have_tags(every, ["pay", "order"])
+    assert mask.tolist() == [one.tags in {"pay", "order"} for one in expected]
+    assert reader.have_tags(every.select(slice(0, 0)), ["pay"]).tolist() == []
+
+
+def test_selected_entries_are_read_in_the_order_given(
+    reader: QueueReader, expected: list[StoredMessage]
+) -> None:
+    order = np.array([70, 3, 71, 0])
+    entries = reader.entries(0, COUNT).select(order)
+    assert reader.bodies(entries) == [expected[i].body for i in order]
+    assert EntryColumns.concatenated([entries, entries]).queue_offsets.tolist() == [*order, *order]
+
+
+def test_a_reader_sees_what_a_living_writer_adds(tmp_path: Path) -> None:
+    with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
+        store.put([message(0)], 0)
+        with QueueReader(tmp_path, "Trade", 0) as reader:
+            assert reader.bodies(reader.entries(0, 1)) == [message(0).body]
+            for number in range(1, 40):
+                store.put([message(number)], 0)
+            bodies = reader.bodies(reader.entries(0, 40))
+    assert bodies == [message(number).body for number in range(40)]
+
+
+def test_what_was_read_outlives_the_reader(directory: Path) -> None:
+    reader = QueueReader(directory, "Trade", 0)
+    entries = reader.entries(0, 10)
+    parts = reader.records(entries)
+    reader.close()
+    assert parts[0].message(0).body == message(0).body  # the map lives as long as its array
+    assert reader.bodies(entries)[9] == message(9).body  # and the reader maps anew
+
+
+def test_a_range_or_a_segment_that_is_gone_is_out_of_range(
+    directory: Path, reader: QueueReader
+) -> None:
+    with pytest.raises(OffsetOutOfRangeError, match="consumequeue"):
+        reader.entries(0, 10_000)
+    with pytest.raises(OffsetOutOfRangeError, match="consumequeue/Nope/3"):
+        QueueReader(directory, "Nope", 3).entries(0, 1)
+    entries = reader.entries(0, 1)
+    (directory / "commitlog" / f"{0:020d}").unlink()
+    with pytest.raises(OffsetOutOfRangeError, match=r"commitlog.* from 4096 "):
+        reader.bodies(entries)
+
+
+def test_an_entry_that_lies_is_corrupt_and_never_followed(reader: QueueReader) -> None:
+    entries = reader.entries(5, 7)
+    for lie in (
+        replace(entries, physical_offsets=entries.physical_offsets + 1),
+        replace(entries, sizes=entries.sizes + 1),
+        replace(entries, sizes=np.full(2, -1, np.int32)),
+        replace(entries, sizes=np.full(2, 2**31 - 1, np.int32)),
+    ):
+        with pytest.raises(CorruptRecordError, match="queue offset 5 of topic 'Trade' queue 0"):
+            reader.bodies(lie)
+
+
+def test_a_segment_of_another_size_is_refused(directory: Path, reader: QueueReader) -> None:
+    path = directory / "commitlog" / f"{0:020d}"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CorruptRecordError, match="4095 bytes where 4096 are expected"):
+        reader.bodies(reader.entries(0, 1))
+
+
+def test_the_sizes_must_be_known(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"store\.json"):
+        QueueReader(GOLDEN_STORE, "TopicA", 0)
+    with pytest.raises(ConfigError):
+        QueueReader(tmp_path / "nothing", "T", 0)
+
+
+@pytest.mark.parametrize(("topic", "queue_id"), [("TopicA", 0), ("TopicA", 1), ("TopicB", 0)])
+def test_rocketmqs_own_store_is_read(topic: str, queue_id: int) -> None:
+    rows = [
+        row
+        for row in read_jsonl("store-v1.jsonl")
+        if (row.get("topic"), row.get("queueId")) == (topic, queue_id)
+    ]
+    with QueueReader(GOLDEN_STORE, topic, queue_id, GOLDEN_CONFIG) as reader:
+        entries = reader.match_tags(0, len(rows), i32([1]))  # ext addresses: none can tell
+        assert len(entries) == len(rows)
+        assert reader.bodies(entries) == [base64.b64decode(row["body"]) for row in rows]
+        assert reader.tags(entries) == [row["tags"] for row in rows]
+        mask = reader.have_tags(entries, ["Aa"])
+        assert mask.tolist() == [row["tags"] == "Aa" for row in rows]
+
+
+def test_a_compressed_body_is_inflated(tmp_path: Path) -> None:
+    config = StoreConfig(commit_log_segment_bytes=4096, consume_queue_segment_entries=7)
+    record = bytearray(RawRecord(body=zlib.compress(b"body " * 50)).encode())
+    record[36:40] = (0x1).to_bytes(4, "big")  # COMPRESSED, of the old kind: zlib
+    log, queue = tmp_path / "commitlog", tmp_path / "consumequeue" / "TopicTest" / "0"
+    log.mkdir()
+    queue.mkdir(parents=True)
+    (log / f"{0:020d}").write_bytes(record.ljust(4096, b"\0"))
+    entry = struct.pack(">qiq", 0, len(record), tags_code("TagA"))
+    (queue / f"{0:020d}").write_bytes(entry.ljust(140, b"\0"))
+    with QueueReader(tmp_path, "TopicTest", 0, config) as reader:
+        assert reader.bodies(reader.entries(0, 1)) == [b"body " * 50]
+
+
+def test_only_so_many_segments_stay_mapped(directory: Path) -> None:
+    copy = directory.parent / "copy"
+    shutil.copytree(directory, copy)
+    reader = QueueReader(copy, "Trade", 0)
+    reader._log._limit = reader._queue._limit = 2
+    assert len(reader.bodies(reader.entries(0, COUNT))) == COUNT
+    assert len(reader._log) == len(reader._queue) == 2
+    assert len(reader.bodies(reader.entries(0, COUNT))) == COUNT
+    reader.close()
+    assert len(reader._log) == 0
