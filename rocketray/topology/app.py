@@ -186,14 +186,16 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                 await asyncio.to_thread(connection.create_topic, topic, count)
             self._declared.add(topic)
 
-    async def send_message(self, message: Message, queue_id: int | None) -> asyncio.Future[Any]:
-        """Queue *message* for sending; see :class:`~.outbox.Outbox`."""
+    async def send_message(
+        self, message: Message, queue_id: int | None, queues: int | None = None
+    ) -> asyncio.Future[Any]:
+        """Queue *message* for sending (see outbox.py); its topic is made with *queues* if need be."""
         if self._outbox is None:
             connection = await self.connect()
             producer = await asyncio.to_thread(connection.producer)
             self._outbox = self._outbox or Outbox(producer)
         if message.topic not in self._declared:
-            await self.declare_topic(message.topic, None)
+            await self.declare_topic(message.topic, queues)
         return await self._outbox.put(message, queue_id)
 
     async def flush_sends(self) -> None:

@@ -31,7 +31,7 @@ __all__ = ["Feed", "FeedStatistics"]
 
 logger = logging.getLogger(__name__)
 
-POLL_TIMEOUT_S = 0.25  # how long a stop may wait for the thread
+POLL_TIMEOUT_S = 0.1  # how long a stop may wait for the thread
 POLL_MAX_MESSAGES = 1024
 WINDOW_MESSAGES = 8 * POLL_MAX_MESSAGES
 _DRAIN_STEP_S = 0.005

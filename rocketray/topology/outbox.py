@@ -91,15 +91,20 @@ class Outbox:
         """Send batch after batch until none waits."""
         try:
             while self._waiting:
-                await self._send_next()
-                async with self._changed:
-                    self._changed.notify_all()
+                count = min(len(self._waiting), BATCH_MAX_MESSAGES)
+                taken = [self._waiting.popleft() for _ in range(count)]
+                await self._tell()  # there is room
+                await self._send(taken)
+                self._settled_count += count
+                await self._tell()  # a flush may be over
         finally:
             self._drainer = None
 
-    async def _send_next(self) -> None:
-        count = min(len(self._waiting), BATCH_MAX_MESSAGES)
-        taken = [self._waiting.popleft() for _ in range(count)]
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _send(self, taken: Sequence[_Pending]) -> None:
         for topic, queue_id, group in _by_destination(taken):
             try:
                 results = await self._store(topic, queue_id, [one.message for one in group])
@@ -108,7 +113,6 @@ class Outbox:
             else:
                 for pending, result in zip(group, results, strict=True):
                     _succeed(pending, result)
-        self._settled_count += count
 
     async def _store(
         self, topic: str, queue_id: int | None, messages: Sequence[Message]
@@ -118,7 +122,7 @@ class Outbox:
         while True:
             try:
                 return await self._loop.run_in_executor(
-                    self._thread, self._send, topic, queue_id, messages
+                    self._thread, self._call, topic, queue_id, messages
                 )
             except ShardUnavailableError as error:
                 delay = error.retry_after_ms / 1000
@@ -126,7 +130,7 @@ class Outbox:
                     raise
                 await asyncio.sleep(delay)
 
-    def _send(
+    def _call(
         self, topic: str, queue_id: int | None, messages: Sequence[Message]
     ) -> Sequence[SendResult]:
         if queue_id is None:

@@ -41,8 +41,8 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         self.membership = membership
         self._deliveries: Any = None
         _use_raw_for_text(options)
+        _check(options, self.fields)
         super().__init__(app, **options)
-        self._check()
 
     @property
     def queue(self) -> Any:
@@ -91,7 +91,7 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
             keys=keys,
             properties=properties,
         )
-        future: Awaitable[Any] = await self.app.send_message(message, partition)
+        future: Awaitable[Any] = await self.app.send_message(message, partition, self.partitions)
         if callback is not None:
             _on_stored(future, callback)
         return future
@@ -146,24 +146,33 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         name: str = super().get_topic_name()
         return name
 
-    def _check(self) -> None:
-        if self.pattern is not None:
-            raise ConfigError(
-                "a topic is named, not matched by a pattern: agents subscribe to topics that exist "
-                "when they start; list the names: app.topic('a', 'b')"
-            )
-        for name in self.topics:
-            check_topic(name)
-            refuse_pickle(f"topic {name!r}", self.schema.value_serializer)
-            refuse_pickle(f"the key of topic {name!r}", self.schema.key_serializer)
-            self.fields.check(name, self.schema.value_type)
-
     def _clone_args(self) -> Mapping[str, Any]:
         return {
             **super()._clone_args(),
             "fields": self.fields,
             "membership": self.membership,
         }
+
+
+def _check(options: Mapping[str, Any], fields: MessageFields) -> None:
+    """Refuse what a topic cannot be, before Faust makes anything of it."""
+    if options.get("pattern") is not None:
+        raise ConfigError(
+            "a topic is named, not matched by a pattern: agents subscribe to topics that exist "
+            "when they start; list the names: app.topic('a', 'b')"
+        )
+    for name in options.get("topics", ()):
+        check_topic(name)
+        refuse_pickle(f"the value of topic {name!r}", _codec(options, "value"))
+        refuse_pickle(f"the key of topic {name!r}", _codec(options, "key"))
+        fields.check(name, options.get("value_type"))
+
+
+def _codec(options: Mapping[str, Any], what: str) -> Any:
+    """The codec that *options* choose for keys or values: by name, by schema or by model."""
+    by_schema = getattr(options.get("schema"), f"{what}_serializer", None)
+    model = getattr(options.get(f"{what}_type"), "_options", None)
+    return options.get(f"{what}_serializer") or by_schema or getattr(model, "serializer", None)
 
 
 def _on_stored(future: Any, callback: Callable[[Any], Any]) -> None:

@@ -31,6 +31,16 @@ async def running(app: App) -> AsyncIterator[App]:
             await app.stop()
 
 
+def collecting(into: list[Any]) -> Callable[[Any], Any]:
+    """A handler that appends every value to *into*."""
+
+    async def handler(stream: Any) -> None:
+        async for value in stream:
+            into.append(value)  # noqa: PERF401  # one by one, as users write it
+
+    return handler
+
+
 def put(node: LocalNode, topic: str, bodies: Sequence[bytes], **options: Any) -> None:
     """Store *bodies* in *topic*, which exists."""
     producer = node.producer()

@@ -15,7 +15,6 @@ from typing import Any, NoReturn
 from faust.transport.consumer import Consumer
 from faust.types.tuples import TP
 
-
 __all__ = ["FeedConsumer"]
 
 logger = logging.getLogger(__name__)

@@ -1,0 +1,140 @@
+"""Names that Faust keeps private and the topology uses: this fails when a new Faust moves them.
+
+faust-streaming is pinned to 0.15.x for this reason. Each test says what is built on the name.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import faust
+import pytest
+from faust import streams
+from faust.agents import agent as agents
+from faust.agents.actor import Actor
+from faust.app.base import App as FaustApp
+from faust.events import Event
+from faust.tables.manager import TableManager
+from faust.tables.recovery import Recovery
+from faust.transport.base import Transport
+from faust.transport.conductor import Conductor
+from faust.transport.consumer import Consumer
+from faust.transport.producer import Producer
+from mode import Service
+from mode.utils.queues import FlowControlEvent, ThrowableQueue
+
+
+class Model(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
+    x: int
+
+
+def source(function: Any) -> str:
+    return inspect.getsource(function)
+
+
+@pytest.mark.parametrize(
+    ("owner", "names"),
+    [
+        (FaustApp, "_configure _create_directories _new_transport _new_producer_transport"),
+        (FaustApp, "_fetcher _on_agent_error on_started crash_reason tables flow_control"),
+        (streams.Stream, "_iter_ll_forwards _channel_stop_iteration _track get_root_stream"),
+        (agents.Agent, "_execute_actor _slurp _prepare_channel actor_from_stream"),
+        (Conductor, "_flag_changes _resubscribe_sleep_lock_seconds add"),
+        (Consumer, "_commit _getmany _seek _to_message _new_topicpartition force_commit"),
+        (Consumer, "wait_empty perform_seek on_partitions_assigned on_task_error"),
+        (Producer, "send send_and_wait flush create_topic supports_headers"),
+        (TableManager, "_update_channels recovery on_start"),
+        (Transport, "Consumer Producer Conductor Fetcher"),
+        (Service, "maybe_start service_reset wait_until_stopped wait_for_stopped add_future"),
+        (ThrowableQueue, "force_put_nowait _throw get empty"),
+    ],
+)
+def test_names_exist(owner: Any, names: str) -> None:
+    for name in names.split():
+        if name != "_track":  # ours, kept apart from Faust's: must stay free
+            assert hasattr(owner, name), name
+        else:
+            assert not hasattr(owner, name), name
+
+
+def test_instances_have_what_streams_use() -> None:
+    stream = faust.App("a").stream([])
+    for name in ("_processors", "_active_agens", "_finalized", "enable_acks", "_next"):
+        assert hasattr(stream, name), name
+
+
+def test_current_event_calls_what_the_variable_holds() -> None:
+    """Streams put a bound method there, where Faust puts a weak reference."""
+    event = object()
+    token = streams._current_event.set(lambda: event)
+    try:
+        assert faust.current_event() is event
+    finally:
+        streams._current_event.reset(token)
+
+
+def test_handlers_are_awaited_by_execute_actor_and_stopped_through_their_channel() -> None:
+    assert list(inspect.signature(agents.Agent._execute_actor).parameters) == [
+        "self", "coro", "aref",
+    ]  # fmt: skip
+    assert "_throw(StopAsyncIteration())" in source(Actor.cancel)
+    assert "self.it.__await__" in source(agents.AwaitableActor.__await__)
+
+
+def test_events_are_read_from_the_stream_and_the_current_event() -> None:
+    assert "async for _ in self" in source(streams.Stream.events)
+    assert "self.current_event" in source(streams.Stream.events)
+    assert "stream.current_event" in source(agents.Agent._slurp)
+
+
+def test_the_fetcher_starts_when_messages_may_flow_and_stops_before_streams_do() -> None:
+    """Feeds are opened and drained there."""
+    assert "_fetcher.maybe_start()" in source(Recovery._resume_streams)
+    assert "_fetcher.stop()" in source(FaustApp._stop_fetcher)
+    assert "_stop_fetcher()" in source(FaustApp._stop_consumer)
+    assert "_fetcher.stop()" in source(TableManager.on_stop)
+
+
+def test_commits_run_through_force_commit() -> None:
+    assert "self.force_commit(" in source(Consumer.commit)
+    assert "await self.commit()" in source(Consumer._commit_handler.fun)
+
+
+def test_flow_control_empties_only_the_queues_that_ask_for_it() -> None:
+    """The queue of our topics does not, because the ledger counts on its deliveries."""
+    flow = FlowControlEvent()
+    kept, emptied = (
+        ThrowableQueue(maxsize=0, flow_control=flow, clear_on_resume=clear)
+        for clear in (False, True)
+    )
+    for queue in (kept, emptied):
+        queue.force_put_nowait(1)
+    flow.resume()
+    assert (kept.qsize(), emptied.qsize()) == (1, 0)
+
+
+def test_models_tell_their_fields_and_codec() -> None:
+    assert list(Model._options.fields) == ["x"]
+    assert hasattr(Model._options, "serializer")
+    assert Model.from_data({"x": 1}, preferred_type=Model) == Model(x=1)
+    assert faust.App("a").serializers.Model._maybe_reconstruct([1]) == [1]
+
+
+def test_event_and_message_take_what_deliveries_give_them() -> None:
+    assert list(inspect.signature(Event.__init__).parameters) == [
+        "self", "app", "key", "value", "headers", "message",
+    ]  # fmt: skip
+    from faust.types.tuples import Message  # noqa: PLC0415
+
+    parameters = inspect.signature(Message.__init__).parameters
+    assert {"tp", "generation_id", "checksum"} <= set(parameters)
+
+
+def test_settings_that_we_set_exist() -> None:
+    conf = faust.App("a").conf
+    for name in (
+        "Stream", "Agent", "Topic", "TableManager", "broker_commit_interval", "topic_partitions",
+        "topic_disable_leader", "web_enabled", "stream_wait_empty", "topic_allow_declare",
+    ):  # fmt: skip
+        assert hasattr(conf, name), name

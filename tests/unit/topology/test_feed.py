@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from mode.utils.queues import FlowControlEvent, ThrowableQueue
+from support.apps import committed, numbers, put, until
+from support.local_node import LocalNode
+
+from rocketray.actors.consumed_batch import ConsumedBatch
+from rocketray.actors.consumer import GroupConsumer
+from rocketray.errors import ShardUnavailableError
+from rocketray.filters.subscription import Subscription
+from rocketray.message import Message
+from rocketray.topology import feed as feed_module
+from rocketray.topology.delivery import Delivery
+from rocketray.topology.feed import Feed, Window
+from rocketray.topology.group import Membership
+
+ALL = Subscription.tags("*")
+
+
+class FailingConsumer(GroupConsumer):
+    """A real member whose polls raise what the test asks for first."""
+
+    failures: Sequence[Exception] = ()
+
+    def poll(self, timeout_s: float, max_messages: int = 1000) -> list[ConsumedBatch]:
+        if self.failures:
+            first, *self.failures = self.failures
+            raise first
+        return super().poll(timeout_s, max_messages)
+
+
+@asynccontextmanager
+async def feeding(
+    node: LocalNode, handlers: int = 1, failures: Sequence[Exception] = ()
+) -> AsyncIterator[tuple[Feed, Any, list[Exception]]]:
+    queue = ThrowableQueue(maxsize=0, flow_control=FlowControlEvent())
+    failed: list[Exception] = []
+    flushed: list[int] = []
+
+    async def flush() -> None:
+        flushed.append(1)
+
+    member = FailingConsumer(node, "g", "T", ALL)
+    member.failures = failures
+    feed = Feed(
+        "T",
+        Membership("g", ALL, handlers),
+        member,
+        queue,
+        flush_sends=flush,
+        on_failure=failed.append,
+    )
+    feed.start()
+    try:
+        yield feed, queue, failed
+    finally:
+        await feed.drain(0.1)
+        await feed.close()
+
+
+def pass_over(delivery: Delivery) -> None:
+    delivery.cursor = delivery.stop
+    delivery.release()
+
+
+def test_a_window_stops_the_poll_until_there_is_room() -> None:
+    window = Window(10)
+    window.add(12)
+    assert not window.wait_for_room(0.01)
+    threading.Timer(0.02, window.remove, [3]).start()
+    assert window.wait_for_room(5)
+
+
+def test_a_slow_handler_stops_the_polling(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed_module, "POLL_MAX_MESSAGES", 10)
+    monkeypatch.setattr(feed_module, "WINDOW_MESSAGES", 30)
+    node.create_topic("T", 1)
+    put(node, "T", numbers(200))
+
+    async def scenario() -> None:
+        async with feeding(node) as (feed, queue, _):
+            await until(lambda: feed.statistics().received >= 30)
+            await asyncio.sleep(0.1)
+            assert feed.statistics().received == 30
+            received: list[bytes] = []
+            while len(received) < 200:
+                delivery = await queue.get()
+                received += delivery.shared.bodies
+                pass_over(delivery)
+            assert received == numbers(200)
+            feed.commit(feed.finished())
+        assert committed(node, "g", "T") == 200
+
+    asyncio.run(scenario())
+
+
+def test_what_was_not_handled_is_not_committed(node: LocalNode) -> None:
+    node.create_topic("T", 1)
+    put(node, "T", numbers(20))
+
+    async def scenario() -> None:
+        async with feeding(node, handlers=2) as (feed, queue, _):
+            deliveries = [await queue.get() for _ in range(8)]
+            pass_over(deliveries[0])
+            pass_over(deliveries[3])
+            assert feed.statistics().unfinished > 0
+            feed.commit(feed.finished())
+        assert committed(node, "g", "T") == len(deliveries[0])
+
+    asyncio.run(scenario())
+
+
+def test_a_drain_withdraws_what_no_handler_has_begun(node: LocalNode) -> None:
+    node.create_topic("T", 1)
+    put(node, "T", numbers(4))
+
+    async def scenario() -> None:
+        async with feeding(node, handlers=2) as (feed, queue, _):
+            first = await queue.get()
+            first.is_active = True
+            draining = asyncio.create_task(feed.drain(5))
+            await asyncio.sleep(0.05)
+            assert not draining.done()
+            assert first.is_withdrawn
+            pass_over(first)
+            first.is_active = False
+            await draining
+            assert all(queue.get_nowait().is_withdrawn for _ in range(queue.qsize()))
+            feed.commit(feed.finished())
+        assert committed(node, "g", "T") == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_drain_gives_up_waiting_after_its_grace(node: LocalNode) -> None:
+    node.create_topic("T", 1)
+    put(node, "T", numbers(1))
+
+    async def scenario() -> None:
+        async with feeding(node) as (feed, queue, _):
+            (await queue.get()).is_active = True
+            async with asyncio.timeout(2):
+                await feed.drain(0.05)
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_that_is_taken_away_is_committed_first(node: LocalNode) -> None:
+    node.create_topic("T", 2)
+
+    async def scenario() -> None:
+        async with feeding(node) as (feed, queue, _):
+            await until(lambda: len(feed.assignment()) == 2)
+            producer = node.producer()
+            for queue_id in (0, 1):
+                batch = [Message("T", body) for body in numbers(5)]
+                producer.send_messages("T", batch, queue_id=queue_id)
+            producer.close()
+            taken: dict[int, Delivery] = {}
+            while len(taken) < 2:
+                delivery = await queue.get()
+                taken[delivery.queue_id] = delivery
+            for delivery in taken.values():
+                delivery.cursor = 3
+            other = GroupConsumer(node, "g", "T", ALL)
+            await until(lambda: len(feed.assignment()) == 1)
+            ((_, kept),) = feed.assignment()
+            lost = 1 - kept
+            assert taken[lost].is_withdrawn
+            assert not taken[kept].is_withdrawn
+            await until(lambda: node.groups.offset("g", "T", lost) == 3)
+            await asyncio.to_thread(other.close)
+
+    asyncio.run(scenario())
+
+
+def test_a_shard_that_is_away_is_waited_for(node: LocalNode) -> None:
+    node.create_topic("T", 1)
+    put(node, "T", numbers(1))
+    away = [ShardUnavailableError("T/0", 1, "restarting")] * 2
+
+    async def scenario() -> None:
+        async with feeding(node, failures=away) as (_, queue, failed):
+            assert (await queue.get()).shared.bodies == numbers(1)
+            assert failed == []
+
+    asyncio.run(scenario())
+
+
+def test_a_member_that_fails_is_told_about(node: LocalNode) -> None:
+    node.create_topic("T", 1)
+    error = LookupError("on purpose")
+
+    async def scenario() -> None:
+        async with feeding(node, failures=[error]) as (_, _, failed):
+            await until(lambda: failed)
+            assert failed == [error]
+
+    asyncio.run(scenario())

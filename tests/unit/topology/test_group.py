@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from rocketray.errors import (
+    ConfigError,
+    FilterSyntaxError,
+    InvalidNameError,
+    PredicateError,
+    SubscriptionConflictError,
+)
+from rocketray.filters.subscription import Subscription
+from rocketray.topology.group import GroupRegistry, make_subscription
+
+PAY = Subscription.tags("pay")
+
+
+def test_at_most_one_of_tags_sql_and_where() -> None:
+    with pytest.raises(ConfigError, match=r"one of tags, sql and where, not tags and sql"):
+        make_subscription("pay", "a > 1", None)
+    with pytest.raises(ConfigError, match=r"not sql and where"):
+        make_subscription(None, "a > 1", "support.predicates:body_is_short")
+    assert make_subscription(None, None, None) == Subscription.tags("*")
+
+
+def test_a_wrong_expression_is_an_error_where_it_stands() -> None:
+    with pytest.raises(FilterSyntaxError, match=r"\^"):
+        make_subscription(None, "a >", None)
+    with pytest.raises(FilterSyntaxError):
+        make_subscription("||", None, None)
+    with pytest.raises(PredicateError):
+        make_subscription(None, None, "no_such_module:f")
+
+
+def test_members_of_a_group_subscribe_alike() -> None:
+    registry = GroupRegistry()
+    registry.join("g", ["T"], PAY)
+    registry.join("g", ["T"], Subscription.tags("pay"))
+    registry.join("other", ["T"], Subscription.tags("order"))
+    with pytest.raises(SubscriptionConflictError, match=r"'pay'.*'order'"):
+        registry.join("g", ["T"], Subscription.tags("order"))
+
+
+def test_members_of_a_group_read_the_same_topics() -> None:
+    registry = GroupRegistry()
+    registry.join("g", ["T", "U"], PAY)
+    with pytest.raises(SubscriptionConflictError, match=r"'U'.*asks for no subscription"):
+        registry.join("g", ["T"], PAY)
+    with pytest.raises(SubscriptionConflictError, match=r"with no subscription"):
+        registry.join("g", ["T", "U", "V"], PAY)
+
+
+def test_group_names_are_checked() -> None:
+    with pytest.raises(InvalidNameError):
+        GroupRegistry().join("has.dot", ["T"], PAY)

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+
+import pytest
+from support.local_node import LocalNode
+
+from rocketray.actors.producer import Producer, SendResult
+from rocketray.errors import ShardUnavailableError, StoreFullError
+from rocketray.message import Message
+from rocketray.topology import outbox as outbox_module
+from rocketray.topology.outbox import Outbox
+
+
+class WatchedProducer:
+    """A real producer that notes its batches, fails on request and can be held up."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self.batches: list[list[bytes]] = []
+        self.failures: list[Exception] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def send_messages(
+        self, topic: str, messages: Sequence[Message], *, queue_id: int | None = None
+    ) -> list[SendResult]:
+        self.gate.wait()
+        self.batches.append([message.body for message in messages])
+        if self.failures:
+            raise self.failures.pop(0)
+        return self._producer.send_messages(topic, messages, queue_id=queue_id)
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+@pytest.fixture
+def producer(node: LocalNode) -> WatchedProducer:
+    node.create_topic("T", 1)
+    node.create_topic("U", 1)
+    return WatchedProducer(node.producer())
+
+
+def message(number: int, topic: str = "T") -> Message:
+    return Message(topic, str(number).encode())
+
+
+def test_sends_that_wait_together_leave_together_and_in_order(producer: WatchedProducer) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+        producer.gate.clear()
+        first = await outbox.put(message(0), None)
+        await asyncio.sleep(0.01)
+        others = [await outbox.put(message(number), None) for number in range(1, 50)]
+        producer.gate.set()
+        places = await asyncio.gather(first, *others)
+        assert [place.offset for place in places] == list(range(50))
+        assert [len(batch) for batch in producer.batches] == [1, 49]
+        await outbox.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_has_one_topic_and_queue(producer: WatchedProducer) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+        futures = [
+            await outbox.put(message(number, "TU"[number % 2]), 0 if number < 2 else None)
+            for number in range(6)
+        ]
+        places = await asyncio.gather(*futures)
+        assert [(place.topic, place.offset) for place in places] == [
+            ("T", 0), ("U", 0), ("T", 1), ("U", 1), ("T", 2), ("U", 2),
+        ]  # fmt: skip
+        await outbox.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_shard_that_is_away_is_asked_again(producer: WatchedProducer) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+        producer.failures = [ShardUnavailableError("T/0", 1, "restarting")] * 3
+        future = await outbox.put(message(1), None)
+        assert (await future).offset == 0
+        assert len(producer.batches) == 4
+        await outbox.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_shard_that_stays_away_fails_the_send(
+    producer: WatchedProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+        producer.failures = [ShardUnavailableError("T/0", 60_000, "gone")]
+        with pytest.raises(ShardUnavailableError):
+            await (await outbox.put(message(1), None))
+        with pytest.raises(ShardUnavailableError):
+            await outbox.close()
+
+    monkeypatch.setattr(outbox_module, "_RETRY_FOR_S", 1.0)
+    asyncio.run(scenario())
+
+
+def test_flush_raises_what_nobody_awaited_once(producer: WatchedProducer) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+        producer.failures = [StoreFullError("no room")]
+        await outbox.put(message(1), None)
+        with pytest.raises(StoreFullError):
+            await outbox.flush()
+        await outbox.put(message(2), None)
+        await outbox.flush()
+        await outbox.close()
+
+    asyncio.run(scenario())
+
+
+def test_flush_does_not_wait_for_what_comes_later(producer: WatchedProducer) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+
+        async def keep_sending() -> None:
+            number = 0
+            while True:
+                await outbox.put(message(number), None)
+                number += 1
+                await asyncio.sleep(0)
+
+        sending = asyncio.create_task(keep_sending())
+        async with asyncio.timeout(5):
+            for _ in range(5):
+                await outbox.flush()
+                await asyncio.sleep(0.002)
+        sending.cancel()
+        await outbox.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_full_outbox_holds_up_its_senders(
+    producer: WatchedProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+        producer.gate.clear()
+        sent: list[int] = []
+
+        async def send() -> None:
+            for number in range(100):
+                await outbox.put(message(number), None)
+                sent.append(number)
+
+        sending = asyncio.create_task(send())
+        await asyncio.sleep(0.05)
+        assert len(sent) == 30  # 10 with the thread, which it took first, and 20 that wait
+        producer.gate.set()
+        await sending
+        await outbox.close()
+        assert sum(map(len, producer.batches)) == 100
+
+    monkeypatch.setattr(outbox_module, "WAITING_MAX_MESSAGES", 20)
+    monkeypatch.setattr(outbox_module, "BATCH_MAX_MESSAGES", 10)
+    asyncio.run(scenario())
