@@ -221,6 +221,7 @@ def _start_shard(data: Path, topic: TopicConfig, queue: int, sizes: dict[str, in
         "lifetime": "detached",
         "num_cpus": 0,
         "max_restarts": -1,
+        "max_task_retries": -1,
         "max_concurrency": _SHARD_THREADS,
     }
     actor = ray.remote(ShardActor).options(**options)

@@ -153,6 +153,7 @@ def _start(actor: type, name: str, threads: int, *arguments: Any) -> Any:
         "lifetime": "detached",
         "num_cpus": 0,
         "max_restarts": -1,
+        "max_task_retries": -1,
         "max_concurrency": threads,
     }
     return ray.remote(actor).options(**options).remote(*arguments)

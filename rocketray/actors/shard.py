@@ -21,6 +21,7 @@ from rocketray.message import PhysicalOffset, StoredMessage
 from .catalog import TopicCatalog
 from .clock import system_clock_ms
 from .layout import filter_doorbell_path, producer_rings_directory, shard_directory
+from .ray_runtime import ray
 from .ring import Ack, Durability
 from .shard_writer import ShardStatistics, ShardWriter
 from .watermark import Doorbell
@@ -56,6 +57,7 @@ class ShardActor:
         self._writer.attach(Path(path))
         self._writer.control.doorbell.ring()
 
+    @ray.method(max_task_retries=0)  # the rest may be asked twice; this would store twice
     def append(self, payload: bytes, durability: int) -> Ack:
         """Store a packed batch: the way in for producers of other nodes, and for large batches."""
         ack = self._writer.append(payload, Durability(durability))
