@@ -4,7 +4,7 @@
 #   make test        run all tests but the long ones              (options: PYTEST_ARGS="-k filters")
 #   make test-slow   run the long ones
 #   make lint        check style, formatting and types
-#   make bench       measure, one question a file
+#   make bench       measure, one question at a time             (options: BENCH_ARGS=--quick)
 #   make clean       remove .venv
 #
 # Tests run against the installed wheel, never the source tree, so a stamp in .venv follows the
@@ -12,6 +12,8 @@
 
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
+BENCH_ARGS ?=
+BENCHES ?= send consume scan latency
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --constraint requirements.lock
@@ -41,7 +43,7 @@ lint: .venv/.dev
 	$(BIN)/mypy
 
 bench: .venv/.demo
-	for file in benchmarks/bench_*.py; do $(BIN)/python $$file || exit 1; done
+	for name in $(BENCHES); do $(BIN)/rocketray bench $$name $(BENCH_ARGS) || exit 1; done
 
 clean:
 	rm -rf .venv
@@ -51,7 +53,7 @@ clean:
 		echo "rocketray needs Python 3.11, 3.12 or 3.13 with its venv module; '$(PYTHON)' is not one."; \
 		echo "Install it (on Debian and Ubuntu: apt install python3-venv), or name it:"; \
 		echo "    make $(MAKECMDGOALS) PYTHON=/path/to/python3.12"; exit 1; } >&2
-	@echo "[1/2] Making .venv with $$('$(PYTHON)' -V): about 15 seconds"
+	@echo "[1/3] Making .venv with $$('$(PYTHON)' -V): about 15 seconds"
 	@'$(PYTHON)' -m venv --clear .venv
 	@$(INSTALL) --quiet pip setuptools hatchling
 	@touch $@
@@ -59,6 +61,8 @@ clean:
 .venv/.demo: EXTRAS := demo
 .venv/.dev: EXTRAS := demo,dev
 .venv/.demo .venv/.dev: .venv/.made $(SOURCES)
-	@echo "[2/2] Installing rocketray[$(EXTRAS)]: $(if $(wildcard $@),seconds,the first time 800 MB and 1 to 5 minutes)"
+	@echo "[2/3] Installing rocketray[$(EXTRAS)]: $(if $(wildcard $@),seconds,the first time 800 MB and 1 to 5 minutes)"
 	@$(INSTALL) $(if $(wildcard $@),--quiet) --no-build-isolation ".[$(EXTRAS)]"
+	@echo "[3/3] Compiling kernels: about 30 seconds"
+	@$(BIN)/python -P -c "from rocketray.kernels import warm; warm()"
 	@touch .venv/.demo $@
