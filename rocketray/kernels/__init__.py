@@ -16,7 +16,7 @@ __all__ = ["PLAIN", "warm"]
 def warm() -> None:
     """Compile or load every kernel now, so that an actor's first call is as quick as its last.
 
-    About 20 s on the first run of an installation, well under a second on every later one.
+    About 15 s on the first run of an installation, under a second on every later one.
     """
     for module in pkgutil.iter_modules(__path__):
         import_module(f"{__name__}.{module.name}")

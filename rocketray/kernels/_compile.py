@@ -18,6 +18,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import import_module
 from typing import Any, ParamSpec, TypeVar
 
@@ -118,10 +119,11 @@ def kernel(
 
 def device(function: Callable[..., Any]) -> Callable[..., Any]:
     """Declare a function that only kernels call; compiled into each of them."""
-    helper: Callable[..., Any] = (
-        function if PLAIN else _NUMBA.njit(nogil=True, forceinline=True)(function)
-    )
-    return helper
+    if PLAIN:
+        return function
+    # Not inlined, an array would be handed over as seven arguments, at twice the time.
+    inlined: Callable[..., Any] = _NUMBA.njit(nogil=True, forceinline=True)(function)
+    return inlined
 
 
 def _compile(function: Callable[..., Any], signature: Any) -> Any:
@@ -130,5 +132,13 @@ def _compile(function: Callable[..., Any], signature: Any) -> Any:
     except RuntimeError as error:
         if "cannot cache" not in str(error):
             raise
-        _LOG.warning("kernel %s is compiled anew in every process: %s", function.__name__, error)
+        _say_once()
         return _NUMBA.njit(signature, nogil=True)(function)
+
+
+@cache
+def _say_once() -> None:
+    _LOG.warning(
+        "kernels are compiled anew in every process, which takes about 15 s: neither the package's "
+        "folder nor the user's cache folder can be written; set NUMBA_CACHE_DIR to one that can"
+    )
