@@ -28,12 +28,13 @@ from .coordinator import COORDINATOR_NAME, GroupDescription, shard_name
 from .files import read_json
 from .groups import Heartbeat, HeartbeatReply
 from .layout import node_file
-from .producer import AckMode, Producer
+from .producer import AckMode
+from .producer import Producer as ShardProducer
 from .ray_runtime import NAMESPACE, GetTimeoutError, RayActorError, RayTaskError, join_ray, ray
 from .ring import Ack
 from .shard_writer import ShardStatistics
 
-__all__ = ["FILTER_NAME", "Client", "Connection", "default_data_directory"]
+__all__ = ["FILTER_NAME", "Client", "Connection", "Producer", "default_data_directory"]
 
 _LOG = logging.getLogger(__name__)
 FILTER_NAME = "filter"
@@ -51,7 +52,7 @@ class Connection:
 
     def __init__(self, data: Path) -> None:
         self.data = data
-        self._producers: list[Producer] = []
+        self._producers: list[ShardProducer] = []
         self._coordinator = _actor(COORDINATOR_NAME)
         self._gates: dict[tuple[str, int], _Gate] = {}
 
@@ -134,9 +135,9 @@ class Connection:
 
     # Messages
 
-    def producer(self, *, ack: AckMode = "memory", timeout_s: float = 10.0) -> Producer:
+    def producer(self, *, ack: AckMode = "memory", timeout_s: float = 10.0) -> ShardProducer:
         """A producer; closed with the connection."""
-        producer = Producer(self, ack=ack, timeout_s=timeout_s)
+        producer = ShardProducer(self, ack=ack, timeout_s=timeout_s)
         self._producers.append(producer)
         return producer
 
@@ -232,6 +233,19 @@ class Client(Connection):
 
     def __init__(self, data: Path | str | None = None) -> None:
         super().__init__(Connection.open(data).data)
+
+
+class Producer(ShardProducer):
+    """A producer for the node on *data*: ``with Producer() as producer: producer.send(…)``."""
+
+    def __init__(
+        self,
+        data: Path | str | None = None,
+        *,
+        ack: AckMode = "memory",
+        timeout_s: float = 10.0,
+    ) -> None:
+        super().__init__(Connection.open(data), ack=ack, timeout_s=timeout_s)
 
 
 class _Gate:
