@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 from rocketray.errors import CorruptRecordError
@@ -149,7 +150,7 @@ class MappedFileQueue:
             for half_made in self.directory.glob("*" + HALF_MADE_SUFFIX):
                 half_made.unlink()
         starts = sorted(int(p.name) for p in self.directory.iterdir() if _NAME.match(p.name))
-        for start, following in zip(starts, [*starts[1:], None], strict=True):
+        for start in starts:
             if start % self.segment_bytes:
                 raise CorruptRecordError(
                     str(self.directory / segment_name(start)),
@@ -157,7 +158,8 @@ class MappedFileQueue:
                     f"its name is no multiple of the file size {self.segment_bytes}; "
                     "open the store with the sizes it was made with",
                 )
-            if following is not None and following != start + self.segment_bytes:
+        for start, following in pairwise(starts):
+            if following != start + self.segment_bytes:
                 raise CorruptRecordError(
                     str(self.directory),
                     start,
