@@ -57,7 +57,8 @@ class ShardActor:
         self._writer.attach(Path(path))
         self._writer.control.doorbell.ring()
 
-    @ray.method(max_task_retries=0)  # the rest may be asked twice; this would store twice
+    # The rest may be asked twice; this would store twice.
+    @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
     def append(self, payload: bytes, durability: int) -> Ack:
         """Store a packed batch: the way in for producers of other nodes, and for large batches."""
         ack = self._writer.append(payload, Durability(durability))

@@ -1,0 +1,35 @@
+"""Every benchmark runs, and its rows stand beside a ceiling; the figures are not looked at."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rocketray.bench.registry import BENCHMARKS, run
+from rocketray.errors import ConfigError
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+
+@pytest.mark.parametrize("name", ["scan", "latency"])
+def test_a_benchmark_ends_with_its_rows(name: str, tmp_path: Path) -> None:
+    """In a process of its own, as people run it."""
+    command = [sys.executable, "-m", "rocketray", "bench", name, "--quick", "--json"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=220, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout.splitlines()[-1])["rows"]
+    assert rows
+    for row in rows:
+        assert set(row) == {"question", "value", "unit", "ceiling"}
+        assert row["value"] > 0
+
+
+def test_an_unknown_benchmark_is_named() -> None:
+    with pytest.raises(ConfigError, match="is not one of: " + ", ".join(BENCHMARKS)):
+        run("nonsense")
