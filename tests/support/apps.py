@@ -59,3 +59,34 @@ def committed(node: LocalNode, group: str, topic: str) -> int:
     """The sum of the group's offsets over the queues of *topic*, as far as it told the node."""
     queues = range(node.topic(topic).queues)
     return sum(max(0, node.groups.offset(group, topic, queue)) for queue in queues)
+
+
+def make_app(node: LocalNode, topic: str = "T", queues: int = 1, **options: Any) -> tuple[App, Any]:
+    """An app and a topic of raw bodies."""
+    app = App("app", connection=node)
+    options.setdefault("value_serializer", "raw")
+    return app, app.topic(topic, queues=queues, **options)
+
+
+def consume(
+    node: LocalNode,
+    handler: Callable[[Any], Any],
+    is_done: Callable[[], Any],
+    *,
+    bodies: list[bytes],
+    queues: int = 1,
+    **topic_options: Any,
+) -> App:
+    """Run *handler* as an agent over *bodies* until it says that it is done."""
+
+    async def scenario() -> App:
+        app = App("app", connection=node)
+        topic = app.topic("T", **{"value_serializer": "raw", **topic_options})
+        app.agent(topic, name="reader")(handler)
+        async with running(app):
+            await until(is_done)
+        return app
+
+    node.create_topic("T", queues)
+    put(node, "T", bodies)
+    return asyncio.run(scenario())

@@ -2,113 +2,22 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import faust
-import pyarrow as pa
 import pytest
-from support.apps import collecting, committed, numbers, put, running, until
+from support.apps import collecting, committed, consume, numbers, running, until
 from support.local_node import LocalNode
 
 from rocketray.errors import ConfigError
 from rocketray.topology.app import App
-from rocketray.topology.stream import ARROW_COLUMNS, SLICE_S
-
-Handler = Callable[[Any], Any]
+from rocketray.topology.stream import SLICE_S
 
 
 class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
     order_id: str
     amount: float
-
-
-def consume(
-    node: LocalNode,
-    handler: Handler,
-    is_done: Callable[[], Any],
-    *,
-    bodies: list[bytes],
-    queues: int = 1,
-    **topic_options: Any,
-) -> App:
-    """Run *handler* as an agent over *bodies* until it says that it is done."""
-
-    async def scenario() -> App:
-        app = App("app", connection=node)
-        topic = app.topic("T", **{"value_serializer": "raw", **topic_options})
-        app.agent(topic, name="reader")(handler)
-        async with running(app):
-            await until(is_done)
-        return app
-
-    node.create_topic("T", queues)
-    put(node, "T", bodies)
-    return asyncio.run(scenario())
-
-
-def test_take_gives_full_lists_and_what_is_left_in_time(node: LocalNode) -> None:
-    sizes: list[int] = []
-    seen: list[bytes] = []
-
-    async def handler(stream: Any) -> None:
-        async for values in stream.take(50, within=0.05):
-            sizes.append(len(values))
-            seen.extend(values)
-
-    consume(node, handler, lambda: len(seen) == 220, bodies=numbers(220))
-    assert sizes == [50, 50, 50, 50, 20]
-    assert seen == numbers(220)
-    assert committed(node, "app-reader", "T") == 220
-
-
-def test_take_spans_queues_and_finishes_them_all(node: LocalNode) -> None:
-    seen: list[bytes] = []
-
-    async def handler(stream: Any) -> None:
-        async for values in stream.take(1000, within=0.2):
-            seen.extend(values)
-
-    consume(node, handler, lambda: len(seen) == 5000, bodies=numbers(5000), queues=4)
-    assert sorted(seen, key=int) == numbers(5000)
-    assert committed(node, "app-reader", "T") == 5000
-
-
-def test_a_list_whose_handler_raised_comes_again(node: LocalNode) -> None:
-    lists: list[list[bytes]] = []
-
-    async def handler(stream: Any) -> None:
-        async for values in stream.take(5, within=0.05):
-            lists.append(list(values))
-            if len(lists) == 2:
-                raise ValueError("on purpose")
-
-    consume(node, handler, lambda: len(lists) == 4, bodies=numbers(15))
-    assert lists == [numbers(5), numbers(5, 5), numbers(5, 5), numbers(5, 10)]
-
-
-def test_take_without_a_limit_waits_for_a_full_list(node: LocalNode) -> None:
-    async def scenario() -> None:
-        app = App("app", connection=node)
-        topic = app.topic("T", value_serializer="raw", queues=1)
-        lists: list[list[bytes]] = []
-
-        @app.agent(topic)
-        async def reader(stream: Any) -> None:
-            async for values in stream.take(3, within=None):
-                lists.append(list(values))  # noqa: PERF401
-
-        async with running(app):
-            for body in numbers(2):
-                await topic.send(value=body)
-            await asyncio.sleep(0.1)
-            assert lists == []
-            await topic.send(value=b"2")
-            await until(lambda: lists)
-        assert lists == [numbers(3)]
-
-    asyncio.run(scenario())
 
 
 def test_filter_leaves_values_out_and_the_offset_goes_on(node: LocalNode) -> None:
@@ -142,18 +51,6 @@ def test_a_filter_that_raises_is_a_failure_and_is_not_added_twice(node: LocalNod
     consume(node, handler, lambda: len(seen) == 8, bodies=numbers(8), value_serializer="json")
     assert seen == list(range(8))
     assert calls == [0, 1, 2, 3, 4, 4, 5, 6, 7]
-
-
-def test_filter_and_take(node: LocalNode) -> None:
-    lists: list[list[int]] = []
-
-    async def handler(stream: Any) -> None:
-        async for values in stream.filter(lambda value: value % 2).take(10, within=0.05):
-            lists.append(list(values))  # noqa: PERF401
-
-    consume(node, handler, lambda: len(lists) == 2, bodies=numbers(40), value_serializer="json")
-    assert lists == [list(range(1, 20, 2)), list(range(21, 40, 2))]
-    assert committed(node, "app-reader", "T") == 40
 
 
 def test_enumerate_items_and_current_event(node: LocalNode) -> None:
@@ -238,65 +135,6 @@ def test_in_manual_mode_only_what_was_not_acknowledged_comes_again(node: LocalNo
 
     consume(node, handler, lambda: len(seen) == 6, bodies=numbers(6))
     assert seen == [0, 1, 2, 3, 4, 5]
-
-
-def test_noack_take(node: LocalNode) -> None:
-    lists: list[list[int]] = []
-
-    async def handler(stream: Any) -> None:
-        async for events in stream.noack_take(5, within=0.05):
-            lists.append([event.message.offset for event in events])
-            if len(lists) == 1:
-                raise ValueError("on purpose")
-            for event in events:
-                event.ack()
-
-    consume(node, handler, lambda: len(lists) == 3, bodies=numbers(10))
-    assert lists == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
-    assert committed(node, "app-reader", "T") == 10
-
-
-def test_batches_are_arrow(node: LocalNode) -> None:
-    batches: list[pa.RecordBatch] = []
-
-    async def handler(stream: Any) -> None:
-        async for batch in stream.batches():
-            batches.append(batch)
-            if len(batches) == 1:
-                raise ValueError("on purpose")
-
-    consume(
-        node,
-        handler,
-        lambda: sum(batch.num_rows for batch in batches[1:]) == 3000,
-        bodies=numbers(3000),
-        queues=2,
-    )
-    table = pa.Table.from_batches(batches[1:])
-    assert table.column_names == list(ARROW_COLUMNS)
-    assert sorted(table["body"].to_pylist(), key=int) == numbers(3000)
-    assert batches[0].equals(batches[1])  # what failed came again
-    assert committed(node, "app-reader", "T") == 3000
-
-
-def test_batches_of_some_columns(node: LocalNode) -> None:
-    batches: list[pa.RecordBatch] = []
-
-    async def handler(stream: Any) -> None:
-        async for batch in stream.batches(["body", "tags"]):
-            batches.append(batch)  # noqa: PERF401
-
-    consume(node, handler, lambda: batches, bodies=numbers(3))
-    assert batches[0].to_pydict() == {"body": numbers(3), "tags": [None] * 3}
-
-
-def test_batches_and_filter_exclude_each_other() -> None:
-    app = App("app")
-    stream = app.topic("T").stream().filter(bool)
-    with pytest.raises(ConfigError, match=r"filter the batch itself"):
-        stream.batches()
-    with pytest.raises(ConfigError, match=r"not over a topic"):
-        app.channel().stream().batches()
 
 
 @pytest.mark.parametrize("name", ["join", "left_join", "right_join", "inner_join", "outer_join"])

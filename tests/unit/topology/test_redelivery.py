@@ -1,0 +1,231 @@
+"""At least once: what a handler did not finish comes again, in its place."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from support.apps import collecting, committed, make_app, numbers, put, running, until
+from support.local_node import LocalNode
+
+
+def test_a_message_whose_handler_raised_comes_again_in_its_place(
+    node: LocalNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        seen: list[bytes] = []
+        raised: list[bytes] = []
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for value in stream:
+                if value == b"7" and len(raised) < 3:
+                    raised.append(value)
+                    raise ValueError("on purpose")
+                seen.append(value)
+
+        node.create_topic("T", 1)
+        put(node, "T", numbers(25))
+        async with running(app):
+            await until(lambda: len(seen) == 25)
+        assert seen == numbers(25)
+        assert len(raised) == 3
+        assert reader.statistics().failures == 3
+        assert committed(node, "app-reader", "T") == 25
+
+    with caplog.at_level(logging.ERROR, "rocketray.topology.agent"):
+        asyncio.run(scenario())
+    lines = [record.message for record in caplog.records]
+    assert [line for line in lines if "topic T queue 0 offset 7, attempt 2" in line]
+    assert len(lines) == 3
+
+
+def test_when_every_message_fails_once_nothing_stalls(node: LocalNode) -> None:
+    """Mode's supervisor needs 5 s for each failure that follows another."""
+
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        seen: list[bytes] = []
+        failed: set[bytes] = set()
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for value in stream:
+                if value not in failed:
+                    failed.add(value)
+                    raise ValueError("on purpose")
+                seen.append(value)
+
+        node.create_topic("T", 1)
+        put(node, "T", numbers(30))
+        async with running(app):
+            started = time.perf_counter()
+            await until(lambda: len(seen) == 30)
+            assert time.perf_counter() - started < 5
+        assert seen == numbers(30)
+
+    asyncio.run(scenario())
+
+
+def test_a_message_that_always_fails_is_never_skipped_and_does_not_hold_up_the_stop(
+    node: LocalNode,
+) -> None:
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        attempts: list[float] = []
+        seen: list[bytes] = []
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for value in stream:
+                if value == b"3":
+                    attempts.append(time.perf_counter())
+                    raise ValueError("on purpose")
+                seen.append(value)
+
+        node.create_topic("T", 1)
+        put(node, "T", numbers(6))
+        async with running(app):
+            await until(lambda: len(attempts) == 6)
+        pauses = [later - earlier for earlier, later in pairwise(attempts)]
+        assert pauses[-1] > 4 * pauses[0]
+        assert seen == numbers(3)
+        assert committed(node, "app-reader", "T") == 3
+
+    asyncio.run(scenario())
+
+
+def test_something_that_the_handler_awaited_and_that_was_cancelled_is_a_failure(
+    node: LocalNode,
+) -> None:
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        seen: list[bytes] = []
+        cancelled: list[bytes] = []
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for value in stream:
+                if not cancelled:
+                    cancelled.append(value)
+                    other = asyncio.create_task(asyncio.sleep(10))
+                    other.cancel()
+                    await other
+                seen.append(value)
+
+        async with running(app):
+            await topic.send(value=b"1")
+            await until(lambda: seen == [b"1"])
+
+    asyncio.run(scenario())
+
+
+def test_a_handler_that_raises_before_its_loop_is_called_again(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        calls: list[int] = []
+        seen: list[bytes] = []
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            calls.append(1)
+            if len(calls) < 4:
+                raise LookupError("the database is not there yet")
+            async for value in stream:
+                seen.append(value)  # noqa: PERF401
+
+        async with running(app):
+            await topic.send(value=b"1")
+            await until(lambda: seen == [b"1"])
+        assert len(calls) == 4
+
+    asyncio.run(scenario())
+
+
+def test_a_body_that_does_not_decode_is_kept_and_not_skipped(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app, topic = make_app(node, value_serializer="json")
+        seen: list[Any] = []
+
+        reader = app.agent(topic, name="reader")(collecting(seen))
+
+        node.create_topic("T", 1)
+        put(node, "T", [b"1", b"{broken", b"2"])
+        async with running(app):
+            await until(lambda: reader.statistics().failures >= 3)
+        assert seen == [1]
+        assert committed(node, "app-reader", "T") == 1
+
+    asyncio.run(scenario())
+
+
+def test_an_agent_that_yields_gets_a_failed_message_again(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app, topic = make_app(node, value_serializer="json")
+        called: list[int] = []
+        failed: list[int] = []
+
+        @app.agent(topic, sink=[called.append])
+        async def double(stream: Any) -> Any:
+            async for value in stream:
+                if value == 2 and not failed:
+                    failed.append(value)
+                    raise ValueError("on purpose")
+                yield value * 2
+
+        async with running(app):
+            for value in range(5):
+                await topic.send(value=value)
+            await until(lambda: len(called) >= 5)
+        assert called == [0, 2, 4, 6, 8]
+
+    asyncio.run(scenario())
+
+
+def test_a_handler_that_ends_is_told_about(
+    node: LocalNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> None:
+        app, topic = make_app(node)
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for _ in stream:
+                break
+
+        async with running(app):
+            await topic.send(value=b"1")
+            await until(lambda: caplog.records)
+
+    with caplog.at_level(logging.WARNING, "rocketray.topology.agent"):
+        asyncio.run(scenario())
+    assert "agent reader returned" in caplog.text
+    assert committed(node, "app-reader", "T") == 0
+
+
+def test_a_user_may_name_a_supervisor_that_gives_up(node: LocalNode) -> None:
+    from mode.supervisors import ForfeitOneForOneSupervisor  # noqa: PLC0415
+
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        attempts: list[bytes] = []
+
+        @app.agent(topic, supervisor_strategy=ForfeitOneForOneSupervisor)
+        async def reader(stream: Any) -> None:
+            async for value in stream:
+                attempts.append(value)
+                raise ValueError("on purpose")
+
+        async with running(app):
+            await topic.send(value=b"1")
+            await until(lambda: attempts)
+            await asyncio.sleep(0.3)
+        assert attempts == [b"1"]
+        assert committed(node, "app-reader", "T") == 0
+
+    asyncio.run(scenario())
