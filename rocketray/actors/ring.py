@@ -22,13 +22,11 @@ Invariants
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-
-import numpy as np
-import numpy.typing as npt
 
 from rocketray.errors import StoreVersionError, StreamError
 
@@ -48,9 +46,11 @@ __all__ = [
 
 RING_BYTES = 4 * 1024 * 1024
 SLOT_COUNT = 1024
-_SLOT_FIELDS = 6
+_SLOT = struct.Struct("=6q")
+_NUMBER = struct.Struct("=q")
+_HEADER = struct.Struct("=4Iq")
 _PAGE_BYTES = 4096
-_SLOTS_BYTES = SLOT_COUNT * _SLOT_FIELDS * 8  # 12 pages
+_SLOTS_BYTES = SLOT_COUNT * _SLOT.size  # 12 pages
 _DATA_START = _PAGE_BYTES + _SLOTS_BYTES
 _FRAME_HEADER_BYTES = 32  # also the alignment, so that a header always fits before the end
 _KIND_DATA = 1
@@ -98,7 +98,7 @@ class Frame:
 
     sequence: int
     durability: Durability
-    payload: npt.NDArray[np.uint8]
+    payload: memoryview
     end: int
 
 
@@ -115,21 +115,16 @@ class _Ring:
             kind.publish(_FORMAT)
         if kind.load() != _FORMAT or len(self._file.bytes) <= _DATA_START + LINE_BYTES:
             raise StoreVersionError(f"{path} is not a ring that this version can read")
-        slots = self._file.bytes[_PAGE_BYTES:_DATA_START].view(np.int64)
-        self._slots = slots.reshape(SLOT_COUNT, _SLOT_FIELDS)
-        self._data = self._file.bytes[_DATA_START:]
+        self._slots = self._file.memory[_PAGE_BYTES:_DATA_START]
+        self._data = self._file.memory[_DATA_START:]
         self._capacity = len(self._data) & ~31
 
     def acknowledged(self) -> int:
         """The sequence of the last acknowledged frame; 0 before the first."""
         return self._acknowledged.load()
 
-    def _header(self, position: int) -> list[int]:
-        header = self._data[position : position + _FRAME_HEADER_BYTES]
-        return [int(value) for value in header[:16].view(np.uint32)]
-
     def _read_slot(self, sequence: int) -> Ack | None:
-        found, status, *rest = (int(value) for value in self._slots[sequence % SLOT_COUNT])
+        found, status, *rest = _SLOT.unpack_from(self._slots, _slot_start(sequence))
         if found != sequence or not 0 <= status <= max(AppendStatus):
             return None
         return Ack(AppendStatus(status), *rest)
@@ -167,7 +162,7 @@ class ProducerRing(_Ring):
             self._next_head += padding
             position = 0
         start = position + _FRAME_HEADER_BYTES
-        self._data[start : start + len(payload)] = np.frombuffer(payload, np.uint8)
+        self._data[start : start + len(payload)] = payload
         self._sequence += 1
         self._write_header(position, needed, _KIND_DATA, durability, len(payload))
         self._next_head += needed
@@ -195,9 +190,7 @@ class ProducerRing(_Ring):
     def _write_header(
         self, position: int, size: int, kind: int, durability: int, payload: int
     ) -> None:
-        header = self._data[position : position + _FRAME_HEADER_BYTES]
-        header[:16].view(np.uint32)[:] = (size, kind, durability, payload)
-        header[16:24].view(np.int64)[0] = self._sequence
+        _HEADER.pack_into(self._data, position, size, kind, durability, payload, self._sequence)
 
 
 class ShardRing(_Ring):
@@ -219,7 +212,7 @@ class ShardRing(_Ring):
             raise RingCorruptError(f"{self.path}: head {head} and tail {self._next_tail}")
         while self._next_tail < head:
             position = self._next_tail % self._capacity
-            size, kind, durability, payload = self._header(position)
+            size, kind, durability, payload, sequence = _HEADER.unpack_from(self._data, position)
             fits = size <= min(self._capacity - position, head - self._next_tail)
             if size < _FRAME_HEADER_BYTES or size % _FRAME_HEADER_BYTES or not fits:
                 raise RingCorruptError(f"{self.path}: a frame of {size} bytes at {position}")
@@ -228,7 +221,6 @@ class ShardRing(_Ring):
                 continue
             if kind != _KIND_DATA or payload > size - _FRAME_HEADER_BYTES or durability > 1:
                 raise RingCorruptError(f"{self.path}: a bad frame header at {position}")
-            sequence = int(self._data[position + 16 : position + 24].view(np.int64)[0])
             if sequence <= self._done:
                 continue  # acknowledged by an incarnation that died before it gave the room back
             if sequence != self._done + 1:
@@ -254,16 +246,18 @@ class ShardRing(_Ring):
 
     def record(self, sequence: int, ack: Ack) -> None:
         """Write a frame's slot: its intent before it is appended, its outcome after."""
-        slot = self._slots[sequence % SLOT_COUNT]
-        slot[0] = 0
-        slot[1:] = (
+        start = _slot_start(sequence)
+        _SLOT.pack_into(
+            self._slots,
+            start,
+            0,
             ack.status,
             ack.first_queue_offset,
             ack.first_physical_offset,
             ack.store_timestamp_ms,
             ack.count,
         )
-        slot[0] = sequence
+        _NUMBER.pack_into(self._slots, start, sequence)  # last: it makes the rest count
 
     def acknowledge(self, frame: Frame) -> None:
         """Give the frame's room back and wake the producer; its slot holds the outcome."""
@@ -278,6 +272,10 @@ class ShardRing(_Ring):
     def unlink(self) -> None:
         """Remove the ring's name."""
         self._file.unlink()
+
+
+def _slot_start(sequence: int) -> int:
+    return sequence % SLOT_COUNT * _SLOT.size
 
 
 def producer_pid(path: Path) -> int:

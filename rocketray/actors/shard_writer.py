@@ -186,7 +186,7 @@ class ShardWriter:
         if before is not None and before.status is not AppendStatus.PENDING:
             return
         try:
-            batch = unpack_batch(frame.payload.data)
+            batch = unpack_batch(frame.payload)
         except InvalidMessageError as error:
             self._refuse(error)
             ring.record(frame.sequence, Ack(AppendStatus.MESSAGE_ILLEGAL))

@@ -57,6 +57,7 @@ class SharedFile:
             raise StoreFullError(f"{path}: no room for {size} bytes: {error}") from error
         finally:
             os.close(descriptor)
+        self.memory = memoryview(self._map)
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
 
     def line(self, number: int) -> Line:
