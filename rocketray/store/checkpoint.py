@@ -12,7 +12,9 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Checkpoint", "read_checkpoint", "write_checkpoint"]
+from .mapped_file import create_file
+
+__all__ = ["Checkpoint", "ensure_checkpoint", "read_checkpoint", "write_checkpoint"]
 
 _FIELDS = struct.Struct(">qqqqq")
 _FILE_BYTES = 4096
@@ -42,6 +44,16 @@ def read_checkpoint(path: Path) -> Checkpoint:
     if len(raw) < _FIELDS.size:
         return Checkpoint()
     return Checkpoint(*_FIELDS.unpack(raw)[:3])
+
+
+def ensure_checkpoint(path: Path) -> None:
+    """Have the file and its blocks, so that no full disk fails a later flush.
+
+    Raises:
+        StoreFullError: there is no room for it.
+    """
+    if not path.exists():
+        create_file(path, _FILE_BYTES, _FILE_BYTES)
 
 
 def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:

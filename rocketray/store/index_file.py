@@ -34,6 +34,7 @@ _LOG = logging.getLogger(__name__)
 _HEADER = struct.Struct(">qqqqii")
 _SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
+_NEXT_ENTRY = 36  # where the header's last field stands
 _ALLOCATION_BYTES = 1 << 20  # blocks are asked for in steps of this
 
 
@@ -140,7 +141,8 @@ class IndexFile:
         A chain that leads out of the file or not backwards is followed to that place, and
         reported.
         """
-        limit = self.header().next_entry
+        (limit,) = _SLOT.unpack(self._file.read(_NEXT_ENTRY, INDEX_SLOT_BYTES))
+        limit = min(limit, self._max_entries)
         slot = INDEX_HEADER_BYTES + key_hash % self._hash_slots * INDEX_SLOT_BYTES
         (number,) = _SLOT.unpack(self._file.read(slot, INDEX_SLOT_BYTES))
         while 0 < number < limit:

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from .directories import make_directory, sync_directory
 from .index_file import IndexFile, index_file_name
-from .lock import sync_directory
 from .mapped_file import HALF_MADE_SUFFIX
 
 __all__ = ["KeyIndex"]
@@ -158,7 +158,7 @@ class KeyIndex:
 
     def _add_file(self) -> IndexFile:
         """A new file, named by the clock, or the next free name after the newest one's."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self._directory)
         now_ms = self._clock_ms()
         newest = self._files[-1].path.name if self._files else ""
         while (name := index_file_name(now_ms)) <= newest:

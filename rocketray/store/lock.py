@@ -12,7 +12,9 @@ from pathlib import Path
 
 from rocketray.errors import StoreLockedError
 
-__all__ = ["StoreLock", "sync_directory", "was_clean"]
+from .directories import sync_directory
+
+__all__ = ["StoreLock", "was_clean"]
 
 _LOCK, _ABORT = "lock", "abort"
 
@@ -63,12 +65,3 @@ class StoreLock:
 def was_clean(directory: Path) -> bool:
     """Whether the last writer of *directory* closed it, or there was none."""
     return not (directory / _ABORT).exists()
-
-
-def sync_directory(directory: Path) -> None:
-    """Bring the names in *directory* to disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from rocketray.errors import CorruptRecordError, StoreFullError
 
-__all__ = ["HALF_MADE_SUFFIX", "MappedFile", "allocate", "create_file"]
+__all__ = ["HALF_MADE_SUFFIX", "MappedFile", "allocate", "create_file", "keep_aside"]
 
 HALF_MADE_SUFFIX = ".tmp"
 _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -67,6 +67,15 @@ def create_file(path: Path, size: int, allocated_size: int) -> None:
         raise
     finally:
         os.close(descriptor)
+
+
+def keep_aside(path: Path, content: bytes) -> None:
+    """Write *content* to a new file, on disk when it returns; raises :class:`StoreFullError`."""
+    create_file(path, len(content), len(content))
+    with path.open("r+b") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 class MappedFile:

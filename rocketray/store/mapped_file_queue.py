@@ -16,8 +16,8 @@ from pathlib import Path
 
 from rocketray.errors import CorruptRecordError
 
-from .lock import sync_directory
-from .mapped_file import HALF_MADE_SUFFIX, MappedFile, create_file
+from .directories import make_directory, sync_directory
+from .mapped_file import HALF_MADE_SUFFIX, MappedFile, create_file, keep_aside
 
 __all__ = ["MappedFileQueue", "segment_name"]
 
@@ -86,11 +86,11 @@ class MappedFileQueue:
         Raises:
             StoreFullError: there is no room for it; nothing changed.
         """
-        found = self.file(offset)
+        start = offset - offset % self.segment_bytes
+        found = self._files.get(start)
         if found is not None:
             return found
         with self._lock:
-            start = self.start_of(offset)
             if start not in self._starts:
                 assert not self._starts or start == self.end
                 self._create(start)
@@ -169,7 +169,7 @@ class MappedFileQueue:
         return starts
 
     def _create(self, start: int) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self.directory)
         create_file(self.directory / segment_name(start), self.segment_bytes, self.segment_bytes)
         self._starts.append(start)
         self._names_changed = True
@@ -194,7 +194,7 @@ class MappedFileQueue:
             return 0
         rest = tail[: dirty[-1] + _SEARCH_BYTES].tobytes().rstrip(b"\0")
         beside = file.path.with_name(f"{file.path.name}.broken-{file.start + position}")
-        beside.write_bytes(rest)
+        keep_aside(beside, rest)
         tail[: len(rest)] = 0
         file.flush()
         return len(rest)

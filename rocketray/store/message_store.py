@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from rocketray.config import StoreConfig
 from rocketray.errors import (
@@ -34,6 +35,7 @@ from rocketray.errors import (
 from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage
 
 from .consume_queue import QueueEntry
+from .directories import make_directory
 from .encoded_batch import EncodedBatch, encode_messages
 from .lock import StoreLock
 from .lookups import find_by_key, find_by_time
@@ -47,6 +49,7 @@ __all__ = ["AppendResult", "MessageStore", "PutResult", "StoreStatistics"]
 
 _QUERY_MAX_COUNT = 64
 _END_OF_TIME = 2**63 - 1
+_NO_OFFSETS = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class MessageStore:
         self._flush_lock = threading.Lock()
         self._lock: StoreLock | None = None
         if not read_only:
-            directory.mkdir(parents=True, exist_ok=True)
+            make_directory(directory)
             self._lock = StoreLock(directory)
         try:
             self.config = settle_config(directory, config, read_only=read_only)
@@ -150,8 +153,7 @@ class MessageStore:
                 "codes was handed to the store; give it one of each at least"
             )
         queue = self._queues.get(topic, queue_id)
-        starts = np.cumsum(sizes, dtype=np.int64) - sizes
-        key_offsets = starts[batch.key_records]
+        key_offsets = _key_offsets(batch)
         self._log.reserve(len(batch.records))
         queue.reserve(count)
         if len(key_offsets):
@@ -177,6 +179,7 @@ class MessageStore:
 
         Called often enough, no append waits for a new file. Raises :class:`StoreFullError`.
         """
+        self._check_open()
         self._log.prepare_next()
         self._queues.prepare_next()
 
@@ -383,3 +386,11 @@ class MessageStore:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreClosedError(f"{self.directory}: the store was closed")
+
+
+def _key_offsets(batch: EncodedBatch) -> npt.NDArray[np.int64]:
+    """Where the record of each key begins, from the batch's own first byte."""
+    if not len(batch.key_records):
+        return _NO_OFFSETS
+    starts: npt.NDArray[np.int64] = np.cumsum(batch.sizes, dtype=np.int64) - batch.sizes
+    return starts[batch.key_records]

@@ -13,7 +13,7 @@ from pathlib import Path
 from rocketray.config import StoreConfig
 from rocketray.message import PhysicalOffset
 
-from .checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from .checkpoint import Checkpoint, ensure_checkpoint, read_checkpoint, write_checkpoint
 from .commit_log import CommitLog
 from .key_index import KeyIndex
 from .lock import StoreLock, was_clean
@@ -106,6 +106,7 @@ class StoreFiles:
             recover_read_only(self.log, self.queues, checkpoint, was_clean=clean)
         else:
             lock.mark_open()
+            ensure_checkpoint(self._checkpoint)
             self.recovery = recover(
                 self.log,
                 self.queues,

@@ -18,7 +18,7 @@ import orjson
 from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError, StoreError, StoreVersionError
 
-from .lock import sync_directory
+from .directories import sync_directory
 
 __all__ = ["settle_config"]
 
