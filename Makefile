@@ -13,10 +13,11 @@
 DEMO_ARGS ?=
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
-BENCHES ?= send consume scan latency
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --constraint requirements.lock
+# Numba notices a change of a kernel's own file only, so all are compiled again when one changed.
+KERNEL_CACHE := .venv/lib/python3.*/site-packages/rocketray/kernels/__pycache__
 SOURCES := pyproject.toml requirements.lock README.md \
 	$(shell find rocketray pyspark_rocketray -name __pycache__ -prune -o -print)
 
@@ -43,7 +44,7 @@ lint: .venv/.dev
 	$(BIN)/mypy
 
 bench: .venv/.demo
-	for name in $(BENCHES); do $(BIN)/rocketray bench $$name $(BENCH_ARGS) || exit 1; done
+	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
 
 clean:
 	rm -rf .venv
@@ -63,6 +64,7 @@ clean:
 .venv/.demo .venv/.dev: .venv/.made $(SOURCES)
 	@echo "[2/3] Installing rocketray[$(EXTRAS)]: $(if $(wildcard $@),seconds,the first time 800 MB and 1 to 5 minutes)"
 	@$(INSTALL) $(if $(wildcard $@),--quiet) --no-build-isolation ".[$(EXTRAS)]"
-	@echo "[3/3] Compiling kernels: about 30 seconds"
+	@echo "[3/3] Compiling kernels: about 30 seconds when they changed"
+	@$(if $(filter rocketray/kernels/%,$?),rm -rf $(KERNEL_CACHE))
 	@$(BIN)/python -P -c "from rocketray.kernels import warm; warm()"
 	@touch .venv/.demo $@
