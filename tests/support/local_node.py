@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from pathlib import Path
 from typing import Self
@@ -11,7 +12,7 @@ from rocketray.actors.clock import system_clock_ms
 from rocketray.actors.consumer import GroupConsumer, StartFrom
 from rocketray.actors.filter import FilterEngine
 from rocketray.actors.groups import GroupRegistry, Heartbeat, HeartbeatReply
-from rocketray.actors.layout import filter_doorbell_path, shard_directory
+from rocketray.actors.layout import filter_doorbell_path, runtime_directory, shard_directory
 from rocketray.actors.producer import Producer
 from rocketray.actors.ring import Ack, Durability
 from rocketray.actors.shard_writer import ShardWriter
@@ -134,6 +135,7 @@ class LocalNode:
         self._filter_thread.join()
         for shard in self.shards.values():
             shard.close()
+        shutil.rmtree(runtime_directory(self.data), ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self

@@ -11,7 +11,6 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.consumer import GroupConsumer
-from rocketray.actors.layout import runtime_directory
 from rocketray.errors import (
     ConfigError,
     FilterError,
@@ -28,8 +27,6 @@ from rocketray.message import Message, StoredMessage
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path / "data") as node:
         yield node
-    for path in sorted(runtime_directory(tmp_path / "data").rglob("*"), reverse=True):
-        path.unlink() if path.is_file() else path.rmdir()
 
 
 def receive(consumer: GroupConsumer, count: int, *, commit: bool = True) -> list[StoredMessage]:

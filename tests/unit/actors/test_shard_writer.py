@@ -97,7 +97,6 @@ def test_an_outcome_that_was_written_is_not_acted_on_again(tmp_path: Path) -> No
     writer.close()
 
 
-
 def truncate(frame: bytearray) -> None:
     del frame[-9:]
 
