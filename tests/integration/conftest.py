@@ -13,6 +13,7 @@ from rocketray.topology.spark.session import spark_session
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The Spark session of the run, on whatever Java this machine has."""
-    session = spark_session("tests", work_directory=tmp_path_factory.mktemp("spark"))
+    directory = tmp_path_factory.mktemp("spark")
+    session = spark_session("tests", work_directory=directory, short_lived=True)
     yield session
     session.stop()

@@ -30,12 +30,12 @@ def lake_sink(directory: Path) -> SinkSpec:
         checkpoint=str(directory / "checkpoint"),
         trigger="1 millisecond",
         schema="queueId int, queueOffset bigint, body binary",
-        max_rows=100,
+        max_rows=250,
     )
 
 
 def main(data: Path, directory: Path) -> None:
-    session = spark_session("endless", work_directory=directory)
+    session = spark_session("endless", work_directory=directory, short_lived=True)
     (row,) = session.sql(
         "SELECT java_method('java.lang.System', 'getProperty', 'java.version')"
     ).collect()

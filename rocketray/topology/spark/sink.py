@@ -22,7 +22,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from rocketray.errors import ConfigError, StreamError
 
 from .committed_files import committed_files
+from .failures import describe_failure
 from .queues import TopicQueues
+from .schema import check_schema
 from .session import spark_session
 from .sink_runner import QueryProgress, RestartPolicy, SinkRunner, SinkState
 from .sink_spec import AVAILABLE_NOW, SinkSpec, add_sink
@@ -99,10 +101,15 @@ class SinkHost:
         """Start all sinks with their triggers.
 
         Raises:
-            ConfigError: a sink's function did not return what it must.
+            ConfigError: a sink's function did not return what it must; none runs then.
+            TopicNotFoundError: a sink's topic does not exist.
         """
-        for name, runner in self._runners.items():
-            runner.start(self._specs[name].trigger_arguments())
+        try:
+            for name, runner in self._runners.items():
+                runner.start(self._specs[name].trigger_arguments())
+        except BaseException:
+            self._stop_queries()
+            raise
 
     def process_available(self, timeout_s: float | None = None) -> tuple[SinkStatistics, ...]:
         """Bring every sink up to the messages that are there now, and leave all of them stopped.
@@ -131,9 +138,10 @@ class SinkHost:
         """Raise the error of a sink that has failed for good; its cause is Spark's own."""
         for runner in self._runners.values():
             if runner.state is SinkState.FAILED:
+                assert runner.error is not None
                 raise StreamError(
-                    f"sink {runner.name!r} failed {runner.restarts + 1} times and was given up: "
-                    f"{runner.error}"
+                    f"sink {runner.name!r} was given up after {runner.restarts} restarts: "
+                    f"{describe_failure(runner.error)}"
                 ) from runner.error
 
     def statistics(self) -> tuple[SinkStatistics, ...]:
@@ -174,9 +182,13 @@ class SinkHost:
         return open_query
 
     def _frame(self, session: SparkSession, spec: SinkSpec) -> DataFrame:
+        """The sink's stream; what a query would only find out later is checked here."""
+        TopicQueues(self._data, spec.topics)
         options = {"data": str(self._data)} | spec.source_options()
         reader = session.readStream.format("rocketray").options(**options)
-        return (reader if spec.schema is None else reader.schema(spec.schema)).load()
+        frame = (reader if spec.schema is None else reader.schema(spec.schema)).load()
+        check_schema(frame.schema)
+        return frame
 
     def _checkpoint_of(self, spec: SinkSpec) -> str:
         if spec.checkpoint is None:
@@ -194,13 +206,12 @@ class SinkHost:
             batch_id=progress.batch_id if progress else None,
             batch_rows=progress.input_rows if progress else None,
             lag=self._lag(self._specs[runner.name], progress) if progress else None,
-            error=str(error).partition("\n")[0] if error else None,
+            error=describe_failure(error) if error else None,
         )
 
     def _lag(self, spec: SinkSpec, progress: QueryProgress) -> int:
-        topics = [name.strip() for name in spec.topic.split(",")]
         total = 0
-        for (topic, queue_id), held in TopicQueues(self._data, topics).bounds().items():
+        for (topic, queue_id), held in TopicQueues(self._data, spec.topics).bounds().items():
             done = progress.end_offset.get(topic, {}).get(str(queue_id), held.minimum)
             total += max(0, held.visible - done)
         return total

@@ -18,6 +18,8 @@ from typing import Any, Protocol
 
 from rocketray.errors import ConfigError
 
+from .failures import describe_failure
+
 __all__ = ["Query", "QueryProgress", "RestartPolicy", "SinkRunner", "SinkState"]
 
 _STOP_TIMEOUT_S = 60.0
@@ -212,7 +214,7 @@ class SinkRunner:
             failures,
             self._policy.limit,
             delay_s,
-            str(error).partition("\n")[0],
+            describe_failure(error),
         )
         self._stopping.wait(delay_s)
 

@@ -56,8 +56,8 @@ class SinkSpec:
             raise ConfigError(
                 f"a sink's name is 1 to 120 letters, digits and . _ -, not {self.name!r}"
             )
-        for name in self.topic.split(","):
-            check_topic(name.strip())
+        for name in self.topics:
+            check_topic(name)
         if self.tags is not None and self.sql is not None:
             raise ConfigError(f"sink {self.name!r} has both tags and sql; keep one of them")
         self.subscription().check()
@@ -71,6 +71,11 @@ class SinkSpec:
         return (
             Subscription.tags(self.tags or "*") if self.sql is None else Subscription.sql(self.sql)
         )
+
+    @property
+    def topics(self) -> list[str]:
+        """The names in ``topic``, which are separated by commas."""
+        return [name.strip() for name in self.topic.split(",")]
 
     @property
     def is_foreach_batch(self) -> bool:

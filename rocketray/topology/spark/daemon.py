@@ -1,0 +1,28 @@
+"""The parent of Spark's task workers, with what they need loaded before it forks.
+
+Spark forks a worker for each task slot, ends it after a minute without work, and forks another.
+Numba and the kernels take a worker two seconds; loaded here they take the parent two, once. The
+session names this module in the place of ``pyspark.daemon``; planners keep the latter.
+
+Nothing is opened here: maps and threads do not survive a fork.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.daemon import manager
+
+from . import range_reader
+
+__all__ = ["preload"]
+
+
+def preload() -> list[str]:
+    """Load what reading imports late, and name what is loaded."""
+    pa.scalar("")  # Arrow looks for pandas at its first value, and imports it where it is installed
+    return [range_reader.__name__]
+
+
+if __name__ == "__main__":
+    preload()
+    manager()

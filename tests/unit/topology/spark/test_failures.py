@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import pytest
+
+from rocketray.topology.spark.failures import describe_failure
+
+FOREACH = """\
+[STREAM_FAILED] Query [id = 1] terminated with exception: Reason: Traceback (most recent call last):
+  File "clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+RuntimeError: the lake is frozen
+ SQLSTATE: 39000 SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: bad
+"""
+TWICE = """\
+[STREAM_FAILED] Failed to plan: Traceback (most recent call last):
+  File "schema.py", line 76, in _check_field
+    raise ConfigError(
+rocketray.errors.ConfigError: the source has no column 'bodi'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "runner.py", line 295, in main
+UnboundLocalError: cannot access local variable
+"""
+TASK = """\
+Job aborted due to stage failure: PythonException: Traceback (most recent call last):
+  File "range_reader.py", line 5, in read_range
+    raise error
+rocketray.errors.FilterSyntaxError: expected a value
+  a >
+     ^
+
+\tat org.apache.spark.api.python.BasePythonRunner
+"""
+ANALYSIS = "[UNRESOLVED_COLUMN] A column `nope` cannot be resolved.\n'Project ['nope]\n+- more"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (FOREACH, "RuntimeError: the lake is frozen"),
+        (TWICE, "rocketray.errors.ConfigError: the source has no column 'bodi'"),
+        (TASK, "rocketray.errors.FilterSyntaxError: expected a value\n  a >\n     ^"),
+        (ANALYSIS, "[UNRESOLVED_COLUMN] A column `nope` cannot be resolved."),
+        ("Traceback (most recent call last):", ""),
+        ("", "RuntimeError"),
+    ],
+)
+def test_the_python_error_is_found_in_what_spark_says(text: str, expected: str) -> None:
+    assert describe_failure(RuntimeError(text)) == expected

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rocketray.topology.spark.environment import with_environ
+from rocketray.topology.spark.session import spark_settings
+
+
+def test_nothing_listens_outside_and_the_jvm_reads_our_log_settings() -> None:
+    settings = spark_settings(3, "2g")
+    option = settings["spark.driver.extraJavaOptions"]
+
+    assert settings["spark.driver.bindAddress"] == "127.0.0.1"
+    assert settings["spark.ui.enabled"] == "false"
+    assert settings["spark.driver.memory"] == "2g"
+    assert Path(option.partition("file://")[2]).is_file()
+    assert "spark.sql.warehouse.dir" not in settings
+
+
+def test_a_work_directory_keeps_what_spark_writes_on_the_side(tmp_path: Path) -> None:
+    settings = spark_settings(1, "1g", tmp_path, short_lived=True)
+
+    assert settings["spark.local.dir"] == str(tmp_path / "local")
+    assert settings["spark.sql.warehouse.dir"] == str(tmp_path / "warehouse")
+    assert "TieredStopAtLevel=1" in settings["spark.driver.extraJavaOptions"]
+
+
+def test_variables_are_set_for_a_while_and_come_back() -> None:
+    with with_environ({"ROCKETRAY_TEST_OUTER": "1"}):
+        with with_environ({"ROCKETRAY_TEST_OUTER": "2", "ROCKETRAY_TEST_INNER": "3"}):
+            assert os.environ["ROCKETRAY_TEST_OUTER"] == "2"
+            assert os.environ["ROCKETRAY_TEST_INNER"] == "3"
+        assert os.environ["ROCKETRAY_TEST_OUTER"] == "1"
+    assert "ROCKETRAY_TEST_OUTER" not in os.environ
+    assert "ROCKETRAY_TEST_INNER" not in os.environ
