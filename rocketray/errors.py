@@ -117,7 +117,8 @@ class FilterError(StreamError):
 class FilterSyntaxError(FilterError, ValueError):
     """A filter expression that does not parse; ``str()`` draws a caret under the place.
 
-    ``start`` and ``end`` are character positions in ``expression``, ``end`` exclusive.
+    ``start`` and ``end`` are character positions in ``expression``, ``end`` exclusive. What no
+    terminal could print is drawn as a blank.
     """
 
     def __init__(self, reason: str, expression: str, start: int, end: int) -> None:
@@ -131,6 +132,7 @@ class FilterSyntaxError(FilterError, ValueError):
         line_start = self.expression.rfind("\n", 0, self.start) + 1
         line_end = self.expression.find("\n", self.start)
         line = self.expression[line_start : line_end if line_end >= 0 else None]
+        line = "".join(char if char.isprintable() or char == "\t" else " " for char in line)
         column = self.start - line_start
         width = max(1, min(self.end - self.start, len(line) - column))
         padding = "".join("\t" if char == "\t" else " " for char in line[:column])

@@ -32,13 +32,13 @@ def answer(tree: Expression, message: dict[str, str]) -> Answer:
         return "error"
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(trees())
 def test_a_printed_tree_parses_to_itself(tree: Expression) -> None:
     assert parse(to_sql(tree)) == tree
 
 
-@settings(max_examples=500)
+@settings(max_examples=500, deadline=None)
 @given(trees(), messages())
 def test_logic_follows_from_its_operands(tree: Expression, message: dict[str, str]) -> None:
     result = answer(tree, message)
@@ -66,7 +66,7 @@ def joined(tree: And | Or, answers: list[Answer]) -> Answer:
     return None if None in answers else not deciding
 
 
-@settings(max_examples=1000)
+@settings(max_examples=1000, deadline=None)
 @given(broken_texts())
 def test_any_text_gives_a_tree_or_a_marked_mistake(sql: str) -> None:
     outcome = parsed(sql)
@@ -86,6 +86,7 @@ def test_no_text_takes_long(piece: str) -> None:
     assert time.process_time() - start < 1.0
 
 
+@settings(deadline=None)
 @given(st.text(max_size=12) | st.from_regex(r"[+-]?[0-9]{1,12}", fullmatch=True))
 def test_integers_agree_with_the_definition(text: str) -> None:
     digits = re.fullmatch(r"[+-]?\d+", text) and all(char <= "\uffff" for char in text)
@@ -96,6 +97,7 @@ def test_integers_agree_with_the_definition(text: str) -> None:
         assert expected is None
 
 
+@settings(deadline=None)
 @given(st.floats(allow_nan=False))
 def test_any_double_is_read_back(value: float) -> None:
     assert to_double(repr(value).replace("inf", "Infinity")) == value
@@ -103,6 +105,7 @@ def test_any_double_is_read_back(value: float) -> None:
         assert to_double(value.hex()) == value
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(max_size=12)), st.text(max_size=12))
 def test_a_bloom_filter_never_misses(texts: list[str], other: str) -> None:
     bloom = RocketBloomFilter(20, 32)
@@ -117,6 +120,7 @@ def test_a_bloom_filter_never_misses(texts: list[str], other: str) -> None:
 TAGS = st.one_of(st.sampled_from(["Aa", "BB", "AaBB", "BBAa"]), st.text(min_size=1, max_size=3))
 
 
+@settings(deadline=None)
 @given(st.lists(TAGS, min_size=1, max_size=4), TAGS)
 def test_the_codes_let_every_wanted_tag_through(wanted: list[str], tag: str) -> None:
     expression = " || ".join(wanted)
@@ -134,6 +138,7 @@ def test_the_codes_let_every_wanted_tag_through(wanted: list[str], tag: str) -> 
         assert tag_filter.matches_tags(tag) == (tag in subscription.tags_set)
 
 
+@settings(deadline=None)
 @given(trees(), messages())
 def test_only_true_is_a_match(tree: Expression, message: dict[str, str]) -> None:
     message_filter = compile_filter(Subscription.sql(to_sql(tree)))

@@ -110,7 +110,8 @@ def _leaves() -> st.SearchStrategy[Expression]:
     )
 
 
-def _wider(truths: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+def _wider(narrower: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:
+    truths = st.deferred(lambda: narrower)  # or its description would grow eightfold a level
     joined = st.lists(truths, min_size=2, max_size=3)
     return st.one_of(
         truths.map(Not),

@@ -24,6 +24,7 @@ from typing import Any
 from rocketray.errors import FilterEvaluationError
 
 from .nodes import Kind
+from .printer import shown
 
 __all__ = [
     "Comparator",
@@ -75,7 +76,7 @@ def to_double(text: str) -> float:
     match = _HEXADECIMAL.fullmatch(trimmed)
     if match:
         return _from_hexadecimal(match[1])
-    raise FilterEvaluationError(f"{_shown(text)} is not a number")
+    raise FilterEvaluationError(f"'{shown(text)}' is not a number")
 
 
 def to_boolean(text: str) -> bool:
@@ -151,7 +152,7 @@ def _always_less(left: object, right: object) -> int:  # noqa: ARG001 - a Compar
 def _refuse(left: object, right: object) -> int:
     raise FilterEvaluationError(
         f"a truth value on the left ({left}) cannot be compared with the text "
-        f"{_shown(str(right))} on the right; swap the two sides"
+        f"'{shown(str(right))}' on the right; swap the two sides"
     )
 
 
@@ -159,12 +160,12 @@ def _to_integer(text: str, bits: int) -> int:
     match = _DIGITS.fullmatch(text)
     if match is None or (not text.isascii() and max(text) > "\uffff"):
         # Java reads UTF-16 units one by one, so digits outside the basic plane are none.
-        raise FilterEvaluationError(f"{_shown(text)} is not a {bits}-bit integer")
+        raise FilterEvaluationError(f"'{shown(text)}' is not a {bits}-bit integer")
     digits = match[2] if text.isascii() else "".join(map(_ascii_digit, match[2]))
     significant = digits.lstrip("0")  # Java takes any number of leading zeros, Python does not
     value = int(match[1] + (significant or "0")) if len(significant) <= _INT64_DIGITS else 1 << bits
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise FilterEvaluationError(f"{_shown(text)} does not fit into a {bits}-bit integer")
+        raise FilterEvaluationError(f"'{shown(text)}' does not fit into a {bits}-bit integer")
     return value
 
 
@@ -184,10 +185,6 @@ def _tie_key(value: float) -> int:
     if math.isnan(value):
         return 1
     return 0 if value or math.copysign(1.0, value) > 0 else -1
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:40]}…")
 
 
 _CONVERSIONS: dict[Kind, Callable[[str], Any]] = {

@@ -36,7 +36,7 @@ from .nodes import (
     Value,
     kind_of,
 )
-from .printer import to_sql
+from .printer import shown, to_sql
 from .text_match import text_test
 
 __all__ = ["Evaluator", "Properties", "compile_tree"]
@@ -131,7 +131,7 @@ def _compare(node: Compare) -> Evaluator:
 def _equality(node: Compare) -> Evaluator:
     """``=`` and ``<>``: an absent left side is unknown, an absent right side is unequal."""
     left, right = _operand(node.left), _operand(node.right)
-    test, where = _present_test(node), to_sql(node)
+    test, where = _present_test(node), shown(to_sql(node))
     when_both_absent = node.operator is Operator.EQ
 
     def evaluate(properties: Properties) -> bool | None:
@@ -151,7 +151,7 @@ def _equality(node: Compare) -> Evaluator:
 def _ordering(node: Compare) -> Evaluator:
     """``<`` and its like: unknown when a side is absent; the right one is not looked at then."""
     left, right = _operand(node.left), _operand(node.right)
-    test, where = _present_test(node), to_sql(node)
+    test, where = _present_test(node), shown(to_sql(node))
 
     def evaluate(properties: Properties) -> bool | None:
         left_value = left(properties)
@@ -179,7 +179,7 @@ def _present_test(node: Compare) -> Callable[[Any, Any], bool]:
 
 
 def _compare_with_literal(node: Compare, name: str, literal: Literal) -> Evaluator:
-    test, where = _TESTS[node.operator], to_sql(node)
+    test, where = _TESTS[node.operator], shown(to_sql(node))
     constant: Any = literal.value
     if literal.kind is Kind.STRING:
         return _compare_text(name, test, constant)

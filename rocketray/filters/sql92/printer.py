@@ -22,8 +22,9 @@ from .nodes import (
     Property,
 )
 
-__all__ = ["to_sql"]
+__all__ = ["shown", "to_sql"]
 
+_SHOWN_CHARS = 60
 # How tightly a node binds, loosest first, as in the grammar.
 _OR, _AND, _EQUALITY, _COMPARISON, _UNARY, _PRIMARY = range(6)
 _ORDERING = (Operator.LT, Operator.LE, Operator.GT, Operator.GE)
@@ -32,6 +33,12 @@ _ORDERING = (Operator.LT, Operator.LE, Operator.GT, Operator.GE)
 def to_sql(node: Expression) -> str:
     """The expression that parses to *node*."""
     return _print(node)[0]
+
+
+def shown(text: str) -> str:
+    """*text* for an error message: not too long, and nothing in it that a terminal would act on."""
+    short = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+    return short if short.isprintable() else repr(short)[1:-1]
 
 
 def _print(node: Expression) -> tuple[str, int]:

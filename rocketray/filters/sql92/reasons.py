@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from .lexer import Token, TokenKind
 from .nodes import Expression, Kind, Literal, Not, Operator, is_boolean
+from .printer import shown
 
 __all__ = [
     "after_end",
@@ -61,7 +62,7 @@ def expected(what: str, sql: str, token: Token) -> str:
         return "'equal' is written with one ="
     if token.kind is TokenKind.END:
         return f"expected {what} before the end of the expression"
-    return f"expected {what}, not {token.text}"
+    return f"expected {what}, not {shown(token.text)}"
 
 
 def after_end(sql: str, tokens: Sequence[Token], index: int) -> str:
@@ -151,4 +152,4 @@ def not_ordered(node: Expression, operator: Operator) -> str | None:
 def _illegal(token: Token) -> str:
     if token.text.startswith("/*"):
         return "a comment without its */"
-    return _ILLEGAL.get(token.text[0], f"{token.text!r} is not allowed here: {_NAMES}")
+    return _ILLEGAL.get(token.text[0], f"'{shown(token.text)}' is not allowed here: {_NAMES}")
