@@ -103,6 +103,8 @@ class Message:
         if self.tags is not None:
             check_tag(self.tags)
             _check_text("the tag", self.tags)
+        if self.unique_key is not None:
+            _check_text("the unique key", self.unique_key)
         for key in self.keys:
             if not key or " " in key:
                 raise InvalidMessageError(

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.golden import golden_rows
+
+from rocketray.errors import InvalidMessageError, InvalidNameError, MessageTooLargeError
+from rocketray.filters.subscription import parse
+from rocketray.filters.tag import matches_exactly
+from rocketray.message import (
+    BODY_MAX_BYTES,
+    PROPERTIES_MAX_BYTES,
+    Message,
+    check_tag,
+    decode_properties,
+    encode_properties,
+)
+
+
+@pytest.mark.parametrize("row", golden_rows("properties"), ids=lambda row: repr(row["s"]))
+def test_properties_are_read_and_written_as_rocketmq_does(row: dict[str, Any]) -> None:
+    assert decode_properties(row["s"]) == row["map"]
+    assert decode_properties(row["s"].encode()) == row["map"]
+    # Java's map has an order of its own, so the pairs are compared and not the whole text.
+    assert sorted(encode_properties(row["map"]).split("\x02")) == sorted(row["back"].split("\x02"))
+
+
+def test_properties_that_are_no_utf_8_are_still_read() -> None:
+    assert decode_properties(b"a\x01\xff\x02b\x012\x02") == {"a": "\ufffd", "b": "2"}
+
+
+def test_stored_properties_hold_everything_in_order() -> None:
+    message = Message("T", b"", "pay", ["k1", "k2"], {"region": "eu"}, unique_key="U")
+    assert list(message.stored_properties().items()) == [
+        ("UNIQ_KEY", "U"),
+        ("KEYS", "k1 k2"),
+        ("TAGS", "pay"),
+        ("region", "eu"),
+    ]
+    assert decode_properties(message.encoded_properties()) == message.stored_properties()
+    assert Message("T", b"", keys=["one", "key"][0]).keys == ("one",)
+
+
+@pytest.mark.parametrize("tag", ["", "*", "a||b", " a", "a ", "\ta", "\x00"])
+def test_a_tag_that_can_never_match_is_refused(tag: str) -> None:
+    with pytest.raises(InvalidMessageError, match="never be matched"):
+        Message("T", b"", tag)
+
+
+@pytest.mark.parametrize("tag", ["a", "a|b", "a b", "中文", "Aa", "|a", "\u00a0a"])
+def test_any_other_tag_can_be_subscribed_to(tag: str) -> None:
+    assert matches_exactly(parse(f"other || {tag}"), check_tag(tag))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"keys": [""]}, "empty"),
+        ({"keys": ["a b"]}, "blank"),
+        ({"keys": ["a\x01"]}, "a key holds"),
+        ({"tags": "a\x02b"}, "the tag holds"),
+        ({"unique_key": "a\x01b"}, "the unique key holds"),
+        ({"properties": {"TAGS": "x"}}, "tags="),
+        ({"properties": {"a": ""}}, "empty name or value"),
+        ({"properties": {"": "a"}}, "empty name or value"),
+        ({"properties": {"a": "x\x02"}}, r"U\+0001 or U\+0002"),
+        ({"properties": {"a\x01": "x"}}, r"U\+0001 or U\+0002"),
+        ({"properties": {"a": 5}}, r"str\(5\)"),
+        ({"properties": {"a": None}}, "leave it out"),
+    ],
+    ids=repr,
+)
+def test_what_no_reader_would_see_is_refused(arguments: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidMessageError, match=reason):
+        Message("T", b"", **arguments)
+
+
+def test_a_topic_is_checked() -> None:
+    with pytest.raises(InvalidNameError):
+        Message("no.dots", b"")
+
+
+def test_a_body_has_a_limit() -> None:
+    Message("T", bytes(BODY_MAX_BYTES))
+    with pytest.raises(MessageTooLargeError, match=f"limit of {BODY_MAX_BYTES}"):
+        Message("T", bytes(BODY_MAX_BYTES + 1))
+
+
+def test_a_property_string_has_a_limit_in_bytes() -> None:
+    room = PROPERTIES_MAX_BYTES - len("a\x01\x02")
+    assert len(Message("T", b"", properties={"a": "x" * room}).encoded_properties()) == 32_767
+    for value in ("x" * (room + 1), "é" * (room // 2 + 1)):
+        with pytest.raises(MessageTooLargeError, match="32767"):
+            Message("T", b"", properties={"a": value}).encoded_properties()
+
+
+def test_text_that_is_no_unicode_is_refused() -> None:
+    with pytest.raises(InvalidMessageError, match="not valid Unicode"):
+        Message("T", b"", properties={"a": "\ud800"}).encoded_properties()
