@@ -212,6 +212,13 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                 self._connection = stack.enter_context(_ensure_node(self.data))
             asyncio.run(self._run_until_signalled())
 
+    async def run_until(self, asked: asyncio.Event) -> None:
+        """Wait until *asked* is set or the app crashed, whichever is first."""
+        waits = [asyncio.create_task(asked.wait()), asyncio.create_task(self.wait_until_stopped())]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
+
     async def on_started(self) -> None:
         """Begin timers and tasks when every agent is a member of its group."""
         await self.wait_for_stopped(self.fetcher.is_open)
@@ -231,10 +238,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
             loop.add_signal_handler(number, asked.set)
         await self.start()
         try:
-            waits = [loop.create_task(asked.wait()), loop.create_task(self.wait_until_stopped())]
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            for wait in waits:
-                wait.cancel()
+            await self.run_until(asked)
         finally:
             await self.stop()
         if self.crash_reason is not None:

@@ -80,6 +80,7 @@ class ConsumerHost:
         if data is not None:
             self._app.data = data
         self._started: Future[None] = Future()
+        self._asked_to_stop = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=f"app {path}", daemon=True)
         self._thread.start()
@@ -98,7 +99,7 @@ class ConsumerHost:
     def stop(self) -> None:
         """Drain the agents, commit, and leave the groups."""
         if self._thread.is_alive():
-            self._on_loop(self._app.stop())
+            self._loop.call_soon_threadsafe(self._asked_to_stop.set)
             self._thread.join()
 
     def _run(self) -> None:
@@ -117,7 +118,7 @@ class ConsumerHost:
             await asyncio.sleep(_FAILED_START_PAUSE_S)
             self._exit(error)
         self._started.set_result(None)
-        await self._app.wait_until_stopped()
+        await self._app.run_until(self._asked_to_stop)
         if self._app.crashed:
             self._exit(self._app.crash_reason)
         await self._app.stop()

@@ -1,0 +1,181 @@
+"""Apps on a real node: in this process, and as Ray actors that are killed while messages flow."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import faust
+import pytest
+import ray
+from support.apps import collecting, running, until
+
+from rocketray.actors.client import Connection
+from rocketray.actors.node import Node, NodeOptions
+from rocketray.errors import ActorError, ConfigError
+from rocketray.filters.subscription import Subscription
+from rocketray.message import Message
+from rocketray.topology.app import App
+from rocketray.topology.deploy import HostStatus, deploy, load_app
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+SUPPORT = Path(__file__).parent.parent / "support"
+SMALL = (("commit_log_segment_bytes", 4 * 1024 * 1024), ("index_entries", 50_000))
+KINDS = ("pay", "order", "logistics")
+
+
+class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
+    number: int
+    kind: str
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    data = tmp_path_factory.mktemp("node") / "data"
+    with Node(data, NodeOptions(num_cpus=2, shard_sizes=SMALL)) as node:
+        yield node
+
+
+@pytest.fixture
+def connection(node: Node) -> Iterator[Connection]:
+    with node.connection() as connection:
+        yield connection
+
+
+class Results:
+    """Counts the bodies that arrive in a topic."""
+
+    def __init__(self, connection: Connection, topic: str) -> None:
+        connection.create_topic(topic, 2)
+        self._member = connection.consumer(
+            f"watch-{time.monotonic_ns()}", topic, Subscription.tags("*")
+        )
+        self.numbers: list[int] = []
+
+    def wait(self, enough: Callable[[set[int]], bool], timeout_s: float = 90) -> set[int]:
+        """Poll until what arrived is *enough*."""
+        end = time.monotonic() + timeout_s
+        while not enough(set(self.numbers)):
+            assert time.monotonic() < end, f"only {len(set(self.numbers))} results came"
+            for batch in self._member.poll(0.2):
+                self.numbers += map(int, batch.bodies())
+        return set(self.numbers)
+
+    def close(self) -> None:
+        self._member.close()
+
+
+def send_orders(connection: Connection, first: int, count: int) -> set[int]:
+    """Send *count* orders of all kinds; the numbers of those that are payments."""
+    connection.create_topic("Orders", 4)
+    producer = connection.producer()
+    numbers = range(first, first + count)
+    messages = [
+        Message(
+            "Orders",
+            Order(number=number, kind=KINDS[number % 3]).dumps(serializer="json"),
+            tags=KINDS[number % 3],
+        )
+        for number in numbers
+    ]
+    producer.send_messages("Orders", messages)
+    return {number for number in numbers if KINDS[number % 3] == "pay"}
+
+
+def statuses(hosts: list[Any]) -> list[HostStatus]:
+    found: list[HostStatus] = ray.get([host.status.remote() for host in hosts], timeout=60)
+    return found
+
+
+def test_an_app_in_this_process(node: Node) -> None:
+    async def scenario() -> None:
+        app = App("here", data=node.data)
+        topic = app.topic("Here", value_type=bytes, queues=2)
+        seen: list[bytes] = []
+        app.agent(topic, tags="x", name="reader")(collecting(seen))
+        async with running(app):
+            for number in range(200):
+                await topic.send(value=b"%d" % number, tags="xy"[number % 2])
+            await until(lambda: len(seen) == 100)
+        assert sorted(map(int, seen)) == list(range(0, 200, 2))
+
+    asyncio.run(scenario())
+
+
+def test_apps_as_actors_share_the_work_and_survive_kills(
+    node: Node, connection: Connection
+) -> None:
+    for topic in ("Orders", "Commands"):
+        connection.create_topic(topic, 4)
+    results = Results(connection, "Results")
+    hosts = deploy("support.trade_app:app", data=node.data, consumers=2)
+    try:
+        first = statuses(hosts)
+        assert [status.is_running for status in first] == [True, True]
+        assert first[0].pid != first[1].pid
+        expected = send_orders(connection, 0, 9000)
+        assert results.wait(lambda seen: seen >= expected) == expected
+        counts = [
+            agent.received for one in statuses(hosts) for agent in one.agents if agent.name == "pay"
+        ]
+        assert all(counts), "both instances take part"
+
+        expected |= send_orders(connection, 9000, 9000)
+        results.wait(lambda seen: len(seen) > 3500)
+        os.kill(first[0].pid, signal.SIGKILL)
+        assert results.wait(lambda seen: seen >= expected) == expected
+
+        before = {one.pid for one in statuses(hosts)}
+        connection.producer().send("Commands", b"crash")
+        end = time.monotonic() + 60
+        while {one.pid for one in statuses(hosts)} == before:
+            assert time.monotonic() < end, "the app crashed and its actor did not end"
+            time.sleep(0.2)
+        expected |= send_orders(connection, 18_000, 3000)
+        assert results.wait(lambda seen: seen >= expected) == expected
+    finally:
+        ray.get([host.stop.remote() for host in hosts], timeout=60)
+        for host in hosts:
+            ray.kill(host)
+        results.close()
+
+
+def test_an_app_that_cannot_be_imported_says_so(node: Node) -> None:
+    with pytest.raises(ConfigError, match="module:app"):
+        load_app("trade")
+    with pytest.raises(ConfigError, match="No module named 'no_such_module'"):
+        load_app("no_such_module:app")
+    with pytest.raises(ConfigError, match=r"no rocketray.App named 'Order'; found"):
+        load_app("support.trade_app:Order")
+    with pytest.raises(ConfigError, match="at least one"):
+        deploy("support.trade_app:app", data=node.data, consumers=0)
+    with pytest.raises(ActorError, match="no_such_module"):
+        deploy("no_such_module:app", data=node.data)
+
+
+def test_main_starts_a_node_of_its_own_and_ends_on_a_signal(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(SUPPORT / "trade_app.py")], cwd=tmp_path, stderr=subprocess.PIPE
+    )
+    try:
+        node_file = tmp_path / "rocketray-data" / "node.json"
+        end = time.monotonic() + 90
+        while not (tmp_path / "rocketray-data" / "shards" / "Commands").exists():
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.1)
+        time.sleep(1)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors.decode()
+        assert not node_file.exists()
+    finally:
+        process.kill()
+        process.wait()
