@@ -52,6 +52,13 @@ def test_nothing_is_handed_out_where_nothing_matches(tmp_path: Path, shards: Sha
     assert offsets(plan(tmp_path, Subscription.sql("a > 100")), 0, 20) == []
 
 
+def test_tags_with_one_code_are_told_apart(tmp_path: Path, shards: Shards) -> None:
+    shards.fill("Trade", 0, 20)  # Aa is the fourth of five tags, BB the fifth
+
+    assert offsets(plan(tmp_path, Subscription.tags("Aa")), 0, 20) == [[3, 8, 13, 18]]
+    assert offsets(plan(tmp_path, Subscription.tags("BB||Aa")), 0, 10) == [[3, 4, 8, 9]]
+
+
 def test_an_expression_without_properties_holds_for_all_or_none(
     tmp_path: Path, shards: Shards
 ) -> None:
