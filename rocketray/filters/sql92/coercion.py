@@ -69,6 +69,8 @@ def to_int64(text: str) -> int:
 
 def to_double(text: str) -> float:
     """``Double.valueOf``: blanks around are cut, ``5d``, ``0x1.8p1``, ``NaN`` and ``Infinity`` count."""
+    if len(text) <= _SAFE_DIGITS and text.isascii() and text.isdigit():
+        return float(text)
     trimmed = text.strip(_JAVA_TRIM)
     match = _DECIMAL.fullmatch(trimmed)
     if match:
