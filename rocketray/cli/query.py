@@ -56,25 +56,23 @@ def query(
         typer.Option("--unique-key", metavar="ID", help="By the id that the producer gave it."),
     ] = None,
     begin_ms: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--from",
-            show_default=False,
             parser=parse_time_ms,
             metavar="TIME",
             help="Stored at that time or later.",
         ),
-    ] = 0,
+    ] = None,
     end_ms: Annotated[
-        int,
+        int | None,
         typer.Option(
             "--to",
-            show_default=False,
             parser=parse_time_ms,
             metavar="TIME",
             help="Stored at that time or earlier.",
         ),
-    ] = _TIME_MAX_MS,
+    ] = None,
     max_count: Annotated[
         int, typer.Option("--max", metavar="N", min=1, max=_MAX_LIMIT, help="At most so many.")
     ] = _MAX_DEFAULT,
@@ -88,21 +86,21 @@ def query(
     zone. Nothing found is no failure: nothing is printed, and the exit code is 0.
     """
     named = [name for name in (message_id, key, unique_key) if name is not None]
-    has_time = begin_ms > 0 or end_ms < _TIME_MAX_MS
-    if len(named) > 1 or not (named or has_time):
+    if len(named) > 1 or not (named or begin_ms is not None or end_ms is not None):
         raise typer.BadParameter("give one of --id, --key, --unique-key, or --from and --to")
     if "" in named:
         raise typer.BadParameter("the id or key to look up is empty")
+    begin, end = begin_ms or 0, _TIME_MAX_MS if end_ms is None else end_ms
     with connect(data) as connection:
         if message_id is not None:
             found = _by_id(connection, topic, message_id)
         elif key is not None:
-            found = connection.query(topic, key, max_count, begin_ms, end_ms)
+            found = connection.query(topic, key, max_count, begin, end)
             found = [message for message in found if key in message.keys]  # not unique keys
         elif unique_key is not None:
             found = _by_unique_key(connection, topic, unique_key)
         else:
-            found = connection.query_by_time(topic, begin_ms, end_ms, max_count)
+            found = connection.query_by_time(topic, begin, end, max_count)
     for message in found:
         print_json(to_json(message)) if as_json else print_line(one_line(message))
     if not found:
@@ -110,14 +108,17 @@ def query(
 
 
 def _by_id(connection: Connection, topic: str, message_id: str) -> list[StoredMessage]:
-    """The forms of the two kinds of ids are one, so both are tried, as RocketMQ does."""
+    """The two kinds of ids cannot be told apart, so both are tried, as RocketMQ does."""
     try:
-        message = connection.view(message_id)
+        message, reason = connection.view(message_id), None
     except ConfigError as error:
-        raise typer.BadParameter(str(error), param_hint="--id") from None
+        message, reason = None, error
     if message is not None and message.topic == topic:
         return [message]
-    return _by_unique_key(connection, topic, message_id)
+    found = _by_unique_key(connection, topic, message_id)
+    if reason is not None and not found:
+        raise typer.BadParameter(str(reason), param_hint="--id")
+    return found
 
 
 def _by_unique_key(connection: Connection, topic: str, unique_key: str) -> list[StoredMessage]:

@@ -43,7 +43,7 @@ def create(
 
 @topics.command("list")
 def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
-    """List all topics."""
+    """List all topics, with their queues and what they allow."""
     with connect(data) as connection:
         configs = sorted(connection.topics().values(), key=lambda config: config.name)
     if as_json:

@@ -22,10 +22,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-__all__ = ["LATE_FROM_JFK", "PARQUET", "app", "tally_path"]
+__all__ = ["FLIGHT_COLUMNS", "LATE_FROM_JFK", "PARQUET", "app", "tally_path"]
 
 LATE_FROM_JFK = "dep_delay > 60 AND origin = 'JFK'"
 PARQUET = "late-from-jfk.parquet"
+FLIGHT_COLUMNS = (
+    "year int, month int, day int, dep_time int, sched_dep_time int, dep_delay int, arr_time int, "
+    "sched_arr_time int, arr_delay int, carrier string, flight int, tailnum string, "
+    "origin string, dest string, air_time int, distance int, hour int, minute int, time_hour string"
+)
 _COLUMNS = ("queueId", "queueOffset", "body")
 
 app = App("demo")
@@ -71,10 +76,12 @@ async def red_eyes(stream: Stream) -> None:
         save_tally(tally, path)
 
 
-@app.sink(flights, sql=LATE_FROM_JFK, schema="queueId int, queueOffset bigint, body binary")
+@app.sink(flights, sql=LATE_FROM_JFK, schema="body binary")
 def late_lake(frame: DataFrame) -> DataStreamWriter:
-    """Write late departures to Parquet files, each exactly once."""
-    return frame.writeStream.format("parquet").option("path", str(_data() / PARQUET))
+    """Write late departures to Parquet files, a column for each field, each row exactly once."""
+    row = f"from_json(CAST(body AS STRING), '{FLIGHT_COLUMNS}') AS row"
+    flights = frame.selectExpr(row).select("row.*")
+    return flights.writeStream.format("parquet").option("path", str(_data() / PARQUET))
 
 
 def _own_path(agent: str) -> Path:

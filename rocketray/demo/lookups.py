@@ -22,6 +22,7 @@ __all__ = ["Lookup", "look_up"]
 
 _REPEATS = 5
 _MAX_COUNT = 10_000
+_MAX_COUNT_BY_TIME = 100  # a millisecond may hold thousands
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +67,9 @@ def _by_key(connection: Connection, key: str, expected: int) -> tuple[Lookup, St
 
 
 def _by_time(connection: Connection, sample: StoredMessage) -> Lookup:
-    """Everything of the millisecond in which *sample* was stored."""
+    """The first messages of the millisecond in which *sample*, the first of all, was stored."""
     at = sample.store_timestamp_ms
-    found, ms = _timed(lambda: connection.query_by_time(TOPIC, at, at, _MAX_COUNT))
+    found, ms = _timed(lambda: connection.query_by_time(TOPIC, at, at, _MAX_COUNT_BY_TIME))
     ids = {message.offset_message_id for message in found}
     is_right = sample.offset_message_id in ids and {m.store_timestamp_ms for m in found} == {at}
     moment = datetime.fromtimestamp(at / 1000, UTC).isoformat(timespec="milliseconds")

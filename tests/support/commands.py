@@ -1,0 +1,44 @@
+"""The command line as users start it: the installed script, in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["COMMAND", "printed", "rocketray"]
+
+COMMAND = str(Path(sys.executable).with_name("rocketray"))
+
+
+def rocketray(
+    *arguments: str | Path,
+    stdin: str | bytes = b"",
+    timeout_s: float = 60,
+    environ: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run one command to its end; ROCKETRAY_DATA counts only when *environ* has it."""
+    inherited = {name: text for name, text in os.environ.items() if name != "ROCKETRAY_DATA"}
+    done = subprocess.run(
+        [COMMAND, *map(str, arguments)],
+        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        capture_output=True,
+        timeout=timeout_s,
+        env=inherited | dict(environ or {}),
+        cwd=cwd,
+        check=False,
+    )
+    return subprocess.CompletedProcess(
+        done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
+    )
+
+
+def printed(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    """The JSON lines of a command that worked."""
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]

@@ -1,0 +1,161 @@
+"""The command as a whole: help, version, exit codes, and what it does not import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer.main
+from support.commands import rocketray
+
+from rocketray import __version__
+from rocketray.cli.application import application
+
+SLOW_IMPORTS = ("ray", "faust", "pyspark")
+IMPORTED = """
+import sys
+from rocketray.cli import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(*sorted(set({names!r}) & set(sys.modules)), file=sys.stderr)
+"""
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
+
+
+ALL = dict(commands(typer.main.get_command(application)))
+
+
+def test_the_commands_are_those_that_were_promised() -> None:
+    assert {
+        " ".join(path) for path, command in ALL.items() if not hasattr(command, "commands")
+    } == {
+        "demo",
+        "start",
+        "topics create",
+        "topics list",
+        "topics describe",
+        "topics alter",
+        "topics delete",
+        "groups list",
+        "groups delete",
+        "send",
+        "query",
+        "consume",
+        "filter eval",
+        "store scan",
+        "bench",
+    }
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_every_command_and_every_option_has_help(path: tuple[str, ...]) -> None:
+    command = ALL[path]
+    assert len(command.help) > 20, "a sentence, at least"
+    for parameter in command.params:
+        if parameter.name != "help":
+            assert parameter.help, f"{parameter.name} has no help"
+
+
+def test_version_both_ways() -> None:
+    assert rocketray("--version").stdout == f"rocketray {__version__}\n"
+    module = [sys.executable, "-m", "rocketray", "--version"]
+    assert subprocess.check_output(module, text=True) == f"rocketray {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--version",), ("--help",), ("send", "--help"), ("filter", "eval"), ("store", "scan", ".")],
+    ids=" ".join,
+)
+def test_what_needs_no_node_imports_neither_ray_nor_faust_nor_spark(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "shards").mkdir()
+    script = IMPORTED.format(names=SLOW_IMPORTS)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments],
+        input='{"expr": "a > 1"}\n{"expr": "a", "type": "TAG", "tag": "a"}',
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        check=True,
+    )
+    assert done.stderr.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("nonsense",), "No such command"),
+        (("topics", "create"), "Missing argument"),
+        (("topics", "create", "a.b"), "characters that are not allowed: '.'"),
+        (("topics", "create", "A", "--queues", "0"), "1 to 1024 queues"),
+        (("topics", "alter", "A"), "say what to change"),
+        (("groups", "delete", "a b"), "characters that are not allowed: ' '"),
+        (("send", "A"), "BODY"),
+        (("send", "A", "text", "--tags", "*"), "can never be matched"),
+        (("send", "A", "text", "--property", "a"), "NAME=VALUE"),
+        (("send", "A", "text", "--jsonl"), "--jsonl"),
+        (("send", "A", "text", "--ack", "luck"), "luck"),
+        (("consume", "A"), "--group"),
+        (("consume", "A", "--group", "g", "--sql", "a >"), "^"),
+        (("consume", "A", "--group", "g", "--tags", "a", "--sql", "a"), "exclude each other"),
+        (("query", "A"), "give one of"),
+        (("query", "A", "--id", "1", "--key", "2"), "give one of"),
+        (("query", "A", "--key", ""), "is empty"),
+        (("query", "A", "--from", "yesterday"), "is no time"),
+        (("bench", "nonsense"), "there is no benchmark"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_wrong_usage_is_told_apart(arguments: tuple[str, ...], says: str) -> None:
+    done = rocketray(*arguments)
+    assert says in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("topics", "list"), ("groups", "list"), ("send", "A", "text"), ("query", "A", "--key", "k")],
+    ids=" ".join,
+)
+def test_without_a_node_the_command_that_starts_one_is_named(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    done = rocketray(*arguments, environ={"ROCKETRAY_DATA": str(tmp_path)})
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        f"rocketray: no node runs on {tmp_path}; start one with: "
+        f"rocketray start --data {tmp_path}\n"
+    )
+
+
+def test_a_reader_that_went_away_is_no_traceback() -> None:
+    pipe = subprocess.Popen(
+        [sys.executable, "-m", "rocketray", "filter", "eval"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert pipe.stdin
+    assert pipe.stdout
+    assert pipe.stderr
+    pipe.stdout.close()
+    pipe.stdin.write(b'{"expr": "a > 1"}\n' * 100)
+    pipe.stdin.close()
+    errors = pipe.stderr.read()
+    pipe.stderr.close()
+    assert pipe.wait(timeout=60) == 1
+    assert b"Traceback" not in errors
