@@ -90,7 +90,7 @@ def messages() -> st.SearchStrategy[dict[str, str]]:
 
 def broken_texts() -> st.SearchStrategy[str]:
     """Text from the pieces of the language in any order, and plain text."""
-    pieces = [kind.value for kind in TokenKind if len(tokenize(kind.value)) == 2]
+    pieces = [kind.value for kind in TokenKind if len(list(tokenize(kind.value))) == 2]
     pieces += ["a", "5", "5L", "0.5", "'x'", "''", "'", "--", "\n", "/*", "*/", "=", ".", "\ud800"]
     sentences = st.lists(st.sampled_from(pieces), max_size=30)
     return st.one_of(sentences.map(" ".join), sentences.map("".join), st.text(max_size=60))

@@ -5,14 +5,15 @@ Longest match wins, as in JavaCC. What follows from that and is easy to get wron
   2. Numbers have no leading zeros: ``007`` is three tokens, ``0x10`` is ``0`` and ``x10``.
   3. Letters, digits and blanks are ASCII ones. A string holds anything, and ``''`` is a quote.
 
-Lexing never fails: text that is no token ends the list as one ILLEGAL token, so that the parser
-reports whichever mistake comes first. The time is linear in the text but for comments without an
-end, which the limit on an expression's length bounds.
+Lexing never fails: text that is no token ends the tokens as one ILLEGAL token, so that the parser
+reports whichever mistake comes first. Tokens come one by one, and the parser asks for no more than
+one behind a mistake; so the time is linear in the text.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -66,7 +67,8 @@ class Token(NamedTuple):
         return self.start + len(self.text)
 
 
-_BLANK = re.compile(r"[ \t\n\r\f]++|--[^\n\r]*+[\n\r]|/\*(?s:.*?)\*/")
+_BLANK = re.compile(r"[ \t\n\r\f]++|/\*(?s:.*?)\*/")
+_BLANK_OR_LINE_COMMENT = re.compile(rf"{_BLANK.pattern}|--[^\n\r]*+[\n\r]")
 _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*+")
 _FLOAT = re.compile(r"(?:[0-9]++\.[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[0-9]++[eE][+-]?[0-9]++")
 _INTEGER = re.compile(r"0|[1-9][0-9]*+[lL]?")
@@ -81,22 +83,24 @@ _KEYWORDS = {kind.value: kind for kind in TokenKind if kind.value.isupper()}
 _SIGNS = {kind.value: kind for kind in TokenKind if _SIGN.fullmatch(kind.value)}
 
 
-def tokenize(sql: str) -> list[Token]:
-    """All tokens of *sql*; the last one is END, or ILLEGAL where the text stops making sense."""
-    tokens: list[Token] = []
-    position = _skip_blanks(sql, 0)
+def tokenize(sql: str) -> Iterator[Token]:
+    """The tokens of *sql*; the last one is END, or ILLEGAL where the text stops making sense."""
+    last_line_end = max(sql.rfind("\n"), sql.rfind("\r"))
+    position = _skip_blanks(sql, 0, last_line_end)
     while position < len(sql):
         token = _next_token(sql, position)
-        tokens.append(token)
+        yield token
         if token.kind is TokenKind.ILLEGAL:
-            return tokens
-        position = _skip_blanks(sql, token.end)
-    tokens.append(Token(TokenKind.END, "", len(sql)))
-    return tokens
+            return
+        position = _skip_blanks(sql, token.end, last_line_end)
+    yield Token(TokenKind.END, "", len(sql))
 
 
-def _skip_blanks(sql: str, position: int) -> int:
-    while match := _BLANK.match(sql, position):
+def _skip_blanks(sql: str, position: int, last_line_end: int) -> int:
+    """The next position that is no blank; behind the last line end no ``--`` starts a comment."""
+    while match := (_BLANK_OR_LINE_COMMENT if position < last_line_end else _BLANK).match(
+        sql, position
+    ):
         position = match.end()
     return position
 

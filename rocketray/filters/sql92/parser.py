@@ -12,6 +12,7 @@ keep the recursion here and in everything that walks a tree far from Python's ow
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import NamedTuple, NoReturn
 
 from rocketray.errors import FilterSyntaxError
@@ -88,7 +89,8 @@ class _Parser:
 
     def __init__(self, sql: str) -> None:
         self._sql = sql
-        self._tokens = tokenize(sql)
+        self._unread = tokenize(sql)
+        self._tokens = list(islice(self._unread, 2))  # what was read, and one token ahead
         self._index = 0
         self._depth = 0
         self._sizes: dict[int, _Size] = {}  # by id: every measured node is alive, or measured anew
@@ -323,12 +325,13 @@ class _Parser:
     def _advance(self) -> Token:
         token = self._tokens[self._index]
         self._index += 1
+        self._tokens.extend(islice(self._unread, 1))
         return token
 
     def _accept(self, kind: TokenKind) -> bool:
         if self._kind is not kind:
             return False
-        self._index += 1
+        self._advance()
         return True
 
     def _expect(self, kind: TokenKind) -> Token:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -202,6 +203,17 @@ def test_a_tree_that_doubles_at_each_level_is_refused_at_once() -> None:
     with pytest.raises(FilterSyntaxError, match="at most 1000"):
         parse(sql)
     assert time.perf_counter() - start < 0.5
+
+
+PIECES = ["-", "- ", "--x ", "'", "''", "0", "1e", "/*", "/**/", "\n", "(", "NOT ", "a=", "a OR "]
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_no_text_is_slow(piece: str) -> None:
+    start = time.process_time()
+    with contextlib.suppress(FilterSyntaxError):
+        parse((piece * SQL_MAX_CHARS)[:SQL_MAX_CHARS])
+    assert time.process_time() - start < 0.2
 
 
 @pytest.mark.parametrize(
