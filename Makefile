@@ -51,7 +51,7 @@ clean:
 
 .venv/.made: requirements.lock
 	@'$(PYTHON)' -c '$(USABLE)' 2>/dev/null || { \
-		echo "rocketray needs Python 3.11, 3.12 or 3.13 with its venv module; '$(PYTHON)' is not one."; \
+		echo "rocketray needs Python 3.11, 3.12 or 3.13 with its venv module: $(or $(PYTHON),what is on the path) is not that."; \
 		echo "Install it (on Debian and Ubuntu: apt install python3-venv), or name it:"; \
 		echo "    make $(MAKECMDGOALS) PYTHON=/path/to/python3.12"; exit 1; } >&2
 	@echo "[1/3] Making .venv with $$('$(PYTHON)' -V): about 15 seconds"
