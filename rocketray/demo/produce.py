@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,12 @@ from rocketray.actors.client import Connection
 from rocketray.actors.layout import shard_directory
 from rocketray.store.reader import QueueReader
 
-from .data import TOPIC, message_table
+from .data import PROPERTIES, TOPIC, message_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Produced", "produce", "queue_ends"]
+__all__ = ["Produced", "prepare", "produce", "queue_ends"]
 
 _CHUNK_ROWS = 16_384  # one batch of 4096 rows for each of the four queues
 
@@ -41,24 +41,32 @@ def queue_ends(connection: Connection) -> list[int]:
     return [shard.max_queue_offset for shard in connection.shard_statistics(TOPIC)]
 
 
-def produce(connection: Connection, frame: pd.DataFrame, show: Callable[[str], None]) -> Produced:
-    """Send the rows of *frame* that the topic does not have; on return all are acknowledged."""
-    stored = _stored_bodies(connection)
+def prepare(frame: pd.DataFrame) -> list[pa.Table]:
+    """The rows of *frame* as messages, in chunks; in a thread while everything else starts."""
+    starts = range(0, len(frame), _CHUNK_ROWS)
+    return [message_table(frame.iloc[start : start + _CHUNK_ROWS]) for start in starts]
+
+
+def produce(
+    connection: Connection, tables: Sequence[pa.Table], show: Callable[[str], None]
+) -> Produced:
+    """Send the messages that the topic does not have; on return all are acknowledged."""
+    missing = _missing(tables, _stored_bodies(connection))
     count, begun = 0, time.perf_counter()
     with connection.producer() as producer:
-        for start in range(0, len(frame), _CHUNK_ROWS):
-            table = message_table(frame.iloc[start : start + _CHUNK_ROWS])
-            table = _missing(table, stored) if stored else table
-            if table.num_rows:
-                count += producer.send_many(
-                    TOPIC, table, property_columns=table.column_names[3:]
-                ).count
+        for table in missing:
+            count += producer.send_many(TOPIC, table, property_columns=PROPERTIES).count
             show(f"sent {count:,} messages")
     return Produced(count, time.perf_counter() - begun)
 
 
-def _missing(table: pa.Table, stored: set[bytes]) -> pa.Table:
-    return table.filter(pa.array([body not in stored for body in table["body"].to_pylist()]))
+def _missing(tables: Sequence[pa.Table], stored: set[bytes]) -> list[pa.Table]:
+    if not stored:
+        return list(tables)
+    masks = [[body not in stored for body in table["body"].to_pylist()] for table in tables]
+    return [
+        table.filter(pa.array(mask)) for table, mask in zip(tables, masks, strict=True) if any(mask)
+    ]
 
 
 def _stored_bodies(connection: Connection) -> set[bytes]:

@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import ray
 
 from rocketray.actors.client import Connection
@@ -25,7 +26,7 @@ from .app import FLIGHT_COLUMNS, PARQUET, app, late_lake, tally_path
 from .data import QUEUES, TOPIC, load_flights
 from .expected import Expected, count_expected
 from .lookups import look_up
-from .produce import Produced, produce, queue_ends
+from .produce import Produced, prepare, produce, queue_ends
 from .progress import Progress
 from .report import ConsumerResult, DemoReport, SparkResult
 from .run_directory import DemoOptions, RunDirectory, open_run
@@ -59,7 +60,7 @@ def run_demo(options: DemoOptions) -> DemoReport:
         progress.say(f"{'going on with' if run.is_resumed else 'a new run in'} {run.path}")
         background = stack.enter_context(ThreadPoolExecutor(2, "demo"))
         session = background.submit(_start_spark, run)
-        frame = background.submit(load_flights, run.limit)
+        loaded = background.submit(_load, run)
         progress.show("starting Ray and Spark")
         connection = stack.enter_context(ensure_node(run.path))
         _make_topic(connection, run)
@@ -68,7 +69,8 @@ def run_demo(options: DemoOptions) -> DemoReport:
         progress.say(f"agents run: {', '.join(_AGENTS)}")
         host = stack.enter_context(_sinks(run, session))
         progress.say("Spark runs, and its sink reads the topic")
-        return _Job(run, connection, host, session.result(), frame.result(), progress).work()
+        frame, tables = loaded.result()
+        return _Job(run, connection, host, session.result(), frame, progress).work(tables)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +84,10 @@ class _Job:
     frame: pd.DataFrame
     progress: Progress
 
-    def work(self) -> DemoReport:
+    def work(self, tables: list[pa.Table]) -> DemoReport:
+        """Send *tables*, wait for all consumers, and compare."""
         begun_ms = system_clock_ms()
-        produced = produce(self.connection, self.frame, self.progress.show)
+        produced = produce(self.connection, tables, self.progress.show)
         self.progress.say(f"sent {produced.count:,} messages in {produced.seconds:.1f} s")
         ends = queue_ends(self.connection)
         self._await_agents(ends)
@@ -182,6 +185,12 @@ def _passed_per_s(count: int, tallies: dict[str, Tally], begun_ms: int) -> float
     """Messages a second that the slowest agent came past."""
     last_ms = max(tally.last_ms for tally in tallies.values())
     return 1000 * count / (last_ms - begun_ms) if count and last_ms > begun_ms else 0.0
+
+
+def _load(run: RunDirectory) -> tuple[pd.DataFrame, list[pa.Table]]:
+    """The original data, and the same as messages; in a thread."""
+    frame = load_flights(run.limit)
+    return frame, prepare(frame)
 
 
 def _start_spark(run: RunDirectory) -> SparkSession:
