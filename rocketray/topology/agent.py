@@ -19,7 +19,7 @@ from faust.agents.agent import _current_agent
 from mode.utils.aiter import aiter as any_aiter
 
 from .group import Membership
-from .retry import backoff_s
+from .retry import note_failure
 from .stream import Stream
 from .topic import Topic
 
@@ -99,40 +99,20 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
             else:
                 self._note_return()
                 return
-            aref.stream._processors[:] = own_processors  # noqa: SLF001  # it adds its own again
+            if not _feeds_another_topic(aref.stream):
+                aref.stream._processors[:] = own_processors  # noqa: SLF001  # it adds its own again
             coro = self._call_again(aref)
 
     async def _recover(self, aref: Any, error: BaseException) -> None:
         """Count and say what failed, tell Faust's hook, and wait until it is time to try again."""
         await _close_iterators(aref.stream)
         self._failures += 1
-        delay = self._note_failure(aref.stream, error)
+        active = aref.stream.get_active_stream()
+        inbox = active.inbox if isinstance(active, Stream) else None
+        delay = note_failure(f"agent {self.name}", error, inbox)
         if self._on_error is not None:
             await self._on_error(self, error)
         await asyncio.sleep(delay)
-
-    def _note_failure(self, stream: Any, error: BaseException) -> float:
-        """Log the failure with its place; seconds to wait before the next attempt."""
-        inbox = stream.get_root_stream().inbox if isinstance(stream, Stream) else None
-        attempts = 1 if inbox is None else inbox.note_failure()
-        delay = backoff_s(attempts)
-        delivery = None if inbox is None else inbox.current
-        place = "outside of a message"
-        if delivery is not None:
-            place = (
-                f"at topic {delivery.topic} queue {delivery.queue_id} "
-                f"offset {delivery.queue_offset()}"
-            )
-        logger.error(
-            "agent %s failed %s, attempt %d, again in %.2f s: %r",
-            self.name,
-            place,
-            attempts,
-            delay,
-            error,
-            exc_info=error if attempts == 1 else None,
-        )
-        return delay
 
     def _call_again(self, aref: Any) -> Any:
         """A new call of the handler over the stream that it had."""
@@ -148,6 +128,11 @@ def _is_cancelled() -> bool:
     """Somebody cancelled the handler itself."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _feeds_another_topic(stream: Any) -> bool:
+    """The handler reads what this stream sends through another topic, and goes on doing so."""
+    return stream.get_active_stream().channel is not stream.channel
 
 
 async def _close_iterators(stream: Any) -> None:

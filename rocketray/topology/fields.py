@@ -49,11 +49,15 @@ class MessageFields:
 
     def keys_of(self, value: Any) -> list[str]:
         """The business keys in *value*, without those that are absent."""
+        if not self.keys:
+            return []
         texts = (_text_of(value, name) for name in self.keys)
         return [text for text in texts if text is not None]
 
     def properties_of(self, value: Any) -> dict[str, str]:
         """The properties in *value*, without those that are absent."""
+        if not self.properties:
+            return {}
         texts = {name: _text_of(value, name) for name in self.properties}
         return {name: text for name, text in texts.items() if text is not None}
 

@@ -73,6 +73,13 @@ class Inbox:
         self._failed_at = place
         return self.attempts
 
+    def place(self) -> str:
+        """Where the handler is, for the log."""
+        current = self.current
+        if current is None:
+            return "outside of a message"
+        return f"at topic {current.topic} queue {current.queue_id} offset {current.queue_offset()}"
+
     def deactivate(self) -> None:
         """The handler's loop ended: it is inside none of its messages."""
         for delivery in self._unpassed:

@@ -27,6 +27,7 @@ from rocketray.errors import ConfigError
 from .codec import make_decoder
 from .delivery import DeliveredEvent, Delivery
 from .inbox import Inbox
+from .retry import note_failure
 from .taking import SKIPPED, Collector
 from .topic import Topic
 
@@ -58,6 +59,7 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
     def __init__(self, channel: Any, **options: Any) -> None:
         self._inbox: Inbox | None = None
         self._plain_event: Any = None
+        self._is_started_by_loop = False
         self._refuse_join(options.get("join_strategy"))
         super().__init__(channel, **options)
         if isinstance(channel, Topic):
@@ -105,11 +107,12 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
         """Every message's value, in order; see the module's docstring."""
         clock, sleep = time.perf_counter, asyncio.sleep
         decode = make_decoder(self.app, self.channel)
-        started_here = await self._begin()
+        await self._begin()
         try:
             while not self.should_stop:
                 delivery = await inbox.next()
                 self.enter(delivery)
+                delivery.is_active = True
                 bodies, is_plain = delivery.shared.bodies, self._is_plain(delivery)
                 first, slice_end = delivery.cursor, clock() + SLICE_S
                 try:
@@ -134,9 +137,7 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
                 if inbox.is_drained:
                     await sleep(0)
         except StopAsyncIteration:
-            return  # thrown into the channel to end the agent
-        finally:
-            await self._end(started_here)
+            await self._end()  # thrown into the channel when the agent stops
 
     def take(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
         """Lists of up to *max_* values, waiting at most *within* for a full one.
@@ -177,6 +178,46 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
             )
         return self._track(self._arrow(self._inbox, columns))
 
+    def through(self, channel: Any) -> Any:
+        """Send every event through *channel* and read it from there.
+
+        A handler that is called again reads on where it did: its first call set this up for good.
+        """
+        return self._reached() or super().through(channel)
+
+    def group_by(self, key: Any, *, name: str | None = None, **options: Any) -> Any:
+        """Send every event through a topic that is sharded by *key*, a field or a function.
+
+        The topic is called after the field alone, because a topic's name has no dot.
+        """
+        return self._reached() or super().group_by(
+            key, name=name or getattr(key, "field", None), **options
+        )
+
+    async def _passive_drainer(self, channel: Any, declare: bool = False) -> None:  # noqa: FBT001, FBT002  # Faust's interface
+        """Read this stream for what it sends on, as a handler that is called again when it raises.
+
+        Faust's ends at the first failure, and the stream behind it would wait for ever.
+        """
+        if self._inbox is None:
+            await super()._passive_drainer(channel, declare)
+            return
+        self._passive_started.set()
+        while not self.should_stop:
+            try:
+                async for _ in self:
+                    pass
+                break
+            except Exception as error:  # noqa: BLE001  # whatever a filter or a key function raises
+                await asyncio.sleep(note_failure(f"the way to {channel}", error, self._inbox))
+        self._passive = False
+
+    async def _format_key(self, key: Any, value: Any) -> Any:
+        """The key to group by; Faust skips a message whose key cannot be told, and it is lost."""
+        if hasattr(key, "getattr"):  # a field of a Record
+            return key.getattr(value)
+        return await maybe_async(key(value))
+
     async def ack(self, event: Any) -> bool:
         """Finish the message of *event*; True the first time."""
         return bool(event.ack())
@@ -189,36 +230,40 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
     left_join = right_join = inner_join = outer_join = join
 
     async def _take(self, collector: Collector) -> AsyncIterator[list[Any]]:
-        started_here = await self._begin()
+        await self._begin()
         try:
             while not self.should_stop:
                 taken = await collector.collect()
-                if taken.values:
+                if taken.begin():
                     yield taken.values
+                self.events_total += len(taken.values)
                 taken.finish()
                 await asyncio.sleep(0)
         except StopAsyncIteration:
-            return
+            await self._end()
         finally:
             collector.abandon()
-            await self._end(started_here)
 
     async def _arrow(self, inbox: Inbox, columns: Sequence[str]) -> AsyncIterator[pa.RecordBatch]:
-        started_here = await self._begin()
+        await self._begin()
         try:
             while not self.should_stop:
                 delivery = await inbox.next()
                 self.enter(delivery)
+                delivery.is_active = True
                 yield delivery.to_arrow(columns)
                 self.events_total += delivery.stop - delivery.cursor
                 delivery.cursor = delivery.stop
                 delivery.is_active = False
                 await asyncio.sleep(0)
         except StopAsyncIteration:
-            return
+            await self._end()
         finally:
             inbox.deactivate()
-            await self._end(started_here)
+
+    def _reached(self) -> Any:
+        """The stream that this one was sent through before its handler was called again."""
+        return self._next if self._finalized else None
 
     def _collector(
         self, inbox: Inbox, max_: int, within: Any, *, as_events: bool = False
@@ -232,20 +277,24 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
             as_events=as_events,
         )
 
-    async def _begin(self) -> bool:
-        """Start the stream's service; True when that was ours to do, and to undo."""
+    async def _begin(self) -> None:
+        """Start the stream's service, unless it still runs from before the handler raised."""
         self._finalized = True
-        return bool(await self.maybe_start())
+        if await self.maybe_start():
+            self._is_started_by_loop = True
 
-    async def _end(self, started_here: bool) -> None:  # noqa: FBT001  # what _begin returned
-        self._channel_stop_iteration(self.channel)
-        if started_here:
+    async def _end(self) -> None:
+        """Stop the service, and those of streams that this one came through.
+
+        Not done when the handler raises or breaks off: what sends to its stream shall go on.
+        """
+        if self._is_started_by_loop:
+            self._is_started_by_loop = False
             await self.stop()
             self.service_reset()
 
     def enter(self, delivery: Delivery) -> None:
-        """The handler of this stream begins to work on *delivery*."""
-        delivery.is_active = True
+        """The handler of this stream turns to *delivery*."""
         if not self.enable_acks:
             delivery.require_acks()
         self._plain_event = None

@@ -30,7 +30,7 @@ class Source(Protocol):
         ...
 
     def enter(self, delivery: Delivery) -> None:
-        """The handler begins to work on *delivery*."""
+        """The handler turns to *delivery*."""
         ...
 
     async def process(self, delivery: Delivery, index: int, value: Any) -> Any:
@@ -53,6 +53,18 @@ class Taken:
         """Those of *deliveries* that nothing was taken from yet."""
         known = [delivery for delivery, _ in self.parts]
         return [delivery for delivery in deliveries if delivery not in known]
+
+    def begin(self) -> bool:
+        """The list goes to the handler; False when there is nothing to hand out.
+
+        What was taken from a queue that is gone meanwhile is not handed out, and neither is what
+        was collected with it: that is collected again.
+        """
+        if any(delivery.is_withdrawn for delivery, _ in self.parts):
+            self.values, self.parts = [], []
+        for delivery, _ in self.parts:
+            delivery.is_active = True
+        return bool(self.values)
 
     def finish(self) -> None:
         """The handler asked for the next list, so it is through with this one."""

@@ -113,7 +113,7 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         Headers that are a message's own tag and keys, as those of a forwarded event, count as
         such where nothing else says.
         """
-        fields, carried = self.fields, texts("header", headers or {})
+        fields, carried = self.fields, texts("header", headers) if headers else {}
         sharding_key = property_text("the key", key)
         carried.pop(SHARDING_KEY, None)
         carried.pop(UNIQUE_KEY, None)  # a forwarded event becomes a message of its own
@@ -126,7 +126,7 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
             properties={
                 **carried,
                 **fields.properties_of(value),
-                **texts("property", properties or {}),
+                **(texts("property", properties) if properties else {}),
                 **({SHARDING_KEY: sharding_key} if sharding_key else {}),
             },
             born_timestamp_ms=None if timestamp is None else int(timestamp * 1000),

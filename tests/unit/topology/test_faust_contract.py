@@ -38,6 +38,7 @@ def source(function: Any) -> str:
     [
         (FaustApp, "_configure _create_directories _new_transport _new_producer_transport"),
         (FaustApp, "_fetcher _on_agent_error on_started crash_reason tables flow_control"),
+        (streams.Stream, "_passive_drainer _format_key _enable_passive get_active_stream"),
         (streams.Stream, "_iter_ll_forwards _channel_stop_iteration _track get_root_stream"),
         (agents.Agent, "_execute_actor _slurp _prepare_channel actor_from_stream"),
         (Conductor, "_flag_changes _resubscribe_sleep_lock_seconds add"),
@@ -60,7 +61,14 @@ def test_names_exist(owner: Any, names: str) -> None:
 
 def test_instances_have_what_streams_use() -> None:
     stream = faust.App("a").stream([])
-    for name in ("_processors", "_active_agens", "_finalized", "enable_acks", "_next"):
+    for name in (
+        "_processors",
+        "_active_agens",
+        "_finalized",
+        "enable_acks",
+        "_next",
+        "_passive_started",
+    ):
         assert hasattr(stream, name), name
 
 

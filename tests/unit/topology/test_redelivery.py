@@ -38,7 +38,7 @@ def test_a_message_whose_handler_raised_comes_again_in_its_place(
         assert reader.statistics().failures == 3
         assert committed(node, "app-reader", "T") == 25
 
-    with caplog.at_level(logging.ERROR, "rocketray.topology.agent"):
+    with caplog.at_level(logging.ERROR, "rocketray.topology"):
         asyncio.run(scenario())
     lines = [record.message for record in caplog.records]
     assert [line for line in lines if "topic T queue 0 offset 7, attempt 2" in line]
@@ -202,7 +202,7 @@ def test_a_handler_that_ends_is_told_about(
             await topic.send(value=b"1")
             await until(lambda: caplog.records)
 
-    with caplog.at_level(logging.WARNING, "rocketray.topology.agent"):
+    with caplog.at_level(logging.WARNING, "rocketray.topology"):
         asyncio.run(scenario())
     assert "agent reader returned" in caplog.text
     assert committed(node, "app-reader", "T") == 0
@@ -227,5 +227,57 @@ def test_a_user_may_name_a_supervisor_that_gives_up(node: LocalNode) -> None:
             await asyncio.sleep(0.3)
         assert attempts == [b"1"]
         assert committed(node, "app-reader", "T") == 0
+
+    asyncio.run(scenario())
+
+
+def test_a_failure_behind_another_topic_loses_nothing(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        other = app.topic("U", value_serializer="raw", queues=1)
+        seen: list[bytes] = []
+        failed: list[bytes] = []
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for value in stream.filter(lambda value: value != b"1").through(other):
+                if value == b"7" and len(failed) < 2:
+                    failed.append(value)
+                    raise ValueError("on purpose")
+                seen.append(value)
+
+        node.create_topic("T", 1)
+        put(node, "T", numbers(10))
+        async with running(app):
+            await until(lambda: len(seen) == 9)
+            put(node, "T", numbers(5, first=10))
+            await until(lambda: len(seen) == 14)
+        assert seen == [body for body in numbers(15) if body != b"1"]
+
+    asyncio.run(scenario())
+
+
+def test_a_key_function_that_fails_loses_nothing(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        seen: list[bytes] = []
+        failed: list[bytes] = []
+
+        def parity(value: bytes) -> str:
+            if value == b"4" and len(failed) < 3:
+                failed.append(value)
+                raise ValueError("on purpose")
+            return str(int(value) % 2)
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for value in stream.group_by(parity, name="parity"):
+                seen.append(value)  # noqa: PERF401
+
+        node.create_topic("T", 1)
+        put(node, "T", numbers(10))
+        async with running(app):
+            await until(lambda: len(seen) == 10)
+        assert sorted(seen) == numbers(10)
 
     asyncio.run(scenario())

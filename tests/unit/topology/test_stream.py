@@ -252,3 +252,65 @@ def test_an_agent_in_a_test_context() -> None:
             assert agent.results[0] == 42
 
     asyncio.run(scenario())
+
+
+def test_group_by_a_field_brings_what_belongs_together_to_one_queue(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app = App("app", connection=node)
+        topic = app.topic("T", value_type=Order, queues=2)
+        places: dict[str, set[int]] = {}
+        count = 0
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            nonlocal count
+            async for event in stream.group_by(Order.order_id).events():
+                assert event.key == event.value.order_id.encode()
+                places.setdefault(event.value.order_id, set()).add(event.message.partition)
+                count += 1
+
+        async with running(app):
+            for number in range(40):
+                await topic.send(value=Order(order_id=f"o-{number % 7}", amount=1.0))
+            await until(lambda: count == 40)
+        assert len(places) == 7
+        assert all(len(queues) == 1 for queues in places.values())
+
+    asyncio.run(scenario())
+
+
+def test_a_topic_of_several_names_is_read_as_one(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app = App("app", connection=node)
+        seen: list[bytes] = []
+        app.agent(app.topic("A", "B", value_type=bytes), name="reader")(collecting(seen))
+        one, two = (app.topic(name, value_type=bytes) for name in "AB")
+        async with running(app):
+            await one.send(value=b"1")
+            await two.send(value=b"2")
+            await until(lambda: len(seen) == 2)
+        assert sorted(seen) == [b"1", b"2"]
+        assert committed(node, "app-reader", "A") == committed(node, "app-reader", "B") == 1
+
+    asyncio.run(scenario())
+
+
+def test_echo_to_other_topics(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app = App("app", connection=node)
+        topic, copy = (app.topic(name, value_type=bytes, queues=1) for name in ("T", "Copy"))
+        seen: list[bytes] = []
+        copied: list[bytes] = []
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for value in stream.echo(copy):
+                seen.append(value)  # noqa: PERF401
+
+        app.agent(copy, name="copies")(collecting(copied))
+        async with running(app):
+            await topic.send(value=b"1")
+            await until(lambda: seen and copied)
+        assert seen == copied == [b"1"]
+
+    asyncio.run(scenario())

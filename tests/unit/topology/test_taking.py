@@ -153,3 +153,25 @@ def test_batches_and_filter_exclude_each_other() -> None:
         stream.batches()
     with pytest.raises(ConfigError, match=r"not over a topic"):
         app.channel().stream().batches()
+
+
+def test_a_stop_does_not_wait_for_a_list_that_is_not_full(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app = App("app", connection=node)
+        topic = app.topic("T", value_serializer="raw", queues=1)
+        lists: list[Any] = []
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for values in stream.take(100, within=None):
+                lists.append(values)  # noqa: PERF401
+
+        await app.start()
+        await topic.send(value=b"1")
+        await until(lambda: reader.statistics().received)
+        async with asyncio.timeout(2):
+            await app.stop()
+        assert lists == []
+        assert committed(node, "app-reader", "T") == 0
+
+    asyncio.run(scenario())
