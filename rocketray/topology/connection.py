@@ -9,7 +9,7 @@ one exception of ``GroupConsumer.commit``, which is local and cheap.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
@@ -127,8 +127,15 @@ class Producer(Protocol):
 class Connection(Protocol):
     """A node as an app sees it."""
 
-    def consumer(self, group: str, topic: str, subscription: Subscription) -> GroupConsumer:
-        """Join *group* as a new member."""
+    def consumer(
+        self,
+        group: str,
+        topic: str,
+        subscription: Subscription,
+        *,
+        start: Literal["earliest", "latest"] = ...,
+    ) -> GroupConsumer:
+        """Join *group* as a new member; *start* counts where the group has no offset yet."""
         ...
 
     def producer(self) -> Producer:

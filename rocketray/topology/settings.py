@@ -42,6 +42,7 @@ def check_settings(conf: Any) -> None:
     """Check settings wherever they came from: arguments, an object or the environment."""
     names = (
         "processing_guarantee",
+        "consumer_auto_offset_reset",
         "stream_publish_on_commit",
         "producer_threaded",
         "key_serializer",
@@ -58,6 +59,11 @@ def check_options(options: Mapping[str, Any]) -> None:
             "processing_guarantee='exactly_once' rests on Kafka's transactions, and Faust itself "
             "ignores it outside its own worker; agents here are at-least-once: make handlers "
             "idempotent by message id, or write through @app.sink, which is exactly-once"
+        )
+    start = options.get("consumer_auto_offset_reset", "earliest")
+    if start not in ("earliest", "latest"):
+        raise ConfigError(
+            f"consumer_auto_offset_reset is {start!r}; a new group starts at 'earliest' or 'latest'"
         )
     for name, instead in _REFUSED.items():
         if options.get(name):

@@ -87,7 +87,11 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         await self.app.declare_topic(topic, channel.partitions)
         membership = self._membership(channel, topic)
         return await asyncio.to_thread(
-            connection.consumer, membership.group, topic, membership.subscription
+            connection.consumer,
+            membership.group,
+            topic,
+            membership.subscription,
+            start=self.app.conf.consumer_auto_offset_reset,
         )
 
     def _open(self, channel: Topic, topic: str, member: GroupConsumer) -> None:

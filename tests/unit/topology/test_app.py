@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from faust.types.enums import ProcessingGuarantee
-from support.apps import collecting, running, until
+from support.apps import collecting, numbers, put, running, until
 from support.local_node import LocalNode
 
-from rocketray.errors import ConfigError, InvalidNameError, SubscriptionConflictError
+from rocketray.errors import ConfigError, FilterError, InvalidNameError, SubscriptionConflictError
 from rocketray.topology.app import App
 
 
@@ -28,6 +28,7 @@ async def nothing(stream: Any) -> None:
         ({"processing_guarantee": ProcessingGuarantee.EXACTLY_ONCE}, "Kafka's transactions"),
         ({"value_serializer": "pickle"}, "value_serializer asks for pickle"),
         ({"key_serializer": "pickle"}, "key_serializer asks for pickle"),
+        ({"consumer_auto_offset_reset": "none"}, "'earliest' or 'latest'"),
         ({"stream_publish_on_commit": True}, "stream_publish_on_commit is not offered"),
         ({"producer_threaded": True}, "leave through a thread anyway"),
         ({"agent_supervisor": "mode.supervisors:CrashingSupervisor"}, "supervisor_strategy="),
@@ -175,6 +176,54 @@ def test_a_task_that_raises_crashes_the_app(node: LocalNode) -> None:
 
         async with running(app):
             await until(lambda: app.crashed)
+
+    asyncio.run(scenario())
+
+
+def test_a_new_group_may_start_at_the_end(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app = App("app", connection=node, consumer_auto_offset_reset="latest")
+        topic = app.topic("T", value_type=bytes)
+        seen: list[bytes] = []
+        app.agent(topic, name="reader")(collecting(seen))
+        async with running(app):
+            await topic.send(value=b"new")
+            await until(lambda: seen)
+        assert seen == [b"new"]
+
+    node.create_topic("T", 1)
+    put(node, "T", numbers(10))
+    asyncio.run(scenario())
+
+
+def test_a_class_filter_that_fails_crashes_the_app_and_tells_on_which_message(
+    node: LocalNode,
+) -> None:
+    async def scenario() -> None:
+        app = App("app", connection=node)
+        app.agent(app.topic("T"), where="support.predicates:fails_always")(nothing)
+        async with running(app):
+            await until(lambda: app.crashed)
+        assert isinstance(app.crash_reason, FilterError)
+        assert "broken on purpose" in str(app.crash_reason)
+
+    node.create_topic("T", 1)
+    put(node, "T", numbers(1))
+    asyncio.run(scenario())
+
+
+def test_questions_and_answers(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app = App("app", connection=node)
+
+        @app.agent(value_type=int)
+        async def double(stream: Any) -> Any:
+            async for value in stream:
+                yield value * 2
+
+        async with running(app):
+            assert await double.ask(21) == 42
+            assert await double.join([1, 2, 3]) == [2, 4, 6]
 
     asyncio.run(scenario())
 
