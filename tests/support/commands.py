@@ -22,14 +22,13 @@ def rocketray(
     environ: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run one command to its end; ROCKETRAY_DATA counts only when *environ* has it."""
-    inherited = {name: text for name, text in os.environ.items() if name != "ROCKETRAY_DATA"}
+    """Run one command to its end, in *environ*, or in that of the tests."""
     done = subprocess.run(
         [COMMAND, *map(str, arguments)],
         input=stdin.encode() if isinstance(stdin, str) else stdin,
         capture_output=True,
         timeout=timeout_s,
-        env=inherited | dict(environ or {}),
+        env=dict(environ or os.environ),
         cwd=cwd,
         check=False,
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from support.command_server import run_here
 from support.commands import rocketray
 
 from rocketray import __version__
@@ -120,10 +121,9 @@ def test_what_needs_no_node_imports_neither_ray_nor_faust_nor_spark(
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
 )
 def test_wrong_usage_is_told_apart(arguments: tuple[str, ...], says: str) -> None:
-    done = rocketray(*arguments)
-    assert says in done.stderr
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "Traceback" not in done.stderr
+    done = run_here(*arguments)
+    assert says in done.err
+    assert (done.code, done.out) == (2, "")
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,9 @@ def test_wrong_usage_is_told_apart(arguments: tuple[str, ...], says: str) -> Non
 def test_without_a_node_the_command_that_starts_one_is_named(
     arguments: tuple[str, ...], tmp_path: Path
 ) -> None:
-    done = rocketray(*arguments, environ={"ROCKETRAY_DATA": str(tmp_path)})
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == (
+    done = run_here(*arguments, "--data", tmp_path)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
         f"rocketray: no node runs on {tmp_path}; start one with: "
         f"rocketray start --data {tmp_path}\n"
     )

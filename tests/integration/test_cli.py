@@ -1,0 +1,214 @@
+"""The command line against a node that ``rocketray start`` runs, as its users have it.
+
+Ray's authentication is on, as by default: its token lies in a home directory of the test's own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.command_server import CommandServer
+from support.commands import COMMAND, printed, rocketray
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+START_S = 120
+
+
+@pytest.fixture(scope="module")
+def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    directory = tmp_path_factory.mktemp("cli")
+    kept = {name: text for name, text in os.environ.items() if name != "RAY_AUTH_MODE"}
+    (directory / "home").mkdir()
+    return kept | {"HOME": str(directory / "home"), "ROCKETRAY_DATA": str(directory / "data")}
+
+
+@pytest.fixture(scope="module")
+def node(environ: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """A node; what it printed when it was ready. At the end SIGTERM stops it cleanly."""
+    process = subprocess.Popen([COMMAND, "start", "--json"], stdout=subprocess.PIPE, env=environ)
+    assert process.stdout
+    try:
+        yield json.loads(process.stdout.readline())
+    finally:
+        process.send_signal(signal.SIGTERM)
+        left = process.communicate(timeout=60)[0]
+    assert (process.returncode, left) == (0, b"")
+    assert not Path(environ["ROCKETRAY_DATA"], "node.json").exists()
+
+
+@pytest.fixture(scope="module")
+def run(node: dict[str, Any], environ: dict[str, str]) -> Iterator[CommandServer]:
+    with CommandServer(environ) as server:
+        yield server
+
+
+def jsonl(*values: dict[str, Any]) -> str:
+    return "".join(json.dumps(value) + "\n" for value in values)
+
+
+def test_a_node_says_where_it_runs_and_keeps_its_directory(
+    node: dict[str, Any], environ: dict[str, str]
+) -> None:
+    data = Path(environ["ROCKETRAY_DATA"])
+    kept = json.loads((data / "node.json").read_text())
+    assert node.keys() == kept.keys()
+    assert {**node, "startedMs": 0} == {**kept, "startedMs": 0}
+    assert node["data"] == str(data)
+    done = rocketray("start", environ=environ)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"another process runs a node on {data}" in done.stderr
+
+
+def test_the_life_of_a_topic(run: CommandServer) -> None:
+    [made] = run("topics", "create", "Life", "--queues", "2", "--json").lines()
+    assert (made["topic"], made["queues"], made["perm"]) == ("Life", 2, 6)
+    queues = [(queue["minOffset"], queue["maxOffset"]) for queue in made["queueList"]]
+    assert queues == [(0, 0), (0, 0)]
+    assert run("topics", "create", "Life", "--queues", "2").code == 0
+    other = run("topics", "create", "Life", "--queues", "3")
+    assert (other.code, other.out) == (1, "")
+    assert "exists with 2 queues" in other.err
+    assert run("topics", "create", "life").code == 1, "equal but for case"
+    run("send", "Life", "hello", "--queue", "1")
+    run("topics", "alter", "Life", "--queues", "3", "--perm", "4")
+    [described] = run("topics", "describe", "Life", "--json").lines()
+    assert [queue["maxOffset"] for queue in described["queueList"]] == [0, 1, 0]
+    assert described["perm"] == 4
+    refused = run("send", "Life", "not taken")
+    assert (refused.code, refused.out) == (1, "")
+    assert "does not take messages" in refused.err
+    assert run("topics", "delete", "Life", stdin="n\n").code == 1
+    assert "Life" in [topic["topic"] for topic in run("topics", "list", "--json").lines()]
+    assert run("topics", "delete", "Life", "--yes", "--json").lines() == [
+        {"topic": "Life", "deleted": True}
+    ]
+    assert "Life" not in run("topics", "list").out
+    gone = run("topics", "describe", "Life")
+    assert (gone.code, gone.err) == (
+        1,
+        "rocketray: topic 'Life' does not exist; create it with: rocketray topics create Life\n",
+    )
+
+
+def test_a_message_is_found_by_everything_it_was_sent_with(run: CommandServer) -> None:
+    run("topics", "create", "Found", "--queues", "1")
+    before = time.time_ns() // 1_000_000
+    options = ("--tags", "pay", "--key", "k1", "--key", "k2", "--property", "a=b=c")
+    [sent] = run("send", "Found", "zwölf", *options, "--ack", "disk", "--json").lines()
+    run("send", "Found", "another", "--key", "k3")
+    by_id = run("query", "Found", "--id", sent["offsetMsgId"], "--json").lines()
+    [message] = by_id
+    assert message["properties"] == {
+        "UNIQ_KEY": sent["msgId"],
+        "KEYS": "k1 k2",
+        "TAGS": "pay",
+        "a": "b=c",
+    }
+    assert (message["queueId"], message["queueOffset"]) == (sent["queueId"], sent["queueOffset"])
+    assert run("query", "Found", "--id", sent["msgId"], "--json").lines() == by_id
+    assert run("query", "Found", "--unique-key", sent["msgId"], "--json").lines() == by_id
+    assert run("query", "Found", "--key", "k2", "--json").lines() == by_id
+    times = ("--from", str(before), "--to", str(message["storeTimestamp"]))
+    assert run("query", "Found", *times, "--max", "1", "--json").lines() == by_id
+    assert run("query", "Found", "--from", "0", "--json").out.count("\n") == 2
+    nothing = run("query", "Found", "--key", sent["msgId"])
+    assert (nothing.code, nothing.out, nothing.err) == (0, "", "no such message\n")
+    assert run("query", "Found", "--id", "nonsense").code == 2
+    assert "zwölf" in run("query", "Found", "--key", "k1").out
+
+
+def test_lines_are_sent_in_order_and_consumed_by_groups(
+    run: CommandServer, environ: dict[str, str]
+) -> None:
+    run("topics", "create", "Lines", "--queues", "2")
+    values = [
+        {"text": str(i), "tags": ("Aa", "BB")[i % 2], "queueId": i % 2, "properties": {"i": str(i)}}
+        for i in range(3000)
+    ]
+    acks = printed(rocketray("send", "Lines", "--jsonl", stdin=jsonl(*values), environ=environ))
+    assert [(ack["queueId"], ack["queueOffset"]) for ack in acks] == [
+        (i % 2, i // 2) for i in range(3000)
+    ]
+    assert list(acks[0]) == ["offsetMsgId", "msgId", "queueId", "queueOffset"]
+    group = ("consume", "Lines", "--group", "sql", "--sql", "i BETWEEN 10 AND 19", "--json")
+    some = run(*group, "--max", "3").lines()
+    rest = run(*group, "--timeout", "3").lines()
+    assert len(some) == 3
+    assert {message["properties"]["i"] for message in some + rest} == set(map(str, range(10, 20)))
+    assert len(some + rest) == 10, "what was printed is not printed again"
+    tagged = run("consume", "Lines", "--group", "tag", "--tags", "Aa", "--max", "1500", "--json")
+    assert {message["tags"] for message in tagged.lines()} == {"Aa"}, "BB has the same hash"
+    [found] = [g for g in run("groups", "list", "--json").lines() if g["group"] == "tag"]
+    assert found["topic"] == "Lines"
+    assert found["offsets"]["0"] == 1500
+    assert run("groups", "delete", "tag").code == 0
+    assert "tag" not in [g["group"] for g in run("groups", "list", "--json").lines()]
+    scanned = printed(rocketray("store", "scan", environ["ROCKETRAY_DATA"], "--json"))
+    ids = {message["offsetMsgId"] for message in scanned if message["topic"] == "Lines"}
+    assert ids == {ack["offsetMsgId"] for ack in acks}
+
+
+def test_a_class_filter_is_named_by_its_path(run: CommandServer) -> None:
+    run("topics", "create", "Flights", "--queues", "1")
+    for departure in (2330, 1200):
+        run("send", "Flights", json.dumps({"dep_time": departure}))
+    where = ("--where", "rocketray.demo.predicates:is_red_eye")
+    [one] = run("consume", "Flights", "--group", "c", *where, "--timeout", "3").out.splitlines()
+    assert "2330" in one
+
+
+def test_a_bad_line_ends_the_sending_and_what_was_sent_stays(
+    run: CommandServer, environ: dict[str, str]
+) -> None:
+    run("topics", "create", "Bad", "--queues", "1")
+    lines = jsonl({"text": "kept"}, {"text": "wrong", "tags": "*"}, {"text": "not read"})
+    done = rocketray("send", "Bad", "--jsonl", stdin=lines, environ=environ)
+    assert done.returncode == 1
+    assert [json.loads(line)["queueOffset"] for line in done.stdout.splitlines()] == [0]
+    assert "line 2 of the input" in done.stderr
+    assert run("query", "Bad", "--from", "0").out.count("\n") == 1
+    unknown = rocketray("send", "Absent", "--jsonl", stdin=lines, environ=environ)
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "rocketray topics create Absent" in unknown.stderr
+
+
+def test_an_ack_waits_for_no_further_line_and_survives_sigkill(
+    run: CommandServer, environ: dict[str, str]
+) -> None:
+    run("topics", "create", "Killed", "--queues", "4")
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "env": environ}
+    sender = subprocess.Popen([COMMAND, "send", "Killed", "--jsonl"], **pipes)
+    assert sender.stdin
+    assert sender.stdout
+    acks = []
+    for i in range(20):  # one at a time: the input stays open, and the ack comes all the same
+        sender.stdin.write(jsonl({"text": str(i)}).encode())
+        sender.stdin.flush()
+        acks.append(json.loads(sender.stdout.readline()))
+    sender.stdin.write(jsonl(*({"text": str(i)} for i in range(20, 1000))).encode())
+    sender.stdin.flush()
+    acks += [json.loads(sender.stdout.readline()) for _ in range(100)]
+    sender.kill()
+    acks += [json.loads(line) for line in sender.stdout if line.endswith(b"\n")]
+    sender.stdout.close()
+    with suppress(BrokenPipeError):
+        sender.stdin.close()
+    sender.wait()
+    stored = {
+        message["offsetMsgId"]: message
+        for message in printed(rocketray("store", "scan", environ["ROCKETRAY_DATA"], "--json"))
+    }
+    for ack in acks:
+        message = stored[ack["offsetMsgId"]]
+        assert message["properties"]["UNIQ_KEY"] == ack["msgId"]
+        assert (message["queueId"], message["queueOffset"]) == (ack["queueId"], ack["queueOffset"])
+    assert run("send", "Killed", "goes on").code == 0
