@@ -18,6 +18,7 @@ import pytest
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # loopback only, also where a test imports ray first
     "RAY_AUTH_MODE": "disabled",  # the default writes a token into the home directory
     "PYTHONPATH": str(Path(__file__).parent),  # where workers and child processes find support.*
 }
