@@ -74,7 +74,7 @@ class Results:
 
 def send_orders(connection: Connection, first: int, count: int) -> set[int]:
     """Send *count* orders of all kinds; the numbers of those that are payments."""
-    connection.create_topic("Orders", 4)
+    connection.create_topic("Orders", 2)
     producer = connection.producer()
     numbers = range(first, first + count)
     messages = [
@@ -113,7 +113,7 @@ def test_apps_as_actors_share_the_work_and_survive_kills(
     node: Node, connection: Connection
 ) -> None:
     for topic in ("Orders", "Commands"):
-        connection.create_topic(topic, 4)
+        connection.create_topic(topic, 2)
     results = Results(connection, "Results")
     hosts = deploy("support.trade_app:app", data=node.data, consumers=2)
     try:

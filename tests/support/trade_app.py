@@ -17,8 +17,8 @@ class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not follow
     kind: str
 
 
-orders = app.topic("Orders", value_type=Order, queues=4, tag="kind")
-results = app.topic("Results", value_type=bytes, queues=2)
+orders = app.topic("Orders", value_type=Order, queues=2, tag="kind")
+results = app.topic("Results", value_type=bytes, queues=1)
 commands = app.topic("Commands", value_type=bytes, queues=1)
 failed: set[int] = set()
 
