@@ -1,11 +1,9 @@
-"""One topic, four systems, and each gets what it subscribed to.
+"""One topic, four systems, and each gets what it subscribed to: python examples/trade.py.
 
-    python examples/trade.py
-
-Trade carries order, pay and logistics messages. A system says which tags it wants, in a consumer
-group of its own, so all four see the same messages, each at its own pace. The filter runs beside
-the log, on hashes of the tags: "Aa" and "BB" have the same hash, so both come through it, and
-the consumer's comparison of the text tells them apart.
+Trade carries order, pay and logistics messages. Each system is a consumer group of its own and
+says which tags it wants, so all of them see the same messages, at their own pace. The filter runs
+beside the log, on hashes of the tags. "Aa" and "BB" have the same hash, so both come through it;
+then the consumer compares the texts, and the fifth group gets only what it asked for.
 """
 
 from __future__ import annotations
@@ -13,16 +11,13 @@ from __future__ import annotations
 import tempfile
 import time
 
-from rocketray.actors.client import Connection
-from rocketray.actors.consumer import GroupConsumer
-from rocketray.actors.node import ensure_node
-from rocketray.filters.subscription import Subscription
+import rocketray as rr
 
 SYSTEMS = {
     "logistics": "logistics",
     "payment": "pay",
-    "success rate": "order || pay",
-    "real time": "*",
+    "success-rate": "order || pay",
+    "real-time": "*",
     "collision": "Aa",
 }
 MESSAGES = [
@@ -30,43 +25,34 @@ MESSAGES = [
     ("pay", "order 17: paid 120"),
     ("logistics", "order 17: on its way"),
     ("order", "order 18: a lamp"),
-    ("Aa", "tag Aa"),
-    ("BB", "tag BB, with the hash of Aa"),
+    ("Aa", "a tag"),
+    ("BB", "another tag with the same hash"),
 ]
-
-
-def subscribe(node: Connection, system: str) -> GroupConsumer:
-    """Join the system's own group as its one member."""
-    group = f"trade-{system.replace(' ', '-')}"
-    return node.consumer(group, "Trade", Subscription.tags(SYSTEMS[system]))
-
-
-def receive(consumer: GroupConsumer) -> list[str]:
-    """What is there now; committed, so that it does not come again."""
-    texts = []
-    for batch in consumer.poll(timeout_s=0.1):
-        texts += [body.decode() for body in batch.bodies()]
-        consumer.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
-    return texts
+SECONDS = 3
 
 
 def main() -> None:
-    """Run a node for a moment, send, and show what each system got."""
-    with tempfile.TemporaryDirectory() as data, ensure_node(data) as node:
-        node.create_topic("Trade", queues=2)
-        systems = {system: subscribe(node, system) for system in SYSTEMS}
-        with node.producer() as producer:
+    """Run a node for a moment, send the messages, and show what each system got."""
+    with tempfile.TemporaryDirectory() as data, rr.Node(data) as node, node.connection() as client:
+        client.create_topic("Trade", queues=2)
+        systems = {
+            name: client.consumer(f"trade-{name}", "Trade", rr.Subscription.tags(tags))
+            for name, tags in SYSTEMS.items()
+        }
+        with client.producer() as producer:
             for tag, text in MESSAGES:
-                producer.send(
-                    "Trade", text.encode(), tags=tag, sharding_key="one order after another"
-                )
-        received: dict[str, list[str]] = {system: [] for system in SYSTEMS}
-        end = time.monotonic() + 3
+                producer.send("Trade", text.encode(), tags=tag, sharding_key="one after the other")
+
+        received: dict[str, list[str]] = {name: [] for name in SYSTEMS}
+        end = time.monotonic() + SECONDS
         while time.monotonic() < end:
-            for system, consumer in systems.items():
-                received[system] += receive(consumer)
-        for system, texts in received.items():
-            print(f"{system:12}  {SYSTEMS[system]:12}  {' | '.join(texts)}")
+            for name, consumer in systems.items():
+                for batch in consumer.poll(timeout_s=0.1):
+                    received[name] += [body.decode() for body in batch.bodies()]
+                    consumer.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+
+        for name, texts in received.items():
+            print(f"{name:12}  {SYSTEMS[name]:12}  {' | '.join(texts)}")
         for consumer in systems.values():
             consumer.close()
 
