@@ -20,6 +20,7 @@ __all__ = [
     "NAME_VALUE_SEPARATOR",
     "PROPERTIES_MAX_BYTES",
     "PROPERTY_SEPARATOR",
+    "SHARDING_KEY",
     "TAGS",
     "UNIQUE_KEY",
     "Message",
@@ -39,6 +40,8 @@ QueueOffset = NewType("QueueOffset", int)
 TAGS = "TAGS"
 KEYS = "KEYS"
 UNIQUE_KEY = "UNIQ_KEY"
+SHARDING_KEY = "__SHARDINGKEY"
+"""RocketMQ's property of messages that keep their order by a key."""
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 BODY_MAX_BYTES = 4 * 1024 * 1024

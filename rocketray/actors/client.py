@@ -76,9 +76,12 @@ class Connection:
     # Topics
 
     def create_topic(self, topic: str, queues: int = 4) -> TopicConfig:
-        """Make a topic unless it is there; an existing one keeps its queues."""
+        """Make a topic unless it is there; an existing one keeps its queues.
+
+        Returns when all its shards answer, whoever is making it.
+        """
         existing = self.topics().get(topic)
-        return existing or self.alter_topic(topic, queues)
+        return self.alter_topic(topic, existing.queues if existing else queues)
 
     def alter_topic(self, topic: str, queues: int) -> TopicConfig:
         """Make a topic, or give it more queues."""

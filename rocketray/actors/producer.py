@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from rocketray.errors import ConfigError, InvalidMessageError, StoreError, StreamError
 from rocketray.hashing import java_hash_code
-from rocketray.message import Message
+from rocketray.message import SHARDING_KEY, Message
 from rocketray.store.encoded_batch import EncodedBatch, encode_messages, encode_table
 from rocketray.store.message_id import UniqueIdGenerator
 
@@ -34,13 +34,12 @@ from .clock import system_clock_ms
 from .lane import Batch, BatchResult, Lane, SendResult, Shards, unavailable
 from .ring import Durability
 
-__all__ = ["SHARDING_KEY", "AckMode", "PendingSend", "Producer", "SendResult"]
+__all__ = ["AckMode", "PendingSend", "Producer", "SendResult"]
 
 AckMode = Literal["memory", "disk"]
 BATCH_MAX = 1024
 TABLE_BATCH_ROWS = 4096
 LINGER_S = 0.002
-SHARDING_KEY = "__SHARDINGKEY"  # RocketMQ's property of messages that are ordered by a key
 _DURABILITY = {"memory": Durability.MEMORY, "disk": Durability.DISK}
 _ROOM_WAIT_S = 0.01
 

@@ -22,16 +22,14 @@ from faust.events import Event
 from faust.types.tuples import TP
 from faust.types.tuples import Message as FaustMessage
 
-from rocketray.message import StoredMessage
+from rocketray.message import SHARDING_KEY, StoredMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from .connection import ConsumedBatch
 
-__all__ = ["SHARDING_KEY", "DeliveredEvent", "Delivery", "SharedBatch", "split"]
-
-SHARDING_KEY = "__SHARDINGKEY"
+__all__ = ["DeliveredEvent", "Delivery", "SharedBatch", "split"]
 
 
 class SharedBatch:

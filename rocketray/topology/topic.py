@@ -15,11 +15,10 @@ import faust
 from mode.utils.queues import ThrowableQueue
 
 from rocketray.errors import ConfigError
-from rocketray.message import KEYS, TAGS, UNIQUE_KEY, Message
+from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message
 from rocketray.names import check_topic
 
 from .codec import refuse_pickle
-from .delivery import SHARDING_KEY
 from .fields import MessageFields, property_text, texts
 from .group import Membership
 

@@ -14,9 +14,8 @@ from rocketray.errors import (
     InvalidNameError,
     MessageTooLargeError,
 )
-from rocketray.message import BODY_MAX_BYTES, Message
+from rocketray.message import BODY_MAX_BYTES, SHARDING_KEY, Message
 from rocketray.topology.app import App
-from rocketray.topology.delivery import SHARDING_KEY
 
 
 class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
