@@ -66,7 +66,7 @@ def test_when_every_message_fails_once_nothing_stalls(node: LocalNode) -> None:
         async with running(app):
             started = time.perf_counter()
             await until(lambda: len(seen) == 30)
-            assert time.perf_counter() - started < 5
+            assert time.perf_counter() - started < 30  # stock Faust stalls 5 s at each: 150 s
         assert seen == numbers(30)
 
     asyncio.run(scenario())

@@ -199,10 +199,9 @@ def test_a_tree_that_doubles_at_each_level_is_refused_at_once() -> None:
     sql = "a = 1"
     for _ in range(30):
         sql = f"-({sql}) BETWEEN b AND c"
-    start = time.perf_counter()
+    # Building its 2^30 nodes would not end before this test's timeout.
     with pytest.raises(FilterSyntaxError, match="at most 1000"):
         parse(sql)
-    assert time.perf_counter() - start < 0.5
 
 
 PIECES = ["-", "- ", "--x ", "'", "''", "0", "1e", "/*", "/**/", "\n", "(", "NOT ", "a=", "a OR "]
