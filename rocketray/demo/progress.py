@@ -1,10 +1,10 @@
-"""Telling who waits what is going on: on stderr, a line a step, and in a terminal a live one."""
+"""Telling who waits what is going on: a line a step, and in a terminal a live one below."""
 
 from __future__ import annotations
 
 import time
 from types import TracebackType
-from typing import Self
+from typing import Self, TextIO
 
 from rich.console import Console
 
@@ -16,8 +16,8 @@ _EVERY_S = 5.0  # between two reports of one step where there is no terminal
 class Progress:
     """Steps with the seconds since the start."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True, highlight=False, markup=False)
+    def __init__(self, stream: TextIO) -> None:
+        self._console = Console(file=stream, highlight=False, markup=False)
         self._status = self._console.status("")
         self._begun = time.monotonic()
         self._shown = 0.0

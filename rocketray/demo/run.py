@@ -28,8 +28,9 @@ from .expected import Expected, count_expected
 from .lookups import look_up
 from .produce import Produced, prepare, produce, queue_ends
 from .progress import Progress
+from .quiet import stderr_in_file
 from .report import ConsumerResult, DemoReport, SparkResult
-from .run_directory import DemoOptions, RunDirectory, open_run
+from .run_directory import LOG, DemoOptions, RunDirectory, open_run
 from .tally import Tally, load_tally
 
 if TYPE_CHECKING:
@@ -56,7 +57,11 @@ def run_demo(options: DemoOptions) -> DemoReport:
     """
     run = open_run(options)
     app.data = run.path
-    with Progress() as progress, ExitStack() as stack:
+    with (
+        stderr_in_file(run.path / LOG) as stderr,
+        Progress(stderr) as progress,
+        ExitStack() as stack,
+    ):
         progress.say(f"{'going on with' if run.is_resumed else 'a new run in'} {run.path}")
         background = stack.enter_context(ThreadPoolExecutor(2, "demo"))
         session = background.submit(_start_spark, run)
@@ -154,7 +159,7 @@ class _Job:
             directory=self.run.path,
             rows=expected.rows,
             produced=total,
-            consumers=_consumers(tallies, expected),
+            consumers=_consumers(tallies, expected, produced.count, begun_ms),
             delays=tallies["destinations"].delays,
             expected_delays=expected.delays,
             spark=SparkResult(
@@ -165,26 +170,23 @@ class _Job:
             ),
             lookups=tuple(look_up(self.connection, self.frame)),
             produce_per_s=produced.per_second,
-            consume_per_s=_passed_per_s(produced.count, tallies, begun_ms),
         )
 
 
-def _consumers(tallies: dict[str, Tally], expected: Expected) -> tuple[ConsumerResult, ...]:
+def _consumers(
+    tallies: dict[str, Tally], expected: Expected, count: int, begun_ms: int
+) -> tuple[ConsumerResult, ...]:
+    """Each agent's result; *count* messages were sent from *begun_ms* on."""
     return tuple(
         ConsumerResult(
             name,
             str(app.agents[name].membership.subscription),
             tallies[name].matched,
             getattr(expected, name),
+            1000 * count / max(tallies[name].last_ms - begun_ms, 1) if count else 0.0,
         )
         for name in _AGENTS
     )
-
-
-def _passed_per_s(count: int, tallies: dict[str, Tally], begun_ms: int) -> float:
-    """Messages a second that the slowest agent came past."""
-    last_ms = max(tally.last_ms for tally in tallies.values())
-    return 1000 * count / (last_ms - begun_ms) if count and last_ms > begun_ms else 0.0
 
 
 def _load(run: RunDirectory) -> tuple[pd.DataFrame, list[pa.Table]]:
@@ -197,7 +199,7 @@ def _start_spark(run: RunDirectory) -> SparkSession:
     """In a thread, since the JVM takes as long to start as Ray."""
     from rocketray.topology.spark.session import spark_session  # noqa: PLC0415 - beside Ray's start
 
-    return spark_session("rocketray-demo", work_directory=run.path / "spark")
+    return spark_session("rocketray-demo", work_directory=run.path / "spark", short_lived=True)
 
 
 def _make_topic(connection: Connection, run: RunDirectory) -> None:

@@ -15,10 +15,11 @@ from pathlib import Path
 from rocketray.actors.files import read_json, write_json
 from rocketray.errors import ConfigError
 
-__all__ = ["DemoOptions", "RunDirectory", "open_run"]
+__all__ = ["LOG", "DemoOptions", "RunDirectory", "open_run"]
 
 _RUNS = Path("runs")
 _DESCRIPTION = "demo.json"
+LOG = "demo.log"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,31 @@
+"""Keeping what Ray, the JVM and their workers print out of the way: into a file of the run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TextIO
+
+__all__ = ["stderr_in_file"]
+
+_STDERR = 2
+
+
+@contextmanager
+def stderr_in_file(path: Path) -> Iterator[TextIO]:
+    """Send what is written to file 2, by this process and those it starts, to the end of *path*.
+
+    Yields the stderr that was there before.
+    """
+    sys.stderr.flush()
+    before = os.dup(_STDERR)
+    with os.fdopen(before, "w", buffering=1) as stream, path.open("ab") as file:
+        os.dup2(file.fileno(), _STDERR)
+        try:
+            yield stream
+        finally:
+            sys.stderr.flush()
+            os.dup2(before, _STDERR)
