@@ -31,6 +31,7 @@ from .filter import MATCH_RING_SUFFIX
 from .groups import Heartbeat, HeartbeatReply
 from .layout import consumer_directory, control_path, shard_directory
 from .match_ring import MatchRing, StreamDescription, StreamState
+from .processes import owned_name
 from .watermark import ControlPage, Doorbell
 
 __all__ = ["GroupConsumer", "Groups", "StartFrom"]
@@ -62,7 +63,7 @@ class _QueueStream:
 
     def __init__(self, data: Path, description: StreamDescription) -> None:
         self.queue_id = description.queue_id
-        name = f"{uuid.uuid4().hex}{MATCH_RING_SUFFIX}"
+        name = owned_name(f"{uuid.uuid4().hex}{MATCH_RING_SUFFIX}")
         self.ring = MatchRing(consumer_directory(data) / name, description)
         directory = shard_directory(data, description.topic, description.queue_id)
         self.reader = QueueReader(directory, description.topic, description.queue_id)
@@ -107,7 +108,7 @@ class GroupConsumer:
         self._start: StartFrom = start
         self._identity = (group, topic, subscription, client_id or uuid.uuid4().hex)
         self._instance = uuid.uuid4().hex
-        bell = consumer_directory(node.data) / f"{self._instance}.bell"
+        bell = consumer_directory(node.data) / owned_name(f"{self._instance}.bell")
         self._doorbell_path = bell
         self._doorbell = Doorbell(bell)
         self._streams: dict[int, _QueueStream] = {}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +18,14 @@ from rocketray.errors import StreamError
 from .filter_stream import FilterStream
 from .layout import consumer_directory, filter_doorbell_path
 from .match_ring import MatchRing
+from .processes import is_alive, owner_pid
 from .watermark import Doorbell
 
 __all__ = ["MATCH_RING_SUFFIX", "FilterActor", "FilterEngine"]
 
 _LOG = logging.getLogger(__name__)
 _IDLE_WAIT_S = 0.5
+_SWEEP_INTERVAL_S = 10.0
 MATCH_RING_SUFFIX = ".match"
 
 
@@ -76,10 +79,24 @@ class FilterEngine:
 
     def run(self, stop: threading.Event) -> None:
         """Serve until *stop* is set."""
+        swept = time.monotonic()
         while not stop.is_set():
             rung = self._doorbell.count()
             if not self.step():
                 self._doorbell.wait(rung, _IDLE_WAIT_S)
+            if time.monotonic() - swept >= _SWEEP_INTERVAL_S:
+                self.sweep()
+                swept = time.monotonic()
+
+    def sweep(self) -> None:
+        """Remove the rings and doorbells of members whose process died."""
+        for path in consumer_directory(self._data).glob("*"):
+            if not is_alive(owner_pid(path)):
+                path.unlink(missing_ok=True)
+        with self._lock:
+            dead = [path for path in self._streams if not path.exists()]
+            for path in dead:
+                self._streams.pop(path).close()
 
     @property
     def stream_count(self) -> int:

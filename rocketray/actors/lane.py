@@ -27,7 +27,8 @@ from rocketray.store.message_id import encode_offset_id
 
 from .catalog import TopicConfig
 from .layout import control_path, producer_rings_directory
-from .ring import Ack, AppendStatus, Durability, ProducerRing, ring_path
+from .processes import owned_name
+from .ring import Ack, AppendStatus, Durability, ProducerRing
 from .watermark import ControlPage, Line
 
 __all__ = ["Batch", "BatchResult", "Lane", "SendResult", "ShardGate", "Shards", "unavailable"]
@@ -141,7 +142,7 @@ class Lane:
 
     def _open_ring(self, data: Path) -> None:
         directory = producer_rings_directory(data, self.topic, self.queue_id)
-        self.ring = ProducerRing(ring_path(directory, uuid.uuid4().hex))
+        self.ring = ProducerRing(directory / owned_name(uuid.uuid4().hex))
         self._doorbell = ControlPage(control_path(data, self.topic, self.queue_id)).doorbell
         self.gate.attach(str(self.ring.path))
 

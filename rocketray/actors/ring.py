@@ -21,7 +21,6 @@ Invariants
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -265,9 +264,14 @@ class ShardRing(_Ring):
         self._tail.publish(frame.end)
 
     @property
-    def finished(self) -> bool:
-        """Whether the producer closed it and everything in it is done."""
-        return bool(self._closed.load()) and self._head.load() == self._next_tail
+    def is_closed(self) -> bool:
+        """Whether the producer said that nothing more comes."""
+        return bool(self._closed.load())
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether everything that was published has been taken."""
+        return self._head.load() == self._next_tail
 
     def unlink(self) -> None:
         """Remove the ring's name."""
@@ -276,13 +280,3 @@ class ShardRing(_Ring):
 
 def _slot_start(sequence: int) -> int:
     return sequence % SLOT_COUNT * _SLOT.size
-
-
-def producer_pid(path: Path) -> int:
-    """The process that made a ring, from its name ``<pid>-<unique>``."""
-    return int(path.name.partition("-")[0])
-
-
-def ring_path(directory: Path, unique: str) -> Path:
-    """The path of a new ring of this process."""
-    return directory / f"{os.getpid()}-{unique}"

@@ -14,7 +14,6 @@ Invariants
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -35,7 +34,8 @@ from rocketray.store.encoded_batch import EncodedBatch, unpack_batch
 from rocketray.store.message_store import MessageStore
 
 from .layout import CONTROL_PAGE
-from .ring import Ack, AppendStatus, Durability, Frame, RingCorruptError, ShardRing, producer_pid
+from .processes import is_alive, owner_pid
+from .ring import Ack, AppendStatus, Durability, Frame, RingCorruptError, ShardRing
 from .watermark import ControlPage
 
 __all__ = ["ShardStatistics", "ShardWriter"]
@@ -137,7 +137,8 @@ class ShardWriter:
         """Remove the rings whose producers closed them or died, once they are drained."""
         with self._lock:
             for ring in list(self._rings):
-                if ring.finished or not _is_alive(producer_pid(ring.path)):
+                is_over = ring.is_closed or not is_alive(owner_pid(ring.path))
+                if is_over and ring.is_drained:
                     self._rings.remove(ring)
                     ring.unlink()
 
@@ -262,13 +263,3 @@ def _without_first(batch: EncodedBatch, count: int) -> EncodedBatch:
         key_hashes=batch.key_hashes[kept],
         key_records=batch.key_records[kept] - np.int32(count),
     )
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +14,7 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.layout import consumer_directory
 from rocketray.errors import (
     ConfigError,
     FilterError,
@@ -160,6 +164,23 @@ def test_two_members_share_the_queues_and_hand_them_over_cleanly(node: LocalNode
     assert len(found) == 3000
     assert sorted(message.queue_id for message in later) == [0, 1, 2, 3]
     assert {message.body for message in later} == {b"2"}
+
+
+def test_what_a_dead_member_left_behind_is_removed(node: LocalNode) -> None:
+    node.create_topic("Trade", 1)
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    with node.consumer("g", "Trade", Subscription.tags("*")) as member:
+        mine = set(consumer_directory(node.data).iterdir())
+        (ring,) = (path for path in mine if path.suffix == ".match")
+        left = ring.with_name(f"{dead.pid}-left.match")
+        shutil.copy(ring, left)
+        node.filter.attach(left)
+        assert node.filter.stream_count == 2
+        node.filter.sweep()
+        assert node.filter.stream_count == 1
+        assert set(consumer_directory(node.data).iterdir()) == mine
+        assert member.assignment() == {("Trade", 0)}
 
 
 def test_an_arrow_table_becomes_messages(node: LocalNode) -> None:

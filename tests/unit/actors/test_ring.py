@@ -91,14 +91,15 @@ def test_room_that_was_not_given_back_is_not_read_again(tmp_path: Path) -> None:
     assert (left.sequence, left.payload.tobytes()) == (2, b"two")
 
 
-def test_a_closed_ring_is_finished_once_it_is_drained(tmp_path: Path) -> None:
+def test_a_ring_that_was_closed_is_still_drained(tmp_path: Path) -> None:
     producer, shard = make(tmp_path / "ring")
     producer.try_write(b"x", Durability.MEMORY)
     producer.publish()
     producer.close()
-    assert not shard.finished
+    assert shard.is_closed
+    assert not shard.is_drained
     list(shard.frames())
-    assert shard.finished
+    assert shard.is_drained
 
 
 @pytest.mark.parametrize("field", range(5))

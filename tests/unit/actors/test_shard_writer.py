@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rocketray.actors.ring import Ack, AppendStatus, Durability, ProducerRing, ShardRing, ring_path
+from rocketray.actors.processes import owned_name
+from rocketray.actors.ring import Ack, AppendStatus, Durability, ProducerRing, ShardRing
 from rocketray.actors.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
 from rocketray.errors import StoreLockedError
@@ -41,7 +44,7 @@ def bodies(writer: ShardWriter) -> list[bytes]:
 
 def test_frames_are_stored_then_seen_then_acknowledged(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
-    ring = ProducerRing(ring_path(tmp_path, "r"))
+    ring = ProducerRing(tmp_path / owned_name("r"))
     writer.attach(ring.path)
     for number in range(3):
         ring.try_write(payload(number * 10, 10), Durability.MEMORY)
@@ -61,8 +64,8 @@ def test_a_frame_cut_short_by_a_crash_is_completed_not_repeated(
     """The slot says where the frame began; the log says how much of it is there."""
     writer = open_writer(tmp_path)
     writer.append(payload(0, 5), Durability.MEMORY)
-    ring = ProducerRing(ring_path(tmp_path, "r"))
-    other = ProducerRing(ring_path(tmp_path, "another"))
+    ring = ProducerRing(tmp_path / owned_name("r"))
+    other = ProducerRing(tmp_path / owned_name("another"))
     other.try_write(payload(100, 3), Durability.MEMORY)
     other.publish()
     ring.try_write(payload(5, 10), Durability.MEMORY)
@@ -86,7 +89,7 @@ def test_a_frame_cut_short_by_a_crash_is_completed_not_repeated(
 
 def test_an_outcome_that_was_written_is_not_acted_on_again(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
-    ring = ProducerRing(ring_path(tmp_path, "r"))
+    ring = ProducerRing(tmp_path / owned_name("r"))
     ring.try_write(payload(0, 2), Durability.MEMORY)
     ring.publish()
     ShardRing(ring.path).record(1, Ack(AppendStatus.STORE_FULL))
@@ -110,7 +113,7 @@ def test_a_malformed_batch_is_refused_whole(
     tmp_path: Path, damage: Callable[[bytearray], None]
 ) -> None:
     writer = open_writer(tmp_path)
-    ring = ProducerRing(ring_path(tmp_path, "r"))
+    ring = ProducerRing(tmp_path / owned_name("r"))
     frame = bytearray(payload(0, 3))
     damage(frame)
     ring.try_write(bytes(frame), Durability.MEMORY)
@@ -155,7 +158,7 @@ def test_a_disk_batch_is_flushed_before_it_is_seen(tmp_path: Path) -> None:
 
 def test_rings_of_closed_producers_are_removed_once_drained(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
-    ring = ProducerRing(ring_path(tmp_path, "r"))
+    ring = ProducerRing(tmp_path / owned_name("r"))
     writer.attach(ring.path)
     ring.try_write(payload(0, 1), Durability.MEMORY)
     ring.publish()
@@ -166,4 +169,21 @@ def test_rings_of_closed_producers_are_removed_once_drained(tmp_path: Path) -> N
     writer.forget_closed_rings()
     assert not ring.path.exists()
     assert writer.statistics().rings == 0
+    writer.close()
+
+
+def test_the_ring_of_a_dead_producer_is_drained_and_removed(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    writer = open_writer(tmp_path)
+    ring = ProducerRing(tmp_path / f"{dead.pid}-r")
+    writer.attach(ring.path)
+    ring.try_write(payload(0, 1), Durability.MEMORY)
+    ring.publish()
+    writer.forget_closed_rings()
+    assert ring.path.exists()
+    writer.drain()
+    writer.forget_closed_rings()
+    assert bodies(writer) == [b"0"]
+    assert not ring.path.exists()
     writer.close()
