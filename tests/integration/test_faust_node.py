@@ -94,6 +94,17 @@ def statuses(hosts: list[Any]) -> list[HostStatus]:
     return found
 
 
+def wait_until_shared(connection: Connection, group: str) -> None:
+    """Return when the group has two members and each owns a queue."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        members = [entry.members for entry in connection.groups() if entry.group == group]
+        if [len(queues) for queues in members[0].values()] == [1, 1]:
+            return
+        time.sleep(0.2)
+    pytest.fail(f"the members of {group} do not share its queues")
+
+
 def test_an_app_in_this_process(node: Node) -> None:
     async def scenario() -> None:
         app = App("here", data=node.data)
@@ -120,6 +131,7 @@ def test_apps_as_actors_share_the_work_and_survive_kills(
         first = statuses(hosts)
         assert [status.is_running for status in first] == [True, True]
         assert first[0].pid != first[1].pid
+        wait_until_shared(connection, "trade-pay")
         expected = send_orders(connection, 0, 9000)
         assert results.wait(lambda seen: seen >= expected) == expected
         counts = [
