@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import ray
 
 from rocketray.actors.client import Connection
 from rocketray.actors.clock import system_clock_ms
 from rocketray.actors.node import ensure_node
+from rocketray.actors.ray_runtime import ray
 from rocketray.errors import ConfigError, StreamError
 from rocketray.topology.deploy import deploy
 
