@@ -123,19 +123,14 @@ class Message:
                 )
             _check_property(name, value)
 
-    def with_unique_key(self, unique_key: str) -> Message:
-        """The message with the id that its producer gives it; nothing else is checked again."""
-        copy: Message = object.__new__(Message)
-        for name in self.__slots__:
-            object.__setattr__(copy, name, getattr(self, name))
-        object.__setattr__(copy, "unique_key", unique_key)
-        return copy
+    def stored_properties(self, unique_key: str | None = None) -> dict[str, str]:
+        """All properties as the store keeps them: unique key, keys, tags, then the user's.
 
-    def stored_properties(self) -> dict[str, str]:
-        """All properties as the store keeps them: unique key, keys, tags, then the user's."""
+        *unique_key* is the producer's, for a message that has none of its own.
+        """
         stored: dict[str, str] = {}
-        if self.unique_key:
-            stored[UNIQUE_KEY] = self.unique_key
+        if self.unique_key or unique_key:
+            stored[UNIQUE_KEY] = self.unique_key or unique_key or ""
         if self.keys:
             stored[KEYS] = " ".join(self.keys)
         if self.tags:
@@ -143,10 +138,10 @@ class Message:
         stored.update(self.properties)
         return stored
 
-    def encoded_properties(self) -> bytes:
+    def encoded_properties(self, unique_key: str | None = None) -> bytes:
         """The property string in UTF-8; raises :class:`MessageTooLargeError` over the limit."""
         try:
-            encoded = encode_properties(self.stored_properties()).encode()
+            encoded = encode_properties(self.stored_properties(unique_key)).encode()
         except UnicodeEncodeError as error:
             raise InvalidMessageError(
                 f"topic {self.topic!r}: a property, tag or key is not valid Unicode: {error}"

@@ -114,11 +114,18 @@ class Batch:
 
     def result(self, index: int) -> SendResult:
         """Where the batch's message of that number was stored; raises as :meth:`check`."""
+        return self._result(self.check(), index)
+
+    def results(self) -> list[SendResult]:
+        """Where all messages of the batch were stored; raises as :meth:`check`."""
         ack = self.check()
+        return [self._result(ack, index) for index in range(len(self.ids))]
+
+    def _result(self, ack: Ack, index: int) -> SendResult:
         physical_offset = ack.first_physical_offset + self.starts[index]
         return SendResult(
             self.ids[index],
-            encode_offset_id(self.lane.store_host, physical_offset),
+            f"{self.lane.id_prefix}{physical_offset:016X}",
             self.lane.queue_id,
             ack.first_queue_offset + index,
         )
@@ -131,7 +138,8 @@ class Lane:
         self.name = f"{topic.name}/{queue_id}"
         self.topic = topic.name
         self.queue_id = queue_id
-        self.store_host = topic.store_hosts[queue_id]
+        host_id = encode_offset_id(topic.store_hosts[queue_id], 0)
+        self.id_prefix = host_id[: -len(f"{0:016X}")]  # the offset follows
         self.gate = shards.gate(topic.name, queue_id)
         self.in_flight: deque[Batch] = deque()
         self.collecting: Batch | None = None

@@ -138,15 +138,8 @@ class Producer:
         queue_id: int | None = None,
         sharding_key: str | None = None,
         ack: AckMode | None = None,
-        *,
-        collect: bool = False,
     ) -> PendingSend:
-        """As :meth:`send_async`, for a message that is already made.
-
-        With *collect* more of the batch follows at once, so it is not handed over yet.
-        """
-        if message.unique_key is None:
-            message = message.with_unique_key(self._ids.next_id())
+        """As :meth:`send_async`, for a message that is already made."""
         durability = _durability(ack or self._default_ack)
         with self._lock:
             lane = self._lane(message.topic, queue_id, sharding_key)
@@ -158,9 +151,8 @@ class Producer:
                 batch = lane.collecting = Batch(lane, durability)
             batch.messages.append(message)
             pending = PendingSend(self, batch, len(batch.messages) - 1)
-            if not collect:
-                lane.harvest()
-            if len(batch.messages) >= BATCH_MAX or not (collect or lane.in_flight):
+            lane.harvest()
+            if len(batch.messages) >= BATCH_MAX or not lane.in_flight:
                 self._hand_over(lane)
             elif not self._collecting.is_set():
                 self._collecting.set()
@@ -179,20 +171,41 @@ class Producer:
         Without *queue_id*, messages with the property ``__SHARDINGKEY`` go to the queue of that
         key, and of the others each batch to the next queue in turn.
         """
-        pending: list[PendingSend] = []
+        durability = _durability(ack or self._default_ack)
+        placed: list[tuple[Batch, list[int]]] = []
         for start in range(0, len(messages), BATCH_MAX):
-            turn = next(self._turn)
-            for message in messages[start : start + BATCH_MAX]:
-                if message.topic != topic:
-                    raise InvalidMessageError(
-                        f"a message for topic {message.topic!r} was sent to topic {topic!r}"
-                    )
-                key = message.properties.get(SHARDING_KEY)
-                chosen = queue_id
-                if chosen is None and key is None:
-                    chosen = turn % self._topic(topic).queues
-                pending.append(self.send_message_async(message, chosen, key, ack, collect=True))
-        return [send.result() for send in pending]
+            numbers = range(start, min(start + BATCH_MAX, len(messages)))
+            for chosen, part in self._by_queue(topic, messages, numbers, queue_id).items():
+                with self._lock:
+                    lane = self._lane(topic, chosen, None)
+                    self._hand_over(lane)  # what was sent before goes first
+                    lane.collecting = batch = Batch(lane, durability)
+                    batch.messages = [messages[number] for number in part]
+                    self._hand_over(lane)
+                placed.append((batch, part))
+        results: dict[int, SendResult] = {}
+        for batch, part in placed:
+            self.settle(batch, None)
+            results.update(zip(part, batch.results(), strict=True))
+        return [results[number] for number in range(len(messages))]
+
+    def _by_queue(
+        self, topic: str, messages: Sequence[Message], numbers: range, queue_id: int | None
+    ) -> dict[int, list[int]]:
+        """The numbers of the messages that go to each queue."""
+        queues = self._topic(topic).queues
+        turn = next(self._turn) % queues if queue_id is None else queue_id
+        chosen: dict[int, list[int]] = {}
+        for number in numbers:
+            message = messages[number]
+            if message.topic != topic:
+                raise InvalidMessageError(
+                    f"a message for topic {message.topic!r} was sent to topic {topic!r}"
+                )
+            key = message.properties.get(SHARDING_KEY) if queue_id is None else None
+            queue = turn if key is None else java_hash_code(key) % queues
+            chosen.setdefault(queue, []).append(number)
+        return chosen
 
     def send_many(
         self,
@@ -304,15 +317,25 @@ class Producer:
         if batch is None:
             return
         lane.collecting = None
-        batch.ids = [message.unique_key or "" for message in batch.messages]
+        made = self._new_ids(len(batch.messages))
+        batch.ids = [m.unique_key or new for m, new in zip(batch.messages, made, strict=True)]
         try:
             encoded = encode_messages(
-                batch.messages, born_host=self._born_host, clock_ms=system_clock_ms
+                batch.messages,
+                born_host=self._born_host,
+                clock_ms=system_clock_ms,
+                unique_keys=batch.ids,
             )
             self._write(lane, batch, encoded)
         except StreamError as error:  # whoever asks for a result of the batch gets it
             batch.failure = error
         batch.messages = []
+
+    def _new_ids(self, count: int) -> list[str]:
+        ids = self._ids.next_ids(count)
+        text = ids.tobytes().decode("ascii")
+        width = ids.shape[1]
+        return [text[start : start + width] for start in range(0, len(text), width)]
 
     def _write(self, lane: Lane, batch: Batch, encoded: EncodedBatch) -> None:
         payload = batch.encode(encoded)

@@ -55,7 +55,7 @@ def ring_plain(line: int) -> None:
     publish_plain(line, load_plain(line) + 1)
 
 
-def wait_plain(line: int, seen: int, timeout_ns: int, _timespec: Int64s) -> int:
+def wait_plain(line: int, seen: int, timeout_ns: int, _spins: int, _timespec: Int64s) -> int:
     """The value once it is above *seen*, or when the time is over."""
     deadline = time.monotonic_ns() + timeout_ns
     while (value := load_plain(line)) <= seen and time.monotonic_ns() < deadline:
@@ -86,9 +86,12 @@ if _HAS_FUTEX:
         if atomic_load_u32(line + _WAITERS) != 0:
             syscall(_SYS_FUTEX, line + _FUTEX_WORD, _FUTEX_WAKE, _EVERYONE, 0, 0, 0)
 
-    @kernel(wait_plain, INT, (INT, INT, INT, OUT_INT64S))
-    def _wait(line, seen, timeout_ns, timespec):
+    @kernel(wait_plain, INT, (INT, INT, INT, INT, OUT_INT64S))
+    def _wait(line, seen, timeout_ns, spins, timespec):
         value = atomic_load_i64(line)
+        while value <= seen and spins > 0:
+            spins -= 1
+            value = atomic_load_i64(line)
         if value > seen:
             return value
         atomic_add_i32(line + _WAITERS, 1)
@@ -107,6 +110,10 @@ else:
     load, publish, ring, _wait = load_plain, publish_plain, ring_plain, wait_plain
 
 
-def wait_above(line: int, seen: int, timeout_ns: int) -> int:
-    """The value once it is above *seen*, or as it is when the time is over; releases the GIL."""
-    return _wait(line, seen, timeout_ns, np.zeros(2, np.int64))
+def wait_above(line: int, seen: int, timeout_ns: int, spins: int = 0) -> int:
+    """The value once it is above *seen*, or as it is when the time is over; releases the GIL.
+
+    It looks *spins* times before it sleeps: for an answer that is expected sooner than a process
+    wakes up.
+    """
+    return _wait(line, seen, timeout_ns, spins, np.zeros(2, np.int64))

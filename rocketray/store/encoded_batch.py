@@ -50,11 +50,16 @@ _CRC_MASK = 0x7FFFFFFF
 
 
 def encode_messages(
-    messages: Sequence[Message], *, born_host: tuple[str, int], clock_ms: Callable[[], int]
+    messages: Sequence[Message],
+    *,
+    born_host: tuple[str, int],
+    clock_ms: Callable[[], int],
+    unique_keys: Sequence[str | None] | None = None,
 ) -> EncodedBatch:
     """Encode messages of one topic, in their order.
 
-    A message without a born timestamp gets the clock's. Raises :class:`InvalidMessageError` for
+    A message without a born timestamp gets the clock's, one without a unique key that of its
+    number in *unique_keys*, if they are given. Raises :class:`InvalidMessageError` for
     no messages or several topics, :class:`MessageTooLargeError` for too long a property string.
     """
     if not messages:
@@ -77,7 +82,8 @@ def encode_messages(
                 f"a batch is of one topic: message {number} is for {message.topic!r}, "
                 f"the first for {topic!r}; send them apart"
             )
-        properties = message.encoded_properties()
+        unique_key = message.unique_key or (unique_keys[number] if unique_keys else None)
+        properties = message.encoded_properties(unique_key)
         body = message.body
         born_ms = message.born_timestamp_ms
         if born_ms is None:
@@ -92,8 +98,8 @@ def encode_messages(
         parts += (head, body, form.field, len(properties).to_bytes(2, "big"), properties)
         sizes.append(size)
         codes.append(tags_code(message.tags))
-        if message.unique_key:
-            keys.append(message.unique_key)
+        if unique_key:
+            keys.append(unique_key)
             key_records.append(number)
         if message.keys:
             keys.extend(message.keys)
