@@ -70,7 +70,7 @@ class Connection:
                 f"no node runs on {directory}; start one with: rocketray start --data {directory}"
             )
         if not ray.is_initialized():
-            join_ray(str(node["address"]))
+            join_ray(str(node["address"]), str(node.get("authMode", "")))
         return cls(directory)
 
     # Topics

@@ -61,6 +61,7 @@ class FilterEngine:
             except StreamError as error:
                 MatchRing(path).fail(str(error))
                 raise
+        self._doorbell.mute(muted=False)
         self._doorbell.ring()
 
     def step(self) -> bool:
@@ -84,6 +85,8 @@ class FilterEngine:
             rung = self._doorbell.count()
             if not self.step():
                 self._doorbell.wait(rung, _IDLE_WAIT_S)
+            with self._lock:
+                self._doorbell.mute(muted=not self._streams)
             if time.monotonic() - swept >= _SWEEP_INTERVAL_S:
                 self.sweep()
                 swept = time.monotonic()

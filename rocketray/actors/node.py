@@ -25,7 +25,7 @@ from .coordinator import COORDINATOR_NAME, CoordinatorActor
 from .files import write_json
 from .filter import FilterActor
 from .layout import node_file, runtime_directory
-from .ray_runtime import NAMESPACE, join_ray, ray, start_ray
+from .ray_runtime import NAMESPACE, auth_mode, join_ray, ray, start_ray
 
 __all__ = ["Node", "NodeOptions", "ensure_node"]
 
@@ -59,6 +59,13 @@ class Node:
         self._options = options or NodeOptions()
         self._lock = _lock(self.data)
         self._owns_ray = not ray.is_initialized()
+        try:
+            self._start()
+        except BaseException:
+            self._release()
+            raise
+
+    def _start(self) -> None:
         if self._owns_ray:
             _start_ray(self._options)
         shutil.rmtree(runtime_directory(self.data), ignore_errors=True)
@@ -80,6 +87,7 @@ class Node:
             "version": 1,
             "address": ray.get_runtime_context().gcs_address,
             "namespace": NAMESPACE,
+            "authMode": auth_mode(),
             "nodeId": ray.get_runtime_context().get_node_id(),
             "pid": os.getpid(),
             "data": str(self.data),
@@ -99,10 +107,13 @@ class Node:
             for actor in (self._coordinator, self._filter):
                 ray.kill(actor)
         finally:
-            shutil.rmtree(runtime_directory(self.data), ignore_errors=True)
-            if self._owns_ray:
-                ray.shutdown()
-            os.close(self._lock)
+            self._release()
+
+    def _release(self) -> None:
+        shutil.rmtree(runtime_directory(self.data), ignore_errors=True)
+        if self._owns_ray and ray.is_initialized():
+            ray.shutdown()
+        os.close(self._lock)
 
     def __enter__(self) -> Self:
         """The node itself; stopped at the end of the block."""

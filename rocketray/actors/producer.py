@@ -42,6 +42,7 @@ TABLE_BATCH_ROWS = 4096
 LINGER_S = 0.002
 _DURABILITY = {"memory": Durability.MEMORY, "disk": Durability.DISK}
 _ROOM_WAIT_S = 0.01
+_FEW_IDS = 16  # below that, one by one is quicker than by columns
 
 
 class PendingSend:
@@ -332,6 +333,8 @@ class Producer:
         batch.messages = []
 
     def _new_ids(self, count: int) -> list[str]:
+        if count < _FEW_IDS:
+            return [self._ids.next_id() for _ in range(count)]
         ids = self._ids.next_ids(count)
         text = ids.tobytes().decode("ascii")
         width = ids.shape[1]

@@ -1,8 +1,8 @@
-"""Ray as rocketray runs it: on loopback unless a cluster is named, silent, and never joined by chance.
+"""Ray as rocketray runs it: on loopback unless a cluster is named, and never joined by chance.
 
-Modules of this package take ``ray`` from here, because what Ray listens on is decided when it is
-imported: without RAY_ADDRESS all its servers are put on 127.0.0.1, which Ray does by itself only
-on Windows and macOS.
+Ray puts its servers on 127.0.0.1 by itself only on Windows and macOS, and whoever joins a Ray that
+asks for a token has to say so. Both are environment variables that Ray reads when it is imported,
+so what it made of them is set as well: a program may have imported Ray before it came here.
 """
 
 from __future__ import annotations
@@ -10,38 +10,77 @@ from __future__ import annotations
 import logging
 import os
 
-if "RAY_ADDRESS" not in os.environ:
-    os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-
 import ray
+from ray._raylet import Config  # type: ignore[attr-defined]  # a compiled module
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+
+from rocketray.errors import ActorError, NodeNotRunningError
 
 __all__ = [
     "NAMESPACE",
     "GetTimeoutError",
     "RayActorError",
     "RayTaskError",
+    "auth_mode",
     "join_ray",
     "ray",
     "start_ray",
 ]
 
 NAMESPACE = "rocketray"
-
-
-def join_ray(address: str) -> None:
-    """Join the Ray at *address* as a driver."""
-    ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
+_LOOPBACK = "127.0.0.1"
+_LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+_AUTH_VARIABLE = "RAY_AUTH_MODE"
 
 
 def start_ray(num_cpus: int | None) -> None:
-    """Start a Ray of this process's own; it ends with the process."""
-    ray.init(
-        address="local",  # without it Ray joins any cluster that its session directory names
-        namespace=NAMESPACE,
-        num_cpus=num_cpus,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level=logging.ERROR,
-    )
+    """Start a Ray of this process's own, on loopback; it ends with the process.
+
+    Raises:
+        ActorError: it did not start, as on a machine that is too busy.
+    """
+    _stay_on_loopback()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        ray.init(
+            address="local",  # without it Ray joins any cluster that its session directory names
+            namespace=NAMESPACE,
+            num_cpus=num_cpus,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+        )
+    except Exception as error:
+        raise ActorError(
+            f"Ray did not start: {error}; its logs are in the newest session of its temporary "
+            "directory; on a busy machine try again"
+        ) from error
+
+
+def join_ray(address: str, mode: str | None = None) -> None:
+    """Join the Ray at *address* as a driver; *mode* is how it tells friends from strangers.
+
+    Raises:
+        NodeNotRunningError: nothing answers there.
+    """
+    if address.startswith(_LOOPBACK):
+        _stay_on_loopback()
+    if mode and _AUTH_VARIABLE not in os.environ:
+        os.environ[_AUTH_VARIABLE] = mode
+        Config.initialize("")  # Ray read the variable when it was imported
+    try:
+        ray.init(
+            address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
+        )
+    except Exception as error:
+        raise NodeNotRunningError(f"the Ray at {address} cannot be joined: {error}") from error
+
+
+def auth_mode() -> str:
+    """How this process's Ray tells friends from strangers, for those who join it."""
+    return os.environ.get(_AUTH_VARIABLE, "")
+
+
+def _stay_on_loopback() -> None:
+    os.environ[_LOOPBACK_VARIABLE] = "0"
+    ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # noqa: SLF001 - see the module's docstring

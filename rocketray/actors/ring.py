@@ -173,7 +173,7 @@ class ProducerRing(_Ring):
 
     def wait_acknowledged(self, sequence: int, timeout_s: float) -> bool:
         """Whether that frame is acknowledged before the time is over."""
-        return self._acknowledged.wait_above(sequence - 1, timeout_s) >= sequence
+        return self._acknowledged.wait_above(sequence - 1, timeout_s, spin=True) >= sequence
 
     def ack(self, sequence: int) -> Ack:
         """The outcome of an acknowledged frame; ask before SLOT_COUNT further ones are written."""

@@ -138,7 +138,7 @@ class ShardActor:
             if self._writer.drain():
                 self._filter_doorbell.ring()
             else:
-                doorbell.wait_above(rung, _IDLE_WAIT_S)
+                doorbell.wait_above(rung, _IDLE_WAIT_S, spin=True)
 
     def _keep_house(self) -> None:
         """Make files before they are needed, and flush when it is time."""

@@ -30,7 +30,7 @@ __all__ = ["LINE_BYTES", "ControlPage", "Doorbell", "Line", "SharedFile"]
 
 LINE_BYTES = 64
 _PAGE_BYTES = 4096
-_SPINS = 20_000  # some 20 µs once a wait: an answer often comes sooner than a process wakes up
+_SPINS = 20_000  # about a nanosecond each
 _WAIT_SLICE_S = 0.05  # invariant 3; also bounds what a lost wake-up could cost
 
 
@@ -93,10 +93,14 @@ class Line:
         """Add one, whoever else does at the same time, and wake who waits."""
         futex.ring(self._address)
 
-    def wait_above(self, seen: int, timeout_s: float) -> int:
-        """The value, as soon as it is greater than *seen* or the time is over; releases the GIL."""
+    def wait_above(self, seen: int, timeout_s: float, *, spin: bool = False) -> int:
+        """The value, as soon as it is greater than *seen* or the time is over; releases the GIL.
+
+        With *spin* it looks for some 20 µs before it sleeps: between two processes that answer
+        each other that is shorter than waking up.
+        """
         value = self.load()
-        spins = _SPINS
+        spins = _SPINS if spin else 0
         while value <= seen and timeout_s > 0:
             part = min(timeout_s, _WAIT_SLICE_S)
             value = futex.wait_above(self._address, seen, int(part * 1e9), spins)
@@ -106,15 +110,25 @@ class Line:
 
 
 class Doorbell:
-    """A line on a file of its own: anyone rings it, one process sleeps on it."""
+    """A line on a file of its own: anyone rings it, one process sleeps on it.
+
+    A second line says that the sleeper wants to be left alone: a futex call costs the one who
+    rings some 15 µs.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = SharedFile(path, _PAGE_BYTES)
         self._line = self._file.line(0)
+        self._muted = self._file.line(1)
 
     def ring(self) -> None:
-        """Wake the sleeper, or keep it from falling asleep."""
-        self._line.ring()
+        """Wake the sleeper, or keep it from falling asleep, unless it is muted."""
+        if not self._muted.load():
+            self._line.ring()
+
+    def mute(self, *, muted: bool) -> None:
+        """Say, as the sleeper, whether rings are of no use; look for work after unmuting."""
+        self._muted.publish(muted)
 
     def count(self) -> int:
         """How often it has been rung; read it before looking for work."""

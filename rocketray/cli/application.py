@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
@@ -39,8 +38,6 @@ application = typer.Typer(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit with its code; *arguments* are those of the process by default."""
-    # Ray's own default where it starts one; who joins must say the same.
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
     logging.basicConfig(level=logging.WARNING, format=_LOG_FORMAT, stream=sys.stderr)
     try:
         application(arguments, prog_name="rocketray")

@@ -240,3 +240,18 @@ def test_a_node_that_was_stopped_starts_with_all_it_had(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n")[-2] == "100 messages, offset 60, 40 left"
     assert not node_file(tmp_path / "data").exists()
+
+
+def test_another_process_joins_with_nothing_set(tmp_path: Path) -> None:
+    """With Ray's own defaults: authentication on, and Ray imported before rocketray."""
+    environment = {name: text for name, text in os.environ.items() if not name.startswith("RAY_")}
+    done = subprocess.run(
+        [sys.executable, str(SUPPORT / "guest.py"), str(tmp_path / "data"), "host"],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("hello from Guests\n")
