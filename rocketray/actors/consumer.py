@@ -29,8 +29,8 @@ from rocketray.store.reader import EntryColumns, QueueReader
 from .consumed_batch import ConsumedBatch
 from .filter import MATCH_RING_SUFFIX
 from .groups import Heartbeat, HeartbeatReply
-from .layout import consumer_directory, control_path, shard_directory
-from .match_ring import MatchRing, StreamDescription, StreamState
+from .layout import consumer_directory, control_path, filter_doorbell_path, shard_directory
+from .match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
 from .processes import owned_name
 from .watermark import ControlPage, Doorbell
 
@@ -68,12 +68,16 @@ class _QueueStream:
         directory = shard_directory(data, description.topic, description.queue_id)
         self.reader = QueueReader(directory, description.topic, description.queue_id)
         self.next_queue_offset = description.start
+        self._filter_doorbell = Doorbell(filter_doorbell_path(data))
 
     def take(self, max_count: int) -> tuple[EntryColumns, int] | None:
         """Matches that are waiting, and what to commit after them; None when nothing moved."""
         if self.ring.state is StreamState.FAILED and not self.ring.waiting():
             raise FilterError(self.ring.error)
+        may_wait_for_room = self.ring.waiting() > CAPACITY // 2
         rows, next_queue_offset = self.ring.take(max_count)
+        if may_wait_for_room:
+            self._filter_doorbell.ring()
         if not len(rows) and next_queue_offset == self.next_queue_offset:
             return None
         self.next_queue_offset = next_queue_offset

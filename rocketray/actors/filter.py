@@ -61,6 +61,10 @@ class FilterEngine:
             except StreamError as error:
                 MatchRing(path).fail(str(error))
                 raise
+        self.wake()
+
+    def wake(self) -> None:
+        """End the thread's sleep: there is a new stream, or it has to stop."""
         self._doorbell.mute(muted=False)
         self._doorbell.ring()
 
@@ -135,6 +139,7 @@ class FilterActor:
     def stop(self) -> None:
         """End the thread."""
         self._stop.set()
+        self._engine.wake()
 
     def _run(self) -> None:
         try:

@@ -132,6 +132,7 @@ class LocalNode:
 
     def close(self) -> None:
         self._stop.set()
+        self.filter.wake()
         self._filter_thread.join()
         for shard in self.shards.values():
             shard.close()

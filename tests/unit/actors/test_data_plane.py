@@ -13,8 +13,10 @@ import pyarrow as pa
 import pytest
 from support.local_node import LocalNode
 
+from rocketray.actors import filter as filter_module
 from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.layout import consumer_directory
+from rocketray.actors.match_ring import CAPACITY
 from rocketray.errors import (
     ConfigError,
     FilterError,
@@ -87,6 +89,23 @@ def test_tags_are_compared_exactly_where_their_hashes_collide(node: LocalNode) -
             time.sleep(0.1)
             assert all(len(batch) == 0 for batch in member.poll(0.0))
     assert [message.tags for message in found] == ["Aa", "C"] * 10
+
+
+def test_a_full_ring_goes_on_as_soon_as_there_is_room(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The filter sleeps while a ring is full; taking from it has to wake it."""
+    monkeypatch.setattr(filter_module, "_IDLE_WAIT_S", 60.0)
+    node.create_topic("Trade", 1)
+    rows = CAPACITY * 2
+    with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("*")) as member:
+        producer.send_many("Trade", pa.table({"body": ["x"] * rows}))
+        count = 0
+        deadline = time.monotonic() + 30
+        while count < rows and time.monotonic() < deadline:
+            time.sleep(0.05)  # a slow member, so that its ring fills
+            count += sum(len(batch) for batch in member.poll(1.0, CAPACITY))
+    assert count == rows
 
 
 def test_sql_selects_on_properties_and_counts_what_fails(node: LocalNode) -> None:
