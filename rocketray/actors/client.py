@@ -22,7 +22,7 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.store.message_id import decode_offset_id
 
-from .catalog import TopicConfig
+from .catalog import TopicCatalog, TopicConfig
 from .consumer import GroupConsumer, StartFrom
 from .coordinator import COORDINATOR_NAME, GroupDescription, shard_name
 from .files import read_json
@@ -169,12 +169,13 @@ class Connection:
     def view(self, offset_message_id: str) -> StoredMessage | None:
         """The message with that offset id, or None."""
         wanted = decode_offset_id(offset_message_id)
-        for topic in self.topics().values():
-            if wanted.store_host in topic.store_hosts:
-                shard = _actor(shard_name(topic.name, topic.store_hosts.index(wanted.store_host)))
-                found: StoredMessage | None = self._ask(shard.view.remote(wanted.physical_offset))
-                return found
-        return None
+        shard = TopicCatalog(self.topics()).shard_of_host(wanted.store_host)
+        if shard is None:
+            return None
+        found: StoredMessage | None = self._ask(
+            _actor(shard_name(*shard)).view.remote(wanted.physical_offset)
+        )
+        return found
 
     def query(
         self,

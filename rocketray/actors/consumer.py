@@ -22,7 +22,7 @@ from typing import Literal, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.errors import ActorError, FilterError, StreamError, SubscriptionConflictError
+from rocketray.errors import FilterError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription, parse
 from rocketray.store.reader import EntryColumns, QueueReader
 
@@ -133,7 +133,8 @@ class GroupConsumer:
 
         Raises:
             FilterError: a class filter failed; the text says on which message and why.
-            SubscriptionConflictError: the group's subscription was changed by others.
+            StreamError: the coordinator refuses the member: the topic was deleted or may not be
+                read, or others changed the group's subscription.
         """
         rung = self._doorbell.count()
         batches = self._take(max_messages)
@@ -160,7 +161,7 @@ class GroupConsumer:
         self._closed.set()
         self._doorbell.ring()
         self._heart.join()
-        self._revoke(set(self._streams), keep_commits=True)
+        self._revoke(set(self._streams))
         try:
             self._node.leave(self._beat())
         finally:
@@ -200,7 +201,7 @@ class GroupConsumer:
         granted = self._granted
         if granted.keys() == self._streams.keys():
             return
-        self._revoke(self._streams.keys() - granted.keys(), keep_commits=True)
+        self._revoke(self._streams.keys() - granted.keys())
         for queue_id in sorted(granted.keys() - self._streams.keys()):
             self._open(queue_id, granted[queue_id])
 
@@ -229,7 +230,7 @@ class GroupConsumer:
             )  # fmt: skip
         return first
 
-    def _revoke(self, queue_ids: set[int], *, keep_commits: bool) -> None:
+    def _revoke(self, queue_ids: set[int]) -> None:
         if not queue_ids:
             return
         for queue_id in queue_ids:
@@ -239,8 +240,6 @@ class GroupConsumer:
         with self._lock:
             for queue_id in queue_ids:
                 self._streams.pop(queue_id).reader.close()
-                if not keep_commits:
-                    self._commits.pop(queue_id, None)
 
     def _beat(self) -> Heartbeat:
         with self._lock:
@@ -253,14 +252,14 @@ class GroupConsumer:
             beat = self._beat()
             try:
                 self._granted = dict(self._node.heartbeat(beat).granted)
-            except SubscriptionConflictError as error:
-                self._failure = error
-                self._doorbell.ring()
-                return
-            except (ActorError, OSError) as error:
+            except (ShardUnavailableError, OSError) as error:
                 _LOG.warning("the coordinator does not answer, trying again: %s", error)
                 with self._lock:
                     self._commits = {**beat.commits, **self._commits}
+            except StreamError as error:  # the topic is gone or closed, the subscription changed
+                self._failure = error
+                self._doorbell.ring()
+                return
             if self._granted.keys() != self._streams.keys():
                 self._doorbell.ring()
 

@@ -175,10 +175,6 @@ class ControlPage:
         """Let readers see everything below *queue_offset*."""
         self._visible.publish(queue_offset)
 
-    def wait_visible(self, seen: int, timeout_s: float) -> int:
-        """The visible offset once it is above *seen*, or as it is when the time is over."""
-        return self._visible.wait_above(seen, timeout_s)
-
     def minimum(self) -> int:
         """The first queue offset that is still there."""
         return self._minimum.load()

@@ -185,6 +185,20 @@ def test_two_members_share_the_queues_and_hand_them_over_cleanly(node: LocalNode
     assert {message.body for message in later} == {b"2"}
 
 
+def test_a_member_that_the_coordinator_refuses_is_told(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.create_topic("Trade", 1)
+
+    def refuse(_: object) -> None:
+        raise ConfigError("the topic may not be read")
+
+    with node.consumer("g", "Trade", Subscription.tags("*")) as member:
+        monkeypatch.setattr(node, "heartbeat", refuse)
+        with pytest.raises(ConfigError, match="may not be read"):
+            receive(member, 1)
+
+
 def test_what_a_dead_member_left_behind_is_removed(node: LocalNode) -> None:
     node.create_topic("Trade", 1)
     dead = subprocess.Popen([sys.executable, "-c", ""])

@@ -17,7 +17,7 @@ def test_a_waiter_wakes_on_the_publication(tmp_path: Path) -> None:
     page = ControlPage(tmp_path / "control", create=True)
     other = ControlPage(tmp_path / "control")
     seen: list[int] = []
-    waiter = threading.Thread(target=lambda: seen.append(other.wait_visible(0, 30.0)))
+    waiter = threading.Thread(target=lambda: seen.append(other._visible.wait_above(0, 30.0)))
     waiter.start()
     page.publish_visible(7)
     waiter.join(20)
@@ -27,7 +27,7 @@ def test_a_waiter_wakes_on_the_publication(tmp_path: Path) -> None:
 def test_a_waiter_gives_up_when_the_time_is_over(tmp_path: Path) -> None:
     page = ControlPage(tmp_path / "control", create=True)
     begun = time.monotonic()
-    assert page.wait_visible(0, 0.12) == 0
+    assert page._visible.wait_above(0, 0.12) == 0
     assert time.monotonic() - begun >= 0.11
 
 
