@@ -32,13 +32,13 @@ def put_keys_plain(
     max_entries: int,
     key_hashes: Int32s,
     physical_offsets: Int64s,
-    store_timestamp_ms: int,
+    store_timestamps_ms: Int64s,
     first: int,
 ) -> int:
-    """Put the keys from *first* on, all of one store time, and return how many were put.
+    """Put the keys from *first* on and return how many were put.
 
     ``key_hashes`` int32[k] are 0 or more, ``physical_offsets`` int64[k] say which record a key
-    belongs to. Fewer than ``k - first`` are put when the file is full: the next file takes the
+    belongs to, ``store_timestamps_ms`` int64[k] when that was stored. Fewer than ``k - first`` are put when the file is full: the next file takes the
     rest. ``index`` uint8 is the whole file; nothing is put into one that is too short.
     """
     if len(index) < _file_bytes(hash_slots, max_entries) or hash_slots < 1:
@@ -46,22 +46,22 @@ def put_keys_plain(
     begin, end, begin_offset, end_offset, slots_used, number = _HEADER.unpack_from(index.data)
     number = max(number, 1)
     done = first
-    while done < min(len(key_hashes), len(physical_offsets)) and done >= 0 and number < max_entries:
+    count = min(len(key_hashes), len(physical_offsets), len(store_timestamps_ms))
+    while 0 <= done < count and number < max_entries:
         key_hash, offset = int(key_hashes[done]), int(physical_offsets[done])
+        time_ms = int(store_timestamps_ms[done])
         slot = INDEX_HEADER_BYTES + key_hash % hash_slots * INDEX_SLOT_BYTES
         (previous,) = _SLOT.unpack_from(index.data, slot)
         if not 0 < previous <= number:
             previous = 0
-        seconds = (
-            min(max((store_timestamp_ms - begin) // 1000, 0), _SECONDS_MAX) if begin > 0 else 0
-        )
+        seconds = min(max((time_ms - begin) // 1000, 0), _SECONDS_MAX) if begin > 0 else 0
         _ENTRY.pack_into(
             index.data, _entry_position(hash_slots, number), key_hash, offset, seconds, previous
         )
         _SLOT.pack_into(index.data, slot, number)
         if number == 1:
-            begin, begin_offset = store_timestamp_ms, offset
-        end, end_offset = store_timestamp_ms, offset
+            begin, begin_offset = time_ms, offset
+        end, end_offset = time_ms, offset
         slots_used += previous == 0
         number += 1
         done += 1
@@ -70,9 +70,9 @@ def put_keys_plain(
     return done - first
 
 
-@kernel(put_keys_plain, INT, (OUT_BYTES, INT, INT, IN_INT32S, IN_INT64S, INT, INT))
+@kernel(put_keys_plain, INT, (OUT_BYTES, INT, INT, IN_INT32S, IN_INT64S, IN_INT64S, INT))
 def put_keys(
-    index, hash_slots, max_entries, key_hashes, physical_offsets, store_timestamp_ms, first
+    index, hash_slots, max_entries, key_hashes, physical_offsets, store_timestamps_ms, first
 ):
     entries = INDEX_HEADER_BYTES + hash_slots * INDEX_SLOT_BYTES
     if len(index) < entries + max_entries * INDEX_ENTRY_BYTES or hash_slots < 1 or first < 0:
@@ -80,7 +80,9 @@ def put_keys(
     number = max(load_i32(index, _ENTRY_COUNT), 1)
     slots_used = load_i32(index, _SLOT_COUNT)
     done = first
-    while done < len(key_hashes) and done < len(physical_offsets) and number < max_entries:
+    count = min(len(key_hashes), len(physical_offsets), len(store_timestamps_ms))
+    while done < count and number < max_entries:
+        time_ms = store_timestamps_ms[done]
         slot = INDEX_HEADER_BYTES + key_hashes[done] % hash_slots * INDEX_SLOT_BYTES
         previous = load_i32(index, slot)
         if previous <= 0 or previous > number:
@@ -88,8 +90,8 @@ def put_keys(
             slots_used += 1
         begin = load_i64(index, 0)
         seconds = 0
-        if begin > 0 and store_timestamp_ms > begin:
-            seconds = min((store_timestamp_ms - begin) // 1000, _SECONDS_MAX)
+        if begin > 0 and time_ms > begin:
+            seconds = min((time_ms - begin) // 1000, _SECONDS_MAX)
         entry = entries + number * INDEX_ENTRY_BYTES
         store_i32(index, entry, key_hashes[done])
         store_i64(index, entry + 4, physical_offsets[done])
@@ -97,12 +99,12 @@ def put_keys(
         store_i32(index, entry + 16, previous)
         store_i32(index, slot, number)
         if number == 1:
-            store_i64(index, 0, store_timestamp_ms)
+            store_i64(index, 0, time_ms)
             store_i64(index, _BEGIN_OFFSET, physical_offsets[done])
         number += 1
         done += 1
     if done > first:
-        store_i64(index, _END_TIME, store_timestamp_ms)
+        store_i64(index, _END_TIME, store_timestamps_ms[done - 1])
         store_i64(index, _END_OFFSET, physical_offsets[done - 1])
         store_i32(index, _SLOT_COUNT, slots_used)
         store_i32(index, _ENTRY_COUNT, number)

@@ -118,7 +118,7 @@ class IndexFile:
         self,
         key_hashes: npt.NDArray[np.int32],
         physical_offsets: npt.NDArray[np.int64],
-        store_timestamp_ms: int,
+        store_timestamps_ms: npt.NDArray[np.int64],
         first: int,
     ) -> int:
         """Put the keys from *first* on; returns how many fitted. :meth:`reserve` comes before."""
@@ -128,7 +128,7 @@ class IndexFile:
             self._max_entries,
             key_hashes,
             physical_offsets,
-            store_timestamp_ms,
+            store_timestamps_ms,
             first,
         )
         self.room -= count

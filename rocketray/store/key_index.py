@@ -74,12 +74,16 @@ class KeyIndex:
         self,
         key_hashes: npt.NDArray[np.int32],
         physical_offsets: npt.NDArray[np.int64],
-        store_timestamp_ms: int,
+        store_timestamps_ms: npt.NDArray[np.int64],
     ) -> None:
-        """Put keys of one store time, for which :meth:`reserve` made room, in log order."""
+        """Put keys, for which :meth:`reserve` made room, in log order.
+
+        Key i, ``key_hashes`` int32[i], belongs to the record at ``physical_offsets`` int64[i] that
+        was stored at ``store_timestamps_ms`` int64[i].
+        """
         at, done = self._first_with_room(), 0
         while done < len(key_hashes):
-            done += self._files[at].put(key_hashes, physical_offsets, store_timestamp_ms, done)
+            done += self._files[at].put(key_hashes, physical_offsets, store_timestamps_ms, done)
             if done < len(key_hashes):
                 at += 1
                 self._files[at].follow(self._files[at - 1].header())

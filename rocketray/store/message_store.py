@@ -164,7 +164,8 @@ class MessageStore:
             first = self._log.append(batch, queue_id, first_queue_offset, now_ms)
             queue.append(sizes, batch.tags_codes, first)
             if len(key_offsets):
-                self._index.put(batch.key_hashes, key_offsets + first, now_ms)
+                times = np.full(len(key_offsets), now_ms, np.int64)
+                self._index.put(batch.key_hashes, key_offsets + first, times)
         except CorruptRecordError:
             raise
         except BaseException:

@@ -235,8 +235,5 @@ class _Replay:
         offsets = block.physical_offsets[records]
         times = block.store_timestamps_ms[records]
         self._index.reserve(len(hashes))
-        breaks = np.flatnonzero(np.diff(times)) + 1
-        for first, end in pairwise([0, *breaks.tolist(), len(hashes)]):
-            if first < end:
-                self._index.put(hashes[first:end], offsets[first:end], int(times[first]))
+        self._index.put(hashes, offsets, times)
         self.keys += len(hashes)

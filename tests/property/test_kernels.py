@@ -118,19 +118,18 @@ def test_batches_are_checked_alike(sizes: list[int], key_records: list[int]) -> 
 
 @few
 @given(
-    st.lists(st.tuples(st.integers(0, 9), int64), max_size=12),
-    st.lists(st.integers(0, 2**62), max_size=4),
+    st.lists(st.tuples(st.integers(0, 9), int64, st.integers(0, 2**62)), max_size=12),
+    st.integers(-1, 3),
     st.binary(max_size=56),
 )
-def test_keys_are_put_alike(
-    keys: list[tuple[int, int]], times: list[int], beginning: bytes
-) -> None:
+def test_keys_are_put_alike(keys: list[tuple[int, int, int]], first: int, beginning: bytes) -> None:
     file = np.zeros(40 + 4 * 4 + 6 * 20, np.uint8)
     if len(beginning) == 56:
         file[:56] = u8(beginning)
-    hashes, offsets = i32([key for key, _ in keys]), i64([offset for _, offset in keys])
-    for number, time_ms in enumerate(times):
-        both(index.put_keys, index.put_keys_plain, file, 4, 6, hashes, offsets, time_ms, number)
+    hashes = i32([key for key, _, _ in keys])
+    offsets, times = i64([offset for _, offset, _ in keys]), i64([time for _, _, time in keys])
+    for start in (first, 0):
+        both(index.put_keys, index.put_keys_plain, file, 4, 6, hashes, offsets, times, start)
 
 
 @few

@@ -30,7 +30,9 @@ def new_file(begin: int = 0, end: int = 0) -> np.ndarray:
 
 
 def put(index: np.ndarray, key: str, offset: int, time_ms: int) -> int:
-    return put_keys(index, SLOTS, ENTRIES, i32([index_key_hash(key)]), i64([offset]), time_ms, 0)
+    return put_keys(
+        index, SLOTS, ENTRIES, i32([index_key_hash(key)]), i64([offset]), i64([time_ms]), 0
+    )
 
 
 def test_the_file_is_the_one_that_rocketmq_makes() -> None:
@@ -43,10 +45,10 @@ def test_the_file_is_the_one_that_rocketmq_makes() -> None:
 
 def test_many_keys_at_once_stop_where_the_file_is_full() -> None:
     index = new_file()
-    hashes = i32([index_key_hash(f"T#{n}") for n in range(8)])
-    assert put_keys(index, SLOTS, ENTRIES, hashes, i64(range(8)), T, 1) == 5
+    hashes, times = i32([index_key_hash(f"T#{n}") for n in range(8)]), i64([T] * 8)
+    assert put_keys(index, SLOTS, ENTRIES, hashes, i64(range(8)), times, 1) == 5
     following = new_file()
-    assert put_keys(following, SLOTS, ENTRIES, hashes, i64(range(8)), T, 6) == 2
+    assert put_keys(following, SLOTS, ENTRIES, hashes, i64(range(8)), times, 6) == 2
     assert following[36:40].tobytes() == (3).to_bytes(4, "big")
 
 

@@ -39,7 +39,7 @@ def file(tmp_path: Path) -> Iterator[IndexFile]:
 def put(file: IndexFile, key: str, offset: int, time_ms: int) -> int:
     file.reserve(1)
     hashes = np.array([index_key_hash(key)], np.int32)
-    return file.put(hashes, np.array([offset], np.int64), time_ms, 0)
+    return file.put(hashes, np.array([offset], np.int64), np.array([time_ms]), 0)
 
 
 def test_the_bytes_are_those_that_rocketmq_wrote(file: IndexFile) -> None:
@@ -111,7 +111,7 @@ def index(tmp_path: Path) -> Iterator[KeyIndex]:
 def put_many(index: KeyIndex, offsets: list[int], time_ms: int) -> None:
     index.reserve(len(offsets))
     hashes = np.full(len(offsets), 7, np.int32)
-    index.put(hashes, np.array(offsets, np.int64), time_ms)
+    index.put(hashes, np.array(offsets, np.int64), np.full(len(hashes), time_ms))
 
 
 def test_files_are_made_at_the_first_key_and_when_one_is_full(
