@@ -14,6 +14,8 @@ __all__ = ["BENCHMARKS", "run"]
 BENCHMARKS = {
     "send": "one producer: one at a time, unbatched, batches, Arrow tables",
     "consume": "one member reads a backlog: bodies, Arrow batches, by tag, by SQL92",
+    "store": "the store alone: put, lookups by key, Arrow columns, recovery",
+    "growth": "the same from 10⁵ to 10⁷ messages and from 1 to 16 shards, and an idle shard's memory",
     "scan": "the store alone: tag scan of the ConsumeQueue, SQL92 over records",
     "latency": "from publishing to the handler at 1000 messages a second",
 }

@@ -1,0 +1,135 @@
+"""How do the store's costs grow with the number of messages and of shards?
+
+Each shard is a store of its own, as in a node; all are written and read by one process in turn,
+so the figures are those of one core.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from rocketray.config import StoreConfig
+from rocketray.hashing import tags_code
+from rocketray.store.message_store import MessageStore
+from rocketray.store.reader import QueueReader
+
+from .ceilings import Ceilings, measure
+from .report import BenchOptions, Row
+from .store import TOPIC, append_all, clock_ms, encoded_batches, key_of, recovery_seconds
+
+__all__ = ["run"]
+
+_MESSAGES = (100_000, 1_000_000, 10_000_000)
+_SHARDS = (1, 4, 16)
+_LOOKUPS = 500
+_SCAN_BLOCK = 16_384
+_BATCHES_AT_ONCE = 64  # so that no more than these are in memory
+_IDLE_SHARD = """
+import sys
+from pathlib import Path
+from rocketray.actors.shard_writer import ShardWriter
+from rocketray.config import StoreConfig
+writer = ShardWriter(Path(sys.argv[1]), "Bench", 0, StoreConfig(), clock_ms=lambda: 0)
+lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+kilobytes = {line.split(":")[0]: int(line.split()[1]) for line in lines[1:]}
+print(kilobytes["Rss"], kilobytes["Private_Dirty"] + kilobytes["Private_Clean"])
+"""
+
+
+def run(options: BenchOptions) -> list[Row]:
+    """Some minutes and 4 GiB of disk at most; a quick run has a twentieth of the messages."""
+    ceilings = measure()
+    rows = []
+    for count in _MESSAGES:
+        for shards in _SHARDS:
+            rows += _measure(options.amount(count), shards, ceilings)
+    return rows
+
+
+def _measure(wanted: int, shards: int, ceilings: Ceilings) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory:
+        paths = [Path(directory) / str(number) for number in range(shards)]
+        count, spent, log_bytes = _fill(paths, wanted)
+        copy, read = ceilings.copy(log_bytes / count), ceilings.read(log_bytes / count)
+        of = f"{count:,} messages, {shards} shard{'s' * (shards > 1)}"
+        return [
+            Row(f"{of}: put", count / spent, "messages/s", copy),
+            Row(f"{of}: log", log_bytes / count, "B/message", "as RocketMQ's"),
+            Row(f"{of}: open all", _opened_ms(paths), "ms", "a page a file"),
+            Row(f"{of}: query by key", _lookup_us(paths, count), "µs", "a page a file"),
+            Row(f"{of}: tag filter, 1 %", _scan_rate(paths, count), "entries/s", ceilings.read(20)),
+            Row(f"{of}: an idle shard", _idle_mib(paths[0]), "MiB", "what Python and imports take"),
+            Row(f"{of}: recover all", sum(map(recovery_seconds, paths)), "s", read),
+        ]
+
+
+def _fill(paths: list[Path], wanted: int) -> tuple[int, float, int]:
+    """Spread *wanted* messages evenly, in whole batches.
+
+    Returns how many they were, the seconds of appending, and the bytes of all logs.
+    """
+    count, spent, log_bytes = 0, 0.0, 0
+    for path in paths:
+        with MessageStore(path, StoreConfig(), clock_ms=clock_ms) as store:
+            batches = encoded_batches(wanted // len(paths), first=count)
+            while part := list(islice(batches, _BATCHES_AT_ONCE)):
+                spent += append_all(store, 0, part)
+                count += sum(map(len, part))
+            log_bytes += store.max_physical_offset
+    return count, spent, log_bytes
+
+
+def _opened_ms(paths: list[Path]) -> float:
+    """All of them, one after the other."""
+    with ExitStack() as stack:
+        begun = time.perf_counter()
+        for path in paths:
+            stack.enter_context(MessageStore(path, clock_ms=clock_ms))
+        return (time.perf_counter() - begun) * 1e3
+
+
+def _lookup_us(paths: list[Path], count: int) -> float:
+    """In the shard that has the key."""
+    generator = np.random.default_rng(5)
+    share = count // len(paths)
+    spent = 0.0
+    for number, path in enumerate(paths):
+        first = number * share
+        keys = [key_of(first + at) for at in generator.integers(0, share, _LOOKUPS).tolist()]
+        with MessageStore(path, clock_ms=clock_ms) as store:
+            begun = time.perf_counter()
+            for key in keys:
+                assert store.query(TOPIC, key, 1)
+            spent += time.perf_counter() - begun
+    return spent / (_LOOKUPS * len(paths)) * 1e6
+
+
+def _scan_rate(paths: list[Path], count: int) -> float:
+    codes = np.array([tags_code("pay")], np.int32)
+    share = count // len(paths)
+    spent = 0.0
+    for path in paths:
+        with QueueReader(path, TOPIC, 0) as reader:
+            for _ in range(2):  # the first round maps the files
+                begun = time.perf_counter()
+                for first in range(0, share, _SCAN_BLOCK):
+                    reader.match_tags(first, min(first + _SCAN_BLOCK, share), codes)
+                last = time.perf_counter() - begun
+            spent += last
+    return count / spent
+
+
+def _idle_mib(path: Path) -> float:
+    """What a shard's process has for itself when it has opened its store and waits."""
+    done = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", _IDLE_SHARD, str(path)], capture_output=True, text=True, check=True
+    )
+    return int(done.stdout.split()[1]) / 1024

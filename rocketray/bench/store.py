@@ -1,0 +1,208 @@
+"""What does the store do alone: put, read as Arrow, find by key, open, recover?
+
+Segments are made and touched ahead of the writer, as a shard's housekeeping does. Recovery is
+measured at its worst: the store looks killed and has no checkpoint, so the whole log is read.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from rocketray.config import StoreConfig
+from rocketray.store.columns import COLUMN_TYPES, read_columns
+from rocketray.store.encoded_batch import EncodedBatch
+from rocketray.store.encoded_table import encode_table
+from rocketray.store.message_store import MessageStore
+from rocketray.store.reader import QueueReader
+
+from .ceilings import Ceilings, measure
+from .report import BenchOptions, Row, median_rate
+
+__all__ = [
+    "TOPIC",
+    "append_all",
+    "clock_ms",
+    "encoded_batches",
+    "key_of",
+    "recovery_seconds",
+    "run",
+]
+
+TOPIC = "Bench"
+BATCH = 1024
+_CONFIG = StoreConfig()
+_LOOKUPS = 2_000
+_BATCHES_BETWEEN_PREPARATIONS = 16
+
+
+def run(options: BenchOptions) -> list[Row]:
+    """In one process, without actors; a few GiB of disk for a while."""
+    ceilings = measure()
+    rows = [_put(options, ceilings, size) for size in (100, 1024)]
+    rows += [_sustained(options, ceilings)]
+    with tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory:
+        path = Path(directory)
+        count = options.amount(2_000_000)
+        with MessageStore(path, _CONFIG, clock_ms=clock_ms) as store:
+            append_all(store, 0, list(encoded_batches(count)))
+            rows.append(_lookups(options, store, count))
+        rows += [
+            _columns(options, ceilings, path, count, chosen)
+            for chosen in (("body", "queueOffset"), tuple(COLUMN_TYPES))
+        ]
+    return [*rows, _recovery(options, ceilings, with_keys=False), _recovery(options, ceilings)]
+
+
+def clock_ms() -> int:
+    """Now, in milliseconds."""
+    return time.time_ns() // 1_000_000
+
+
+def key_of(number: int) -> str:
+    """The unique key of message *number* of :func:`encoded_batches`."""
+    return f"{number:032X}"
+
+
+def encoded_batches(
+    count: int, *, first: int = 0, body_bytes: int = 100, with_keys: bool = True
+) -> Iterator[EncodedBatch]:
+    """Batches of :data:`BATCH` messages with a tag, three properties and a unique key each.
+
+    At least *count* messages, rounded up to a whole batch; unique keys count from *first*.
+    """
+    body = pa.array([bytes(body_bytes)] * BATCH, pa.binary())
+    numbers = np.arange(BATCH)
+    columns = {
+        "body": body,
+        "tags": pa.array(["pay" if number % 100 == 0 else "order" for number in range(BATCH)]),
+        "a": pa.array((numbers % 100).astype(str)),
+        "region": pa.array([("eu", "us", "ap", "cn")[number % 4] for number in range(BATCH)]),
+        "price": pa.array((numbers % 997 / 10).astype(str)),
+    }
+    table = pa.table(columns)
+    for start in range(first, first + count, BATCH):
+        ids = "".join(map(key_of, range(start, start + BATCH))).encode() if with_keys else None
+        yield encode_table(
+            TOPIC,
+            table,
+            born_host=("127.0.0.1", 1),
+            born_timestamp_ms=clock_ms(),
+            unique_ids=ids,
+            property_columns=("a", "region", "price"),
+        )
+
+
+def append_all(store: MessageStore, queue_id: int, batches: list[EncodedBatch]) -> float:
+    """Append them and return the seconds that the appends took; files are made between them."""
+    spent = 0.0
+    for number, batch in enumerate(batches):
+        if number % _BATCHES_BETWEEN_PREPARATIONS == 0:
+            store.prepare_next()
+        begun = time.perf_counter()
+        store.append(TOPIC, queue_id, batch)
+        spent += time.perf_counter() - begun
+    return spent
+
+
+def recovery_seconds(path: Path) -> float:
+    """How long it takes to open the store at *path* when all of its log has to be read."""
+    (path / "abort").touch()
+    (path / "checkpoint").unlink()
+    begun = time.perf_counter()
+    store = MessageStore(path, clock_ms=clock_ms)
+    spent = time.perf_counter() - begun
+    assert store.recovery is not None
+    assert store.recovery.start_offset == store.min_physical_offset
+    store.close()
+    return spent
+
+
+def _put(options: BenchOptions, ceilings: Ceilings, body_bytes: int) -> Row:
+    amount = options.amount(1_000_000 if body_bytes < 1000 else 200_000)
+    batches = list(encoded_batches(amount, body_bytes=body_bytes))
+    count = len(batches) * BATCH
+    rates = []
+    for _ in range(options.runs):
+        with (
+            tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory,
+            MessageStore(Path(directory), _CONFIG, clock_ms=clock_ms) as store,
+        ):
+            rates.append(count / append_all(store, 0, batches))
+    return Row(
+        f"put, in process, readable on return, bodies of {body_bytes} B, batches of {BATCH}",
+        statistics.median(rates),
+        "messages/s",
+        ceilings.copy(sum(batch.records.nbytes for batch in batches) / count),
+    )
+
+
+def _sustained(options: BenchOptions, ceilings: Ceilings) -> Row:
+    """Over 4 GiB, files and their first touch included, with a flush of the log every 64 MiB."""
+    batches = list(encoded_batches(64 * BATCH))
+    size = sum(batch.records.nbytes for batch in batches)
+    rounds = max(options.amount(4 << 30) // size, 1)
+    with (
+        tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory,
+        MessageStore(Path(directory), _CONFIG, clock_ms=clock_ms) as store,
+    ):
+        spent = sum(append_all(store, 0, batches) for _ in range(rounds))
+    count = rounds * len(batches) * BATCH
+    return Row(
+        f"put, the same over {rounds * size / 2**30:.1f} GiB in one go, bodies of 100 B",
+        count / spent,
+        "messages/s",
+        ceilings.copy(size / len(batches) / BATCH),
+    )
+
+
+def _lookups(options: BenchOptions, store: MessageStore, count: int) -> Row:
+    generator = np.random.default_rng(5)
+    keys = [key_of(number) for number in generator.integers(0, count, _LOOKUPS).tolist()]
+
+    def work() -> None:
+        for key in keys:
+            assert len(store.query(TOPIC, key, 1)) == 1
+
+    rate = median_rate(options, _LOOKUPS, work)
+    return Row(f"query by key, found, among {count:,} messages", 1e6 / rate, "µs", "one page read")
+
+
+def _columns(
+    options: BenchOptions, ceilings: Ceilings, path: Path, count: int, chosen: tuple[str, ...]
+) -> Row:
+    with QueueReader(path, TOPIC, 0) as reader:
+
+        def work() -> None:
+            for first in range(0, count, 16_384):
+                read_columns(reader, reader.entries(first, min(first + 16_384, count)), chosen)
+
+        rate = median_rate(options, count, work)
+    named = "all columns" if len(chosen) == len(COLUMN_TYPES) else " and ".join(chosen)
+    return Row(f"Arrow batches of 16384: {named}", rate, "messages/s", ceilings.copy(280))
+
+
+def _recovery(options: BenchOptions, ceilings: Ceilings, *, with_keys: bool = True) -> Row:
+    batches = list(encoded_batches(64 * BATCH, with_keys=with_keys))
+    size = sum(batch.records.nbytes for batch in batches)
+    rounds = max(options.amount(1 << 30) // size, 1)
+    with tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory:
+        path = Path(directory)
+        with MessageStore(path, _CONFIG, clock_ms=clock_ms) as store:
+            for _ in range(rounds):
+                append_all(store, 0, batches)
+        times = [recovery_seconds(path) for _ in range(options.runs)]
+    keyed = "a key each" if with_keys else "no keys"
+    count = rounds * len(batches) * BATCH
+    return Row(
+        f"recover {rounds * size / 2**30:.2f} GiB, {count:,} records, {keyed}",
+        statistics.median(times),
+        "s",
+        ceilings.read(size / len(batches) / BATCH),
+    )
