@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rocketray.actors.clock import system_clock_ms
 from rocketray.config import StoreConfig
 from rocketray.hashing import tags_code
 from rocketray.store.message_store import MessageStore
@@ -23,7 +24,7 @@ from rocketray.store.reader import QueueReader
 
 from .ceilings import Ceilings, measure
 from .report import BenchOptions, Row
-from .store import TOPIC, append_all, clock_ms, encoded_batches, key_of, recovery_seconds
+from .store import TOPIC, append_all, encoded_batches, key_of, recovery_seconds
 
 __all__ = ["run"]
 
@@ -36,6 +37,7 @@ _IDLE_SHARD = """
 import sys
 from pathlib import Path
 from rocketray.actors.shard_writer import ShardWriter
+from rocketray.actors.clock import system_clock_ms
 from rocketray.config import StoreConfig
 writer = ShardWriter(Path(sys.argv[1]), "Bench", 0, StoreConfig(), clock_ms=lambda: 0)
 lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
@@ -78,7 +80,7 @@ def _fill(paths: list[Path], wanted: int) -> tuple[int, float, int]:
     """
     count, spent, log_bytes = 0, 0.0, 0
     for path in paths:
-        with MessageStore(path, StoreConfig(), clock_ms=clock_ms) as store:
+        with MessageStore(path, StoreConfig(), clock_ms=system_clock_ms) as store:
             batches = encoded_batches(wanted // len(paths), first=count)
             while part := list(islice(batches, _BATCHES_AT_ONCE)):
                 spent += append_all(store, 0, part)
@@ -92,7 +94,7 @@ def _opened_ms(paths: list[Path]) -> float:
     with ExitStack() as stack:
         begun = time.perf_counter()
         for path in paths:
-            stack.enter_context(MessageStore(path, clock_ms=clock_ms))
+            stack.enter_context(MessageStore(path, clock_ms=system_clock_ms))
         return (time.perf_counter() - begun) * 1e3
 
 
@@ -104,7 +106,7 @@ def _lookup_us(paths: list[Path], count: int) -> float:
     for number, path in enumerate(paths):
         first = number * share
         keys = [key_of(first + at) for at in generator.integers(0, share, _LOOKUPS).tolist()]
-        with MessageStore(path, clock_ms=clock_ms) as store:
+        with MessageStore(path, clock_ms=system_clock_ms) as store:
             begun = time.perf_counter()
             for key in keys:
                 assert store.query(TOPIC, key, 1)

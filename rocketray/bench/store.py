@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from rocketray.actors.clock import system_clock_ms
 from rocketray.config import StoreConfig
 from rocketray.store.columns import COLUMN_TYPES, read_columns
 from rocketray.store.encoded_batch import EncodedBatch
@@ -50,7 +51,7 @@ def run(options: BenchOptions) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory:
         path = Path(directory)
         count = options.amount(2_000_000)
-        with MessageStore(path, _CONFIG, clock_ms=clock_ms) as store:
+        with MessageStore(path, _CONFIG, clock_ms=system_clock_ms) as store:
             append_all(store, 0, list(encoded_batches(count)))
             rows.append(_lookups(options, store, count))
         rows += [
@@ -58,11 +59,6 @@ def run(options: BenchOptions) -> list[Row]:
             for chosen in (("body", "queueOffset"), tuple(COLUMN_TYPES))
         ]
     return [*rows, _recovery(options, ceilings, with_keys=False), _recovery(options, ceilings)]
-
-
-def clock_ms() -> int:
-    """Now, in milliseconds."""
-    return time.time_ns() // 1_000_000
 
 
 def key_of(number: int) -> str:
@@ -93,7 +89,7 @@ def encoded_batches(
             TOPIC,
             table,
             born_host=("127.0.0.1", 1),
-            born_timestamp_ms=clock_ms(),
+            born_timestamp_ms=system_clock_ms(),
             unique_ids=ids,
             property_columns=("a", "region", "price"),
         )
@@ -116,7 +112,7 @@ def recovery_seconds(path: Path) -> float:
     (path / "abort").touch()
     (path / "checkpoint").unlink()
     begun = time.perf_counter()
-    store = MessageStore(path, clock_ms=clock_ms)
+    store = MessageStore(path, clock_ms=system_clock_ms)
     spent = time.perf_counter() - begun
     assert store.recovery is not None
     assert store.recovery.start_offset == store.min_physical_offset
@@ -132,7 +128,7 @@ def _put(options: BenchOptions, ceilings: Ceilings, body_bytes: int) -> Row:
     for _ in range(options.runs):
         with (
             tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory,
-            MessageStore(Path(directory), _CONFIG, clock_ms=clock_ms) as store,
+            MessageStore(Path(directory), _CONFIG, clock_ms=system_clock_ms) as store,
         ):
             rates.append(count / append_all(store, 0, batches))
     return Row(
@@ -150,7 +146,7 @@ def _sustained(options: BenchOptions, ceilings: Ceilings) -> Row:
     rounds = max(options.amount(4 << 30) // size, 1)
     with (
         tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory,
-        MessageStore(Path(directory), _CONFIG, clock_ms=clock_ms) as store,
+        MessageStore(Path(directory), _CONFIG, clock_ms=system_clock_ms) as store,
     ):
         spent = sum(append_all(store, 0, batches) for _ in range(rounds))
     count = rounds * len(batches) * BATCH
@@ -194,7 +190,7 @@ def _recovery(options: BenchOptions, ceilings: Ceilings, *, with_keys: bool = Tr
     rounds = max(options.amount(1 << 30) // size, 1)
     with tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory:
         path = Path(directory)
-        with MessageStore(path, _CONFIG, clock_ms=clock_ms) as store:
+        with MessageStore(path, _CONFIG, clock_ms=system_clock_ms) as store:
             for _ in range(rounds):
                 append_all(store, 0, batches)
         times = [recovery_seconds(path) for _ in range(options.runs)]
