@@ -29,7 +29,6 @@ from .report import BenchOptions, Row, median_rate
 __all__ = [
     "TOPIC",
     "append_all",
-    "clock_ms",
     "encoded_batches",
     "key_of",
     "recovery_seconds",
