@@ -7,11 +7,11 @@ is trusted and recovery reads the whole log. Source: RocketMQ 5.3.3, ``StoreChec
 
 from __future__ import annotations
 
-import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import create_file
 
 __all__ = ["Checkpoint", "ensure_checkpoint", "read_checkpoint", "write_checkpoint"]
@@ -34,11 +34,10 @@ class Checkpoint:
         return max(0, min(self.log_timestamp_ms, self.queue_timestamp_ms) - _MARGIN_MS)
 
 
-def read_checkpoint(path: Path) -> Checkpoint:
+def read_checkpoint(path: Path, file_system: FileSystem = SYSTEM_FILES) -> Checkpoint:
     """What *path* says, or zeros."""
     try:
-        with path.open("rb") as file:
-            raw = file.read(_FIELDS.size)
+        raw = file_system.read(path, _FIELDS.size)
     except FileNotFoundError:
         raw = b""
     if len(raw) < _FIELDS.size:
@@ -46,26 +45,24 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(*_FIELDS.unpack(raw)[:3])
 
 
-def ensure_checkpoint(path: Path) -> None:
+def ensure_checkpoint(path: Path, file_system: FileSystem = SYSTEM_FILES) -> None:
     """Have the file and its blocks, so that no full disk fails a later flush.
 
     Raises:
         StoreFullError: there is no room for it.
     """
-    if not path.exists():
-        create_file(path, _FILE_BYTES, _FILE_BYTES)
+    if not file_system.exists(path):
+        create_file(file_system, path, _FILE_BYTES, _FILE_BYTES)
 
 
-def write_checkpoint(path: Path, checkpoint: Checkpoint) -> None:
+def write_checkpoint(
+    path: Path, checkpoint: Checkpoint, file_system: FileSystem = SYSTEM_FILES
+) -> None:
     """Make *path* say *checkpoint*; on disk when it returns."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        times = (
-            checkpoint.log_timestamp_ms,
-            checkpoint.queue_timestamp_ms,
-            checkpoint.index_timestamp_ms,
-        )
-        os.pwrite(descriptor, _FIELDS.pack(*times, 0, 0).ljust(_FILE_BYTES, b"\0"), 0)
-        os.fdatasync(descriptor)
-    finally:
-        os.close(descriptor)
+    times = (
+        checkpoint.log_timestamp_ms,
+        checkpoint.queue_timestamp_ms,
+        checkpoint.index_timestamp_ms,
+    )
+    file_system.write(path, _FIELDS.pack(*times, 0, 0).ljust(_FILE_BYTES, b"\0"))
+    file_system.sync(path)

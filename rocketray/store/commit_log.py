@@ -24,6 +24,7 @@ from rocketray.kernels.append import append_records
 from rocketray.message import PhysicalOffset, StoredMessage
 
 from .encoded_batch import EncodedBatch
+from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import MappedFile
 from .mapped_file_queue import MappedFileQueue
 from .record import (
@@ -46,10 +47,18 @@ class CommitLog:
     """The log in one directory. Reading is safe beside the writer, below ``max_offset``."""
 
     def __init__(
-        self, directory: Path, segment_bytes: int, store_host: tuple[str, int], *, read_only: bool
+        self,
+        directory: Path,
+        segment_bytes: int,
+        store_host: tuple[str, int],
+        *,
+        read_only: bool,
+        file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Find the files; :mod:`.recovery` says where the log ends before it is used."""
-        self._files = MappedFileQueue(directory, segment_bytes, read_only=read_only)
+        self._files = MappedFileQueue(
+            directory, segment_bytes, read_only=read_only, file_system=file_system
+        )
         self._store_host = np.frombuffer(encode_host(store_host), np.uint8)
         self._end = self._flushed = self._files.min_offset
 

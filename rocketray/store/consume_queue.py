@@ -25,6 +25,7 @@ from rocketray.kernels.append import append_queue_entries
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 
 from .consume_queue_ext import ConsumeQueueExt
+from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import MappedFile
 from .mapped_file_queue import MappedFileQueue
 
@@ -55,9 +56,12 @@ class ConsumeQueue:
         *,
         read_only: bool,
         ext: ConsumeQueueExt | None = None,
+        file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Find the files; recovery says where the queue ends and begins before it is used."""
-        self._files = MappedFileQueue(directory, segment_entries * ENTRY_BYTES, read_only=read_only)
+        self._files = MappedFileQueue(
+            directory, segment_entries * ENTRY_BYTES, read_only=read_only, file_system=file_system
+        )
         self._ext = ext
         self.segment_entries = segment_entries
         self.min_offset = self.max_offset = self._files.min_offset // ENTRY_BYTES

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 
+from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file_queue import MappedFileQueue
 
 __all__ = ["ConsumeQueueExt"]
@@ -23,11 +24,13 @@ _ADDRESS_BASE = 1 << 63
 class ConsumeQueueExt:
     """The ext files of one queue."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, file_system: FileSystem = SYSTEM_FILES) -> None:
         """Find the files. Their size is taken from the first: RocketMQ keeps it in a setting."""
-        files = sorted(path for path in directory.iterdir() if path.is_file())
-        size = files[0].stat().st_size if files else _UNIT.size
-        self._files = MappedFileQueue(directory, max(size, _UNIT.size), read_only=True)
+        names = [name for name in file_system.names(directory) if name.isdecimal()]
+        size = file_system.size(directory / names[0]) if names else _UNIT.size
+        self._files = MappedFileQueue(
+            directory, max(size, _UNIT.size), read_only=True, file_system=file_system
+        )
 
     def tags_code(self, field: int) -> int | None:
         """The tags code for the third *field* of a queue entry; None for an address of nothing."""

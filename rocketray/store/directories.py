@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-__all__ = ["make_directory", "sync_directory"]
+from .file_system import FileSystem
+
+__all__ = ["make_directory"]
 
 
-def make_directory(directory: Path) -> None:
+def make_directory(file_system: FileSystem, directory: Path) -> None:
     """Make *directory* and what is missing above it; their names are on disk when it returns."""
     missing: list[Path] = []
-    while not directory.exists():
+    while not file_system.exists(directory):
         missing.append(directory)
         directory = directory.parent
     for path in reversed(missing):
-        path.mkdir(exist_ok=True)
-        sync_directory(path.parent)
-
-
-def sync_directory(directory: Path) -> None:
-    """Bring the names in *directory* to disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        file_system.make_directory(path)
+        file_system.sync(path.parent)

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from rocketray.kernels.index import put_keys
 from rocketray.kernels.layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
 
+from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import MappedFile, create_file
 
 __all__ = ["IndexFile", "IndexHeader", "index_file_bytes", "index_file_name"]
@@ -62,10 +63,18 @@ def index_file_name(now_ms: int) -> str:
 class IndexFile:
     """One file, open. One writer; :meth:`flush` may run beside it in another thread."""
 
-    def __init__(self, path: Path, hash_slots: int, max_entries: int, *, read_only: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        hash_slots: int,
+        max_entries: int,
+        *,
+        read_only: bool,
+        file_system: FileSystem = SYSTEM_FILES,
+    ) -> None:
         """Map *path*; raises :class:`CorruptRecordError` when its size is another."""
         size = index_file_bytes(hash_slots, max_entries)
-        self._file = MappedFile(path, 0, size, read_only=read_only)
+        self._file = MappedFile(path, 0, size, read_only=read_only, file_system=file_system)
         self._hash_slots = hash_slots
         self._max_entries = max_entries
         self._allocated = 0
@@ -74,15 +83,21 @@ class IndexFile:
         """How many entries still fit, for the writer."""
 
     @classmethod
-    def create(cls, path: Path, hash_slots: int, max_entries: int) -> IndexFile:
+    def create(
+        cls,
+        path: Path,
+        hash_slots: int,
+        max_entries: int,
+        file_system: FileSystem = SYSTEM_FILES,
+    ) -> IndexFile:
         """Make an empty file.
 
         Raises:
             StoreFullError: there is no room for its header and slots.
         """
         slots_end = INDEX_HEADER_BYTES + hash_slots * INDEX_SLOT_BYTES
-        create_file(path, index_file_bytes(hash_slots, max_entries), slots_end)
-        made = cls(path, hash_slots, max_entries, read_only=False)
+        create_file(file_system, path, index_file_bytes(hash_slots, max_entries), slots_end)
+        made = cls(path, hash_slots, max_entries, read_only=False, file_system=file_system)
         made._file.write(0, _HEADER.pack(0, 0, 0, 0, 0, 1))
         return made
 

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from .directories import make_directory, sync_directory
+from .directories import make_directory
+from .file_system import SYSTEM_FILES, FileSystem
 from .index_file import IndexFile, index_file_name
 from .mapped_file import HALF_MADE_SUFFIX
 
@@ -34,16 +35,19 @@ class KeyIndex:
         *,
         read_only: bool,
         clock_ms: Callable[[], int],
+        file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Open the files; raises :class:`CorruptRecordError` when one has another size."""
         self._directory = directory
         self._hash_slots = hash_slots
         self._max_entries = max_entries
         self._read_only = read_only
+        self._file_system = file_system
         self._clock_ms = clock_ms
         self._names_changed = False
         self._files = [
-            IndexFile(path, hash_slots, max_entries, read_only=read_only) for path in self._find()
+            IndexFile(path, hash_slots, max_entries, read_only=read_only, file_system=file_system)
+            for path in self._find()
         ]
 
     @property
@@ -120,7 +124,7 @@ class KeyIndex:
             trusted += 1
         for file in self._files[trusted:]:
             file.close()
-            file.path.unlink()
+            self._file_system.unlink(file.path)
             self._names_changed = True
         del self._files[trusted:]
 
@@ -130,7 +134,7 @@ class KeyIndex:
             file.flush()
         if self._names_changed:
             self._names_changed = False
-            sync_directory(self._directory)
+            self._file_system.sync(self._directory)
 
     def close(self) -> None:
         """Unmap the files."""
@@ -149,25 +153,26 @@ class KeyIndex:
         return first
 
     def _find(self) -> list[Path]:
-        if not self._directory.is_dir():
-            return []
+        names = self._file_system.names(self._directory)
         if not self._read_only:
-            for half_made in self._directory.glob("*" + HALF_MADE_SUFFIX):
-                half_made.unlink()
-        return sorted(
-            path
-            for path in self._directory.iterdir()
-            if len(path.name) == _NAME_DIGITS and path.name.isdecimal()
-        )
+            for half_made in (name for name in names if name.endswith(HALF_MADE_SUFFIX)):
+                self._file_system.unlink(self._directory / half_made)
+        return [
+            self._directory / name
+            for name in names
+            if len(name) == _NAME_DIGITS and name.isdecimal()
+        ]
 
     def _add_file(self) -> IndexFile:
         """A new file, named by the clock, or the next free name after the newest one's."""
-        make_directory(self._directory)
+        make_directory(self._file_system, self._directory)
         now_ms = self._clock_ms()
         newest = self._files[-1].path.name if self._files else ""
         while (name := index_file_name(now_ms)) <= newest:
             now_ms += 1
-        file = IndexFile.create(self._directory / name, self._hash_slots, self._max_entries)
+        file = IndexFile.create(
+            self._directory / name, self._hash_slots, self._max_entries, self._file_system
+        )
         self._files.append(file)
         self._names_changed = True
         return file

@@ -6,13 +6,12 @@ while the store is open for writing and is removed by a clean close, so finding 
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 
 from rocketray.errors import StoreLockedError
 
-from .directories import sync_directory
+from .file_system import SYSTEM_FILES, FileSystem
 
 __all__ = ["StoreLock", "was_clean"]
 
@@ -22,46 +21,45 @@ _LOCK, _ABORT = "lock", "abort"
 class StoreLock:
     """Holds a directory; ``was_clean`` says how its last writer ended."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, file_system: FileSystem = SYSTEM_FILES) -> None:
         """Take the lock.
 
         Raises:
             StoreLockedError: another open store has it.
         """
+        self._file_system = file_system
         self._abort = directory / _ABORT
-        self._descriptor = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(self._descriptor)
+            self._lock = file_system.lock(directory / _LOCK)
+        except BlockingIOError:
             raise StoreLockedError(
                 f"{directory} is open for writing{self._by_whom()}; "
                 "stop that one first, or open the directory read-only"
             ) from None
-        if os.fstat(self._descriptor).st_size == 0:
-            os.pwrite(self._descriptor, _LOCK.encode(), 0)
-        self.was_clean = was_clean(directory)
+        if not file_system.size(directory / _LOCK):
+            file_system.write(directory / _LOCK, _LOCK.encode())
+        self.was_clean = was_clean(directory, file_system)
 
     def mark_open(self) -> None:
         """From now on an end without :meth:`release` counts as a crash."""
-        self._abort.write_text(str(os.getpid()))
-        sync_directory(self._abort.parent)
+        self._file_system.write(self._abort, str(os.getpid()).encode())
+        self._file_system.sync(self._abort.parent)
 
     def release(self, *, clean: bool) -> None:
         """Give the directory back; *clean* says that all of it is on disk and consistent."""
         if clean:
-            self._abort.unlink(missing_ok=True)
-            sync_directory(self._abort.parent)
-        os.close(self._descriptor)
+            self._file_system.unlink(self._abort)
+            self._file_system.sync(self._abort.parent)
+        self._lock.release()
 
     def _by_whom(self) -> str:
         try:
-            text = self._abort.read_text()[:20].strip()
+            text = self._file_system.read(self._abort, 20).decode().strip()
         except (OSError, ValueError):
             return " by another process"
         return f" by process {text}" if text.isdigit() else " by another process"
 
 
-def was_clean(directory: Path) -> bool:
+def was_clean(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
     """Whether the last writer of *directory* closed it, or there was none."""
-    return not (directory / _ABORT).exists()
+    return not file_system.exists(directory / _ABORT)

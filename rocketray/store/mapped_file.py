@@ -12,8 +12,9 @@ from __future__ import annotations
 import ctypes
 import errno
 import logging
-import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -21,61 +22,45 @@ import numpy.typing as npt
 
 from rocketray.errors import CorruptRecordError, StoreFullError
 
-__all__ = ["HALF_MADE_SUFFIX", "MappedFile", "allocate", "create_file", "keep_aside"]
+from .file_system import SYSTEM_FILES, FileSystem
+
+__all__ = ["HALF_MADE_SUFFIX", "MappedFile", "create_file", "keep_aside"]
 
 HALF_MADE_SUFFIX = ".tmp"
 _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MADV_POPULATE_WRITE = 23  # Linux 5.14; elsewhere the first write touches the pages
-_ZEROS = bytes(1 << 20)
 _LOG = logging.getLogger(__name__)
 
 
-def allocate(descriptor: int, path: Path, start: int, size: int) -> None:
-    """Make the file system give the blocks of *size* bytes from *start*; what is there stays.
-
-    Raises:
-        StoreFullError: it has none left, or a limit on file sizes forbids it.
-    """
-    try:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(descriptor, start, size)
-        else:
-            _write_zeros(descriptor, start, size)
-    except OSError as error:
-        if error.errno not in _FULL_ERRORS:
-            raise
-        raise StoreFullError(
-            f"{path}: no room for {size} bytes more ({error.strerror}); nothing was stored: "
-            "free space on its file system, or delete a topic, then send again"
-        ) from None
-
-
-def create_file(path: Path, size: int, allocated_size: int) -> None:
+def create_file(file_system: FileSystem, path: Path, size: int, allocated_size: int) -> None:
     """Make a file of *size* zeros of which the first *allocated_size* have their blocks.
 
     Raises:
         StoreFullError: there is no room; the half-made file was removed.
     """
     half_made = path.with_name(path.name + HALF_MADE_SUFFIX)
-    descriptor = os.open(half_made, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
     try:
-        allocate(descriptor, path, 0, allocated_size)
-        os.ftruncate(descriptor, size)
-        half_made.rename(path)
+        with _no_room_is_an_error_of_ours(path, allocated_size):
+            file_system.create(half_made, size, allocated_size)
+        file_system.rename(half_made, path)
     except BaseException:
-        half_made.unlink(missing_ok=True)
+        file_system.unlink(half_made)
         raise
-    finally:
-        os.close(descriptor)
 
 
-def keep_aside(path: Path, content: bytes) -> None:
-    """Write *content* to a new file, on disk when it returns; raises :class:`StoreFullError`."""
-    create_file(path, len(content), len(content))
-    with path.open("r+b") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+def keep_aside(file_system: FileSystem, path: Path, content: bytes) -> None:
+    """Write *content* to a new file, on disk when it returns; raises :class:`StoreFullError`.
+
+    A file of that name that is there already stays, and this one's name gets a number.
+    """
+    number, free = 1, path
+    while file_system.exists(free):
+        number += 1
+        free = path.with_name(f"{path.name}.{number}")
+    create_file(file_system, free, len(content), len(content))
+    file_system.write(free, content)
+    file_system.sync(free)
+    file_system.sync(free.parent)
 
 
 class MappedFile:
@@ -84,9 +69,17 @@ class MappedFile:
     :meth:`flush` may run in another thread than the writer's.
     """
 
-    __slots__ = ("_descriptor", "_map", "data", "path", "size", "start")
+    __slots__ = ("_file", "_map", "data", "path", "size", "start")
 
-    def __init__(self, path: Path, start: int, size: int, *, read_only: bool) -> None:
+    def __init__(
+        self,
+        path: Path,
+        start: int,
+        size: int,
+        *,
+        read_only: bool,
+        file_system: FileSystem = SYSTEM_FILES,
+    ) -> None:
         """Map *path*, whose first byte has the offset *start* in the whole of its files.
 
         Raises:
@@ -95,14 +88,12 @@ class MappedFile:
         self.path = path
         self.start = start
         self.size = size
-        flags = os.O_RDONLY if read_only else os.O_RDWR
-        self._descriptor = os.open(path, flags | os.O_CLOEXEC)
+        self._file = file_system.open(path, read_only=read_only)
         try:
             self._check_size()
-            access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
-            self._map = mmap.mmap(self._descriptor, size, access=access)
+            self._map = self._file.map()
         except BaseException:
-            os.close(self._descriptor)
+            self._file.close()
             raise
         self.data: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
 
@@ -120,7 +111,8 @@ class MappedFile:
 
     def allocate(self, position: int, size: int) -> None:
         """Blocks for a part of the file; raises :class:`StoreFullError`."""
-        allocate(self._descriptor, self.path, position, size)
+        with _no_room_is_an_error_of_ours(self.path, size):
+            self._file.allocate(position, size)
 
     def populate(self) -> None:
         """Touch every page now, with the GIL released, so that the writer need not.
@@ -134,7 +126,7 @@ class MappedFile:
 
     def flush(self) -> None:
         """Bring the content to disk; releases the GIL, which ``mmap.flush`` does not."""
-        os.fdatasync(self._descriptor)
+        self._file.sync()
 
     def close(self) -> None:
         """Unmap. Where an array over ``data`` still lives, the memory goes when that does."""
@@ -143,10 +135,10 @@ class MappedFile:
             self._map.close()
         except BufferError:
             _LOG.debug("%s: still in use, unmapped later", self.path)
-        os.close(self._descriptor)
+        self._file.close()
 
     def _check_size(self) -> None:
-        actual = os.fstat(self._descriptor).st_size
+        actual = self._file.size
         if actual != self.size:
             raise CorruptRecordError(
                 str(self.path),
@@ -155,9 +147,14 @@ class MappedFile:
             )
 
 
-def _write_zeros(descriptor: int, start: int, size: int) -> None:
-    """Extend a new file by writing it; only for systems without ``posix_fallocate``."""
-    end = start + size
-    position = max(start, os.fstat(descriptor).st_size)
-    while position < end:
-        position += os.pwrite(descriptor, _ZEROS[: end - position], position)
+@contextmanager
+def _no_room_is_an_error_of_ours(path: Path, size: int) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL_ERRORS:
+            raise
+        raise StoreFullError(
+            f"{path}: no room for {size} bytes more ({error.strerror}); nothing was stored: "
+            "free space on its file system, or delete a topic, then send again"
+        ) from None

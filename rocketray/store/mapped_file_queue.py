@@ -16,7 +16,8 @@ from pathlib import Path
 
 from rocketray.errors import CorruptRecordError
 
-from .directories import make_directory, sync_directory
+from .directories import make_directory
+from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import HALF_MADE_SUFFIX, MappedFile, create_file, keep_aside
 
 __all__ = ["MappedFileQueue", "segment_name"]
@@ -33,7 +34,14 @@ def segment_name(start: int) -> str:
 class MappedFileQueue:
     """The files of one directory. What was written, and up to where, its owner knows."""
 
-    def __init__(self, directory: Path, segment_bytes: int, *, read_only: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        segment_bytes: int,
+        *,
+        read_only: bool,
+        file_system: FileSystem = SYSTEM_FILES,
+    ) -> None:
         """Find the files; each is mapped when it is first used.
 
         Raises:
@@ -42,6 +50,7 @@ class MappedFileQueue:
         self.directory = directory
         self.segment_bytes = segment_bytes
         self._read_only = read_only
+        self._file_system = file_system
         self._files: dict[int, MappedFile] = {}
         self._names_changed = False
         self._lock = threading.Lock()
@@ -117,7 +126,7 @@ class MappedFileQueue:
             file.flush()
         if self._names_changed:
             self._names_changed = False
-            sync_directory(self.directory)
+            self._file_system.sync(self.directory)
 
     def cut(self, end: int) -> int:
         """Forget everything from *end* on; returns the number of bytes that were kept aside.
@@ -144,12 +153,11 @@ class MappedFileQueue:
         self._files.clear()
 
     def _find(self) -> list[int]:
-        if not self.directory.is_dir():
-            return []
+        names = self._file_system.names(self.directory)
         if not self._read_only:
-            for half_made in self.directory.glob("*" + HALF_MADE_SUFFIX):
-                half_made.unlink()
-        starts = sorted(int(p.name) for p in self.directory.iterdir() if _NAME.match(p.name))
+            for half_made in (name for name in names if name.endswith(HALF_MADE_SUFFIX)):
+                self._file_system.unlink(self.directory / half_made)
+        starts = [int(name) for name in names if _NAME.match(name)]
         for start in starts:
             if start % self.segment_bytes:
                 raise CorruptRecordError(
@@ -169,8 +177,9 @@ class MappedFileQueue:
         return starts
 
     def _create(self, start: int) -> None:
-        make_directory(self.directory)
-        create_file(self.directory / segment_name(start), self.segment_bytes, self.segment_bytes)
+        make_directory(self._file_system, self.directory)
+        path = self.directory / segment_name(start)
+        create_file(self._file_system, path, self.segment_bytes, self.segment_bytes)
         self._starts.append(start)
         self._names_changed = True
 
@@ -179,7 +188,13 @@ class MappedFileQueue:
             file = self._files.get(start)
             if file is None:
                 path = self.directory / segment_name(start)
-                file = MappedFile(path, start, self.segment_bytes, read_only=self._read_only)
+                file = MappedFile(
+                    path,
+                    start,
+                    self.segment_bytes,
+                    read_only=self._read_only,
+                    file_system=self._file_system,
+                )
                 if not self._read_only and start == self._starts[-1]:
                     file.allocate(0, self.segment_bytes)  # a copied file may have holes
                 self._files[start] = file
@@ -194,7 +209,7 @@ class MappedFileQueue:
             return 0
         rest = tail[: dirty[-1] + _SEARCH_BYTES].tobytes().rstrip(b"\0")
         beside = file.path.with_name(f"{file.path.name}.broken-{file.start + position}")
-        keep_aside(beside, rest)
+        keep_aside(self._file_system, beside, rest)
         tail[: len(rest)] = 0
         file.flush()
         return len(rest)
@@ -206,4 +221,4 @@ class MappedFileQueue:
             file = self._files.pop(start, None)
         if file is not None:
             file.close()
-            file.path.unlink()
+            self._file_system.unlink(file.path)

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
@@ -34,9 +33,11 @@ from rocketray.errors import (
 )
 from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage
 
+from .append_result import AppendResult, PutResult
 from .consume_queue import QueueEntry
 from .directories import make_directory
 from .encoded_batch import EncodedBatch, encode_messages
+from .file_system import SYSTEM_FILES, FileSystem
 from .lock import StoreLock
 from .lookups import find_by_key, find_by_time
 from .message_id import decode_offset_id
@@ -45,31 +46,11 @@ from .recovery import RecoveryReport
 from .store_files import StoreStatistics, open_files
 from .store_settings import settle_config
 
-__all__ = ["AppendResult", "MessageStore", "PutResult", "StoreStatistics"]
+__all__ = ["MessageStore", "StoreStatistics"]
 
 _QUERY_MAX_COUNT = 64
 _END_OF_TIME = 2**63 - 1
 _NO_OFFSETS = np.empty(0, np.int64)
-
-
-@dataclass(frozen=True, slots=True)
-class AppendResult:
-    """Where a batch went: its messages have consecutive queue offsets, and one store time."""
-
-    first_queue_offset: QueueOffset
-    first_physical_offset: PhysicalOffset
-    count: int
-    store_timestamp_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class PutResult:
-    """Where one message went."""
-
-    queue_id: int
-    queue_offset: QueueOffset
-    physical_offset: PhysicalOffset
-    store_timestamp_ms: int
 
 
 class MessageStore:
@@ -82,6 +63,7 @@ class MessageStore:
         *,
         read_only: bool = False,
         clock_ms: Callable[[], int],
+        file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Open *directory*, or make it; after a crash it is recovered first.
 
@@ -100,11 +82,15 @@ class MessageStore:
         self._flush_lock = threading.Lock()
         self._lock: StoreLock | None = None
         if not read_only:
-            make_directory(directory)
-            self._lock = StoreLock(directory)
+            make_directory(file_system, directory)
+            self._lock = StoreLock(directory, file_system)
         try:
-            self.config = settle_config(directory, config, read_only=read_only)
-            files = open_files(directory, self.config, self._lock, clock_ms=clock_ms)
+            self.config = settle_config(
+                directory, config, read_only=read_only, file_system=file_system
+            )
+            files = open_files(
+                directory, self.config, self._lock, clock_ms=clock_ms, file_system=file_system
+            )
         except BaseException:
             if self._lock is not None:
                 self._lock.release(clean=False)

@@ -13,6 +13,7 @@ from rocketray.names import check_topic
 
 from .consume_queue import ConsumeQueue
 from .consume_queue_ext import ConsumeQueueExt
+from .file_system import SYSTEM_FILES, FileSystem
 
 __all__ = ["QueueTable"]
 
@@ -22,15 +23,25 @@ _QUEUES, _EXTS = "consumequeue", "consumequeue_ext"
 class QueueTable:
     """The queues of one store directory. One writer; :meth:`flush` may run beside it."""
 
-    def __init__(self, directory: Path, segment_entries: int, *, read_only: bool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        segment_entries: int,
+        *,
+        read_only: bool,
+        file_system: FileSystem = SYSTEM_FILES,
+    ) -> None:
         """Open every queue that has a directory."""
         self._directory = directory
         self._segment_entries = segment_entries
         self._read_only = read_only
+        self._file_system = file_system
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
-        for path in sorted(directory.glob(f"{_QUEUES}/*/*")):
-            if path.name.isdecimal() and path.is_dir():
-                self._open(path.parent.name, int(path.name))
+        for topic in file_system.names(directory / _QUEUES):
+            for queue_id in file_system.names(directory / _QUEUES / topic):
+                path = directory / _QUEUES / topic / queue_id
+                if queue_id.isdecimal() and file_system.is_directory(path):
+                    self._open(topic, int(queue_id))
 
     def names(self) -> list[tuple[str, int]]:
         """Topic and queue id of every queue, in order."""
@@ -70,12 +81,14 @@ class QueueTable:
             queue.close()
 
     def _open(self, topic: str, queue_id: int) -> ConsumeQueue:
+        files = self._file_system
         ext = self._directory / _EXTS / topic / str(queue_id)
         queue = ConsumeQueue(
             self._directory / _QUEUES / topic / str(queue_id),
             self._segment_entries,
             read_only=self._read_only,
-            ext=ConsumeQueueExt(ext) if ext.is_dir() else None,
+            ext=ConsumeQueueExt(ext, files) if files.is_directory(ext) else None,
+            file_system=files,
         )
         self._queues[topic, queue_id] = queue
         return queue

@@ -27,6 +27,7 @@ from rocketray.kernels.spans import Field, end_of_segment, measure_spans
 from rocketray.message import TAGS, StoredMessage
 
 from .arrow_spans import binary_array, find_values, match_exactly, string_array
+from .file_system import SYSTEM_FILES, FileSystem
 from .record import decode_record
 from .segment_cache import SegmentCache
 from .store_settings import settle_config
@@ -125,20 +126,29 @@ class QueueReader:
     """Reads one (topic, queue id) of a store directory."""
 
     def __init__(
-        self, directory: Path, topic: str, queue_id: int, config: StoreConfig | None = None
+        self,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        config: StoreConfig | None = None,
+        *,
+        file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Read the store's sizes, from *config* where given, as for RocketMQ's own directories.
 
         Raises:
             ConfigError: *config* and the directory's ``store.json`` disagree, or neither is there.
         """
-        config = settle_config(directory, config, read_only=True)
+        config = settle_config(directory, config, read_only=True, file_system=file_system)
         self.topic = topic
         self.queue_id = queue_id
-        self._log = SegmentCache(directory / "commitlog", config.commit_log_segment_bytes)
+        self._log = SegmentCache(
+            directory / "commitlog", config.commit_log_segment_bytes, file_system=file_system
+        )
         self._queue = SegmentCache(
             directory / "consumequeue" / topic / str(queue_id),
             config.consume_queue_segment_entries * CONSUME_QUEUE_ENTRY_BYTES,
+            file_system=file_system,
         )
         self._segment_entries = config.consume_queue_segment_entries
 

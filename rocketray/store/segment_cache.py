@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rocketray.errors import OffsetOutOfRangeError
 
+from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import MappedFile
 from .mapped_file_queue import segment_name
 
@@ -23,11 +24,18 @@ _KEPT_SEGMENTS = 16
 class SegmentCache:
     """Maps segments of one size as they are asked for. For one thread at a time."""
 
-    def __init__(self, directory: Path, segment_bytes: int, limit: int = _KEPT_SEGMENTS) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        segment_bytes: int,
+        limit: int = _KEPT_SEGMENTS,
+        file_system: FileSystem = SYSTEM_FILES,
+    ) -> None:
         """Map nothing yet; *directory* may come to be later."""
         self.directory = directory
         self.segment_bytes = segment_bytes
         self._limit = limit
+        self._file_system = file_system
         self._files: OrderedDict[int, MappedFile] = OrderedDict()
 
     def __len__(self) -> int:
@@ -57,7 +65,9 @@ class SegmentCache:
     def _map(self, start: int) -> MappedFile:
         try:
             path = self.directory / segment_name(start)
-            return MappedFile(path, start, self.segment_bytes, read_only=True)
+            return MappedFile(
+                path, start, self.segment_bytes, read_only=True, file_system=self._file_system
+            )
         except FileNotFoundError:
             starts = self._starts()
             end = starts[-1] + self.segment_bytes if starts else 0
@@ -65,6 +75,5 @@ class SegmentCache:
             raise OffsetOutOfRangeError(where, start, starts[0] if starts else 0, end) from None
 
     def _starts(self) -> list[int]:
-        if not self.directory.is_dir():
-            return []
-        return sorted(int(path.name) for path in self.directory.iterdir() if path.name.isdigit())
+        names = self._file_system.names(self.directory)
+        return [int(name) for name in names if name.isdecimal()]

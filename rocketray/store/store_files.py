@@ -15,6 +15,7 @@ from rocketray.message import PhysicalOffset
 
 from .checkpoint import Checkpoint, ensure_checkpoint, read_checkpoint, write_checkpoint
 from .commit_log import CommitLog
+from .file_system import FileSystem
 from .key_index import KeyIndex
 from .lock import StoreLock, was_clean
 from .queue_table import QueueTable
@@ -44,7 +45,12 @@ class StoreStatistics:
 
 
 def open_files(
-    directory: Path, config: StoreConfig, lock: StoreLock | None, *, clock_ms: Callable[[], int]
+    directory: Path,
+    config: StoreConfig,
+    lock: StoreLock | None,
+    *,
+    clock_ms: Callable[[], int],
+    file_system: FileSystem,
 ) -> StoreFiles:
     """Open what is there and find its ends; without *lock* read-only, nothing is touched.
 
@@ -58,16 +64,23 @@ def open_files(
         config.commit_log_segment_bytes,
         config.store_host,
         read_only=read_only,
+        file_system=file_system,
     )
-    queues = QueueTable(directory, config.consume_queue_segment_entries, read_only=read_only)
+    queues = QueueTable(
+        directory,
+        config.consume_queue_segment_entries,
+        read_only=read_only,
+        file_system=file_system,
+    )
     index = KeyIndex(
         directory / "index",
         config.index_hash_slots,
         config.index_entries,
         read_only=read_only,
         clock_ms=clock_ms,
+        file_system=file_system,
     )
-    files = StoreFiles(directory, log, queues, index, clock_ms)
+    files = StoreFiles(directory, log, queues, index, clock_ms=clock_ms, file_system=file_system)
     try:
         files.recover(lock)
     except BaseException:
@@ -85,7 +98,9 @@ class StoreFiles:
         log: CommitLog,
         queues: QueueTable,
         index: KeyIndex,
+        *,
         clock_ms: Callable[[], int],
+        file_system: FileSystem,
     ) -> None:
         """Hold files whose ends are not known yet; :func:`open_files` makes one that is ready."""
         self.log = log
@@ -96,17 +111,18 @@ class StoreFiles:
         self._directory = directory
         self._checkpoint = directory / _CHECKPOINT
         self._clock_ms = clock_ms
+        self._file_system = file_system
         self._derived_flushed_ms = clock_ms()
 
     def recover(self, lock: StoreLock | None) -> None:
         """Find the ends of all files; with *lock*, for the writer, make them agree."""
-        checkpoint = read_checkpoint(self._checkpoint)
+        checkpoint = read_checkpoint(self._checkpoint, self._file_system)
         if lock is None:
-            clean = was_clean(self._directory)
+            clean = was_clean(self._directory, self._file_system)
             recover_read_only(self.log, self.queues, checkpoint, was_clean=clean)
         else:
             lock.mark_open()
-            ensure_checkpoint(self._checkpoint)
+            ensure_checkpoint(self._checkpoint, self._file_system)
             self.recovery = recover(
                 self.log,
                 self.queues,
@@ -135,6 +151,7 @@ class StoreFiles:
             write_checkpoint(
                 self._checkpoint,
                 Checkpoint(last_timestamp_ms, last_timestamp_ms, last_timestamp_ms),
+                self._file_system,
             )
         return flushed
 

@@ -8,7 +8,6 @@ to say, and it is opened read-only.
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ import orjson
 from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError, StoreError, StoreVersionError
 
-from .directories import sync_directory
+from .file_system import SYSTEM_FILES, FileSystem
 
 __all__ = ["settle_config"]
 
@@ -28,30 +27,36 @@ _MAX_BYTES = 64 * 1024
 _NOT_OF_THE_DIRECTORY = {"flush_interval_ms"}  # may differ from one opening to the next
 
 
-def settle_config(directory: Path, given: StoreConfig | None, *, read_only: bool) -> StoreConfig:
+def settle_config(
+    directory: Path,
+    given: StoreConfig | None,
+    *,
+    read_only: bool,
+    file_system: FileSystem = SYSTEM_FILES,
+) -> StoreConfig:
     """The settings to open *directory* with; a new directory is given *given* or the defaults.
 
     Raises:
         ConfigError: *given* and the directory disagree, or nobody says what the sizes are.
         StoreVersionError: a newer rocketray made the directory.
     """
-    kept = _read(directory / _NAME)
+    kept = _read(file_system, directory / _NAME)
     if kept is not None:
         return _agreed(directory, kept, given)
     if read_only:
-        return _of_foreign(directory, given)
-    if any((directory / "commitlog").glob("*")):
+        return _of_foreign(file_system, directory, given)
+    if file_system.names(directory / "commitlog"):
         raise ConfigError(
             f"{directory} was written by RocketMQ: it has a commit log and no {_NAME}; "
             "open it read-only with its file sizes, or choose another directory"
         )
     config = given or StoreConfig()
-    _write(directory, config)
+    _write(file_system, directory, config)
     return config
 
 
-def _of_foreign(directory: Path, given: StoreConfig | None) -> StoreConfig:
-    if not directory.is_dir():
+def _of_foreign(file_system: FileSystem, directory: Path, given: StoreConfig | None) -> StoreConfig:
+    if not file_system.is_directory(directory):
         raise ConfigError(f"{directory} does not exist; there is nothing to read")
     if given is None:
         raise ConfigError(
@@ -74,10 +79,9 @@ def _agreed(directory: Path, kept: StoreConfig, given: StoreConfig | None) -> St
     return given
 
 
-def _read(path: Path) -> StoreConfig | None:
+def _read(file_system: FileSystem, path: Path) -> StoreConfig | None:
     try:
-        with path.open("rb") as file:
-            raw = file.read(_MAX_BYTES)
+        raw = file_system.read(path, _MAX_BYTES)
     except FileNotFoundError:
         return None
     try:
@@ -96,13 +100,10 @@ def _read(path: Path) -> StoreConfig | None:
         ) from None
 
 
-def _write(directory: Path, config: StoreConfig) -> None:
+def _write(file_system: FileSystem, directory: Path, config: StoreConfig) -> None:
     half_made = directory / (_NAME + ".tmp")
-    with half_made.open("wb") as file:
-        file.write(
-            orjson.dumps({"version": _VERSION, **asdict(config)}, option=orjson.OPT_INDENT_2)
-        )
-        file.flush()
-        os.fsync(file.fileno())
-    half_made.rename(directory / _NAME)
-    sync_directory(directory)
+    content = {"version": _VERSION, **asdict(config)}
+    file_system.write(half_made, orjson.dumps(content, option=orjson.OPT_INDENT_2))
+    file_system.sync(half_made)
+    file_system.rename(half_made, directory / _NAME)
+    file_system.sync(directory)

@@ -8,6 +8,7 @@ import pytest
 from support.faults import largest_file
 
 from rocketray.errors import CorruptRecordError, StoreFullError
+from rocketray.store.file_system import SYSTEM_FILES
 from rocketray.store.mapped_file import MappedFile, create_file
 from rocketray.store.mapped_file_queue import MappedFileQueue, segment_name
 
@@ -127,14 +128,14 @@ def test_wrong_sizes_and_missing_files_are_refused(files: MappedFileQueue) -> No
 
 def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    create_file(path, SIZE, SIZE)
+    create_file(SYSTEM_FILES, path, SIZE, SIZE)
     with pytest.raises(CorruptRecordError, match="has 4096 bytes where 5000 are expected"):
         MappedFile(path, 0, 5000, read_only=True)
 
 
 def test_closing_is_safe_while_an_array_over_the_file_lives(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    create_file(path, SIZE, SIZE)
+    create_file(SYSTEM_FILES, path, SIZE, SIZE)
     file = MappedFile(path, 0, SIZE, read_only=False)
     file.write(0, b"abc")
     view = file.data[:3]
@@ -144,7 +145,7 @@ def test_closing_is_safe_while_an_array_over_the_file_lives(tmp_path: Path) -> N
 
 def test_populating_changes_no_byte(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    create_file(path, 1 << 20, 1 << 20)
+    create_file(SYSTEM_FILES, path, 1 << 20, 1 << 20)
     file = MappedFile(path, 0, 1 << 20, read_only=False)
     file.write(5000, b"abc")
     file.populate()

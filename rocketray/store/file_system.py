@@ -1,0 +1,219 @@
+"""What the store asks of a file system, and the one that the system has.
+
+A store is handed its file system as it is handed its clock, so that a test can hold in its own
+hands what was not synced yet. Only this file calls the system for the store.
+
+Invariants
+  1. A new content is on disk when its file is synced, a new name when its directory is.
+  2. The file system has given all blocks of what :meth:`OpenFile.allocate` was asked for before
+     it returns: behind an mmap a full disk is a SIGBUS, not an error.
+Every method raises what the system does: ``OSError``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["SYSTEM_FILES", "FileLock", "FileSystem", "OpenFile"]
+
+_ZEROS = bytes(1 << 20)
+
+
+class OpenFile(Protocol):
+    """A file that is open to be mapped. :meth:`sync` may run in another thread."""
+
+    @property
+    def size(self) -> int:
+        """How many bytes it had when it was opened."""
+        ...
+
+    def map(self) -> mmap.mmap:
+        """All of it as memory; raises ``ValueError`` for an empty file."""
+        ...
+
+    def allocate(self, start: int, size: int) -> None:
+        """Have blocks for *size* bytes from *start*; what is there stays."""
+        ...
+
+    def sync(self) -> None:
+        """Bring the content to disk; the GIL is released while it waits."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it; maps stay."""
+        ...
+
+
+class FileLock(Protocol):
+    """A lock that is held until :meth:`release`, or until the process ends."""
+
+    def release(self) -> None:
+        """Give it back."""
+        ...
+
+
+class FileSystem(Protocol):
+    """Files and directories by their paths."""
+
+    def exists(self, path: Path) -> bool:
+        """Whether there is anything of that name."""
+        ...
+
+    def is_directory(self, path: Path) -> bool:
+        """Whether it is a directory."""
+        ...
+
+    def names(self, directory: Path) -> list[str]:
+        """The names in *directory*, ascending; none when it is no directory."""
+        ...
+
+    def size(self, path: Path) -> int:
+        """The number of bytes of a file."""
+        ...
+
+    def read(self, path: Path, limit: int) -> bytes:
+        """The first *limit* bytes of a file."""
+        ...
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Let a file, made if need be, hold *content* and no more, in the blocks that it has."""
+        ...
+
+    def create(self, path: Path, size: int, allocated_size: int) -> None:
+        """Make a file of *size* zeros, or make it anew, with blocks for the first of them."""
+        ...
+
+    def open(self, path: Path, *, read_only: bool) -> OpenFile:
+        """Open a file to map it."""
+        ...
+
+    def lock(self, path: Path) -> FileLock:
+        """Lock a file, made if need be; raises ``BlockingIOError`` when somebody else has it."""
+        ...
+
+    def rename(self, path: Path, new_path: Path) -> None:
+        """Give a file another name in its directory; a file of that name is replaced."""
+        ...
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file, if it is there."""
+        ...
+
+    def make_directory(self, path: Path) -> None:
+        """Make a directory, if it is not there."""
+        ...
+
+    def sync(self, path: Path) -> None:
+        """Bring a file's content, or a directory's names, to disk."""
+        ...
+
+
+class _SystemFiles:
+    """The system's own: thin calls of ``os``."""
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def is_directory(self, path: Path) -> bool:
+        return path.is_dir()
+
+    def names(self, directory: Path) -> list[str]:
+        return sorted(path.name for path in directory.iterdir()) if directory.is_dir() else []
+
+    def size(self, path: Path) -> int:
+        return path.stat().st_size
+
+    def read(self, path: Path, limit: int) -> bytes:
+        with path.open("rb") as file:
+            return file.read(limit)
+
+    def write(self, path: Path, content: bytes) -> None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            done = 0
+            while done < len(content):
+                done += os.pwrite(descriptor, content[done:], done)
+            os.ftruncate(descriptor, len(content))
+        finally:
+            os.close(descriptor)
+
+    def create(self, path: Path, size: int, allocated_size: int) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        descriptor = os.open(path, flags, 0o644)
+        try:
+            _allocate(descriptor, 0, allocated_size)
+            os.ftruncate(descriptor, size)
+        finally:
+            os.close(descriptor)
+
+    def open(self, path: Path, *, read_only: bool) -> OpenFile:
+        return _SystemFile(path, read_only=read_only)
+
+    def lock(self, path: Path) -> FileLock:
+        return _SystemLock(path)
+
+    def rename(self, path: Path, new_path: Path) -> None:
+        path.rename(new_path)
+
+    def unlink(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def make_directory(self, path: Path) -> None:
+        path.mkdir(exist_ok=True)
+
+    def sync(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+class _SystemFile:
+    def __init__(self, path: Path, *, read_only: bool) -> None:
+        flags = os.O_RDONLY if read_only else os.O_RDWR
+        self._descriptor = os.open(path, flags | os.O_CLOEXEC)
+        self._access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
+        self.size = os.fstat(self._descriptor).st_size
+
+    def map(self) -> mmap.mmap:
+        return mmap.mmap(self._descriptor, self.size, access=self._access)
+
+    def allocate(self, start: int, size: int) -> None:
+        _allocate(self._descriptor, start, size)
+
+    def sync(self) -> None:
+        os.fdatasync(self._descriptor)  # mmap.flush would hold the GIL
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class _SystemLock:
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def release(self) -> None:
+        os.close(self._descriptor)
+
+
+def _allocate(descriptor: int, start: int, size: int) -> None:
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, start, size)
+        return
+    end = start + size  # by writing it; only new ends of files are ever asked for there
+    position = max(start, os.fstat(descriptor).st_size)
+    while position < end:
+        position += os.pwrite(descriptor, _ZEROS[: end - position], position)
+
+
+SYSTEM_FILES: FileSystem = _SystemFiles()
