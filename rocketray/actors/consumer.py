@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.errors import FilterError, ShardUnavailableError, StreamError
+from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription, parse
 from rocketray.store.reader import EntryColumns, QueueReader
 
@@ -116,6 +117,7 @@ class GroupConsumer:
         self._doorbell_path = bell
         self._doorbell = Doorbell(bell)
         self._streams: dict[int, _QueueStream] = {}
+        self._counted = NO_COUNTERS  # of queues given up, and the member's own part
         self._commits: dict[int, int] = {}
         self._lock = threading.Lock()
         self._granted: dict[int, int] = {}
@@ -184,6 +186,7 @@ class GroupConsumer:
             taken = stream.take(max_messages)
             if taken is not None:
                 entries = self._exact(stream.reader, taken[0])
+                self._count(len(taken[0]), len(entries))
                 batches.append(
                     ConsumedBatch(self._topic, stream.queue_id, taken[1], entries, stream.reader)
                 )
@@ -195,6 +198,16 @@ class GroupConsumer:
             return entries
         mask = reader.have_tags(entries, self._tags)
         return entries if mask.all() else entries.select(mask)
+
+    def counters(self) -> FilterCounters:
+        """What the filter did for this member in all, and what became of the matches here."""
+        with self._lock:
+            return sum((each.ring.counters() for each in self._streams.values()), self._counted)
+
+    def _count(self, taken: int, delivered: int) -> None:
+        if taken:
+            with self._lock:
+                self._counted += FilterCounters(collisions=taken - delivered, delivered=delivered)
 
     def _adopt(self) -> None:
         """Make the streams agree with what the coordinator granted; in the polling thread."""
@@ -239,13 +252,15 @@ class GroupConsumer:
             self.on_revoke(frozenset((self._topic, queue_id) for queue_id in queue_ids))
         with self._lock:
             for queue_id in queue_ids:
-                self._streams.pop(queue_id).reader.close()
+                stream = self._streams.pop(queue_id)
+                self._counted += stream.ring.counters()
+                stream.reader.close()
 
     def _beat(self) -> Heartbeat:
         with self._lock:
             commits, self._commits = self._commits, {}
             held = frozenset(self._streams) | frozenset(self._granted)
-        return Heartbeat(*self._identity, self._instance, held, commits)
+        return Heartbeat(*self._identity, self._instance, held, commits, self.counters())
 
     def _keep_beating(self) -> None:
         while not self._closed.wait(HEARTBEAT_INTERVAL_S):

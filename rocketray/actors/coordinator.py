@@ -18,6 +18,7 @@ from typing import Any
 
 from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError
+from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 
 from .catalog import TopicCatalog, TopicConfig
@@ -38,13 +39,14 @@ _SHARD_THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """One group on one topic."""
+    """One group on one topic; ``counters`` since the coordinator started."""
 
     group: str
     topic: str
     subscription: Subscription
     offsets: dict[int, int]
     members: dict[str, list[int]]
+    counters: FilterCounters
 
 
 def shard_name(topic: str, queue_id: int) -> str:
@@ -148,6 +150,7 @@ class CoordinatorActor:
                         for queue in range(self._catalog.get(topic).queues)
                     },
                     self._groups.members(group, topic, now),
+                    self._groups.counters(group, topic),
                 )
                 for group, topics in self._groups.groups().items()
                 for topic, subscription in topics.items()

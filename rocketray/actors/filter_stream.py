@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.errors import FilterEvaluationError, StreamError
+from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import MessageFilter, compile_filter
 from rocketray.store.arrow_spans import string_array
 from rocketray.store.reader import EntryColumns, QueueReader
@@ -67,11 +68,11 @@ class FilterStream:
         if stop <= start:
             return False
         try:
-            matches, errors = self._scan(start, stop)
+            matches, counters = self._scan(start, stop)
         except Exception as error:  # noqa: BLE001 - the member has to hear of it
             self._fail(error)
             return False
-        self._ring.count(stop - start, stop - start - len(matches) - errors, errors)
+        self._ring.count(counters)
         self._ring.write(matches, stop)
         self._next = stop
         if len(matches):
@@ -82,15 +83,21 @@ class FilterStream:
         """Unmap the queue's files."""
         self._reader.close()
 
-    def _scan(self, start: int, stop: int) -> tuple[npt.NDArray[np.int64], int]:
+    def _scan(self, start: int, stop: int) -> tuple[npt.NDArray[np.int64], FilterCounters]:
         entries = self._reader.match_tags(start, stop, self._filter.tag_codes)
-        if not self._filter.needs_record or len(entries) == 0:
-            return _as_rows(entries), 0
+        scanned = stop - start
+        if not self._filter.needs_record:
+            return _as_rows(entries), FilterCounters(scanned, tag_rejected=scanned - len(entries))
         if self._is_sql:
             verdicts = sql_verdicts(self._filter, self._reader, entries)
         else:
             verdicts = self._by_messages(entries)
-        return _as_rows(entries)[verdicts == 1], int(np.count_nonzero(verdicts == -1))
+        matches = _as_rows(entries)[verdicts == 1]
+        errors = int(np.count_nonzero(verdicts == -1))
+        rejected = scanned - len(matches) - errors
+        if self._is_sql:
+            return matches, FilterCounters(scanned, sql_rejected=rejected, evaluation_errors=errors)
+        return matches, FilterCounters(scanned, class_rejected=rejected)
 
     def _by_messages(self, entries: EntryColumns) -> npt.NDArray[np.int8]:
         messages = self._reader.messages(entries)

@@ -9,6 +9,7 @@ Invariants
   3. Members of one group subscribe to a topic alike; a group without members may change.
   4. After a restart the members of known groups first keep what they hold, for ``GRACE_MS``: who
      has not reported yet may still read its queues.
+  5. What filters did is counted once: members report sums, and only their growth is added.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rocketray.errors import StreamError, SubscriptionConflictError
+from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_case_clash, check_group
 
@@ -39,7 +41,8 @@ class Heartbeat:
     """What a member says about itself, about once a second.
 
     ``instance`` tells a restarted member from its dead predecessor of the same id. ``held`` are
-    the queues that it reads now; ``commits`` maps queue ids to next queue offsets.
+    the queues that it reads now; ``commits`` maps queue ids to next queue offsets; ``counters``
+    is what its filters did in all, since the instance began.
     """
 
     group: str
@@ -49,6 +52,7 @@ class Heartbeat:
     instance: str
     held: frozenset[int]
     commits: Mapping[int, int] = field(default_factory=dict)
+    counters: FilterCounters = NO_COUNTERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,7 @@ class HeartbeatReply:
 class _Member:
     instance: str
     seen_ms: int
+    counters: FilterCounters  # of its last report
 
 
 @dataclass(slots=True)
@@ -70,7 +75,14 @@ class _Membership:
     """The members of one group on one topic."""
 
     members: dict[str, _Member] = field(default_factory=dict)
+    counters: FilterCounters = NO_COUNTERS  # of all members, past ones too
     owners: dict[int, str] = field(default_factory=dict)
+
+    def count(self, beat: Heartbeat) -> None:
+        """Add what the member's filters did since its last report."""
+        member = self.members[beat.member]
+        self.counters += beat.counters - member.counters
+        member.counters = beat.counters
 
     def forget(self, name: str) -> None:
         self.members.pop(name, None)
@@ -106,6 +118,7 @@ class GroupRegistry:
             SubscriptionConflictError: living members of the group subscribe differently.
         """
         membership = self._membership(beat, now_ms)
+        membership.count(beat)
         for queue, offset in beat.commits.items():
             if membership.owners.get(queue) == beat.member:
                 self.commit(beat.group, beat.topic, queue, offset)
@@ -129,6 +142,7 @@ class GroupRegistry:
         member = membership.members.get(beat.member)
         if member is None or member.instance != beat.instance:
             return
+        membership.count(beat)
         for queue, offset in beat.commits.items():
             if membership.owners.get(queue) == beat.member:
                 self.commit(beat.group, beat.topic, queue, offset)
@@ -157,6 +171,11 @@ class GroupRegistry:
             name: sorted(queue for queue, owner in membership.owners.items() if owner == name)
             for name in membership.members
         }
+
+    def counters(self, group: str, topic: str) -> FilterCounters:
+        """What the filters of the group's members did, since this registry was made."""
+        membership = self._memberships.get((group, topic))
+        return NO_COUNTERS if membership is None else membership.counters
 
     def delete(self, group: str, now_ms: int) -> None:
         """Forget a group and its offsets.
@@ -227,7 +246,10 @@ class GroupRegistry:
         known = membership.members.get(beat.member)
         if known is not None and known.instance != beat.instance:
             membership.forget(beat.member)
-        membership.members[beat.member] = _Member(beat.instance, now_ms)
+        if beat.member in membership.members:
+            membership.members[beat.member].seen_ms = now_ms
+        else:  # what it did before its first report was counted by whoever heard it then
+            membership.members[beat.member] = _Member(beat.instance, now_ms, beat.counters)
         return membership
 
     def _check_subscription(self, beat: Heartbeat, membership: _Membership) -> None:

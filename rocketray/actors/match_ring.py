@@ -1,7 +1,7 @@
 """The ring through which the filter actor hands one member the matches of one queue.
 
-    page 0      lines: 0 format, 1 head, 2 tail, 3 scanned, 4 state, 5 entries scanned,
-                6 rejected by the record filter, 7 evaluation errors
+    page 0      lines: 0 format, 1 head, 2 tail, 3 scanned, 4 state;
+                then from byte 512 on i64, one a field of FilterCounters, written by the filter
     page 1…8    u32 length, then the stream as JSON: topic, queue, group, subscription, doorbell
     page 9      u32 length, then the error that stopped the stream, as text
     entries     i64 physical offset | i64 size | i64 queue offset, by number modulo CAPACITY
@@ -16,7 +16,7 @@ Invariants
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from pathlib import Path
 
@@ -25,12 +25,13 @@ import numpy.typing as npt
 import orjson
 
 from rocketray.errors import StoreVersionError
+from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_group, check_topic
 
-from .watermark import SharedFile
+from .watermark import LINE_BYTES, SharedFile
 
-__all__ = ["CAPACITY", "MatchCounters", "MatchRing", "StreamDescription", "StreamState"]
+__all__ = ["CAPACITY", "MatchRing", "StreamDescription", "StreamState"]
 
 CAPACITY = 65_536
 _PAGE_BYTES = 4096
@@ -38,7 +39,9 @@ _DESCRIPTION_BYTES = 8 * _PAGE_BYTES  # an expression has at most 4 KiB characte
 _ERROR_START = _PAGE_BYTES + _DESCRIPTION_BYTES
 _ENTRIES_START = _ERROR_START + _PAGE_BYTES
 _ENTRY_FIELDS = 3
-_FORMAT = int.from_bytes(b"rktmtch1", "little")
+_COUNTERS_START = 8 * LINE_BYTES
+_COUNTERS = len(fields(FilterCounters))
+_FORMAT = int.from_bytes(b"rktmtch2", "little")
 
 
 class StreamState(IntEnum):
@@ -87,15 +90,6 @@ class StreamDescription:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class MatchCounters:
-    """What the filter actor did for a stream."""
-
-    scanned: int
-    rejected: int
-    errors: int
-
-
 class MatchRing:
     """Both sides of the ring; the filter actor writes, the member takes."""
 
@@ -104,9 +98,10 @@ class MatchRing:
         size = _ENTRIES_START + CAPACITY * _ENTRY_FIELDS * 8
         self.path = path
         self._file = SharedFile(path, size if description else None)
-        lines = [self._file.line(number) for number in range(8)]
-        kind, self._head, self._tail, self._scanned, self._state = lines[:5]
-        self._counters = lines[5:]
+        lines = [self._file.line(number) for number in range(5)]
+        kind, self._head, self._tail, self._scanned, self._state = lines
+        end = _COUNTERS_START + _COUNTERS * 8
+        self._counters = self._file.bytes[_COUNTERS_START:end].view(np.int64)
         if description is not None:
             self._write_text(_PAGE_BYTES, description.to_json(), _DESCRIPTION_BYTES)
             self._scanned.publish(description.start)
@@ -142,10 +137,9 @@ class MatchRing:
         self._head.publish(head + len(entries))
         self._scanned.publish(scanned)
 
-    def count(self, scanned: int, rejected: int, errors: int) -> None:
+    def count(self, amounts: FilterCounters) -> None:
         """Add to the counters."""
-        for line, amount in zip(self._counters, (scanned, rejected, errors), strict=True):
-            line.publish(line.load() + amount)
+        self._counters += amounts.to_array()
 
     def fail(self, reason: str) -> None:
         """Stop the stream, and tell the member why."""
@@ -198,9 +192,9 @@ class MatchRing:
         """Why the stream failed."""
         return self._read_text(_ERROR_START, _PAGE_BYTES).decode("utf-8", "replace")
 
-    def counters(self) -> MatchCounters:
-        """What the filter actor counted so far."""
-        return MatchCounters(*(line.load() for line in self._counters))
+    def counters(self) -> FilterCounters:
+        """What the filter actor counted so far; no number is torn, but one may be ahead of another."""
+        return FilterCounters.from_array(self._counters)
 
     def _write_text(self, start: int, text: bytes, limit: int) -> None:
         assert len(text) <= limit - 4

@@ -1,4 +1,4 @@
-"""``rocketray filter``: try an expression without a node."""
+"""``rocketray filter``: try expressions, and see what the groups' filters do."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ import typer
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.hashing import tags_code
 
+from .filter_stats import stats
 from .lines import parse_object, read_lines
 from .output import print_json
 
 __all__ = ["evaluate", "filters"]
 
-filters = typer.Typer(help="Try filter expressions; no node is needed.", no_args_is_help=True)
-
-
-@filters.callback()
-def _group() -> None:
-    """Try filter expressions; no node is needed."""
+filters = typer.Typer(help="Try filter expressions, and see what filters do.", no_args_is_help=True)
+filters.command()(stats)
 
 
 @filters.command("eval")

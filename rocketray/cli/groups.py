@@ -58,6 +58,7 @@ def _fields(group: GroupDescription) -> dict[str, Any]:
         "subscription": group.subscription.to_json(),
         "offsets": {str(queue): offset for queue, offset in sorted(group.offsets.items())},
         "members": group.members,
+        "counters": group.counters.to_json(),
     }
 
 

@@ -150,6 +150,10 @@ def test_lines_are_sent_in_order_and_consumed_by_groups(
     [found] = [g for g in run("groups", "list", "--json").lines() if g["group"] == "tag"]
     assert found["topic"] == "Lines"
     assert found["offsets"]["0"] == 1500
+    [stats] = run("filter", "stats", "tag", "--json").lines()
+    assert stats["counters"] == found["counters"]
+    assert stats["counters"]["delivered"] == 1500
+    assert run("filter", "stats", "absent").code == 2
     assert run("groups", "delete", "tag").code == 0
     assert "tag" not in [g["group"] for g in run("groups", "list", "--json").lines()]
     scanned = printed(rocketray("store", "scan", environ["ROCKETRAY_DATA"], "--json"))

@@ -14,6 +14,7 @@ from rocketray.actors.groups import (
     average,
 )
 from rocketray.errors import StreamError, SubscriptionConflictError
+from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 
 PAY = Subscription.tags("pay")
@@ -26,9 +27,11 @@ def beat(
     commits: dict[int, int] | None = None,
     instance: str = "i1",
     subscription: Subscription = PAY,
+    counters: FilterCounters = NO_COUNTERS,
 ) -> Heartbeat:
+    held_queues = frozenset(held or ())
     return Heartbeat(
-        "group", "Topic", subscription, member, instance, frozenset(held or ()), commits or {}
+        "group", "Topic", subscription, member, instance, held_queues, commits or {}, counters
     )
 
 
@@ -120,3 +123,29 @@ def test_state_survives_a_restart_and_members_keep_what_they_hold_first() -> Non
     assert after.heartbeat(beat("c"), 2, 13).granted == {}
     after.leave(beat("c"))
     assert set(after.heartbeat(beat("a", {0}), 2, 10 + GRACE_MS).granted) == {0}
+
+
+def test_what_filters_did_is_added_once_for_each_member() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 2, 0)
+    registry.heartbeat(beat("b"), 2, 0)
+    for scanned in (100, 100, 250):  # a report that is repeated adds nothing
+        counters = FilterCounters(scanned, tag_rejected=scanned // 2)
+        registry.heartbeat(beat("a", counters=counters), 2, 1)
+    registry.leave(beat("b", counters=FilterCounters(7, collisions=3)))
+    assert registry.counters("group", "Topic") == FilterCounters(257, 125, collisions=3)
+    assert registry.counters("group", "Other") == NO_COUNTERS
+
+
+def test_a_member_that_was_silent_is_not_counted_twice() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 1, 0)
+    registry.heartbeat(beat("a", counters=FilterCounters(100)), 1, 1)
+    late = SESSION_TIMEOUT_MS + 2
+    registry.heartbeat(beat("b"), 1, late)
+    registry.heartbeat(beat("a", counters=FilterCounters(130)), 1, late)
+    registry.heartbeat(beat("a", counters=FilterCounters(135)), 1, late)
+    assert registry.counters("group", "Topic").scanned == 105
+    registry.heartbeat(beat("a", instance="i2"), 1, late)
+    registry.heartbeat(beat("a", instance="i2", counters=FilterCounters(2)), 1, late)
+    assert registry.counters("group", "Topic").scanned == 107

@@ -1,0 +1,63 @@
+"""``rocketray filter stats``: what the filters of each group did."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .node import connect
+from .options import DATA_DEFAULT, DataOption, JsonOption
+from .output import print_json, print_table
+
+if TYPE_CHECKING:
+    from rocketray.actors.coordinator import GroupDescription
+
+__all__ = ["stats"]
+
+_COLUMNS = {
+    "scanned": "scanned",
+    "by tag": "tag_rejected",
+    "by bitmap": "bloom_rejected",
+    "by SQL": "sql_rejected",
+    "by predicate": "class_rejected",
+    "collisions": "collisions",
+    "errors": "errors",
+    "delivered": "delivered",
+}
+
+
+def stats(
+    group: Annotated[str | None, typer.Argument(help="The group; without it, all groups.")] = None,
+    *,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what the filters of consumer groups did since the node started.
+
+    \b
+    scanned                             messages that a filter looked at
+    by tag, bitmap, SQL, predicate      left out, because that said no
+    collisions                          left out by the consumer: right hash, other tag
+    errors                              the filter failed on the message
+    delivered                           handed to the group
+
+    A member reports about once a second. --json names every counter, and errors by their kind:
+    evaluationErrors, predicateErrors, predicateTimeouts.
+    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    with connect(data) as connection:
+        found = sorted(connection.groups(), key=lambda each: (each.group, each.topic))
+    chosen = [each for each in found if group is None or each.group == group]
+    if group is not None and not chosen:
+        raise typer.BadParameter(f"there is no group {group!r}; see: rocketray groups list")
+    if as_json:
+        for each in chosen:
+            names = {"group": each.group, "topic": each.topic}
+            print_json(names | {"counters": each.counters.to_json()})
+        return
+    print_table(("group", "topic", *_COLUMNS), map(_row, chosen), right=tuple(_COLUMNS))
+
+
+def _row(group: GroupDescription) -> tuple[object, ...]:
+    numbers = (getattr(group.counters, name) for name in _COLUMNS.values())
+    return (group.group, group.topic, *numbers)
