@@ -16,6 +16,7 @@ BENCHMARKS = {
     "consume": "one member reads a backlog: bodies, Arrow batches, by tag, by SQL92",
     "store": "the store alone: put, lookups by key, Arrow columns, recovery",
     "growth": "the same from 10⁵ to 10⁷ messages and from 1 to 16 shards, and an idle shard's memory",
+    "flush": "two ways of flushing beside a thread that is busy in Python",
     "scan": "the store alone: tag scan of the ConsumeQueue, SQL92 over records",
     "latency": "from publishing to the handler at 1000 messages a second",
 }
