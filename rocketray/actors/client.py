@@ -20,6 +20,7 @@ from rocketray.errors import (
 )
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
+from rocketray.store.compression import COMPRESS_OVER_BYTES, CompressionKind
 from rocketray.store.message_id import decode_offset_id
 
 from .catalog import TopicCatalog, TopicConfig
@@ -138,9 +139,15 @@ class Connection:
 
     # Messages
 
-    def producer(self, *, ack: AckMode = "memory", timeout_s: float = 10.0) -> ShardProducer:
+    def producer(
+        self,
+        *,
+        ack: AckMode = "memory",
+        timeout_s: float = 10.0,
+        compression: CompressionKind | None = None,
+    ) -> ShardProducer:
         """A producer; closed with the connection."""
-        producer = ShardProducer(self, ack=ack, timeout_s=timeout_s)
+        producer = ShardProducer(self, ack=ack, timeout_s=timeout_s, compression=compression)
         self._producers.append(producer)
         return producer
 
@@ -248,8 +255,17 @@ class Producer(ShardProducer):
         *,
         ack: AckMode = "memory",
         timeout_s: float = 10.0,
+        compression: CompressionKind | None = None,
+        compress_over: int = COMPRESS_OVER_BYTES,
     ) -> None:
-        super().__init__(Connection.open(data), ack=ack, timeout_s=timeout_s)
+        """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
+        super().__init__(
+            Connection.open(data),
+            ack=ack,
+            timeout_s=timeout_s,
+            compression=compression,
+            compress_over=compress_over,
+        )
 
 
 class _Gate:

@@ -26,6 +26,7 @@ import pyarrow as pa
 from rocketray.errors import ConfigError, InvalidMessageError, StoreError, StreamError
 from rocketray.hashing import java_hash_code
 from rocketray.message import SHARDING_KEY, Message
+from rocketray.store.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
 from rocketray.store.encoded_batch import EncodedBatch, encode_messages, encode_table
 from rocketray.store.message_id import UniqueIdGenerator
 
@@ -81,11 +82,15 @@ class Producer:
         ack: AckMode = "memory",
         timeout_s: float = 10.0,
         born_host: tuple[str, int] = ("127.0.0.1", 0),
+        compression: CompressionKind | None = None,
+        compress_over: int = COMPRESS_OVER_BYTES,
     ) -> None:
+        """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
         self._shards = shards
         self._default_ack: AckMode = ack
         self._timeout_s = timeout_s
         self._born_host = born_host
+        self._compression = compression and Compression(compression, compress_over)
         self._ids = UniqueIdGenerator(
             born_host[0], os.getpid(), int(uuid.uuid4().fields[0]), clock_ms=system_clock_ms
         )
@@ -233,6 +238,7 @@ class Producer:
                 born_host=self._born_host,
                 born_timestamp_ms=system_clock_ms(),
                 unique_ids=self._ids.next_ids(rows.num_rows),
+                compression=self._compression,
             )
             with self._lock:
                 lane = self._lane(topic, None, None)
@@ -326,6 +332,7 @@ class Producer:
                 born_host=self._born_host,
                 clock_ms=system_clock_ms,
                 unique_keys=batch.ids,
+                compression=self._compression,
             )
             self._write(lane, batch, encoded)
         except StreamError as error:  # whoever asks for a result of the batch gets it

@@ -61,6 +61,10 @@ def send(
             "--ack", help="Stored when it survives the processes (memory), or power loss (disk)."
         ),
     ] = "memory",
+    compression: Annotated[
+        Literal["zlib", "lz4", "zstd"] | None,
+        typer.Option("--compression", help="Store bodies of 4096 bytes and more compressed."),
+    ] = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -79,7 +83,10 @@ def send(
     if jsonl:
         if any(value is not None for value in one_by_hand):
             raise typer.BadParameter("with --jsonl everything about a message stands in its line")
-        with connect(data) as connection, connection.producer(ack=ack) as producer:
+        with (
+            connect(data) as connection,
+            connection.producer(ack=ack, compression=compression) as producer,
+        ):
             connection.topic(topic)
             _send_lines(producer, topic)
         return
@@ -96,7 +103,10 @@ def send(
             "shardingKey": sharding_key,
         },
     )
-    with connect(data) as connection, connection.producer(ack=ack) as producer:
+    with (
+        connect(data) as connection,
+        connection.producer(ack=ack, compression=compression) as producer,
+    ):
         result = _send_async(producer, outgoing).result()
     if as_json:
         print_json(_fields(result))

@@ -30,9 +30,12 @@ from ._compile import (
 )
 from .intrinsics import copy, copy16, load_i32, load_i64, store_i64
 from .layout import (
+    BODY_CRC,
     BORN_TIMESTAMP,
     FLAG,
     PHYSICAL_OFFSET,
+    QUEUE_ID,
+    QUEUE_OFFSET,
     SYS_FLAG,
     SYS_FLAG_STORE_IPV6,
     host_bytes,
@@ -73,6 +76,9 @@ class Field(IntEnum):
     STORE_HOST_SIZE = 9
     FLAG = 10
     SYS_FLAG = 11
+    BODY_CRC = 12
+    QUEUE_ID = 13
+    QUEUE_OFFSET = 14
 
 
 _SHORT_SPAN = 256  # up to here, a few vectors beat a call to memcpy
@@ -116,6 +122,9 @@ def measure_spans_plain(
             20 if sys_flag & SYS_FLAG_STORE_IPV6 else 8,
             _number(segment, position + FLAG, 4),
             sys_flag,
+            _number(segment, position + BODY_CRC, 4),
+            _number(segment, position + QUEUE_ID, 4),
+            _number(segment, position + QUEUE_OFFSET, 8),
         )
     return -1
 
@@ -145,6 +154,9 @@ def measure_spans(segment, segment_start, physical_offsets, sizes, fields):
         fields[Field.STORE_HOST_SIZE, i] = host_bytes(sys_flag, SYS_FLAG_STORE_IPV6)
         fields[Field.FLAG, i] = load_i32(segment, position + FLAG)
         fields[Field.SYS_FLAG, i] = sys_flag
+        fields[Field.BODY_CRC, i] = load_i32(segment, position + BODY_CRC)
+        fields[Field.QUEUE_ID, i] = load_i32(segment, position + QUEUE_ID)
+        fields[Field.QUEUE_OFFSET, i] = load_i64(segment, position + QUEUE_OFFSET)
     return -1
 
 

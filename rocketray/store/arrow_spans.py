@@ -20,6 +20,7 @@ from rocketray.kernels.properties import find_properties, list_pairs, match_valu
 from rocketray.kernels.spans import gather_spans, is_ascii, sum_sizes
 
 __all__ = [
+    "ARROW_BYTES_MAX",
     "binary_array",
     "find_values",
     "fixed_array",
@@ -29,7 +30,7 @@ __all__ = [
     "string_array",
 ]
 
-_ARROW_BYTES_MAX = 2**31 - 1  # offsets of binary and string are int32
+ARROW_BYTES_MAX = 2**31 - 1  # offsets of binary and string are int32
 _PAIR_MIN_BYTES = 4  # name, 0x01, value, 0x02; the last of a string may lack the last of these
 
 Bytes = npt.NDArray[np.uint8]
@@ -106,10 +107,10 @@ def match_exactly(
 def _gathered(segment: Bytes, starts: Int64s, sizes: Int64s) -> list[Any]:
     """Validity, offsets and data of a copy of the spans."""
     total, absent = sum_sizes(sizes)
-    if total > _ARROW_BYTES_MAX:
+    if total > ARROW_BYTES_MAX:
         raise ConfigError(
             f"{len(starts)} values have {total} bytes, and one Arrow column holds at most "
-            f"{_ARROW_BYTES_MAX}; read fewer messages at a time"
+            f"{ARROW_BYTES_MAX}; read fewer messages at a time"
         )
     offsets = np.empty(len(starts) + 1, np.int32)
     data = np.empty(total, np.uint8)

@@ -20,7 +20,7 @@ from rocketray.kernels.spans import Field, write_offset_ids
 from rocketray.message import KEYS, TAGS
 
 from .arrow_spans import fixed_array, properties_array, string_array
-from .reader import EntryColumns, QueueReader, SegmentSpans, body_array
+from .reader import EntryColumns, QueueReader, SegmentSpans
 
 __all__ = ["COLUMN_TYPES", "column_schema", "read_columns", "read_properties"]
 
@@ -125,7 +125,7 @@ def _message_ids(part: SegmentSpans) -> Any:
 
 _PROPERTY_NAMES = {"tags": TAGS, "keys": KEYS}
 _BUILDERS: dict[str, Callable[[SegmentSpans], Any]] = {
-    "body": body_array,
+    "body": SegmentSpans.bodies,
     "properties": _properties,
     "bornTimestamp": lambda part: _timestamps(part, Field.BORN_TIMESTAMP),
     "storeTimestamp": lambda part: _timestamps(part, Field.STORE_TIMESTAMP),

@@ -30,6 +30,7 @@ from rocketray.kernels.hashing import separated_key_hashes
 from rocketray.message import PROPERTY_SEPARATOR, Message
 
 from .batch_form import EncodedBatch, born_host_form, record_header, topic_form
+from .compression import Compression
 from .encoded_table import encode_table
 
 __all__ = [
@@ -55,12 +56,14 @@ def encode_messages(
     born_host: tuple[str, int],
     clock_ms: Callable[[], int],
     unique_keys: Sequence[str | None] | None = None,
+    compression: Compression | None = None,
 ) -> EncodedBatch:
     """Encode messages of one topic, in their order.
 
     A message without a born timestamp gets the clock's, one without a unique key that of its
-    number in *unique_keys*, if they are given. Raises :class:`InvalidMessageError` for
-    no messages or several topics, :class:`MessageTooLargeError` for too long a property string.
+    number in *unique_keys*, if they are given. With *compression*, bodies are stored compressed as
+    it says. Raises :class:`InvalidMessageError` for no messages or several topics,
+    :class:`MessageTooLargeError` for too long a property string.
     """
     if not messages:
         raise InvalidMessageError("a batch has no messages; send at least one")
@@ -84,7 +87,10 @@ def encode_messages(
             )
         unique_key = message.unique_key or (unique_keys[number] if unique_keys else None)
         properties = message.encoded_properties(unique_key)
-        body = message.body
+        body, sys_flag = message.body, host.sys_flag
+        if compression is not None:
+            body = compression.compress(message.body)
+            sys_flag |= 0 if body is message.body else compression.sys_flag
         born_ms = message.born_timestamp_ms
         if born_ms is None:
             if now_ms is None:
@@ -92,7 +98,7 @@ def encode_messages(
             born_ms = now_ms
         size = fixed + len(body) + len(properties)
         head = pack(
-            size, form.magic, _crc32(body) & _CRC_MASK, 0, message.flag, 0, 0, host.sys_flag,
+            size, form.magic, _crc32(body) & _CRC_MASK, 0, message.flag, 0, 0, sys_flag,
             born_ms, host.encoded, 0, _NO_HOST, 0, 0, len(body),
         )  # fmt: skip
         parts += (head, body, form.field, len(properties).to_bytes(2, "big"), properties)

@@ -12,7 +12,7 @@ record's properties is the same: unique key, keys, tags, then the others.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from rocketray.errors import ConfigError, InvalidMessageError, MessageTooLargeError
 from rocketray.kernels.encode import write_pairs, write_property, write_records
 from rocketray.kernels.hashing import crc32_spans, hash_spans
-from rocketray.kernels.layout import HOST_BYTES
+from rocketray.kernels.layout import HOST_BYTES, SYS_FLAG
 from rocketray.kernels.texts import (
     ANY_TEXT,
     KEY_TEXT,
@@ -41,9 +41,11 @@ from rocketray.message import (
 from rocketray.names import check_topic
 
 from .batch_form import EncodedBatch, TopicForm, born_host_form, record_header, topic_form
+from .compression import Compression
 from .text_columns import (
     Spans,
     bytes_column,
+    compressed_column,
     list_of_keys,
     pairs_column,
     property_column,
@@ -80,12 +82,13 @@ def encode_table(
     born_timestamp_ms: int,
     unique_ids: npt.NDArray[np.uint8] | bytes | Any | None = None,
     property_columns: Sequence[str] = (),
+    compression: Compression | None = None,
 ) -> EncodedBatch:
     """Encode a ``pyarrow.RecordBatch`` or ``pyarrow.Table``, one message a row.
 
     ``unique_ids``: one id a row, as an Arrow string array, as ``uint8[n, width]`` of ASCII, or as
     bytes of 32 characters each. ``property_columns`` become properties of their names, absent
-    where null.
+    where null. With ``compression``, bodies are stored compressed as it says.
 
     Raises:
         ConfigError: a column is missing, unknown or of a type that is not taken.
@@ -98,6 +101,10 @@ def encode_table(
     columns = _read_table(table, unique_ids, property_columns)
     property_sizes = _property_sizes(columns)
     _check_limits(columns.body.sizes, property_sizes)
+    compressed = np.empty(0, np.int64)
+    if compression is not None:
+        body, compressed = compressed_column(columns.body, compression)
+        columns = replace(columns, body=body)
     host = born_host_form(*born_host)
     header = record_header(len(host.encoded)).pack(
         0, form.magic, 0, 0, 0, 0, 0, host.sys_flag,
@@ -119,6 +126,10 @@ def encode_table(
             header=header,
             form=form,
         )
+    if compression is not None:
+        flags = (host.sys_flag | compression.sys_flag).to_bytes(4, "big")
+        where = positions[:-1][compressed, np.newaxis] + np.arange(SYS_FLAG, SYS_FLAG + 4)
+        records[where] = np.frombuffer(flags, np.uint8)
     codes = np.empty(len(sizes), np.int32)
     hash_spans(columns.tags.data, columns.tags.starts, columns.tags.sizes, 0, codes)
     hashes, key_records = _hash_keys(columns, form.key_seed)

@@ -4,7 +4,8 @@ Rules
   1. No lock and no directory listing: files are found by arithmetic, and mapped read-only.
   2. Nothing beyond the visible queue offset is read. The caller knows it, from the watermark.
   3. What is handed out is copied, but for ``SegmentSpans.segment``, which keeps its file mapped.
-  4. A queue entry is not trusted: the record must be whole, of just that size, at just that place.
+  4. A queue entry is not trusted: the record must be whole, of just that size, at just that place,
+     and say that it is this queue's, at this queue offset. A body must match its CRC.
 
 A reader belongs to one thread at a time; a process may have many.
 """
@@ -18,7 +19,6 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
 from rocketray.errors import CorruptRecordError
@@ -27,14 +27,13 @@ from rocketray.kernels.spans import Field, end_of_segment, measure_spans
 from rocketray.message import TAGS, StoredMessage
 
 from .arrow_spans import binary_array, find_values, match_exactly, string_array
+from .bodies import read_bodies
 from .file_system import SYSTEM_FILES, FileSystem
 from .record import decode_record
 from .segment_cache import SegmentCache
 from .store_settings import settle_config
 
-__all__ = ["EntryColumns", "QueueReader", "SegmentSpans", "body_array"]
-
-_SYS_FLAG_COMPRESSED = 0x1
+__all__ = ["EntryColumns", "QueueReader", "SegmentSpans"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +119,16 @@ class SegmentSpans:
         """Starts and sizes, int64[names, n], of the named properties; size -1 where absent."""
         starts, sizes = self.fields[Field.PROPERTIES_START], self.fields[Field.PROPERTIES_SIZE]
         return find_values(self.segment, starts, sizes, names)
+
+    def bodies(self) -> Any:
+        """The bodies as Arrow ``binary``, checked, and inflated where they are stored compressed.
+
+        Raises:
+            CorruptRecordError: a body does not match its CRC, or does not inflate.
+            MessageTooLargeError: a body inflates to more than its limit.
+            ConfigError: together they are over 2 GiB.
+        """
+        return read_bodies(self.segment, self.fields, self.path, self.physical_offsets)
 
 
 class QueueReader:
@@ -212,7 +221,7 @@ class QueueReader:
 
     def bodies(self, entries: EntryColumns) -> list[bytes]:
         """The messages' bodies, inflated where they are stored compressed."""
-        return [body for part in self.records(entries) for body in body_array(part).to_pylist()]
+        return [body for part in self.records(entries) for body in part.bodies().to_pylist()]
 
     def tags(self, entries: EntryColumns) -> list[str | None]:
         """The messages' tags."""
@@ -278,11 +287,15 @@ class QueueReader:
                 f"queue offset {entries.queue_offsets[first + bad]} of topic {self.topic!r} queue "
                 f"{self.queue_id} expects a record of {sizes[bad]} bytes, which is not there",
             )
+        others = found[Field.QUEUE_OFFSET] != entries.queue_offsets[first:end]
+        others |= found[Field.QUEUE_ID] != self.queue_id
+        if others.any():
+            bad = int(others.argmax())
+            raise CorruptRecordError(
+                str(file.path),
+                int(offsets[bad]),
+                f"queue offset {entries.queue_offsets[first + bad]} of topic {self.topic!r} queue "
+                f"{self.queue_id} points to it, but it says that it is queue offset "
+                f"{found[Field.QUEUE_OFFSET, bad]} of queue {found[Field.QUEUE_ID, bad]}",
+            )
         return SegmentSpans(str(file.path), file.data, first, offsets, sizes, found)
-
-
-def body_array(part: SegmentSpans) -> Any:
-    """The bodies as Arrow ``binary``, inflated where they are stored compressed."""
-    if (part.fields[Field.SYS_FLAG] & _SYS_FLAG_COMPRESSED).any():
-        return pa.array([part.message(i).body for i in range(len(part))], pa.binary())
-    return binary_array(part.segment, part.fields[Field.BODY_START], part.fields[Field.BODY_SIZE])

@@ -10,17 +10,16 @@ A BLANK record, size and magic alone, closes a segment: its size is all that was
 Source: RocketMQ 5.3.3, ``MessageDecoder``, ``MessageExtEncoder``, ``MessageSysFlag``.
 
 Invariant: every length is checked against the record's own size before it is used, and a body is
-inflated up to ``INFLATED_BODY_MAX_BYTES`` only.
+inflated up to a limit only (compression.py).
 """
 
 from __future__ import annotations
 
 import socket
 import struct
-import zlib
 from typing import Any, NamedTuple
 
-from rocketray.errors import CorruptRecordError, MessageTooLargeError
+from rocketray.errors import CorruptRecordError
 from rocketray.hashing import crc32
 from rocketray.kernels.layout import (
     HOST_BYTES,
@@ -34,13 +33,11 @@ from rocketray.kernels.layout import (
 )
 from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage, decode_properties
 
+from .compression import inflate
+
 __all__ = [
     "BLANK_BYTES",
-    "INFLATED_BODY_MAX_BYTES",
     "MAGIC_BLANK",
-    "PREPARED",
-    "ROLLBACK",
-    "SYS_FLAG_TRANSACTION",
     "RecordFields",
     "body_crc_matches",
     "decode_record",
@@ -53,14 +50,6 @@ __all__ = [
 
 MAGIC_BLANK = -875286124
 BLANK_BYTES = 8  # i32 size, i32 magic
-INFLATED_BODY_MAX_BYTES = 64 * 1024 * 1024
-
-SYS_FLAG_TRANSACTION = 0xC  # two bits
-PREPARED = 0x4  # in no queue until it is committed
-ROLLBACK = 0xC  # in no queue and no index
-
-_SYS_FLAG_COMPRESSED = 0x1
-_COMPRESSION_TYPES = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}  # bits 8 to 10; 0 is old zlib
 
 _HEAD = struct.Struct(">iiiiiqqiq")  # up to and with BORNTIMESTAMP
 _STORE_TIMESTAMP = struct.Struct(">q")
@@ -208,6 +197,7 @@ def decode_record(record: bytes, path: str, physical_offset: int) -> StoredMessa
     Raises:
         CorruptRecordError: they are not exactly one record, or it stood somewhere else, or its
             body does not match its CRC or cannot be inflated.
+        MessageTooLargeError: its body inflates to more than the limit.
     """
     fields = parse_record(record, 0, len(record))
     if isinstance(fields, str):
@@ -227,8 +217,6 @@ def decode_record(record: bytes, path: str, physical_offset: int) -> StoredMessa
         topic = record[fields.topic_start : fields.topic_end].decode()
     except UnicodeDecodeError:
         raise CorruptRecordError(path, physical_offset, "its topic is not UTF-8") from None
-    if fields.sys_flag & _SYS_FLAG_COMPRESSED:
-        body = _inflate(body, fields.sys_flag, path, physical_offset)
     store_host = record[fields.store_host_start : fields.store_host_end]
     return StoredMessage(
         topic=topic,
@@ -236,7 +224,7 @@ def decode_record(record: bytes, path: str, physical_offset: int) -> StoredMessa
         queue_offset=QueueOffset(fields.queue_offset),
         physical_offset=PhysicalOffset(physical_offset),
         size=fields.size,
-        body=body,
+        body=inflate(body, fields.sys_flag, path, physical_offset),
         properties=decode_properties(record[fields.properties_start :]),
         offset_message_id=(store_host + _STORE_TIMESTAMP.pack(physical_offset)).hex().upper(),
         flag=fields.flag,
@@ -294,23 +282,3 @@ def _counted(
         return None
     (size,) = length.unpack_from(buffer, start)
     return (first, first + size) if 0 <= size <= stop - first else None
-
-
-def _inflate(body: bytes, sys_flag: int, path: str, physical_offset: int) -> bytes:
-    kind = _COMPRESSION_TYPES.get(sys_flag >> 8 & 7)
-    if kind != "zlib":
-        raise CorruptRecordError(
-            path, physical_offset, f"its body is compressed with {kind}, which is not supported"
-        )
-    inflater = zlib.decompressobj()
-    try:
-        inflated = inflater.decompress(body, INFLATED_BODY_MAX_BYTES)
-    except zlib.error as error:
-        raise CorruptRecordError(
-            path, physical_offset, f"its body does not inflate: {error}"
-        ) from None
-    if inflater.unconsumed_tail:
-        raise MessageTooLargeError("an inflated body", len(inflated) + 1, INFLATED_BODY_MAX_BYTES)
-    if not inflater.eof:
-        raise CorruptRecordError(path, physical_offset, "its compressed body is cut short")
-    return inflated

@@ -26,7 +26,7 @@ from .consume_queue import ConsumeQueue
 from .key_index import KeyIndex
 from .log_blocks import LogBlock, read_blocks, record_keys
 from .queue_table import QueueTable
-from .record import PREPARED, ROLLBACK, SYS_FLAG_TRANSACTION
+from .sys_flag import PREPARED, ROLLBACK, TRANSACTION
 
 __all__ = ["RecoveryReport", "last_store_timestamp_ms", "recover", "recover_read_only"]
 
@@ -196,7 +196,7 @@ class _Replay:
         self.end = self._log.end_after(self.end)
 
     def _put_entries(self, block: LogBlock) -> None:
-        transaction = block.sys_flags & SYS_FLAG_TRANSACTION
+        transaction = block.sys_flags & TRANSACTION
         visible = (transaction != PREPARED) & (transaction != ROLLBACK)
         for number, topic in enumerate(block.topics):
             of_topic = visible & (block.topic_numbers == number)
@@ -224,7 +224,7 @@ class _Replay:
             self.entries += end - first
 
     def _put_keys(self, block: LogBlock) -> None:
-        wanted = (block.sys_flags & SYS_FLAG_TRANSACTION) != ROLLBACK
+        wanted = (block.sys_flags & TRANSACTION) != ROLLBACK
         block = block.only(wanted & (block.physical_offsets >= self._keys_from))
         if not len(block):
             return

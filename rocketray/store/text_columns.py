@@ -16,14 +16,20 @@ import pyarrow.compute as pc
 
 from rocketray.errors import ConfigError
 
+from .compression import Compression
+
 __all__ = [
     "Spans",
     "bytes_column",
+    "compressed_column",
     "list_of_keys",
     "pairs_column",
     "property_column",
     "text_column",
 ]
+
+
+Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +91,23 @@ def property_column(name: str, array: Any) -> Spans:
             f"property column {name!r} is {array.type}; properties are text, so cast it to string "
             "as its readers should see it (whole numbers and booleans need no cast)"
         ) from None
+
+
+def compressed_column(spans: Spans, compression: Compression) -> tuple[Spans, Int64s]:
+    """Bodies as they are to be stored, and int64[m] the rows of those that were compressed."""
+    starts, sizes = spans.starts.copy(), spans.sizes.copy()
+    parts, end, rows = [spans.data], len(spans.data), []
+    for row in np.flatnonzero(sizes >= compression.over_bytes).tolist():
+        start = int(starts[row])
+        body = spans.data[start : start + int(sizes[row])].tobytes()
+        stored = compression.compress(body)
+        if stored is not body:
+            parts.append(np.frombuffer(stored, np.uint8))
+            starts[row], sizes[row] = end, len(stored)
+            end += len(stored)
+            rows.append(row)
+    data = np.concatenate(parts) if rows else spans.data
+    return Spans(data, starts, sizes), np.array(rows, np.int64)
 
 
 def list_of_keys(array: Any) -> tuple[Spans, npt.NDArray[np.int64]]:

@@ -5,6 +5,7 @@ Ray's authentication is on, as by default: its token lies in a home directory of
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -124,6 +125,10 @@ def test_a_message_is_found_by_everything_it_was_sent_with(run: CommandServer) -
     assert (nothing.code, nothing.out, nothing.err) == (0, "", "no such message\n")
     assert run("query", "Found", "--id", "nonsense").code == 2
     assert "zwölf" in run("query", "Found", "--key", "k1").out
+    long = "many words " * 1000
+    run("send", "Found", long, "--key", "long", "--compression", "zstd")
+    [found] = run("query", "Found", "--key", "long", "--json").lines()
+    assert base64.b64decode(found["body"]).decode() == long
 
 
 def test_lines_are_sent_in_order_and_consumed_by_groups(

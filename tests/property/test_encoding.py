@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketray.message import Message
+from rocketray.store.compression import Compression
 from rocketray.store.encoded_batch import (
     EncodedBatch,
     encode_messages,
@@ -30,11 +31,15 @@ tag = word.map(lambda text: f"t{text}t").filter(lambda text: "||" not in text)
 messages = st.builds(
     Message,
     topic=st.just("Trade"),
-    body=st.binary(max_size=100),
+    body=st.binary(max_size=100) | st.binary(max_size=5).map(lambda part: part * 30),
     tags=st.one_of(st.none(), tag),
     keys=st.lists(key, max_size=3).map(tuple),
     unique_key=st.uuids().map(lambda one: one.hex),
     properties=st.dictionaries(st.sampled_from(PROPERTIES), word),
+)
+
+compressions = st.none() | st.builds(
+    Compression, st.sampled_from(["zlib", "lz4", "zstd"]), st.sampled_from([0, 10, 60])
 )
 
 
@@ -44,9 +49,11 @@ def assert_same(left: EncodedBatch, right: EncodedBatch) -> None:
 
 
 @few
-@given(st.lists(messages, min_size=1, max_size=6))
-def test_a_batch_survives_its_frame_and_decodes_to_its_messages(several: list[Message]) -> None:
-    batch = encode_messages(several, born_host=HOST, clock_ms=lambda: NOW)
+@given(st.lists(messages, min_size=1, max_size=6), compressions)
+def test_a_batch_survives_its_frame_and_decodes_to_its_messages(
+    several: list[Message], compression: Compression | None
+) -> None:
+    batch = encode_messages(several, born_host=HOST, clock_ms=lambda: NOW, compression=compression)
     assert_same(unpack_batch(pack_batch(batch)), batch)
     end = 0
     for message, size in zip(several, batch.sizes.tolist(), strict=True):
@@ -60,8 +67,10 @@ def test_a_batch_survives_its_frame_and_decodes_to_its_messages(several: list[Me
 
 
 @few
-@given(st.lists(messages, min_size=1, max_size=6), st.booleans())
-def test_a_table_is_the_messages_of_its_rows(several: list[Message], as_list: bool) -> None:
+@given(st.lists(messages, min_size=1, max_size=6), st.booleans(), compressions)
+def test_a_table_is_the_messages_of_its_rows(
+    several: list[Message], as_list: bool, compression: Compression | None
+) -> None:
     keys = [list(one.keys) if as_list else " ".join(one.keys) for one in several]
     columns = {
         "body": pa.array([one.body for one in several], pa.binary()),
@@ -90,5 +99,9 @@ def test_a_table_is_the_messages_of_its_rows(several: list[Message], as_list: bo
         born_timestamp_ms=NOW,
         unique_ids=pa.array([one.unique_key for one in several]),
         property_columns=PROPERTIES,
+        compression=compression,
     )
-    assert_same(batch, encode_messages(in_order, born_host=HOST, clock_ms=lambda: NOW))
+    expected = encode_messages(
+        in_order, born_host=HOST, clock_ms=lambda: NOW, compression=compression
+    )
+    assert_same(batch, expected)

@@ -17,6 +17,7 @@ from rocketray.actors import filter as filter_module
 from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.layout import consumer_directory
 from rocketray.actors.match_ring import CAPACITY
+from rocketray.actors.producer import Producer
 from rocketray.errors import (
     ConfigError,
     FilterError,
@@ -62,6 +63,21 @@ def test_a_message_comes_out_as_it_went_in(node: LocalNode) -> None:
     assert message.unique_key == result.message_id
     assert message.offset_message_id == result.offset_message_id
     assert (message.queue_id, message.queue_offset) == (result.queue_id, result.queue_offset)
+
+
+def test_compressed_bodies_come_out_as_they_went_in(node: LocalNode) -> None:
+    node.create_topic("Trade", 1)
+    bodies = [b"word " * 2000, b"short", bytes(9000)]
+    with (
+        Producer(node, compression="lz4", compress_over=100) as producer,
+        node.consumer("g", "Trade", Subscription.tags("*")) as member,
+    ):
+        producer.send("Trade", bodies[0])
+        producer.send_many("Trade", pa.table({"body": pa.array(bodies[1:], pa.binary())}))
+        found = receive(member, 3)
+    assert [message.body for message in found] == bodies
+    assert [message.sys_flag for message in found] == [0x101, 0, 0x101]
+    assert all(message.size < 300 for message in found)
 
 
 @pytest.mark.parametrize("local", [True, False], ids=["ring", "call"])

@@ -41,6 +41,9 @@ def test_the_parts_of_rocketmqs_own_record_are_found() -> None:
         "STORE_HOST_SIZE": 8,
         "FLAG": 7,
         "SYS_FLAG": 0,
+        "BODY_CRC": 907_060_870,
+        "QUEUE_ID": 3,
+        "QUEUE_OFFSET": 42,
     }
 
 

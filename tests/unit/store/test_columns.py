@@ -167,7 +167,7 @@ def test_duplicate_properties_are_one_with_the_last_value(tmp_path: Path) -> Non
 def test_a_column_over_arrows_limit_is_refused_before_memory_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(arrow_spans, "_ARROW_BYTES_MAX", 10)
+    monkeypatch.setattr(arrow_spans, "ARROW_BYTES_MAX", 10)
     spans = np.array([0, 0]), np.array([5, 6])
     with pytest.raises(ConfigError, match="2 values have 11 bytes"):
         arrow_spans.binary_array(np.zeros(20, np.uint8), *spans)

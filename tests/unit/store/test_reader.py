@@ -2,15 +2,13 @@ from __future__ import annotations
 
 import base64
 import shutil
-import struct
-import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.records import RawRecord, i32
+from support.records import i32
 from support.stores import (
     GOLDEN_CONFIG,
     GOLDEN_STORE,
@@ -21,10 +19,13 @@ from support.stores import (
     read_jsonl,
 )
 
-from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError, CorruptRecordError, OffsetOutOfRangeError
-from rocketray.hashing import tags_code
-from rocketray.message import StoredMessage, encode_properties
+from rocketray.hashing import crc32, tags_code
+from rocketray.message import Message, StoredMessage, encode_properties
+from rocketray.store import bodies
+from rocketray.store.columns import read_columns
+from rocketray.store.compression import Compression, CompressionKind
+from rocketray.store.encoded_batch import encode_messages
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reader import EntryColumns, QueueReader
 
@@ -207,18 +208,69 @@ def test_rocketmqs_own_store_is_read(topic: str, queue_id: int) -> None:
         assert mask.tolist() == [row["tags"] == "Aa" for row in rows]
 
 
-def test_a_compressed_body_is_inflated(tmp_path: Path) -> None:
-    config = StoreConfig(commit_log_segment_bytes=4096, consume_queue_segment_entries=7)
-    record = bytearray(RawRecord(body=zlib.compress(b"body " * 50)).encode())
-    record[36:40] = (0x1).to_bytes(4, "big")  # COMPRESSED, of the old kind: zlib
-    log, queue = tmp_path / "commitlog", tmp_path / "consumequeue" / "TopicTest" / "0"
-    log.mkdir()
-    queue.mkdir(parents=True)
-    (log / f"{0:020d}").write_bytes(record.ljust(4096, b"\0"))
-    entry = struct.pack(">qiq", 0, len(record), tags_code("TagA"))
-    (queue / f"{0:020d}").write_bytes(entry.ljust(140, b"\0"))
-    with QueueReader(tmp_path, "TopicTest", 0, config) as reader:
-        assert reader.bodies(reader.entries(0, 1)) == [b"body " * 50]
+@pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd"])
+def test_compressed_bodies_are_inflated_among_others(tmp_path: Path, kind: CompressionKind) -> None:
+    sent = [Message("Trade", b"body %d " % i * (i % 3 * 40)) for i in range(12)]
+    batch = encode_messages(
+        sent,
+        born_host=("10.0.0.9", 1),
+        clock_ms=FakeClock(),
+        compression=Compression(kind, over_bytes=500),
+    )
+    with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
+        store.append("Trade", 0, batch)
+        stored = read_all(store, "Trade", 0)
+        assert [one.body for one in stored] == [one.body for one in sent]
+        assert store.view(stored[2].physical_offset) == stored[2]
+        flags = {bool(one.sys_flag & 1) for one in stored}
+        assert flags == {True, False}
+        assert stored[2].body_crc != crc32(stored[2].body)  # it is that of the stored body
+    with QueueReader(tmp_path, "Trade", 0) as reader:
+        entries = reader.entries(0, 12)
+        assert reader.bodies(entries) == [one.body for one in sent]
+        assert reader.messages(entries) == stored
+        columns = read_columns(reader, entries, ["body", "queueOffset"])
+        assert columns["body"].to_pylist() == [one.body for one in sent]
+
+
+def test_inflated_bodies_over_arrows_limit_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent = [Message("Trade", bytes(5000))] * 4
+    batch = encode_messages(
+        sent, born_host=("10.0.0.9", 1), clock_ms=FakeClock(), compression=Compression("zstd")
+    )
+    with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
+        store.append("Trade", 0, batch)
+    monkeypatch.setattr(bodies, "ARROW_BYTES_MAX", 15_000)
+    with QueueReader(tmp_path, "Trade", 0) as reader:
+        assert len(reader.bodies(reader.entries(0, 3))) == 3
+        with pytest.raises(ConfigError, match="4 bodies have over 15000 bytes when they are infl"):
+            reader.bodies(reader.entries(0, 4))
+
+
+def test_a_flipped_bit_of_a_body_is_reported_with_its_place(
+    directory: Path, reader: QueueReader, expected: list[StoredMessage]
+) -> None:
+    victim = expected[3]
+    path = directory / "commitlog" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    content[content.index(victim.body)] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(CorruptRecordError, match="does not match its CRC") as raised:
+        reader.bodies(reader.entries(0, 5))
+    assert raised.value.physical_offset == victim.physical_offset
+    assert len(reader.bodies(reader.entries(0, 3))) == 3
+
+
+def test_an_entry_that_points_to_another_queue_offset_is_corrupt(reader: QueueReader) -> None:
+    entries = reader.entries(4, 8)
+    swapped = replace(entries, queue_offsets=entries.queue_offsets[::-1].copy())
+    with pytest.raises(
+        CorruptRecordError,
+        match="queue offset 7 of topic 'Trade' queue 0 points to it, but it says",
+    ):
+        reader.bodies(swapped)
 
 
 def test_only_so_many_segments_stay_mapped(directory: Path) -> None:

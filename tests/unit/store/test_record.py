@@ -9,8 +9,8 @@ from support.records import GOLDEN_V1
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.hashing import crc32
 from rocketray.message import Message
+from rocketray.store.compression import INFLATED_BODY_MAX_BYTES
 from rocketray.store.record import (
-    INFLATED_BODY_MAX_BYTES,
     decode_record,
     encode_blank,
     encode_host,
@@ -90,11 +90,11 @@ def test_a_zlib_body_is_inflated_whether_its_kind_is_said_or_not() -> None:
 @pytest.mark.parametrize(
     ("body", "sys_flag", "reason"),
     [
-        (b"no zlib at all", 1, "does not inflate"),
+        (b"no zlib at all", 1, "is no zlib stream"),
         (zlib.compress(b"x" * 100)[:-5], 1, "cut short"),
-        (b"\x04\x22\x4d\x18", 0x101, "compressed with lz4, which is not supported"),
-        (b"\x28\xb5\x2f\xfd", 0x201, "compressed with zstd, which is not supported"),
-        (b"?", 0x701, "compressed with None"),
+        (b"\x04\x22\x4d\x18", 0x101, "is no lz4 stream: Truncated"),
+        (b"\x28\xb5\x2f\xfd", 0x201, "is no zstd stream: Truncated"),
+        (b"?", 0x701, "unknown method, number 7"),
     ],
 )
 def test_a_body_that_cannot_be_inflated_says_why(body: bytes, sys_flag: int, reason: str) -> None:
