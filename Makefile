@@ -5,6 +5,7 @@
 #   make test-slow   run the long ones
 #   make lint        check style, formatting and types
 #   make bench       measure, one question at a time             (options: BENCH_ARGS=--quick)
+#   make interop     exchange stores with a real RocketMQ broker  (needs Java, and Maven or ROCKETMQ_HOME)
 #   make clean       remove .venv
 #
 # Tests run against the installed wheel, never the source tree, so a stamp in .venv follows the
@@ -26,7 +27,7 @@ USABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
 	$$name -c '$(USABLE)' >/dev/null 2>&1 && { command -v $$name; break; }; done)
 
-.PHONY: demo test test-slow lint bench clean
+.PHONY: demo test test-slow lint bench interop clean
 .NOTPARALLEL:
 
 demo: .venv/.demo
@@ -45,6 +46,9 @@ lint: .venv/.dev
 
 bench: .venv/.demo
 	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
+
+interop: .venv/.dev
+	$(BIN)/pytest tests/interop $(PYTEST_ARGS)
 
 clean:
 	rm -rf .venv
