@@ -31,7 +31,7 @@ MAY_IMPORT_PYSPARK = ("rocketray.topology.spark", "pyspark_rocketray", "rocketra
 
 STARTED_BY_NAME = {
     "rocketray.__main__": "python -m rocketray",
-    "rocketray.filters.bloom": "a public name: RocketMQ's Bloom bits, used where bitmaps are on",
+    "rocketray.filters.consumer_filter": "a public name: the filters that bitmaps are made of",
 }
 
 BANNED_CALLS = {

@@ -76,8 +76,8 @@ class MessageFilter:
         """Whether stage two looks at the record: for SQL92 and class filters."""
         return self._sql is not None or self._predicate is not None
 
-    def matches_entry(self, tags_code: int | None) -> bool:
-        """Stage one, for one entry: whether it may match."""
+    def matches_entry(self, tags_code: int | None, _unit: object = None) -> bool:
+        """Stage one, for one entry: whether it may match. What an ext unit says is not needed."""
         return matches_code(self._tags, tags_code)
 
     def matches_record(self, message: RecordView) -> bool:

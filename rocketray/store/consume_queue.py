@@ -24,7 +24,7 @@ from rocketray.errors import OffsetOutOfRangeError
 from rocketray.kernels.append import append_queue_entries
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 
-from .consume_queue_ext import ConsumeQueueExt
+from .consume_queue_ext import ConsumeQueueExt, ExtUnit
 from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import MappedFile
 from .mapped_file_queue import MappedFileQueue
@@ -44,6 +44,7 @@ class QueueEntry(NamedTuple):
     physical_offset: int
     size: int
     tags_code: int | None
+    unit: ExtUnit | None = None
 
 
 class ConsumeQueue:
@@ -234,5 +235,6 @@ class ConsumeQueue:
         physical_offset, size, field = row
         if field > TAGS_CODE_EXT_MAX:
             return QueueEntry(queue_offset, physical_offset, size, field)
-        tags_code = self._ext.tags_code(field) if self._ext else None
-        return QueueEntry(queue_offset, physical_offset, size, tags_code)
+        unit = self._ext.unit(field) if self._ext else None
+        tags_code = unit.tags_code if unit else None
+        return QueueEntry(queue_offset, physical_offset, size, tags_code, unit)

@@ -1,4 +1,4 @@
-"""ConsumeQueueExt, read-only: where a queue entry keeps its tags code when it has a filter bitmap.
+"""ConsumeQueueExt, read-only: what a queue entry keeps beside its 20 bytes.
 
 The entry then holds an address, at most -2147483649: the unit's offset in this space minus 2**63.
 Unit: i16 size | i64 tags code | i64 store time | i16 bitmap bytes | bitmap. Units do not cross
@@ -9,16 +9,25 @@ from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import NamedTuple
 
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 
 from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file_queue import MappedFileQueue
 
-__all__ = ["ConsumeQueueExt"]
+__all__ = ["ConsumeQueueExt", "ExtUnit"]
 
 _UNIT = struct.Struct(">hqqh")
 _ADDRESS_BASE = 1 << 63
+
+
+class ExtUnit(NamedTuple):
+    """One unit. Bit *j* of ``bitmap`` is ``1 << (j % 8)`` of byte ``j // 8``; None for no bitmap."""
+
+    tags_code: int
+    store_timestamp_ms: int
+    bitmap: bytes | None
 
 
 class ConsumeQueueExt:
@@ -32,17 +41,23 @@ class ConsumeQueueExt:
             directory, max(size, _UNIT.size), read_only=True, file_system=file_system
         )
 
-    def tags_code(self, field: int) -> int | None:
-        """The tags code for the third *field* of a queue entry; None for an address of nothing."""
-        if field > TAGS_CODE_EXT_MAX:
-            return field
-        offset = field + _ADDRESS_BASE
-        file = self._files.file(offset) if offset >= 0 else None
-        raw = file.read(offset - file.start, _UNIT.size) if file else b""
+    def unit(self, address: int) -> ExtUnit | None:
+        """The unit at *address*, the third field of a queue entry; None when there is none."""
+        offset = address + _ADDRESS_BASE
+        file = self._files.file(offset) if offset >= 0 and address <= TAGS_CODE_EXT_MAX else None
+        if file is None:
+            return None
+        position = offset - file.start
+        raw = file.read(position, _UNIT.size)
         if len(raw) < _UNIT.size:
             return None
-        size, tags_code, _, bitmap_bytes = _UNIT.unpack(raw)
-        return tags_code if size == _UNIT.size + bitmap_bytes else None
+        size, tags_code, store_timestamp_ms, bitmap_bytes = _UNIT.unpack(raw)
+        if bitmap_bytes < 0 or size != _UNIT.size + bitmap_bytes:
+            return None
+        bitmap = file.read(position + _UNIT.size, bitmap_bytes)
+        if len(bitmap) < bitmap_bytes:
+            return None
+        return ExtUnit(tags_code, store_timestamp_ms, bitmap or None)
 
     def close(self) -> None:
         """Unmap the files."""

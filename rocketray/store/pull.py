@@ -20,6 +20,7 @@ from rocketray.message import StoredMessage
 
 from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue, QueueEntry
+from .consume_queue_ext import ExtUnit
 
 __all__ = [
     "GetMessageResult",
@@ -55,8 +56,11 @@ class MessageFilterLike(Protocol):
     def needs_record(self) -> bool:
         """Whether :meth:`matches_record` has a say."""
 
-    def matches_entry(self, tags_code: int | None) -> bool:
-        """Stage one, on the queue entry; None is a tags code that could not be read."""
+    def matches_entry(self, tags_code: int | None, unit: ExtUnit | None) -> bool:
+        """Stage one, on the queue entry and its ext unit, if it has one.
+
+        None is a tags code that could not be read.
+        """
 
     def matches_record(self, message: StoredMessage) -> bool:
         """Stage two, on the record."""
@@ -208,7 +212,7 @@ class _Scan:
 
     def _take(self, entry: QueueEntry) -> None:
         chosen = self.message_filter
-        if chosen is not None and not chosen.matches_entry(entry.tags_code):
+        if chosen is not None and not chosen.matches_entry(entry.tags_code, entry.unit):
             self._miss(GetMessageStatus.NO_MATCHED_MESSAGE)
             return
         try:

@@ -25,7 +25,7 @@ class OnlyTag:
     def __init__(self, tag: str | None) -> None:
         self._tag = tag
 
-    def matches_entry(self, code: int | None) -> bool:
+    def matches_entry(self, code: int | None, _unit: object) -> bool:
         return code == tags_code(self._tag)
 
     def matches_record(self, stored: StoredMessage) -> bool:

@@ -24,7 +24,7 @@ class Numbers:
     wanted: set[int]
     needs_record: bool = True
 
-    def matches_entry(self, tags_code: int | None) -> bool:
+    def matches_entry(self, tags_code: int | None, _unit: object) -> bool:
         return tags_code is not None
 
     def matches_record(self, stored: StoredMessage) -> bool:
@@ -102,7 +102,7 @@ def test_time_is_limited_too(tmp_path: Path) -> None:
     clock = FakeClock()
 
     class Slow(Numbers):
-        def matches_entry(self, tags_code: int | None) -> bool:
+        def matches_entry(self, tags_code: int | None, _unit: object) -> bool:
             clock.now_ms += 1
             return False
 

@@ -1,0 +1,190 @@
+"""Which SQL92 expression each consumer group registered for each topic, kept across restarts.
+
+A message's bitmap in ConsumeQueueExt has the Bloom positions of every group whose expression it
+matches, so that stage one can answer for SQL92 too. Source: RocketMQ 5.3.3,
+``ConsumerFilterManager``, ``ConsumerFilterData``, ``CommitLogDispatcherCalcBitMap``.
+
+Rules
+  1. A bitmap says nothing about a filter that was born when its message was stored, or later.
+  2. A filter of which no consumer is left is dead. It keeps its bits for a day, then it goes.
+  3. A filter that changes is born again; one that only comes back is not.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rocketray.errors import FilterEvaluationError, FilterSyntaxError
+
+from .bloom import bit_positions, bloom_parameters
+from .consumer_filter_data import SQL92, ConsumerFilterData, encode_filters, read_filters
+from .sql92 import compile_expression
+
+__all__ = ["ConsumerFilterManager", "ConsumerSubscription"]
+
+_LOG = logging.getLogger(__name__)
+_ERROR_PERCENT, _CONSUMERS = 20, 32  # maxErrorRateOfBloomFilter, expectConsumerNumUseFilter
+_KEPT_DEAD_MS = 24 * 60 * 60 * 1000  # filterDataCleanTimeSpan
+_DEAD_SINCE_MS = 30_000  # how long before a restart its consumers are taken to have left
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSubscription:
+    """What one group says about one topic; a later *client_version* wins."""
+
+    topic: str
+    expression: str
+    expression_type: str
+    client_version: int
+
+
+class ConsumerFilterManager:
+    """The registered filters of one store. Used by one thread."""
+
+    def __init__(
+        self,
+        *,
+        clock_ms: Callable[[], int],
+        error_percent: int = _ERROR_PERCENT,
+        consumers: int = _CONSUMERS,
+    ) -> None:
+        """No filter yet; bitmaps are sized for *consumers* with so many false positives."""
+        self._clock_ms = clock_ms
+        self._bloom = error_percent, consumers
+        self._filters: dict[str, dict[str, ConsumerFilterData]] = {}
+
+    @property
+    def bit_count(self) -> int:
+        """The bits of every bitmap."""
+        return bloom_parameters(*self._bloom).m
+
+    @property
+    def filters(self) -> Mapping[str, Mapping[str, ConsumerFilterData]]:
+        """All filters, by topic and group."""
+        return self._filters
+
+    def find(self, topic: str, consumer_group: str) -> ConsumerFilterData | None:
+        """The filter of a group for a topic."""
+        return self._filters.get(topic, {}).get(consumer_group)
+
+    def register(self, consumer_group: str, subscriptions: Iterable[ConsumerSubscription]) -> None:
+        """Take what a group subscribes to now; its filters for other topics die."""
+        topics = set()
+        for subscription in subscriptions:
+            self._register(consumer_group, subscription)
+            topics.add(subscription.topic)
+        self._bury(consumer_group, keep=topics)
+
+    def unregister(self, consumer_group: str) -> None:
+        """The group's last consumer left."""
+        self._bury(consumer_group, keep=())
+
+    def bitmap(self, topic: str, properties: Mapping[str, str] | None) -> bytes | None:
+        """The bitmap of a message of *topic*; None when no filter was ever registered for it.
+
+        An expression that fails on the message does not match it. Dead filters keep their bits.
+        """
+        filters = self._filters.get(topic)
+        if not filters:
+            return None
+        bits = bytearray(self.bit_count // 8)
+        for data in filters.values():
+            if _matches(data.expression, properties):
+                for bit in data.bit_positions:
+                    bits[bit >> 3] |= 1 << (bit & 7)
+        return bytes(bits)
+
+    def save(self, path: Path) -> None:
+        """Write the file, and keep the one before as ``.bak``; the long dead are left out."""
+        oldest_ms = self._clock_ms() - _KEPT_DEAD_MS
+        kept = {
+            topic: {
+                group: data
+                for group, data in filters.items()
+                if not (data.is_dead and data.dead_time_ms <= oldest_ms)
+            }
+            for topic, filters in self._filters.items()
+        }
+        self._filters = {topic: filters for topic, filters in kept.items() if filters}
+        half_made = path.with_name(path.name + ".tmp")
+        half_made.write_bytes(encode_filters(self._filters))
+        if path.exists():
+            path.replace(path.with_name(path.name + ".bak"))
+        half_made.replace(path)
+
+    def load(self, path: Path) -> None:
+        """Take over the filters of a file; consumers are taken to be gone until they come back.
+
+        As RocketMQ does, all of them are passed over when one was made for bitmaps of another
+        size. Raises :class:`ConfigError` for a file that is none of filters.
+        """
+        loaded = read_filters(path)
+        parameters = bloom_parameters(*self._bloom)
+        for data in (one for filters in loaded.values() for one in filters.values()):
+            if data.bit_count != parameters.m or len(data.bit_positions) != parameters.k:
+                _LOG.warning("%s: made for bitmaps of %d bits; not used", path, data.bit_count)
+                return
+        left_ms = self._clock_ms() - _DEAD_SINCE_MS
+        self._filters = {
+            topic: {
+                group: data
+                if data.is_dead
+                else replace(data, dead_time_ms=max(data.born_time_ms, left_ms))
+                for group, data in filters.items()
+            }
+            for topic, filters in loaded.items()
+        }
+
+    def _register(self, group: str, subscription: ConsumerSubscription) -> None:
+        if subscription.expression_type != SQL92 or not subscription.expression:
+            return
+        old = self.find(subscription.topic, group)
+        version = subscription.client_version
+        if old is None:
+            new = self._born(group, subscription)
+        elif version < old.client_version or (version == old.client_version and not old.is_dead):
+            return
+        elif version > old.client_version and subscription.expression != old.expression:
+            new = self._born(group, subscription)
+        else:
+            new = replace(
+                old, client_version=version, dead_time_ms=0 if old.is_dead else old.dead_time_ms
+            )
+        if new is not None:
+            self._filters.setdefault(subscription.topic, {})[group] = new
+        elif old is not None:
+            del self._filters[subscription.topic][group]
+
+    def _born(self, group: str, subscription: ConsumerSubscription) -> ConsumerFilterData | None:
+        """A new filter; None, and a word in the log, for an expression that does not parse."""
+        try:
+            compile_expression(subscription.expression)
+        except FilterSyntaxError as error:
+            _LOG.warning("group %s, topic %s: %s", group, subscription.topic, error)
+            return None
+        return ConsumerFilterData(
+            group,
+            subscription.topic,
+            subscription.expression,
+            tuple(bit_positions(f"{group}#{subscription.topic}", *self._bloom)),
+            self.bit_count,
+            self._clock_ms(),
+            client_version=subscription.client_version,
+        )
+
+    def _bury(self, group: str, *, keep: Iterable[str]) -> None:
+        now_ms = self._clock_ms()
+        for topic, filters in self._filters.items():
+            data = filters.get(group)
+            if data is not None and topic not in keep and not data.is_dead:
+                filters[group] = replace(data, dead_time_ms=now_ms)
+
+
+def _matches(expression: str, properties: Mapping[str, str] | None) -> bool:
+    try:
+        return compile_expression(expression).matches(properties)
+    except FilterEvaluationError:
+        return False

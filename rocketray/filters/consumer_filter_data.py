@@ -1,0 +1,153 @@
+"""A registered SQL92 filter, and the file that keeps all of them.
+
+The file is RocketMQ's ``config/consumerFilter.json``, byte for byte; ``dead`` in it is derived.
+Source: RocketMQ 5.3.3, ``ConsumerFilterData``, ``ConsumerFilterManager.encode``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocketray.errors import ConfigError, FilterSyntaxError
+
+from .sql92 import compile_expression
+
+__all__ = ["SQL92", "ConsumerFilterData", "decode_filters", "encode_filters", "read_filters"]
+
+SQL92 = "SQL92"
+_FILE_MAX_BYTES = 64 * 1024 * 1024
+_BITS_MAX = 8 * 32_747  # what a ConsumeQueueExt unit of 32767 bytes has room for
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerFilterData:
+    """The filter of one group for one topic. Times are milliseconds since 1970."""
+
+    consumer_group: str
+    topic: str
+    expression: str
+    bit_positions: tuple[int, ...]
+    bit_count: int
+    born_time_ms: int
+    dead_time_ms: int = 0
+    client_version: int = 0
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether its last consumer left after it was born."""
+        return self.dead_time_ms >= self.born_time_ms
+
+    def is_message_in_live(self, store_timestamp_ms: int) -> bool:
+        """Whether a bitmap of that time already says something about this filter."""
+        return store_timestamp_ms > self.born_time_ms
+
+    def may_match(self, bitmap: bytes) -> bool:
+        """Whether all of the filter's bits are set; True too for a bitmap of another size."""
+        if 8 * len(bitmap) != self.bit_count:
+            return True
+        return all(bitmap[bit >> 3] >> (bit & 7) & 1 for bit in self.bit_positions)
+
+
+def read_filters(path: Path) -> dict[str, dict[str, ConsumerFilterData]]:
+    """The filters of a file, by topic and group; raises :class:`ConfigError`, OSError."""
+    with path.open("rb") as file:
+        raw = file.read(_FILE_MAX_BYTES + 1)
+    try:
+        return decode_filters(raw)
+    except ValueError as error:
+        raise ConfigError(f"{path} holds no consumer filters: {error}") from None
+
+
+def decode_filters(raw: bytes) -> dict[str, dict[str, ConsumerFilterData]]:
+    """The filters in a ``consumerFilter.json``, by topic and group.
+
+    One whose expression does not parse is left out, as where it was registered.
+
+    Raises:
+        ValueError: *raw* is no such file, or larger than any is.
+    """
+    if len(raw) > _FILE_MAX_BYTES:
+        raise ValueError(f"it has more than {_FILE_MAX_BYTES} bytes")
+    try:
+        by_topic = json.loads(raw)["filterDataByTopic"]
+        return {
+            topic: {
+                group: data
+                for group, value in groups["groupFilterData"].items()
+                if (data := _decode(topic, group, value)) is not None
+            }
+            for topic, groups in by_topic.items()
+        }
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
+
+
+def encode_filters(filters: Mapping[str, Mapping[str, ConsumerFilterData]]) -> bytes:
+    """The file that RocketMQ writes of them."""
+    by_topic = {
+        topic: {
+            "groupFilterData": {group: _encode(data) for group, data in groups.items()},
+            "topic": topic,
+        }
+        for topic, groups in filters.items()
+    }
+    return _pretty({"filterDataByTopic": by_topic}, "\n").encode("utf-8", "surrogatepass")
+
+
+def _decode(topic: str, group: str, value: Mapping[str, Any]) -> ConsumerFilterData | None:
+    bloom, expression = value["bloomFilterData"], value["expression"]
+    bit_count, positions = bloom["bitNum"], bloom["bitPos"]
+    numbers = (
+        bit_count,
+        *positions,
+        *(value[n] for n in ("bornTime", "deadTime", "clientVersion")),
+    )
+    if not all(type(number) is int for number in numbers) or not isinstance(expression, str):
+        raise TypeError(f"a field of group {group!r} of topic {topic!r} is of the wrong kind")
+    if not 0 < bit_count <= _BITS_MAX or not all(0 <= bit < bit_count for bit in positions):
+        raise ValueError(f"group {group!r} of topic {topic!r} has bits outside its bitmap")
+    try:
+        compile_expression(expression)
+    except FilterSyntaxError:
+        return None
+    return ConsumerFilterData(
+        group,
+        topic,
+        expression,
+        tuple(positions),
+        bit_count,
+        value["bornTime"],
+        value["deadTime"],
+        value["clientVersion"],
+    )
+
+
+def _encode(data: ConsumerFilterData) -> dict[str, Any]:
+    return {
+        "bloomFilterData": {"bitNum": data.bit_count, "bitPos": list(data.bit_positions)},
+        "bornTime": data.born_time_ms,
+        "clientVersion": data.client_version,
+        "consumerGroup": data.consumer_group,
+        "dead": data.is_dead,
+        "deadTime": data.dead_time_ms,
+        "expression": data.expression,
+        "expressionType": SQL92,
+        "topic": data.topic,
+    }
+
+
+def _pretty(value: object, line: str) -> str:
+    """JSON with a tab a level and lists in one line."""
+    if not isinstance(value, dict):
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    if not value:
+        return "{}"
+    inner = line + "\t"
+    parts = (
+        f"{inner}{json.dumps(k, ensure_ascii=False)}:{_pretty(v, inner)}" for k, v in value.items()
+    )
+    return "{" + ",".join(parts) + line + "}"

@@ -1,0 +1,179 @@
+"""Registered filters: when they are born, die and come back, their file, and their bitmaps."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.golden import DATA, golden_rows
+from support.stores import FakeClock
+
+from rocketray.errors import ConfigError
+from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
+from rocketray.filters.consumer_filter_data import (
+    ConsumerFilterData,
+    decode_filters,
+    encode_filters,
+    read_filters,
+)
+
+GOLDEN = DATA / "rocketmq" / "store-v1.filters.json"
+DAY_MS = 24 * 60 * 60 * 1000
+
+
+def sql(topic: str, expression: str, version: int = 1) -> ConsumerSubscription:
+    return ConsumerSubscription(topic, expression, "SQL92", version)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock(1_000_000_000)
+
+
+@pytest.fixture
+def manager(clock: FakeClock) -> ConsumerFilterManager:
+    return ConsumerFilterManager(clock_ms=clock)
+
+
+def found(manager: ConsumerFilterManager, topic: str, group: str) -> ConsumerFilterData:
+    data = manager.find(topic, group)
+    assert data is not None
+    return data
+
+
+def test_registering_what_rocketmq_registered_writes_its_file_to_the_byte(clock: FakeClock) -> None:
+    # From an empty manager, so that positions, sizes and times are made here, not copied.
+    manager = ConsumerFilterManager(clock_ms=clock)
+    for topic, groups in read_filters(GOLDEN).items():
+        for group, data in groups.items():
+            clock.now_ms = data.born_time_ms
+            others = [
+                sql(other, one.expression)
+                for other in ("TopicA", "TopicB")
+                if (one := manager.find(other, group)) is not None
+            ]
+            manager.register(group, [*others, sql(topic, data.expression)])
+    assert encode_filters(manager.filters) == GOLDEN.read_bytes().rstrip()
+
+
+def test_the_bitmaps_of_all_messages_are_rocketmqs() -> None:
+    manager = ConsumerFilterManager(clock_ms=FakeClock())
+    manager.load(GOLDEN)
+    rows = [row for row in golden_rows("store-v1") if "blank" not in row]
+    for row in rows:
+        expected = base64.b64decode(row["cq"]["ext"]["bitmap"])
+        assert manager.bitmap(row["topic"], row["properties"]) == expected
+    assert len(rows) == 600
+
+
+def test_a_topic_without_filters_has_no_bitmap_and_no_match_has_an_empty_one(
+    manager: ConsumerFilterManager,
+) -> None:
+    assert manager.bitmap("T", {"a": "1"}) is None
+    manager.register("g", [sql("T", "a > 5")])
+    assert manager.bitmap("T", {"a": "1"}) == bytes(14)
+    assert manager.bitmap("T", {"a": "not a number"}) == bytes(14)
+    assert manager.bitmap("T", None) == bytes(14)
+    assert manager.bitmap("T", {"a": "6"}) != bytes(14)
+
+
+def test_only_sql92_that_parses_is_registered(manager: ConsumerFilterManager) -> None:
+    manager.register("g", [ConsumerSubscription("T", "a", "TAG", 1), sql("U", ""), sql("V", "a >")])
+    assert not manager.filters
+
+
+def test_a_new_expression_is_born_again_and_an_old_version_is_passed_over(
+    manager: ConsumerFilterManager, clock: FakeClock
+) -> None:
+    manager.register("g", [sql("T", "a > 5", 2)])
+    born_ms = clock.now_ms
+    clock.now_ms += 10
+    manager.register("g", [sql("T", "a > 6", 1)])
+    manager.register("g", [sql("T", "a > 6", 2)])
+    assert found(manager, "T", "g").expression == "a > 5"
+    manager.register("g", [sql("T", "a > 5", 3)])
+    assert (found(manager, "T", "g").born_time_ms, found(manager, "T", "g").client_version) == (
+        born_ms,
+        3,
+    )
+    manager.register("g", [sql("T", "a > 6", 4)])
+    data = found(manager, "T", "g")
+    assert (data.expression, data.born_time_ms) == ("a > 6", born_ms + 10)
+    assert not data.is_message_in_live(born_ms + 10)
+    assert data.is_message_in_live(born_ms + 11)
+    manager.register("g", [sql("T", "a >", 5)])
+    assert manager.find("T", "g") is None
+
+
+def test_a_group_that_leaves_is_dead_until_it_comes_back_and_keeps_its_birth(
+    manager: ConsumerFilterManager, clock: FakeClock
+) -> None:
+    manager.register("g", [sql("T", "a > 5"), sql("U", "b > 5")])
+    born_ms = clock.now_ms
+    clock.now_ms += 10
+    manager.register("g", [sql("T", "a > 5")])
+    assert found(manager, "U", "g").is_dead
+    assert not found(manager, "T", "g").is_dead
+    manager.unregister("g")
+    assert found(manager, "T", "g").dead_time_ms == born_ms + 10
+    manager.register("g", [sql("T", "a > 5")])
+    data = found(manager, "T", "g")
+    assert (data.is_dead, data.dead_time_ms, data.born_time_ms) == (False, 0, born_ms)
+
+
+def test_a_restart_keeps_the_filters_and_takes_their_consumers_to_be_gone(
+    manager: ConsumerFilterManager, clock: FakeClock, tmp_path: Path
+) -> None:
+    path = tmp_path / "consumerFilter.json"
+    manager.register("g", [sql("T", "name = '键'", 7)])
+    manager.save(path)
+    clock.now_ms += 60_000
+    again = ConsumerFilterManager(clock_ms=clock)
+    again.load(path)
+    data = found(again, "T", "g")
+    assert data.dead_time_ms == clock.now_ms - 30_000
+    again.register("g", [sql("T", "name = '键'", 7)])
+    assert found(again, "T", "g") == found(manager, "T", "g")
+    again.unregister("g")
+    clock.now_ms += DAY_MS
+    again.save(path)
+    assert read_filters(path) == {}
+    assert list(read_filters(path.with_name("consumerFilter.json.bak"))) == ["T"]
+
+
+def test_filters_for_bitmaps_of_another_size_are_not_taken_over(
+    clock: FakeClock, tmp_path: Path
+) -> None:
+    other = ConsumerFilterManager(clock_ms=clock, error_percent=10, consumers=20)
+    other.register("g", [sql("T", "a > 5")])
+    other.save(tmp_path / "f")
+    manager = ConsumerFilterManager(clock_ms=clock)
+    manager.load(tmp_path / "f")
+    assert not manager.filters
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("bornTime", "1"),
+        ("expression", None),
+        ("bloomFilterData", {"bitNum": 8, "bitPos": [8]}),
+        ("bloomFilterData", {"bitNum": 1 << 40, "bitPos": [8]}),
+        ("bloomFilterData", None),
+    ],
+)
+def test_a_damaged_file_is_refused(tmp_path: Path, field: str, value: Any) -> None:
+    content = json.loads(GOLDEN.read_text("utf-8"))
+    content["filterDataByTopic"]["TopicA"]["groupFilterData"]["g1"][field] = value
+    path = tmp_path / "f"
+    path.write_text(json.dumps(content), "utf-8")
+    with pytest.raises(ConfigError, match="holds no consumer filters"):
+        read_filters(path)
+
+
+def test_an_expression_of_another_dialect_is_left_out() -> None:
+    raw = GOLDEN.read_bytes().replace(b"price > 50.5", b"price >>> 50")
+    assert list(decode_filters(raw)["TopicA"]) == ["g1", "g3"]
