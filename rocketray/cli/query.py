@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rocketray.errors import ConfigError
 
+from .lookup_options import MAX_DEFAULT, TIME_MAX_MS, BeginOption, EndOption, MaxOption
 from .messages import one_line, to_json
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
@@ -18,27 +18,7 @@ if TYPE_CHECKING:
     from rocketray.actors.client import Connection
     from rocketray.message import StoredMessage
 
-__all__ = ["parse_time_ms", "query"]
-
-_MAX_DEFAULT = 64
-_MAX_LIMIT = 100_000
-_TIME_MAX_MS = 2**63 - 1
-
-
-def parse_time_ms(text: str) -> int:
-    """Milliseconds since 1970, as such or as ISO 8601; without a zone it is local time.
-
-    Raises:
-        typer.BadParameter: *text* is neither.
-    """
-    try:
-        if text.isascii() and text.isdecimal():
-            return min(int(text), _TIME_MAX_MS)
-        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
-    except (ValueError, OverflowError):
-        raise typer.BadParameter(
-            f"{text!r} is no time; write milliseconds since 1970, or ISO 8601: 2026-11-21T08:30:00Z"
-        ) from None
+__all__ = ["query"]
 
 
 def query(
@@ -55,27 +35,9 @@ def query(
         str | None,
         typer.Option("--unique-key", metavar="ID", help="By the id that the producer gave it."),
     ] = None,
-    begin_ms: Annotated[
-        int | None,
-        typer.Option(
-            "--from",
-            parser=parse_time_ms,
-            metavar="TIME",
-            help="Stored at that time or later.",
-        ),
-    ] = None,
-    end_ms: Annotated[
-        int | None,
-        typer.Option(
-            "--to",
-            parser=parse_time_ms,
-            metavar="TIME",
-            help="Stored at that time or earlier.",
-        ),
-    ] = None,
-    max_count: Annotated[
-        int, typer.Option("--max", metavar="N", min=1, max=_MAX_LIMIT, help="At most so many.")
-    ] = _MAX_DEFAULT,
+    begin_ms: BeginOption = None,
+    end_ms: EndOption = None,
+    max_count: MaxOption = MAX_DEFAULT,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -90,7 +52,7 @@ def query(
         raise typer.BadParameter("give one of --id, --key, --unique-key, or --from and --to")
     if "" in named:
         raise typer.BadParameter("the id or key to look up is empty")
-    begin, end = begin_ms or 0, _TIME_MAX_MS if end_ms is None else end_ms
+    begin, end = begin_ms or 0, TIME_MAX_MS if end_ms is None else end_ms
     with connect(data) as connection:
         if message_id is not None:
             found = _by_id(connection, topic, message_id)

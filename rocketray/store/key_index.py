@@ -19,9 +19,18 @@ from .file_system import SYSTEM_FILES, FileSystem
 from .index_file import IndexFile, index_file_name
 from .mapped_file import HALF_MADE_SUFFIX
 
-__all__ = ["KeyIndex"]
+__all__ = ["KeyIndex", "index_paths"]
 
 _NAME_DIGITS = 17  # yyyyMMddHHmmssSSS
+
+
+def index_paths(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> list[Path]:
+    """The index files in *directory*, oldest to newest; none when there is no directory."""
+    return [
+        directory / name
+        for name in file_system.names(directory)
+        if len(name) == _NAME_DIGITS and name.isdecimal()
+    ]
 
 
 class KeyIndex:
@@ -153,15 +162,11 @@ class KeyIndex:
         return first
 
     def _find(self) -> list[Path]:
-        names = self._file_system.names(self._directory)
         if not self._read_only:
-            for half_made in (name for name in names if name.endswith(HALF_MADE_SUFFIX)):
-                self._file_system.unlink(self._directory / half_made)
-        return [
-            self._directory / name
-            for name in names
-            if len(name) == _NAME_DIGITS and name.isdecimal()
-        ]
+            for name in self._file_system.names(self._directory):
+                if name.endswith(HALF_MADE_SUFFIX):
+                    self._file_system.unlink(self._directory / name)
+        return index_paths(self._directory, self._file_system)
 
     def _add_file(self) -> IndexFile:
         """A new file, named by the clock, or the next free name after the newest one's."""

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import typer
 
-from rocketray.cli.query import parse_time_ms
+from rocketray.cli.lookup_options import parse_time_ms
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from support.commands import printed, rocketray
 from support.golden import DATA, golden_rows
 
-from rocketray.cli.store import inferred_config, store_directories
+from rocketray.cli.store_directory import store_directories
 from rocketray.config import StoreConfig
 from rocketray.errors import StoreError
 from rocketray.message import Message
@@ -53,14 +53,6 @@ def test_scanning_changes_nothing(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
     assert rocketray("store", "scan", copy, "--limit", "3").stdout.count("\n") == 3
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
-
-
-def test_the_sizes_of_rocketmqs_files_are_read_off_them() -> None:
-    config = inferred_config(GOLDEN_STORE)
-    assert config is not None
-    assert config.commit_log_segment_bytes == 65536
-    assert config.consume_queue_segment_entries == 50
-    assert (config.index_hash_slots, config.index_entries) == (100, 400)
 
 
 def test_a_nodes_data_directory_is_scanned_shard_by_shard(tmp_path: Path) -> None:

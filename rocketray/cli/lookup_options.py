@@ -1,0 +1,54 @@
+"""Options of commands that look messages up: a span of store time, and how many at most."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+__all__ = [
+    "MAX_DEFAULT",
+    "TIME_MAX_MS",
+    "BeginOption",
+    "EndOption",
+    "MaxOption",
+    "parse_time_ms",
+]
+
+MAX_DEFAULT = 64
+TIME_MAX_MS = 2**63 - 1
+_MAX_LIMIT = 100_000
+
+
+def parse_time_ms(text: str) -> int:
+    """Milliseconds since 1970, as such or as ISO 8601; without a zone it is local time.
+
+    Raises:
+        typer.BadParameter: *text* is neither.
+    """
+    try:
+        if text.isascii() and text.isdecimal():
+            return min(int(text), TIME_MAX_MS)
+        return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{text!r} is no time; write milliseconds since 1970, or ISO 8601: 2026-11-21T08:30:00Z"
+        ) from None
+
+
+BeginOption = Annotated[
+    int | None,
+    typer.Option(
+        "--from", parser=parse_time_ms, metavar="TIME", help="Stored at that time or later."
+    ),
+]
+EndOption = Annotated[
+    int | None,
+    typer.Option(
+        "--to", parser=parse_time_ms, metavar="TIME", help="Stored at that time or earlier."
+    ),
+]
+MaxOption = Annotated[
+    int, typer.Option("--max", metavar="N", min=1, max=_MAX_LIMIT, help="At most so many.")
+]

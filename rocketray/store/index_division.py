@@ -1,0 +1,175 @@
+"""How many hash slots an index file has, found out from what is in it.
+
+``40 + 4 slots + 20 entries`` bytes leave the division open: one slot more in five, one entry less.
+A number of slots is right when, with it,
+  1. the first entry has the header's begin offset, or the last one its end offset;
+  2. every entry names, as the one before it, the last one with the same hash modulo the slots, and
+     each slot names the newest of its own;
+  3. the records that the entries lead to have a key of that hash, as far as the log still has them.
+A damaged file may break one of them here and there, so a number counts too when nearly all agrees
+and no other comes near. What is left open is said, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.kernels.layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
+
+__all__ = [
+    "KeyHashes",
+    "SlotCounts",
+    "entries_beside",
+    "is_division",
+    "slots_that_agree",
+    "smallest_division",
+]
+
+KeyHashes = Callable[[int], frozenset[int] | None]
+"""The index hashes of the keys of the record at a physical offset; None when it is gone."""
+
+_WORD = np.dtype(">i4")
+_HEADER_WORDS = INDEX_HEADER_BYTES // 4
+_ENTRY_WORDS = INDEX_ENTRY_BYTES // 4
+_NEARLY_ALL = 0.9
+_BLOCK = 1 << 20  # numbers of slots looked at together
+_MOST_CHECKED = 256  # numbers that pass the first test; a file of zeros lets all pass
+_CHECKED_ENTRIES = 1 << 16  # of each file, from its first
+_CHECKED_RECORDS = 16  # of each file, spread over those entries
+_Words = npt.NDArray[np.int32]
+
+
+class SlotCounts(NamedTuple):
+    """The numbers that agree: one when it is found, several or none when it is not.
+
+    ``all_agree`` is False when nearly all does. ``has_entries`` is False for files without a key.
+    """
+
+    counts: tuple[int, ...]
+    all_agree: bool
+    has_entries: bool
+
+
+class _File(NamedTuple):
+    """A file as words of four bytes, and what its header says."""
+
+    words: _Words
+    begin_offset: int
+    end_offset: int
+    slots_used: int
+    entries: int
+
+
+def is_division(file_bytes: int, hash_slots: int) -> bool:
+    """Whether a file of that length can have so many slots, and two entries at least."""
+    rest = file_bytes - INDEX_HEADER_BYTES - hash_slots * INDEX_SLOT_BYTES
+    return hash_slots > 0 and rest % INDEX_ENTRY_BYTES == 0 and rest >= 2 * INDEX_ENTRY_BYTES
+
+
+def smallest_division(file_bytes: int) -> int:
+    """The smallest number of slots for that length; the others are 5 more each."""
+    return (file_bytes - INDEX_HEADER_BYTES) // INDEX_SLOT_BYTES % _ENTRY_WORDS or _ENTRY_WORDS
+
+
+def entries_beside(file_bytes: int, hash_slots: int) -> int:
+    """How many entries there are beside *hash_slots* slots."""
+    return (file_bytes - INDEX_HEADER_BYTES - hash_slots * INDEX_SLOT_BYTES) // INDEX_ENTRY_BYTES
+
+
+def slots_that_agree(
+    paths: Sequence[Path], key_hashes: KeyHashes, *, only: int | None = None
+) -> SlotCounts:
+    """The numbers of slots with which files of one length make sense; tries one alone for *only*."""
+    files = [file for path in paths if (file := _read(path)).entries > 0]
+    if not files:
+        return SlotCounts((), all_agree=True, has_entries=False)
+    if only is not None:
+        candidates = [only]
+    else:
+        candidates = sorted({number for file in files for number in _candidates(file)})
+    scores = {
+        number: min(_agreement(file, number, key_hashes) for file in files)
+        for number in candidates[:_MOST_CHECKED]
+    }
+    perfect = tuple(number for number, score in scores.items() if score == 1)
+    nearly = tuple(number for number, score in scores.items() if score >= _NEARLY_ALL)
+    return SlotCounts(perfect or nearly, all_agree=bool(perfect), has_entries=True)
+
+
+def _read(path: Path) -> _File:
+    words: _Words = np.memmap(path, _WORD, "r", shape=(path.stat().st_size // 4,))
+    head = words[:_HEADER_WORDS].tobytes()
+    begin, end = (int.from_bytes(head[at : at + 8], "big", signed=True) for at in (16, 24))
+    slots_used, next_entry = words[8].item(), words[9].item()
+    most = (len(words) - _HEADER_WORDS) // _ENTRY_WORDS
+    return _File(words, begin, end, slots_used, min(max(next_entry, 1), most) - 1)
+
+
+def _candidates(file: _File) -> list[int]:
+    """The numbers of slots by which the first or the last entry has the header's offset."""
+    smallest = smallest_division(4 * len(file.words))
+    largest = len(file.words) - _HEADER_WORDS - _ENTRY_WORDS * (file.entries + 1)
+    found: list[int] = []
+    for start in range(smallest, largest + 1, _BLOCK * _ENTRY_WORDS):
+        numbers = np.arange(
+            start, min(start + _BLOCK * _ENTRY_WORDS, largest + 1), _ENTRY_WORDS, dtype=np.int64
+        )
+        good = _has_offset(file.words, numbers, 1, file.begin_offset)
+        good |= _has_offset(file.words, numbers, file.entries, file.end_offset)
+        found += numbers[good].tolist()
+        if len(found) > _MOST_CHECKED:
+            break
+    return found
+
+
+def _has_offset(
+    words: _Words, slot_counts: npt.NDArray[np.int64], entry: int, physical_offset: int
+) -> npt.NDArray[np.bool_]:
+    """With which numbers of slots the entry of that number leads to *physical_offset*."""
+    at = _HEADER_WORDS + slot_counts + _ENTRY_WORDS * entry
+    high, low = np.frombuffer(physical_offset.to_bytes(8, "big", signed=True), _WORD).tolist()
+    matches: npt.NDArray[np.bool_] = (words[at + 1] == high) & (words[at + 2] == low)
+    return matches
+
+
+def _agreement(file: _File, hash_slots: int, key_hashes: KeyHashes) -> float:
+    """How much of the file makes sense with *hash_slots*: 0 to 1."""
+    first = _HEADER_WORDS + hash_slots + _ENTRY_WORDS
+    checked = min(file.entries, _CHECKED_ENTRIES)
+    if first + _ENTRY_WORDS * file.entries > len(file.words) or file.slots_used > hash_slots:
+        return 0.0
+    rows = file.words[first : first + _ENTRY_WORDS * checked].reshape(checked, _ENTRY_WORDS)
+    hashes, before = rows[:, 0].astype(np.int64), rows[:, 4].astype(np.int64)
+    if not (hashes >= 0).all():
+        return 0.0
+    slots = hashes % hash_slots
+    order = np.argsort(slots, kind="stable")
+    same = slots[order][1:] == slots[order][:-1]
+    expected = np.zeros(checked, np.int64)
+    expected[order[1:][same]] = order[:-1][same] + 1
+    newest = order[np.append(~same, True)]
+    heads = file.words[_HEADER_WORDS + slots[newest]].astype(np.int64)
+    whole = checked == file.entries
+    good_heads = heads == newest + 1 if whole else (heads > newest) & (heads <= file.entries)
+    return min(
+        float((before == expected).mean()),
+        float(good_heads.mean()),
+        _agreement_with_log(rows, key_hashes),
+    )
+
+
+def _agreement_with_log(rows: _Words, key_hashes: KeyHashes) -> float:
+    """How many of some entries lead to a record with a key of their hash."""
+    asked = agreed = 0
+    for number in np.unique(np.linspace(0, len(rows) - 1, _CHECKED_RECORDS).astype(int)).tolist():
+        raw = rows[number].tobytes()
+        hashes = key_hashes(int.from_bytes(raw[4:12], "big", signed=True))
+        if hashes is not None:
+            asked += 1
+            agreed += int.from_bytes(raw[:4], "big") in hashes
+    return agreed / asked if asked else 1.0
