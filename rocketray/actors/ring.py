@@ -22,12 +22,21 @@ Invariants
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
+import numpy as np
+
 from rocketray.errors import StoreVersionError, StreamError
+from rocketray.kernels.drain import (
+    FRAME_DATA,
+    FRAME_HEADER_BYTES,
+    FRAME_PAD,
+    SLOT_OK,
+    SLOT_PENDING,
+    RingCursor,
+)
 
 from .watermark import LINE_BYTES, SharedFile
 
@@ -51,9 +60,6 @@ _HEADER = struct.Struct("=4Iq")
 _PAGE_BYTES = 4096
 _SLOTS_BYTES = SLOT_COUNT * _SLOT.size  # 12 pages
 _DATA_START = _PAGE_BYTES + _SLOTS_BYTES
-_FRAME_HEADER_BYTES = 32  # also the alignment, so that a header always fits before the end
-_KIND_DATA = 1
-_KIND_PAD = 2
 _FORMAT = int.from_bytes(b"rktring1", "little")
 
 
@@ -71,8 +77,8 @@ class Durability(IntEnum):
 class AppendStatus(IntEnum):
     """What became of a frame."""
 
-    PENDING = 0
-    OK = 1
+    PENDING = SLOT_PENDING
+    OK = SLOT_OK
     MESSAGE_ILLEGAL = 2
     STORE_FULL = 3
     FENCED = 4
@@ -98,7 +104,6 @@ class Frame:
     sequence: int
     durability: Durability
     payload: memoryview
-    end: int
 
 
 class _Ring:
@@ -140,7 +145,7 @@ class ProducerRing(_Ring):
     @property
     def payload_max(self) -> int:
         """Larger batches do not go through the ring; half of it always holds one frame."""
-        return self._capacity // 2 - _FRAME_HEADER_BYTES
+        return self._capacity // 2 - FRAME_HEADER_BYTES
 
     def try_write(self, payload: bytes, durability: Durability) -> int | None:
         """Copy a batch into the ring and return its sequence, or None while there is no room.
@@ -150,20 +155,20 @@ class ProducerRing(_Ring):
         assert len(payload) <= self.payload_max
         if self._sequence - self.acknowledged() >= SLOT_COUNT:
             return None
-        needed = (_FRAME_HEADER_BYTES + len(payload) + 31) & ~31
+        needed = (FRAME_HEADER_BYTES + len(payload) + 31) & ~31
         position = self._next_head % self._capacity
         to_end = self._capacity - position
         padding = to_end if to_end < needed else 0
         if self._next_head + padding + needed - self._tail.load() > self._capacity:
             return None
         if padding:
-            self._write_header(position, padding, _KIND_PAD, 0, 0)
+            self._write_header(position, padding, FRAME_PAD, 0, 0)
             self._next_head += padding
             position = 0
-        start = position + _FRAME_HEADER_BYTES
+        start = position + FRAME_HEADER_BYTES
         self._data[start : start + len(payload)] = payload
         self._sequence += 1
-        self._write_header(position, needed, _KIND_DATA, durability, len(payload))
+        self._write_header(position, needed, FRAME_DATA, durability, len(payload))
         self._next_head += needed
         return self._sequence
 
@@ -197,45 +202,58 @@ class ShardRing(_Ring):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, None)
-        self._next_tail = self._tail.load()
-        self._done = self.acknowledged()
+        data = self._file.bytes[_DATA_START:]
+        self.data = data[: self._capacity]
+        """The frames, uint8, for kernels."""
+        self.slots = self._file.bytes[_PAGE_BYTES:_DATA_START].view(np.int64)
+        """The outcomes, int64, for kernels."""
+        self.cursor = np.zeros(len(RingCursor), np.int64)
+        """What was taken; kernels move it on."""
+        self.cursor[RingCursor.TAIL] = self._tail.load()
+        self.cursor[RingCursor.SEQUENCE] = self.acknowledged()
 
-    def frames(self) -> Iterator[Frame]:
-        """The frames that were published when it was called; acknowledge each one, in order.
+    def look(self) -> bool:
+        """Take note of what was published by now; whether there is anything to take.
+
+        Raises:
+            RingCorruptError: the producer published more than the ring holds.
+        """
+        head, tail = self._head.load(), int(self.cursor[RingCursor.TAIL])
+        if not 0 <= head - tail <= self._capacity:
+            raise RingCorruptError(f"{self.path}: head {head} and tail {tail}")
+        self.cursor[RingCursor.HEAD] = head
+        return head > tail
+
+    def next_frame(self) -> Frame | None:
+        """Take the next frame that was noted, or None; :meth:`acknowledge` when it is stored.
 
         Raises:
             RingCorruptError: a length that does not fit; nothing after it can be trusted.
         """
-        head = self._head.load()
-        if not 0 <= head - self._next_tail <= self._capacity:
-            raise RingCorruptError(f"{self.path}: head {head} and tail {self._next_tail}")
-        while self._next_tail < head:
-            position = self._next_tail % self._capacity
+        tail, head, done = self.cursor.tolist()
+        while tail < head:
+            position = tail % self._capacity
             size, kind, durability, payload, sequence = _HEADER.unpack_from(self._data, position)
-            fits = size <= min(self._capacity - position, head - self._next_tail)
-            if size < _FRAME_HEADER_BYTES or size % _FRAME_HEADER_BYTES or not fits:
+            fits = size <= min(self._capacity - position, head - tail)
+            if size < FRAME_HEADER_BYTES or size % FRAME_HEADER_BYTES or not fits:
                 raise RingCorruptError(f"{self.path}: a frame of {size} bytes at {position}")
-            self._next_tail += size
-            if kind == _KIND_PAD:
+            tail = self.cursor[RingCursor.TAIL] = tail + size
+            if kind == FRAME_PAD:
                 continue
-            if kind != _KIND_DATA or payload > size - _FRAME_HEADER_BYTES or durability > 1:
+            if kind != FRAME_DATA or payload > size - FRAME_HEADER_BYTES or durability > 1:
                 raise RingCorruptError(f"{self.path}: a bad frame header at {position}")
-            if sequence <= self._done:
+            if sequence <= done:
                 continue  # acknowledged by an incarnation that died before it gave the room back
-            if sequence != self._done + 1:
-                raise RingCorruptError(f"{self.path}: frame {sequence} follows {self._done}")
-            self._done = sequence
-            start = position + _FRAME_HEADER_BYTES
-            yield Frame(
-                sequence,
-                Durability(durability),
-                self._data[start : start + payload],
-                self._next_tail,
-            )
+            if sequence != done + 1:
+                raise RingCorruptError(f"{self.path}: frame {sequence} follows {done}")
+            self.cursor[RingCursor.SEQUENCE] = sequence
+            start = position + FRAME_HEADER_BYTES
+            return Frame(sequence, Durability(durability), self._data[start : start + payload])
+        return None
 
     def interrupted(self) -> bool:
         """Whether an earlier incarnation died while it appended a frame of this ring."""
-        first = self._done + 1
+        first = self.acknowledged() + 1
         outcomes = (self._read_slot(first + index) for index in range(SLOT_COUNT))
         return any(ack is not None and ack.status is AppendStatus.PENDING for ack in outcomes)
 
@@ -258,10 +276,13 @@ class ShardRing(_Ring):
         )
         _NUMBER.pack_into(self._slots, start, sequence)  # last: it makes the rest count
 
-    def acknowledge(self, frame: Frame) -> None:
-        """Give the frame's room back and wake the producer; its slot holds the outcome."""
-        self._acknowledged.publish(frame.sequence)
-        self._tail.publish(frame.end)
+    def acknowledge(self) -> None:
+        """Give the room of all frames that were taken back and wake the producer.
+
+        Their slots hold the outcomes.
+        """
+        self._acknowledged.publish(int(self.cursor[RingCursor.SEQUENCE]))
+        self._tail.publish(int(self.cursor[RingCursor.TAIL]))
 
     @property
     def is_closed(self) -> bool:
@@ -271,7 +292,7 @@ class ShardRing(_Ring):
     @property
     def is_drained(self) -> bool:
         """Whether everything that was published has been taken."""
-        return self._head.load() == self._next_tail
+        return self._head.load() == int(self.cursor[RingCursor.TAIL])
 
     def unlink(self) -> None:
         """Remove the ring's name."""

@@ -30,6 +30,8 @@ from rocketray.errors import (
     ShardFencedError,
     StoreFullError,
 )
+from rocketray.kernels.drain import StoreCursor, drain_frames
+from rocketray.store.append_window import AppendWindow
 from rocketray.store.encoded_batch import EncodedBatch, unpack_batch
 from rocketray.store.message_store import MessageStore
 
@@ -106,14 +108,19 @@ class ShardWriter:
     def drain(self) -> int:
         """Store what the rings hold now, and acknowledge it; returns the number of batches."""
         with self._lock:
-            done: list[tuple[ShardRing, Frame]] = []
+            taken, to_disk = 0, False
+            rings = []
             for ring in list(self._rings):
-                self._take_frames(ring, done)
-            if done:
-                self._make_durable(any(frame.durability for _, frame in done))
-                for ring, frame in done:
-                    ring.acknowledge(frame)
-            return len(done)
+                count, some_to_disk = self._take_frames(ring)
+                if count:
+                    rings.append(ring)
+                    taken += count
+                    to_disk |= some_to_disk
+            if taken:
+                self._make_durable(to_disk)
+                for ring in rings:
+                    ring.acknowledge()
+            return taken
 
     def append(self, payload: bytes, durability: Durability) -> Ack:
         """Store one packed batch that came by a call."""
@@ -172,14 +179,57 @@ class ShardWriter:
     def _next_queue_offset(self) -> int:
         return self.store.max_queue_offset(self._topic, self._queue_id)
 
-    def _take_frames(self, ring: ShardRing, done: list[tuple[ShardRing, Frame]]) -> None:
+    def _take_frames(self, ring: ShardRing) -> tuple[int, bool]:
+        """Store the frames of a ring; how many there were, and whether any is to be on disk."""
+        count, to_disk = 0, False
         try:
-            for frame in ring.frames():
+            found = ring.look()
+            while found:
+                stored, some_to_disk = self._store_ordinary(ring)
+                count += stored
+                to_disk |= some_to_disk
+                frame = ring.next_frame()
+                if frame is None:
+                    break  # all that was there when it looked
                 self._take_frame(ring, frame)
-                done.append((ring, frame))
+                count += 1
+                to_disk |= frame.durability is Durability.DISK
         except RingCorruptError:
             _LOG.exception("shard %s/%d drops a ring", self._topic, self._queue_id)
             self._rings.remove(ring)
+        return count, to_disk
+
+    def _store_ordinary(self, ring: ShardRing) -> tuple[int, bool]:
+        """The same up to the first frame that has to be looked at more closely."""
+        if not self.writable or not self.store.is_sound:
+            return 0, False
+        to_disk = False
+
+        def write(window: AppendWindow, store_timestamp_ms: int) -> int:
+            nonlocal to_disk
+            cursor = window.cursor
+            count = drain_frames(
+                ring.data,
+                ring.slots,
+                ring.cursor,
+                window.log,
+                window.queue_entries,
+                window.index,
+                cursor,
+                window.store_host,
+                window.hash_slots,
+                window.max_entries,
+                self._queue_id,
+                store_timestamp_ms,
+                self.control.epoch.address,
+                self._epoch,
+            )
+            to_disk = bool(cursor[StoreCursor.DISK])
+            self._batches += count
+            self._messages += int(cursor[StoreCursor.MESSAGES])
+            return count
+
+        return self.store.append_through_window(self._topic, self._queue_id, write), to_disk
 
     def _take_frame(self, ring: ShardRing, frame: Frame) -> None:
         """Append one frame, or as much of it as an earlier incarnation did not."""

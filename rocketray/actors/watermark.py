@@ -81,6 +81,11 @@ class Line:
         self._file = file
         self._address = int(file.bytes.ctypes.data) + position
 
+    @property
+    def address(self) -> int:
+        """Where the line is, for kernels, as long as it lives."""
+        return self._address
+
     def load(self) -> int:
         """The value, and all that was written before it."""
         return futex.load(self._address)
@@ -196,6 +201,11 @@ class ControlPage:
         epoch = self._epoch.load() + 1
         self._epoch.publish(epoch)
         return epoch
+
+    @property
+    def epoch(self) -> Line:
+        """The epoch of the newest incarnation."""
+        return self._epoch
 
     def check_epoch(self, epoch: int) -> None:
         """Raise :class:`ShardFencedError` when a newer incarnation has begun."""

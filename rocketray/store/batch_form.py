@@ -48,6 +48,11 @@ class EncodedBatch:
     def __len__(self) -> int:
         return len(self.sizes)
 
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Where each record begins, from the batch's own first byte: int64[n]."""
+        ends: npt.NDArray[np.int64] = np.cumsum(self.sizes, dtype=np.int64)
+        return ends - self.sizes
+
 
 class BornHost(NamedTuple):
     """A producer's address as records hold it, with the sysflag bit that tells its width."""

@@ -59,7 +59,7 @@ class CommitLog:
         self._files = MappedFileQueue(
             directory, segment_bytes, read_only=read_only, file_system=file_system
         )
-        self._store_host = np.frombuffer(encode_host(store_host), np.uint8)
+        self.store_host = np.frombuffer(encode_host(store_host), np.uint8)
         self._end = self._flushed = self._files.min_offset
 
     @property
@@ -127,7 +127,7 @@ class CommitLog:
             first_queue_offset,
             first,
             store_timestamp_ms,
-            self._store_host,
+            self.store_host,
         )
         if position < 0:
             raise CorruptRecordError(
@@ -135,6 +135,10 @@ class CommitLog:
             )
         self._end = segment.start + position
         return PhysicalOffset(first)
+
+    def advance(self, end: int) -> None:
+        """Let the log end at *end*: a kernel wrote whole records up to there (append_window.py)."""
+        self._end = end
 
     def read(self, physical_offset: int, size: int) -> bytes:
         """A copy of *size* bytes, which lie in one file; a view would block :meth:`close`.

@@ -76,6 +76,10 @@ class ConsumeQueue:
             file = self._files.ensure(start)
             start = file.start + file.size
 
+    def segment(self) -> MappedFile | None:
+        """The file that the next entry goes into, if it was made."""
+        return self._files.file(self.max_offset * ENTRY_BYTES)
+
     def append(
         self, sizes: npt.NDArray[np.int32], tags_codes: npt.NDArray[np.int64], first_physical: int
     ) -> None:

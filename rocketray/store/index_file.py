@@ -75,8 +75,8 @@ class IndexFile:
         """Map *path*; raises :class:`CorruptRecordError` when its size is another."""
         size = index_file_bytes(hash_slots, max_entries)
         self._file = MappedFile(path, 0, size, read_only=read_only, file_system=file_system)
-        self._hash_slots = hash_slots
-        self._max_entries = max_entries
+        self.hash_slots = hash_slots
+        self.max_entries = max_entries
         self._allocated = 0
         self._is_dirty = False
         self.room = max(max_entries - self.header().next_entry, 0)
@@ -109,7 +109,7 @@ class IndexFile:
     def header(self) -> IndexHeader:
         """The header; ``next_entry`` kept within the file whatever stands there."""
         header = IndexHeader(*_HEADER.unpack(self._file.read(0, INDEX_HEADER_BYTES)))
-        next_entry = min(max(header.next_entry, 1), self._max_entries)
+        next_entry = min(max(header.next_entry, 1), self.max_entries)
         return header._replace(next_entry=next_entry)
 
     def follow(self, previous: IndexHeader) -> None:
@@ -122,12 +122,23 @@ class IndexFile:
 
     def reserve(self, count: int) -> None:
         """Have blocks for *count* entries more, as far as they fit; raises StoreFullError."""
-        last = self._max_entries - max(self.room - count, 0)
+        last = self.max_entries - max(self.room - count, 0)
         needed = self._position(last)
         if needed > self._allocated:
             step = min(needed + _ALLOCATION_BYTES, self._file.size) - self._allocated
             self._file.allocate(self._allocated, step)
             self._allocated += step
+
+    @property
+    def data(self) -> npt.NDArray[np.uint8]:
+        """The whole file, for kernels."""
+        return self._file.data
+
+    @property
+    def reserved(self) -> int:
+        """How many more entries have blocks."""
+        given = (self._allocated - self._position(0)) // INDEX_ENTRY_BYTES
+        return max(min(given, self.max_entries) - (self.max_entries - self.room), 0)
 
     def put(
         self,
@@ -139,16 +150,20 @@ class IndexFile:
         """Put the keys from *first* on; returns how many fitted. :meth:`reserve` comes before."""
         count = put_keys(
             self._file.data,
-            self._hash_slots,
-            self._max_entries,
+            self.hash_slots,
+            self.max_entries,
             key_hashes,
             physical_offsets,
             store_timestamps_ms,
             first,
         )
+        self.advance(count)
+        return count
+
+    def advance(self, count: int) -> None:
+        """Know of *count* keys that a kernel put."""
         self.room -= count
         self._is_dirty = True  # behind the writing, so that a flush beside it is not the last
-        return count
 
     def search(self, key_hash: int) -> Iterator[int]:
         """The physical offsets of all entries with *key_hash*, newest first.
@@ -157,8 +172,8 @@ class IndexFile:
         reported.
         """
         (limit,) = _SLOT.unpack(self._file.read(_NEXT_ENTRY, INDEX_SLOT_BYTES))
-        limit = min(limit, self._max_entries)
-        slot = INDEX_HEADER_BYTES + key_hash % self._hash_slots * INDEX_SLOT_BYTES
+        limit = min(limit, self.max_entries)
+        slot = INDEX_HEADER_BYTES + key_hash % self.hash_slots * INDEX_SLOT_BYTES
         (number,) = _SLOT.unpack(self._file.read(slot, INDEX_SLOT_BYTES))
         while 0 < number < limit:
             entry = self._file.read(self._position(number), INDEX_ENTRY_BYTES)
@@ -170,7 +185,7 @@ class IndexFile:
             _LOG.warning(
                 "%s: the chain of slot %d leads from entry %d to %d; keys may be missing",
                 self.path,
-                key_hash % self._hash_slots,
+                key_hash % self.hash_slots,
                 limit,
                 number,
             )
@@ -197,4 +212,4 @@ class IndexFile:
         self._file.close()
 
     def _position(self, number: int) -> int:
-        return INDEX_HEADER_BYTES + self._hash_slots * INDEX_SLOT_BYTES + number * INDEX_ENTRY_BYTES
+        return INDEX_HEADER_BYTES + self.hash_slots * INDEX_SLOT_BYTES + number * INDEX_ENTRY_BYTES

@@ -101,6 +101,11 @@ class KeyIndex:
                 at += 1
                 self._files[at].follow(self._files[at - 1].header())
 
+    def newest(self) -> IndexFile | None:
+        """The file that the next key goes into, if it was made."""
+        first = self._first_with_room()
+        return self._files[first] if first < len(self._files) else None
+
     def search(self, key_hash: int) -> Iterator[int]:
         """The physical offsets of all entries with *key_hash*, newest first; some may repeat."""
         for file in reversed(self._files):

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from rocketray.config import StoreConfig
 from rocketray.errors import (
@@ -33,7 +32,8 @@ from rocketray.errors import (
 )
 from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage
 
-from .append_result import AppendResult, PutResult
+from .append_result import AppendResult, PutResult, put_results
+from .append_window import AppendWindow, open_window
 from .consume_queue import QueueEntry
 from .directories import make_directory
 from .encoded_batch import EncodedBatch, encode_messages
@@ -50,7 +50,6 @@ __all__ = ["MessageStore", "StoreStatistics"]
 
 _QUERY_MAX_COUNT = 64
 _END_OF_TIME = 2**63 - 1
-_NO_OFFSETS = np.empty(0, np.int64)
 
 
 class MessageStore:
@@ -98,6 +97,7 @@ class MessageStore:
         self._files = files
         self._log, self._queues, self._index = files.log, files.queues, files.index
         self._last_timestamp_ms = files.last_timestamp_ms
+        self._window: AppendWindow | None = None
 
     # Writing
 
@@ -111,16 +111,7 @@ class MessageStore:
             return []
         batch = encode_messages(messages, born_host=self.config.store_host, clock_ms=self._clock_ms)
         done = self.append(messages[0].topic, queue_id, batch)
-        starts = np.cumsum(batch.sizes, dtype=np.int64) - batch.sizes + done.first_physical_offset
-        return [
-            PutResult(
-                queue_id,
-                QueueOffset(done.first_queue_offset + i),
-                PhysicalOffset(start),
-                done.store_timestamp_ms,
-            )
-            for i, start in enumerate(starts.tolist())
-        ]
+        return put_results(done, queue_id, batch.starts())
 
     def append(self, topic: str, queue_id: int, batch: EncodedBatch) -> AppendResult:
         """Store a batch of *topic*; on return it survives the end of this process.
@@ -139,7 +130,8 @@ class MessageStore:
                 "codes was handed to the store; give it one of each at least"
             )
         queue = self._queues.get(topic, queue_id)
-        key_offsets = _key_offsets(batch)
+        key_offsets = batch.starts()[batch.key_records]
+        self._window = None
         self._log.reserve(len(batch.records))
         queue.reserve(count)
         if len(key_offsets):
@@ -160,6 +152,32 @@ class MessageStore:
         self._batches += 1
         self._messages += count
         return AppendResult(QueueOffset(first_queue_offset), first, count, now_ms)
+
+    def append_through_window(
+        self, topic: str, queue_id: int, write: Callable[[AppendWindow, int], int]
+    ) -> int:
+        """Let *write*, a kernel, append batches to a queue; returns what it returns.
+
+        It gets the window on the ends of the present files, whose cursor it moves on, and the
+        store time. It is not called, and 0 returned, when :meth:`append` has to make a file first.
+        """
+        self._check_writable()
+        queue = self._queues.find(topic, queue_id)
+        window = self._window
+        if window is None or window.queue is not queue:
+            window = self._window = open_window(self._log, queue, self._index)
+        if window is None:
+            return 0
+        now_ms = self._last_timestamp_ms = max(self._clock_ms(), self._last_timestamp_ms)
+        try:
+            done = write(window, now_ms)
+            batches, messages = window.settle()
+        except BaseException:
+            self._damage = "an append was interrupted between log and queue"
+            raise
+        self._batches += batches
+        self._messages += messages
+        return done
 
     def prepare_next(self) -> None:
         """Make the files that will be needed next; for a thread beside the writer.
@@ -198,6 +216,7 @@ class MessageStore:
                 clean = self._damage is None
             finally:
                 self._closed = True
+                self._window = None
                 self._files.close()
                 if self._lock is not None:
                     self._lock.release(clean=clean)
@@ -325,6 +344,11 @@ class MessageStore:
         return self._log.scan(max(start, self._log.min_offset))
 
     @property
+    def is_sound(self) -> bool:
+        """Whether nothing went wrong that only opening anew repairs."""
+        return self._damage is None
+
+    @property
     def recovery(self) -> RecoveryReport | None:
         """What opening found and did; None for a store that is open read-only."""
         return self._files.recovery
@@ -373,11 +397,3 @@ class MessageStore:
     def _check_open(self) -> None:
         if self._closed:
             raise StoreClosedError(f"{self.directory}: the store was closed")
-
-
-def _key_offsets(batch: EncodedBatch) -> npt.NDArray[np.int64]:
-    """Where the record of each key begins, from the batch's own first byte."""
-    if not len(batch.key_records):
-        return _NO_OFFSETS
-    starts: npt.NDArray[np.int64] = np.cumsum(batch.sizes, dtype=np.int64) - batch.sizes
-    return starts[batch.key_records]

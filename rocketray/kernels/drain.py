@@ -1,0 +1,344 @@
+"""Storing the frames of a producer's ring: log, queue, index and the frame's slot, in one call.
+
+A kernel takes frame after frame as long as each is ordinary: well formed, not met before, and
+with room for all of it in the present files. It stops before the first that is not, and the
+caller takes that one by itself, with all the time it needs.
+
+Order, for each frame
+  1. The slot says PENDING, with the queue offset that the frame gets.
+  2. The records, then the queue's entries, then the index's.
+  3. The slot says OK. Nothing of the next frame is written before.
+A process that dies anywhere in between leaves a slot and a log that together tell how far it came.
+
+The layout of frames and slots is described in ``actors/ring.py``, that of a batch in
+``store/encoded_batch.py``.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+import numpy as np
+
+from ._compile import IN_BYTES, INT, OUT_BYTES, OUT_INT64S, Bytes, Int64s, device, kernel
+from .append import (
+    append_queue_entries,
+    append_queue_entries_plain,
+    append_records,
+    append_records_plain,
+    is_whole_batch,
+    is_whole_batch_plain,
+)
+from .futex import load_plain
+from .index import put_keys, put_keys_plain
+from .intrinsics import atomic_load_i64, load_native_u64, release_fence
+from .layout import ENTRY_BYTES
+
+__all__ = [
+    "BATCH_HEADER_BYTES",
+    "BATCH_MAGIC",
+    "FRAME_DATA",
+    "FRAME_HEADER_BYTES",
+    "FRAME_PAD",
+    "SLOT_OK",
+    "SLOT_PENDING",
+    "SLOT_WORDS",
+    "RingCursor",
+    "StoreCursor",
+    "drain_frames",
+    "drain_frames_plain",
+]
+
+FRAME_HEADER_BYTES = 32  # also the alignment, so that a header always fits before the end
+FRAME_DATA, FRAME_PAD = 1, 2
+BATCH_MAGIC = b"RRB1"
+BATCH_HEADER_BYTES = 24
+SLOT_WORDS = 6  # sequence, status, queue offset, physical offset, store timestamp, count
+SLOT_PENDING, SLOT_OK = 0, 1
+_MAGIC_NUMBER = int.from_bytes(BATCH_MAGIC, "little")
+_FRAME_HEADER = struct.Struct("=4Iq")
+_BATCH_HEADER = struct.Struct("<4sIIIQ")
+_WORD = 0xFFFFFFFF
+_DURABILITY_MAX = 1
+
+
+class RingCursor(IntEnum):
+    """The numbers of a drain that belong to the ring: int64[3]."""
+
+    TAIL = 0  # bytes that were taken
+    HEAD = 1  # bytes that the producer published
+    SEQUENCE = 2  # of the frame taken last
+
+
+class StoreCursor(IntEnum):
+    """The numbers of a drain that belong to the store: int64[10]."""
+
+    LOG_START = 0  # the physical offset of the log file's first byte
+    LOG_POSITION = 1  # where in the file the next record goes
+    LOG_END = 2  # where in the file records must end
+    QUEUE_POSITION = 3  # where in the queue's file the next entry goes
+    QUEUE_OFFSET = 4  # the next message's
+    INDEX_ROOM = 5  # keys that may still be put
+    BATCHES = 6  # taken, and the messages and keys in them
+    MESSAGES = 7
+    KEYS = 8
+    DISK = 9  # batches that are to be on disk before they are acknowledged
+
+
+def drain_frames_plain(
+    data: Bytes,
+    slots: Int64s,
+    ring: Int64s,
+    log: Bytes,
+    queue: Bytes,
+    index: Bytes,
+    store: Int64s,
+    store_host: Bytes,
+    hash_slots: int,
+    max_entries: int,
+    queue_id: int,
+    store_timestamp_ms: int,
+    epoch_line: int,
+    epoch: int,
+) -> int:
+    """Store ordinary frames until one is not, or none is left; returns how many.
+
+    ``data`` uint8 are the ring's frames, ``slots`` int64[6 × slots] their outcomes; ``log``,
+    ``queue`` and ``index`` are whole files, the last may be empty. *ring* and *store* are moved on
+    (:class:`RingCursor`, :class:`StoreCursor`). Nothing is stored once the number at *epoch_line*
+    is not *epoch*.
+    """
+    taken = 0
+    while ring[RingCursor.TAIL] < ring[RingCursor.HEAD] and load_plain(epoch_line) == epoch:
+        tail, head = int(ring[RingCursor.TAIL]), int(ring[RingCursor.HEAD])
+        position = tail % len(data)
+        size, kind, durability, payload, sequence = _FRAME_HEADER.unpack_from(data.data, position)
+        fits = size <= min(len(data) - position, head - tail)
+        if size < FRAME_HEADER_BYTES or size % FRAME_HEADER_BYTES or not fits:
+            break
+        if kind == FRAME_PAD:
+            ring[RingCursor.TAIL] += size
+            continue
+        if kind != FRAME_DATA or durability > _DURABILITY_MAX:
+            break
+        if not BATCH_HEADER_BYTES <= payload <= size - FRAME_HEADER_BYTES:
+            break
+        slot = sequence % (len(slots) // SLOT_WORDS) * SLOT_WORDS
+        if sequence != ring[RingCursor.SEQUENCE] + 1 or slots[slot] == sequence:
+            break
+        start = position + FRAME_HEADER_BYTES
+        magic, n, k, zero, total = _BATCH_HEADER.unpack_from(data.data, start)
+        if magic != BATCH_MAGIC or zero or BATCH_HEADER_BYTES + 12 * n + 8 * k + total != payload:
+            break
+        bounds = np.cumsum([start + BATCH_HEADER_BYTES, 8 * n, 4 * n, 4 * k, 4 * k, total])
+        columns = [data[bounds[i] : bounds[i + 1]] for i in range(5)]
+        codes, records = columns[0].view(np.int64), columns[4]
+        sizes, hashes, key_records = (column.view(np.int32) for column in columns[1:4])
+        if not is_whole_batch_plain(sizes, key_records, total):
+            break
+        log_position = int(store[StoreCursor.LOG_POSITION])
+        queue_position = int(store[StoreCursor.QUEUE_POSITION])
+        queue_offset = int(store[StoreCursor.QUEUE_OFFSET])
+        if log_position + total > store[StoreCursor.LOG_END] or k > store[StoreCursor.INDEX_ROOM]:
+            break
+        if queue_position + n * ENTRY_BYTES > len(queue):
+            break
+        first = int(store[StoreCursor.LOG_START]) + log_position
+        _write_slot_plain(slots, slot, [sequence, SLOT_PENDING, queue_offset, -1, 0, 0])
+        end = append_records_plain(
+            log,
+            log_position,
+            records,
+            sizes,
+            queue_id,
+            queue_offset,
+            first,
+            store_timestamp_ms,
+            store_host,
+        )
+        if end < 0:
+            break
+        append_queue_entries_plain(queue, queue_position, sizes, codes, first, 0, n)
+        if k:
+            starts = first + np.cumsum(sizes, dtype=np.int64) - sizes
+            times = np.full(k, store_timestamp_ms, np.int64)
+            put_keys_plain(index, hash_slots, max_entries, hashes, starts[key_records], times, 0)
+        _write_slot_plain(
+            slots, slot, [sequence, SLOT_OK, queue_offset, first, store_timestamp_ms, n]
+        )
+        store[:] += [0, total, 0, n * ENTRY_BYTES, n, -k, 1, n, k, durability]
+        ring[RingCursor.SEQUENCE] = sequence
+        ring[RingCursor.TAIL] += size
+        taken += 1
+    return taken
+
+
+def _write_slot_plain(slots: Int64s, slot: int, words: list[int]) -> None:
+    slots[slot] = 0
+    slots[slot + 1 : slot + SLOT_WORDS] = words[1:]
+    slots[slot] = words[0]
+
+
+@device
+def _signed(word):
+    return np.int64(word)
+
+
+@device
+def _low(word):
+    return np.int64(word & np.uint64(_WORD))
+
+
+@device
+def _high(word):
+    return np.int64(word >> np.uint64(32))
+
+
+@device
+def _write_slot(slots, slot, sequence, status, queue_offset, first, store_timestamp_ms, count):
+    """The number comes last: it makes the rest count. Nothing moves across."""
+    release_fence()
+    slots[slot] = 0
+    release_fence()
+    slots[slot + 1] = status
+    slots[slot + 2] = queue_offset
+    slots[slot + 3] = first
+    slots[slot + 4] = store_timestamp_ms
+    slots[slot + 5] = count
+    release_fence()
+    slots[slot] = sequence
+    release_fence()
+
+
+@kernel(
+    drain_frames_plain,
+    INT,
+    (
+        OUT_BYTES,
+        OUT_INT64S,
+        OUT_INT64S,
+        OUT_BYTES,
+        OUT_BYTES,
+        OUT_BYTES,
+        OUT_INT64S,
+        IN_BYTES,
+        INT,
+        INT,
+        INT,
+        INT,
+        INT,
+        INT,
+    ),
+)
+def drain_frames(
+    data,
+    slots,
+    ring,
+    log,
+    queue,
+    index,
+    store,
+    store_host,
+    hash_slots,
+    max_entries,
+    queue_id,
+    store_timestamp_ms,
+    epoch_line,
+    epoch,
+):
+    assert len(ring) == 3
+    assert len(store) == 10
+    assert store[StoreCursor.LOG_END] <= len(log)
+    taken = 0
+    while ring[RingCursor.TAIL] < ring[RingCursor.HEAD] and atomic_load_i64(epoch_line) == epoch:
+        tail = ring[RingCursor.TAIL]
+        position = tail % len(data)
+        room = min(len(data) - position, ring[RingCursor.HEAD] - tail)
+        if room < FRAME_HEADER_BYTES:
+            break
+        word = load_native_u64(data, position)
+        size, kind = _low(word), _high(word)
+        word = load_native_u64(data, position + 8)
+        durability, payload = _low(word), _high(word)
+        sequence = _signed(load_native_u64(data, position + 16))
+        if size < FRAME_HEADER_BYTES or size % FRAME_HEADER_BYTES != 0 or size > room:
+            break
+        if kind == FRAME_PAD:
+            ring[RingCursor.TAIL] += size
+            continue
+        if kind != FRAME_DATA or durability > _DURABILITY_MAX:
+            break
+        if payload < BATCH_HEADER_BYTES or payload > size - FRAME_HEADER_BYTES:
+            break
+        slot = sequence % (len(slots) // SLOT_WORDS) * SLOT_WORDS
+        if sequence != ring[RingCursor.SEQUENCE] + 1 or slots[slot] == sequence:
+            break
+        start = position + FRAME_HEADER_BYTES
+        word = load_native_u64(data, start)
+        magic, n = _low(word), _high(word)
+        word = load_native_u64(data, start + 8)
+        k, zero = _low(word), _high(word)
+        total = _signed(load_native_u64(data, start + 16))
+        if magic != _MAGIC_NUMBER or zero != 0 or total < 0 or total > payload:
+            break
+        if BATCH_HEADER_BYTES + 12 * n + 8 * k + total != payload:
+            break
+        start += BATCH_HEADER_BYTES
+        codes = data[start : start + 8 * n].view(np.int64)
+        start += 8 * n
+        sizes = data[start : start + 4 * n].view(np.int32)
+        start += 4 * n
+        hashes = data[start : start + 4 * k].view(np.int32)
+        start += 4 * k
+        key_records = data[start : start + 4 * k].view(np.int32)
+        start += 4 * k
+        records = data[start : start + total]
+        if not is_whole_batch(sizes, key_records, total):
+            break
+        log_position = store[StoreCursor.LOG_POSITION]
+        queue_position = store[StoreCursor.QUEUE_POSITION]
+        queue_offset = store[StoreCursor.QUEUE_OFFSET]
+        if log_position + total > store[StoreCursor.LOG_END] or k > store[StoreCursor.INDEX_ROOM]:
+            break
+        if queue_position + n * ENTRY_BYTES > len(queue):
+            break
+        first = store[StoreCursor.LOG_START] + log_position
+        _write_slot(slots, slot, sequence, SLOT_PENDING, queue_offset, -1, 0, 0)
+        end = append_records(
+            log,
+            log_position,
+            records,
+            sizes,
+            queue_id,
+            queue_offset,
+            first,
+            store_timestamp_ms,
+            store_host,
+        )
+        if end < 0:
+            break
+        append_queue_entries(queue, queue_position, sizes, codes, first, 0, n)
+        if k > 0:
+            offsets = np.empty(k, np.int64)
+            record, offset = 0, first
+            for i in range(k):
+                while record < key_records[i]:
+                    offset += sizes[record]
+                    record += 1
+                offsets[i] = offset
+            times = np.full(k, store_timestamp_ms)
+            put_keys(index, hash_slots, max_entries, hashes, offsets, times, 0)
+        _write_slot(slots, slot, sequence, SLOT_OK, queue_offset, first, store_timestamp_ms, n)
+        store[StoreCursor.LOG_POSITION] += total
+        store[StoreCursor.QUEUE_POSITION] += n * ENTRY_BYTES
+        store[StoreCursor.QUEUE_OFFSET] += n
+        store[StoreCursor.INDEX_ROOM] -= k
+        store[StoreCursor.BATCHES] += 1
+        store[StoreCursor.MESSAGES] += n
+        store[StoreCursor.KEYS] += k
+        store[StoreCursor.DISK] += durability
+        ring[RingCursor.SEQUENCE] = sequence
+        ring[RingCursor.TAIL] = tail + size
+        taken += 1
+    return taken
