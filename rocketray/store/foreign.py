@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -103,11 +104,19 @@ def read_foreign_settings(
 
 
 def _refuse_other_kinds(directory: Path) -> None:
-    if not (directory / "commitlog").is_dir():
+    log = directory / "commitlog"
+    if not log.is_dir():
         raise StoreError(
             f"{directory} has no commitlog directory; a broker whose storePathCommitLog names "
             "another place, or several, keeps its log there: bring all its files into "
-            f"{directory / 'commitlog'}, in a copy"
+            f"{log}, in a copy"
+        )
+    starts = sorted(int(path.name) for path in log.iterdir() if path.name.isdecimal())
+    sizes = {following - start for start, following in pairwise(starts)}
+    if len(sizes) > 1 or (sizes and sizes != {_first_size(log.iterdir())}):
+        raise StoreError(
+            f"{log}: files are missing between {starts[0]:020d} and {starts[-1]:020d}; a broker "
+            f"with several storePathCommitLog paths spreads them: bring all into {log}, in a copy"
         )
     if any((directory / "consumequeue").glob("MANIFEST-*")):
         raise StoreError(

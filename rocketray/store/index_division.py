@@ -2,7 +2,8 @@
 
 ``40 + 4 slots + 20 entries`` bytes leave the division open: one slot more in five, one entry less.
 A number of slots is right when, with it,
-  1. the first entry has the header's begin offset, or the last one its end offset;
+  1. the first entry has the header's begin offset, or the last one its end offset, and its slot
+     is in use;
   2. every entry names, as the one before it, the last one with the same hash modulo the slots, and
      each slot names the newest of its own;
   3. the records that the entries lead to have a key of that hash, as far as the log still has them.
@@ -38,7 +39,7 @@ _HEADER_WORDS = INDEX_HEADER_BYTES // 4
 _ENTRY_WORDS = INDEX_ENTRY_BYTES // 4
 _NEARLY_ALL = 0.9
 _BLOCK = 1 << 20  # numbers of slots looked at together
-_MOST_CHECKED = 256  # numbers that pass the first test; a file of zeros lets all pass
+_MOST_CHECKED = 256  # numbers that pass the first test, which few but the right one do
 _CHECKED_ENTRIES = 1 << 16  # of each file, from its first
 _CHECKED_RECORDS = 16  # of each file, spread over those entries
 _Words = npt.NDArray[np.int32]
@@ -92,9 +93,10 @@ def slots_that_agree(
         candidates = [only]
     else:
         candidates = sorted({number for file in files for number in _candidates(file)})
+    if len(candidates) > _MOST_CHECKED:
+        return SlotCounts(tuple(candidates), all_agree=True, has_entries=True)
     scores = {
-        number: min(_agreement(file, number, key_hashes) for file in files)
-        for number in candidates[:_MOST_CHECKED]
+        number: min(_agreement(file, number, key_hashes) for file in files) for number in candidates
     }
     perfect = tuple(number for number, score in scores.items() if score == 1)
     nearly = tuple(number for number, score in scores.items() if score >= _NEARLY_ALL)
@@ -119,22 +121,24 @@ def _candidates(file: _File) -> list[int]:
         numbers = np.arange(
             start, min(start + _BLOCK * _ENTRY_WORDS, largest + 1), _ENTRY_WORDS, dtype=np.int64
         )
-        good = _has_offset(file.words, numbers, 1, file.begin_offset)
-        good |= _has_offset(file.words, numbers, file.entries, file.end_offset)
+        good = _is_entry(file, numbers, 1, file.begin_offset)
+        good |= _is_entry(file, numbers, file.entries, file.end_offset)
         found += numbers[good].tolist()
         if len(found) > _MOST_CHECKED:
             break
     return found
 
 
-def _has_offset(
-    words: _Words, slot_counts: npt.NDArray[np.int64], entry: int, physical_offset: int
+def _is_entry(
+    file: _File, slot_counts: npt.NDArray[np.int64], entry: int, physical_offset: int
 ) -> npt.NDArray[np.bool_]:
-    """With which numbers of slots the entry of that number leads to *physical_offset*."""
-    at = _HEADER_WORDS + slot_counts + _ENTRY_WORDS * entry
+    """With which numbers of slots the entry of that number may be one for *physical_offset*."""
+    words, at = file.words, _HEADER_WORDS + slot_counts + _ENTRY_WORDS * entry
     high, low = np.frombuffer(physical_offset.to_bytes(8, "big", signed=True), _WORD).tolist()
+    hashes = words[at].astype(np.int64)
+    heads = words[_HEADER_WORDS + np.maximum(hashes, 0) % slot_counts]
     matches: npt.NDArray[np.bool_] = (words[at + 1] == high) & (words[at + 2] == low)
-    return matches
+    return matches & (hashes >= 0) & (heads >= entry) & (heads <= file.entries)
 
 
 def _agreement(file: _File, hash_slots: int, key_hashes: KeyHashes) -> float:

@@ -53,6 +53,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "query",
         "consume",
         "filter eval",
+        "filter stats",
         "store query",
         "store scan",
         "bench",
