@@ -15,10 +15,13 @@ its constructor, which is what ``Exception.__reduce__`` replays.
 
 from __future__ import annotations
 
+from enum import Enum
+
 __all__ = [
     "ActorError",
     "ConfigError",
     "CorruptRecordError",
+    "EvaluationErrorKind",
     "FilterError",
     "FilterEvaluationError",
     "FilterSyntaxError",
@@ -139,8 +142,24 @@ class FilterSyntaxError(FilterError, ValueError):
         return f"{self.reason}\n  {line}\n  {padding}{'^' * width}"
 
 
+class EvaluationErrorKind(Enum):
+    """Why an expression cannot compare a value."""
+
+    NOT_INT32 = "not a 32-bit integer"
+    NOT_INT64 = "not a 64-bit integer"
+    NOT_DOUBLE = "not a number"
+    BOOLEAN_WITH_TEXT = "a truth value compared with a text"
+
+
 class FilterEvaluationError(FilterError):
     """An expression met a value that it cannot compare; the message does not match."""
+
+    def __init__(self, message: str, kind: EvaluationErrorKind) -> None:
+        super().__init__(message, kind)
+        self.kind = kind
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class PredicateError(FilterError):

@@ -29,8 +29,10 @@ __all__ = [
     "BOOL",
     "INT",
     "IN_BYTES",
+    "IN_DOUBLES",
     "IN_INT32S",
     "IN_INT64S",
+    "IN_INT64_ROWS",
     "NOTHING",
     "OUT_BOOLS",
     "OUT_BYTES",
@@ -41,6 +43,7 @@ __all__ = [
     "TWO_INTS",
     "Bools",
     "Bytes",
+    "Doubles",
     "Int32s",
     "Int64s",
     "cgutils",
@@ -55,6 +58,7 @@ Bytes = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
+Doubles = npt.NDArray[np.float64]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -98,6 +102,8 @@ NOTHING: Any = None if PLAIN else types.void
 IN_BYTES = _array("uint8", readonly=True)
 IN_INT32S = _array("int32", readonly=True)
 IN_INT64S = _array("int64", readonly=True)
+IN_INT64_ROWS = _array("int64", 2, readonly=True)
+IN_DOUBLES = _array("float64", readonly=True)
 OUT_BYTES = _array("uint8")
 OUT_BOOLS = _array("boolean")
 OUT_INT32S = _array("int32")

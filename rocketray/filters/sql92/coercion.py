@@ -8,8 +8,8 @@ r"""How RocketMQ compares values of different types: Java's conversions, not Pyt
     string        as int32   as int64   as double  as bool    text for =, else both as double
 
 "Less" is RocketMQ's answer where a conversion makes no sense: ``=`` is false, ``<`` is true. Null
-compares with nothing, so the callers see to it first. Texts become numbers as by ``Integer.valueOf``, ``Long.valueOf`` and ``Double.valueOf``; one that does not
-is a :class:`FilterEvaluationError`. Doubles are ordered by ``Double.compareTo``: NaN equals itself
+compares with nothing, so the callers see to it first. Texts become numbers as by
+``Integer.valueOf``, ``Long.valueOf`` and ``Double.valueOf``; one that does not is a :class:`FilterEvaluationError`. Doubles are ordered by ``Double.compareTo``: NaN equals itself
 and is above everything, -0.0 is below 0.0.
 """
 
@@ -21,7 +21,7 @@ import unicodedata
 from collections.abc import Callable
 from typing import Any
 
-from rocketray.errors import FilterEvaluationError
+from rocketray.errors import EvaluationErrorKind, FilterEvaluationError
 
 from .nodes import Kind
 from .printer import shown
@@ -44,6 +44,7 @@ Comparator = Callable[[Any, Any], int]
 _JAVA_TRIM = "".join(map(chr, range(0x21)))  # String.trim strips U+0000 to U+0020
 _SAFE_DIGITS = 9  # any 9 digits fit into 32 bits
 _INT64_DIGITS = 19
+_FAILURES = {32: EvaluationErrorKind.NOT_INT32, 64: EvaluationErrorKind.NOT_INT64}
 _DIGITS = re.compile(r"([+-]?)(\d+)")  # \d is any decimal digit of Unicode, as Character.digit
 _DECIMAL = re.compile(
     r"[+-]?(?:NaN|Infinity|((?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?)[fFdD]?)"
@@ -78,7 +79,7 @@ def to_double(text: str) -> float:
     match = _HEXADECIMAL.fullmatch(trimmed)
     if match:
         return _from_hexadecimal(match[1])
-    raise FilterEvaluationError(f"'{shown(text)}' is not a number")
+    raise FilterEvaluationError(f"'{shown(text)}' is not a number", EvaluationErrorKind.NOT_DOUBLE)
 
 
 def to_boolean(text: str) -> bool:
@@ -154,7 +155,8 @@ def _always_less(left: object, right: object) -> int:  # noqa: ARG001 - a Compar
 def _refuse(left: object, right: object) -> int:
     raise FilterEvaluationError(
         f"a truth value on the left ({left}) cannot be compared with the text "
-        f"'{shown(str(right))}' on the right; swap the two sides"
+        f"'{shown(str(right))}' on the right; swap the two sides",
+        EvaluationErrorKind.BOOLEAN_WITH_TEXT,
     )
 
 
@@ -162,12 +164,14 @@ def _to_integer(text: str, bits: int) -> int:
     match = _DIGITS.fullmatch(text)
     if match is None or (not text.isascii() and max(text) > "\uffff"):
         # Java reads UTF-16 units one by one, so digits outside the basic plane are none.
-        raise FilterEvaluationError(f"'{shown(text)}' is not a {bits}-bit integer")
+        raise FilterEvaluationError(f"'{shown(text)}' is not a {bits}-bit integer", _FAILURES[bits])
     digits = match[2] if text.isascii() else "".join(map(_ascii_digit, match[2]))
     significant = digits.lstrip("0")  # Java takes any number of leading zeros, Python does not
     value = int(match[1] + (significant or "0")) if len(significant) <= _INT64_DIGITS else 1 << bits
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
-        raise FilterEvaluationError(f"'{shown(text)}' does not fit into a {bits}-bit integer")
+        raise FilterEvaluationError(
+            f"'{shown(text)}' does not fit into a {bits}-bit integer", _FAILURES[bits]
+        )
     return value
 
 

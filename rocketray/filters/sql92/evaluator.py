@@ -34,6 +34,7 @@ from .nodes import (
     Or,
     Property,
     Value,
+    as_literal,
     kind_of,
 )
 from .printer import shown, to_sql
@@ -215,7 +216,7 @@ def _compare_text(name: str, test: Callable[[Any, Any], bool], constant: Value) 
 
 
 def _located(where: str, error: FilterEvaluationError) -> FilterEvaluationError:
-    return FilterEvaluationError(f"{where}: {error}")
+    return FilterEvaluationError(f"{where}: {error}", error.kind)
 
 
 # -- the other tests --------------------------------------------------------------------------
@@ -265,8 +266,8 @@ def _operand(node: Expression) -> _Operand:
 
 
 def _negate(node: Negate) -> _Operand:
-    if kind_of(node).is_number:
-        number = _negated_number(node)
+    if literal := as_literal(node):
+        number = literal.value
         return lambda _: number
     operand = _operand(node.operand)
 
@@ -275,14 +276,6 @@ def _negate(node: Negate) -> _Operand:
         return None
 
     return evaluate
-
-
-def _negated_number(node: Expression) -> Any:
-    """The value of minus signs before a number literal."""
-    if isinstance(node, Negate):
-        return -_negated_number(node.operand)
-    assert isinstance(node, Literal)
-    return node.value
 
 
 _COMPILERS: dict[type, Callable[[Any], Evaluator]] = {

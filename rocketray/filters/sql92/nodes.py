@@ -33,6 +33,7 @@ __all__ = [
     "Or",
     "Property",
     "Value",
+    "as_literal",
     "children",
     "is_boolean",
     "kind_of",
@@ -180,6 +181,17 @@ def children(node: Expression) -> tuple[Expression, ...]:
             return (left, right)
         case _:
             return (node.operand,)
+
+
+def as_literal(node: Expression) -> Literal | None:
+    """The literal that *node* is, minus signs before a number counted in; None for all else."""
+    if isinstance(node, Literal):
+        return node
+    if isinstance(node, Negate):
+        literal = as_literal(node.operand)
+        if literal is not None and isinstance(literal.value, int | float):
+            return Literal(literal.kind, -literal.value) if literal.kind.is_number else None
+    return None
 
 
 def is_boolean(node: Expression) -> bool:

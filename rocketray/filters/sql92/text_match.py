@@ -12,9 +12,10 @@ from collections.abc import Callable
 
 from .nodes import Match, MatchOperator
 
-__all__ = ["text_test"]
+__all__ = ["is_exotic", "text_test"]
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_EXOTIC = re.compile("[\ud800-\udfff\ufffd]")
 _PYTHON_TESTS: dict[MatchOperator, Callable[[str, str], bool]] = {
     MatchOperator.CONTAINS: str.__contains__,
     MatchOperator.STARTSWITH: str.startswith,
@@ -29,6 +30,14 @@ def text_test(node: Match) -> Callable[[str], bool]:
         units = _utf16_units(text)
         return lambda value: test(_utf16_units(value), units)
     return lambda value: test(value, text)
+
+
+def is_exotic(text: str) -> bool:
+    """Whether comparing UTF-8 byte by byte could give another answer than comparing characters.
+
+    A lone surrogate has no UTF-8, and what is read as U+FFFD may be stored as other bytes.
+    """
+    return _EXOTIC.search(text) is not None
 
 
 def _utf16_units(text: str) -> str:

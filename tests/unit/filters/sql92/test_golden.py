@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 from support.golden import golden_rows, sql92_differences
+from support.random_sql import spans_of
 
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.filters.sql92 import compile_expression, parse
+from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 
 ROWS = golden_rows("sql92")
+DIFFERENCES = sql92_differences()
 
 
 def ours(expression: str, properties: dict[str, str] | None) -> object:
@@ -40,6 +44,15 @@ def test_exactly_the_listed_rows_differ() -> None:
     assert set(listed.values()) == {"trailing-text", "depth"}
 
 
+def test_the_vectorized_form_answers_every_row_alike() -> None:
+    answers = {State.TRUE: True, State.FALSE: False, State.NULL: None}
+    compiled = cache(lambda sql: VectorizedExpression(compile_expression(sql)))
+    for row in (row for row in ROWS if row["parse"] == "ok" and row["id"] not in DIFFERENCES):
+        one = compiled(row["expr"])
+        (state,) = one.evaluate(*spans_of([row.get("props") or {}], one.names))
+        assert answers.get(State(state), "error") is theirs(row), row
+
+
 def test_a_row_that_differs_by_trailing_text_agrees_without_it() -> None:
     for row in (row for row in ROWS if sql92_differences_of(row) == "trailing-text"):
         error = syntax_error(row["expr"])
@@ -57,9 +70,6 @@ def test_every_golden_error_draws_a_caret_under_its_place() -> None:
         error = syntax_error(expression)
         assert 0 <= error.start <= error.end <= len(expression)
         assert str(error).splitlines()[-1].strip("\t ").strip("^") == ""
-
-
-DIFFERENCES = sql92_differences()
 
 
 def sql92_differences_of(row: dict[str, Any]) -> str | None:

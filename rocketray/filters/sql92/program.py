@@ -1,0 +1,329 @@
+"""A syntax tree as a program for the kernel that runs conditions on properties.
+
+The program looks at a row in the order of the scalar evaluator, and ends it where that one raises.
+Parts without a property are evaluated here, by that evaluator. A comparison that the parser never
+makes becomes an instruction that answers ODD, which sends the row to the scalar evaluator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.errors import FilterEvaluationError
+from rocketray.kernels.condition_codes import Accepts, Column, Operation, Rule, State
+
+from .coercion import to_boolean
+from .evaluator import Evaluator, Properties, compile_tree
+from .nodes import (
+    And,
+    BooleanCast,
+    Compare,
+    Expression,
+    In,
+    IsNull,
+    Kind,
+    Literal,
+    Match,
+    Negate,
+    Not,
+    Operator,
+    Or,
+    Property,
+    as_literal,
+    kind_of,
+    property_names,
+)
+from .text_match import is_exotic
+
+__all__ = ["Program", "compile_program", "state_of"]
+
+_ACCEPTS = {
+    Operator.EQ: Accepts.EQUAL,
+    Operator.NE: Accepts.UNEQUAL,
+    Operator.LT: Accepts.LESS,
+    Operator.LE: Accepts.LESS_OR_EQUAL,
+    Operator.GT: Accepts.GREATER,
+    Operator.GE: Accepts.GREATER_OR_EQUAL,
+}
+_MIRRORED = {
+    Accepts.LESS: Accepts.GREATER,
+    Accepts.LESS_OR_EQUAL: Accepts.GREATER_OR_EQUAL,
+    Accepts.GREATER: Accepts.LESS,
+    Accepts.GREATER_OR_EQUAL: Accepts.LESS_OR_EQUAL,
+}
+_EQUALITIES = (Accepts.EQUAL, Accepts.UNEQUAL)
+_FAILURES = {Kind.INT32: State.NOT_INT32, Kind.INT64: State.NOT_INT64}
+_NEVER = -1  # no state: neither neutral nor a reason to jump
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What the kernel runs; see ``kernels/condition_codes.py``.
+
+    Property k of an instruction is ``names[k]``. ``code`` int64[instructions, columns], ``doubles``
+    float64, ``texts`` uint8 with ``bounds`` int64, ``patterns`` int64.
+    """
+
+    names: tuple[str, ...]
+    code: npt.NDArray[np.int64]
+    doubles: npt.NDArray[np.float64]
+    texts: npt.NDArray[np.uint8]
+    bounds: npt.NDArray[np.int64]
+    patterns: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Into:
+    """Where a state goes: it sets *register* unless it is *neutral*; *stop* ends an AND or OR."""
+
+    register: int
+    neutral: int = _NEVER
+    stop: int = _NEVER
+
+    def above(self, number: int = 1, *, stop: int = _NEVER) -> _Into:
+        """A register that nothing uses while this one's state is worked out."""
+        return _Into(self.register + number, stop=stop)
+
+
+def compile_program(tree: Expression) -> Program:
+    """The program of *tree*, which must be a truth value."""
+    compiler = _Compiler(tuple(sorted(property_names(tree))))
+    compiler.condition(tree, _Into(0))
+    return compiler.program()
+
+
+def state_of(evaluate: Evaluator, properties: Properties) -> State:
+    """What the scalar evaluator says, as a state."""
+    try:
+        value = evaluate(properties)
+    except FilterEvaluationError as error:
+        return State[error.kind.name]
+    return State.NULL if value is None else State(value)
+
+
+class _Compiler:
+    """The program as it grows. Each method ends with the instruction that sets its register."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._numbers = {name: number for number, name in enumerate(names)}
+        self._code: list[list[int]] = []
+        self._doubles: list[float] = []
+        self._texts: list[bytes] = []
+        self._patterns: list[int] = []
+
+    def program(self) -> Program:
+        """All of it as arrays."""
+        code = np.array(self._code, np.int64)
+        assert code[:, Column.REGISTER].max() <= len(code)  # what the kernel has room for
+        bounds = np.cumsum([0, *map(len, self._texts)], dtype=np.int64)
+        texts = np.frombuffer(b"".join(self._texts), np.uint8)
+        doubles, patterns = np.array(self._doubles, float), np.array(self._patterns, np.int64)
+        return Program(self._names, code, doubles, texts, bounds, patterns)
+
+    def condition(self, node: Expression, into: _Into) -> None:
+        """The state of *node*, a truth value."""
+        if property_names(node):
+            _COMPILERS[type(node)](self, node, into)
+        else:
+            self._emit(Operation.CONSTANT, into, state_of(compile_tree(node), {}))
+
+    # -- logic --------------------------------------------------------------------------------
+
+    def join(self, node: And | Or, into: _Into) -> None:
+        """Operands up to the first that decides: FALSE for AND, TRUE for OR."""
+        deciding = State(isinstance(node, Or))
+        is_final = into == _Into(into.register)
+        target = into if is_final else into.above()
+        exits = []
+        for number, operand in enumerate(node.operands):
+            neutral = 1 - deciding if number else _NEVER
+            self.condition(operand, _Into(target.register, neutral, deciding))
+            exits.append(len(self._code) - 1)
+        self._land(exits)
+        if not is_final:
+            self._emit(Operation.MOVE, into, target.register)
+
+    def negation(self, node: Not, into: _Into) -> None:
+        """NOT."""
+        self.condition(node.operand, into.above())
+        self._emit(Operation.NOT, into, into.register + 1)
+
+    def cast(self, node: BooleanCast, into: _Into) -> None:
+        """A property as a truth value."""
+        self._ask(Operation.PRESENCE, into, node.operand, State.FALSE, absent=State.NULL)
+
+    # -- comparisons --------------------------------------------------------------------------
+
+    def comparison(self, node: Compare, into: _Into) -> None:
+        """``=``, ``<`` and their like, by the kinds of both sides."""
+        accepts = _ACCEPTS[node.operator]
+        left, right = node.left, node.right
+        if isinstance(left, Property) and isinstance(right, Property):
+            self._properties(accepts, left, right, into)
+        elif isinstance(left, Property) and (literal := _value(right)):
+            self._beside(left, accepts, literal, into, absent=State.NULL)
+        elif isinstance(right, Property) and (literal := _value(left)):
+            absent = State(accepts is Accepts.UNEQUAL) if accepts in _EQUALITIES else State.NULL
+            self._beside(right, _MIRRORED.get(accepts, accepts), literal, into, absent=absent)
+        else:
+            self._states(accepts, left, right, into)
+
+    def _properties(self, accepts: Accepts, left: Property, right: Property, into: _Into) -> None:
+        other = self._numbers[right.name]
+        if accepts in _EQUALITIES:
+            when_equal = State(accepts is Accepts.EQUAL)
+            self._emit(Operation.TEXTS, into, self._numbers[left.name], when_equal, other)
+        else:
+            self._ask(Operation.NUMBERS, into, left, accepts, other, absent=State.NULL)
+
+    def _beside(
+        self, left: Property, accepts: Accepts, literal: Literal, into: _Into, *, absent: State
+    ) -> None:
+        constant: Any = literal.value
+        if literal.kind in _FAILURES:
+            failure = _FAILURES[literal.kind]
+            self._ask(Operation.INTEGER, into, left, accepts, constant, failure, absent=absent)
+        elif literal.kind is Kind.DOUBLE:
+            self._doubles.append(constant)
+            number = len(self._doubles) - 1
+            self._ask(Operation.DOUBLE, into, left, accepts, number, absent=absent)
+        elif accepts in _EQUALITIES:
+            when_equal = State(accepts is Accepts.EQUAL)
+            self._one_of(left, [constant], when_equal, into, absent=absent)
+        else:
+            self._emit(Operation.CONSTANT, into, State.ODD)
+
+    def _states(self, accepts: Accepts, left: Expression, right: Expression, into: _Into) -> None:
+        """A truth value or a null on one side; of ``<``, the right one waits for the left one."""
+        kinds = kind_of(left), kind_of(right)
+        rule = Rule.ALWAYS_LESS
+        if kinds[1] is Kind.BOOLEAN and kinds[0] in (Kind.BOOLEAN, Kind.STRING):
+            rule = Rule.BY_VALUE
+        elif kinds == (Kind.BOOLEAN, Kind.STRING):
+            rule = Rule.REFUSED
+        is_order = accepts not in _EQUALITIES
+        first, second = into.above(stop=State.NULL if is_order else _NEVER), into.above(2)
+        self._load(left, first, is_truth=rule is Rule.BY_VALUE)
+        exit_at = len(self._code) - 1
+        self._load(right, second, is_truth=rule is Rule.BY_VALUE)
+        result = into.above() if is_order else into
+        operands = first.register, accepts, second.register, rule
+        self._emit(Operation.STATES, result, *operands)
+        if is_order:
+            self._land([exit_at])
+            self._emit(Operation.MOVE, into, result.register)
+
+    def _load(self, node: Expression, into: _Into, *, is_truth: bool) -> None:
+        """The truth value of an operand, or only whether it has a value."""
+        literal = _value(node)
+        if isinstance(node, Property):
+            operation = Operation.TRUTH if is_truth else Operation.PRESENCE
+            self._ask(operation, into, node, State.TRUE, absent=State.NULL)
+        elif literal is not None:
+            is_true = not is_truth or to_boolean(str(literal.value))
+            self._emit(Operation.CONSTANT, into, State(is_true))
+        elif isinstance(node, Negate):
+            self._load(node.operand, _Into(into.register), is_truth=False)  # for its error
+            self._emit(Operation.CONSTANT, into, State.NULL)
+        else:
+            self.condition(node, into)
+
+    # -- the other tests ----------------------------------------------------------------------
+
+    def is_null(self, node: IsNull, into: _Into) -> None:
+        """IS NULL, of anything."""
+        when_null, otherwise = State(not node.negated), State(node.negated)
+        if isinstance(node.operand, Property):
+            self._ask(Operation.PRESENCE, into, node.operand, otherwise, absent=when_null)
+        else:
+            self._load(node.operand, into.above(), is_truth=False)
+            self._emit(Operation.IS_NULL, into, into.register + 1, when_null, otherwise)
+
+    def membership(self, node: In, into: _Into) -> None:
+        """IN."""
+        self._one_of(node.operand, node.items, State(not node.negated), into, absent=State.NULL)
+
+    def match(self, node: Match, into: _Into) -> None:
+        """CONTAINS and its like: false for anything but a text, also when negated."""
+        if isinstance(node.operand, Property) and node.text:
+            text = len(self._texts)
+            self._texts.append(_encoded(node.text))
+            self._ask(
+                Operation[node.operator.name],
+                into,
+                node.operand,
+                State(not node.negated),
+                text,
+                absent=State.FALSE,
+                is_exotic=is_exotic(node.text),
+            )
+            return
+        if node.text:
+            self._load(node.operand, into.above(), is_truth=False)  # for its error
+        self._emit(Operation.CONSTANT, into, State.FALSE)
+
+    def _one_of(
+        self, left: Property, texts: Iterable[str], found: State, into: _Into, *, absent: State
+    ) -> None:
+        wanted = sorted(set(texts))
+        first = len(self._texts)
+        self._texts += sorted(map(_encoded, wanted), key=lambda text: (len(text), text))
+        exotic = any(map(is_exotic, wanted))
+        operation, count = Operation.TEXT, len(wanted)
+        self._ask(operation, into, left, found, first, count, absent=absent, is_exotic=exotic)
+
+    # -- instructions -------------------------------------------------------------------------
+
+    def _ask(
+        self,
+        operation: Operation,
+        into: _Into,
+        left: Property,
+        *operands: int,
+        absent: State,
+        is_exotic: bool = False,
+    ) -> None:
+        """An instruction on a property."""
+        self._emit(operation, into, self._numbers[left.name], *operands)
+        self._code[-1][Column.ABSENT] = absent
+        self._code[-1][Column.EXOTIC] = is_exotic
+
+    def _emit(self, operation: Operation, into: _Into, *operands: int) -> None:
+        step = [0] * len(Column)
+        step[: Column.TARGET] = operation, into.register, into.neutral, into.stop
+        step[Column.A : Column.A + len(operands)] = operands
+        self._code.append(step)
+
+    def _land(self, exits: list[int]) -> None:
+        """Let the instructions at *exits* jump to the next one."""
+        for number in exits:
+            self._code[number][Column.TARGET] = len(self._code)
+
+
+def _value(node: Expression) -> Literal | None:
+    """A number or text that is written out."""
+    literal = as_literal(node)
+    is_value = literal is not None and literal.kind not in (Kind.BOOLEAN, Kind.NULL)
+    return literal if is_value else None
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+_COMPILERS: dict[type, Callable[[_Compiler, Any, _Into], None]] = {
+    And: _Compiler.join,
+    Or: _Compiler.join,
+    Not: _Compiler.negation,
+    BooleanCast: _Compiler.cast,
+    Compare: _Compiler.comparison,
+    IsNull: _Compiler.is_null,
+    In: _Compiler.membership,
+    Match: _Compiler.match,
+}

@@ -1,0 +1,292 @@
+"""One interpreter for every condition on properties: a program in arrays, run row by row.
+
+Instructions run in the order in which an evaluator of the expression's tree would go, so a row
+ends with an error just where that evaluator raises one; and with ODD where a value is too unusual
+for a kernel (see ``numerals.py``). No expression needs machine code of its own.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._compile import (
+    IN_BYTES,
+    IN_DOUBLES,
+    IN_INT64_ROWS,
+    IN_INT64S,
+    INT,
+    OUT_BYTES,
+    device,
+    kernel,
+)
+from .condition_codes import Accepts, Column, Operation, Rule, State
+from .conditions_plain import run_program_plain
+from .intrinsics import load_native_u64
+from .numerals import BAD, read_double, read_integer
+from .numerals import ODD as ODD_NUMERAL
+
+__all__ = ["run_program", "run_program_plain"]
+
+_COLUMNS = len(Column)
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_ASCII_END = 0x80
+_CASE = 0x20  # the bit by which an ASCII letter in lower case differs
+_T, _R, _U, _E = 0x74, 0x72, 0x75, 0x65
+
+
+@device
+def _is_ascii(text, start, end):
+    while start + 8 <= end:
+        if load_native_u64(text, start) & _HIGH_BITS != 0:
+            return False
+        start += 8
+    while start < end:
+        if text[start] >= _ASCII_END:
+            return False
+        start += 1
+    return True
+
+
+@device
+def _order(left, left_start, right, right_start, size):
+    """-1, 0 or 1 for the bytes of two texts of one size."""
+    for i in range(size):
+        if left[left_start + i] != right[right_start + i]:
+            return -1 if left[left_start + i] < right[right_start + i] else 1
+    return 0
+
+
+@device
+def _is_one_of(segment, start, size, texts, bounds, first, count):
+    """Whether a span is one of several texts, by bisection."""
+    low = first
+    high = first + count
+    while low < high:
+        middle = (low + high) >> 1
+        text = bounds[middle]
+        order = size - (bounds[middle + 1] - text)
+        if order == 0:
+            order = _order(segment, start, texts, text, size)
+            if order == 0:
+                return True
+        if order < 0:
+            high = middle
+        else:
+            low = middle + 1
+    return False
+
+
+@device
+def _is_part(segment, start, size, texts, text, text_size, operation):
+    """Whether a span contains, starts or ends with a text that is not empty."""
+    first = start
+    last = start + size - text_size
+    if operation == Operation.STARTSWITH:
+        last = min(last, first)
+    elif operation == Operation.ENDSWITH:
+        first = max(first, last)
+    for at in range(first, last + 1):
+        if segment[at] == texts[text] and _order(segment, at, texts, text, text_size) == 0:
+            return True
+    return False
+
+
+@device
+def _is_like(segment, start, size, patterns, pattern):
+    """One step a byte: every state the automaton can be in is a bit of ``states``."""
+    states = np.int64(1)
+    for at in range(start, start + size):
+        onwards = (states & patterns[pattern + 2 + segment[at]]) << 1
+        states = onwards | (states & patterns[pattern])
+        if states == 0:
+            return False
+    return states & patterns[pattern + 1] != 0
+
+
+@device
+def _compare_doubles(left, right):
+    """``Double.compareTo`` of two numbers that are not NaN: -0.0 is below 0.0."""
+    if left < right:
+        return -1
+    if left > right:
+        return 1
+    if left != 0.0:
+        return 0
+    return np.int64(np.signbit(right)) - np.int64(np.signbit(left))
+
+
+@device
+def _compare_states(left, right, test, rule):
+    is_equality = test in (Accepts.EQUAL, Accepts.UNEQUAL)
+    if State.NULL in (left, right):
+        if not is_equality or (left == State.NULL and right != State.NULL):
+            return np.int64(State.NULL)
+        return np.int64((test == Accepts.EQUAL) == (left == right))
+    if rule == Rule.REFUSED:
+        return np.int64(State.BOOLEAN_WITH_TEXT)
+    if rule == Rule.ALWAYS_LESS:
+        return np.int64(test & 1)
+    return np.int64((test >> (np.int64(left > right) - np.int64(left < right) + 1)) & 1)
+
+
+@device
+def _compare_texts(segment, starts, sizes, left, right, row, when_equal):
+    """``=`` of two properties, either of which may be absent."""
+    left_size = sizes[left, row]
+    right_size = sizes[right, row]
+    if left_size < 0:
+        return when_equal if right_size < 0 else np.int64(State.NULL)
+    if right_size < 0:
+        return 1 - when_equal
+    left_start = starts[left, row]
+    right_start = starts[right, row]
+    assert 0 <= left_start <= len(segment) - left_size
+    assert 0 <= right_start <= len(segment) - right_size
+    if (
+        left_size == right_size
+        and _order(segment, left_start, segment, right_start, left_size) == 0
+    ):
+        return when_equal
+    # Bytes that are not UTF-8 may differ and yet be read as the same text.
+    if _is_ascii(segment, left_start, left_start + left_size):
+        return 1 - when_equal
+    if _is_ascii(segment, right_start, right_start + right_size):
+        return 1 - when_equal
+    return np.int64(State.ODD)
+
+
+@device
+def _compare_number(segment, start, size, test, constant, failure):
+    """A property beside an integer."""
+    kind, value = read_integer(segment, start, start + size, failure == State.NOT_INT32)
+    if kind == BAD:
+        return failure
+    if kind == ODD_NUMERAL:
+        return np.int64(State.ODD)
+    order = np.int64(value > constant) - np.int64(value < constant)
+    return (test >> (order + 1)) & 1
+
+
+@device
+def _compare_double(segment, start, size, test, constant):
+    """A property beside a decimal number."""
+    kind, value = read_double(segment, start, start + size)
+    if kind == BAD:
+        return np.int64(State.NOT_DOUBLE)
+    if kind == ODD_NUMERAL:
+        return np.int64(State.ODD)
+    return (test >> (_compare_doubles(value, constant) + 1)) & 1
+
+
+@device
+def _compare_numbers(segment, start, size, other_start, other_size, test):
+    """Two properties beside ``<`` and its like; the left one is read first."""
+    left_kind, left = read_double(segment, start, start + size)
+    if left_kind == BAD:
+        return np.int64(State.NOT_DOUBLE)
+    right_kind, right = read_double(segment, other_start, other_start + other_size)
+    if ODD_NUMERAL in (left_kind, right_kind):
+        return np.int64(State.ODD)
+    if right_kind == BAD:
+        return np.int64(State.NOT_DOUBLE)
+    return (test >> (_compare_doubles(left, right) + 1)) & 1
+
+
+@device
+def _is_true(segment, start, size):
+    return (
+        size == 4
+        and segment[start] | _CASE == _T
+        and segment[start + 1] | _CASE == _R
+        and segment[start + 2] | _CASE == _U
+        and segment[start + 3] | _CASE == _E
+    )
+
+
+@kernel(
+    run_program_plain,
+    INT,
+    (
+        IN_BYTES,
+        IN_INT64_ROWS,
+        IN_INT64_ROWS,
+        IN_INT64_ROWS,
+        IN_DOUBLES,
+        IN_BYTES,
+        IN_INT64S,
+        IN_INT64S,
+        OUT_BYTES,
+    ),
+)
+def run_program(segment, starts, sizes, program, doubles, texts, bounds, patterns, states):
+    assert program.shape[1] == _COLUMNS
+    assert starts.shape[0] == sizes.shape[0]
+    assert starts.shape[1] == sizes.shape[1]
+    odd = 0
+    registers = np.empty(len(program) + 1, np.int64)
+    for row in range(len(states)):
+        at = np.int64(0)
+        state = np.int64(State.NULL)
+        while at < len(program):
+            operation = program[at, Column.OPERATION]
+            a = program[at, Column.A]
+            b = program[at, Column.B]
+            c = program[at, Column.C]
+            if operation >= Operation.PRESENCE:
+                size = sizes[a, row]
+                start = starts[a, row]
+                if size < 0:
+                    state = program[at, Column.ABSENT]
+                else:
+                    assert 0 <= start <= len(segment) - size
+                    if operation == Operation.INTEGER:
+                        state = _compare_number(segment, start, size, b, c, program[at, Column.D])
+                    elif operation == Operation.DOUBLE:
+                        state = _compare_double(segment, start, size, b, doubles[c])
+                    elif operation == Operation.NUMBERS:
+                        other = sizes[c, row]
+                        if other < 0:
+                            state = np.int64(State.NULL)
+                        else:
+                            assert 0 <= starts[c, row] <= len(segment) - other
+                            state = _compare_numbers(segment, start, size, starts[c, row], other, b)
+                    elif operation == Operation.PRESENCE:
+                        state = b
+                    elif operation == Operation.TRUTH:
+                        state = np.int64(_is_true(segment, start, size))
+                    elif program[at, Column.EXOTIC] != 0 and not _is_ascii(
+                        segment, start, start + size
+                    ):
+                        state = np.int64(State.ODD)
+                    elif operation == Operation.TEXT:
+                        count = program[at, Column.D]
+                        found = _is_one_of(segment, start, size, texts, bounds, c, count)
+                        state = b if found else 1 - b
+                    elif operation == Operation.LIKE:
+                        state = b if _is_like(segment, start, size, patterns, c) else 1 - b
+                    else:
+                        text_size = bounds[c + 1] - bounds[c]
+                        found = _is_part(
+                            segment, start, size, texts, bounds[c], text_size, operation
+                        )
+                        state = b if found else 1 - b
+            elif operation == Operation.CONSTANT:
+                state = a
+            elif operation == Operation.MOVE:
+                state = registers[a]
+            elif operation == Operation.NOT:
+                state = registers[a] if registers[a] == State.NULL else 1 - registers[a]
+            elif operation == Operation.IS_NULL:
+                state = b if registers[a] == State.NULL else c
+            elif operation == Operation.STATES:
+                state = _compare_states(registers[a], registers[c], b, program[at, Column.D])
+            else:
+                state = _compare_texts(segment, starts, sizes, a, c, row, b)
+            if state > State.NULL:
+                break
+            if state != program[at, Column.NEUTRAL]:
+                registers[program[at, Column.REGISTER]] = state
+            at = program[at, Column.TARGET] if state == program[at, Column.STOP] else at + 1
+        states[row] = state if state > State.NULL else registers[0]
+        odd += state == State.ODD
+    return odd

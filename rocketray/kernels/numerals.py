@@ -1,0 +1,190 @@
+"""Texts of numbers as Java reads them, for the texts that people write.
+
+A text is NUMERAL, BAD (Java's ``valueOf`` raises) or ODD: too unusual for a kernel, so that
+somebody else has to read it. ODD are digits of other scripts, hexadecimal doubles, ``NaN``,
+``Infinity``, and doubles that take more than one exact multiplication to round correctly.
+Sources: ``Integer.valueOf``, ``Long.valueOf``, ``Double.valueOf``.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from ._compile import device
+
+__all__ = [
+    "BAD",
+    "NUMERAL",
+    "ODD",
+    "read_double",
+    "read_double_plain",
+    "read_integer",
+    "read_integer_plain",
+]
+
+NUMERAL, BAD, ODD = 0, 1, 2
+
+_INT32_MIN, _INT32_MAX, _INT64_MIN = -(2**31), 2**31 - 1, -(2**63)
+_LAST_TENTH = -922_337_203_685_477_580  # -2^63 // 10, rounded towards zero; the rest is 8
+_ZERO, _PLUS, _MINUS, _POINT, _BLANK, _ASCII_END = 0x30, 0x2B, 0x2D, 0x2E, 0x20, 0x80
+_CASE = 0x20  # the bit by which an ASCII letter in lower case differs
+_D, _E, _F, _X, _UPPER_I, _UPPER_N = 0x64, 0x65, 0x66, 0x78, 0x49, 0x4E
+
+# A double takes 53 bits, and 10^22 is the largest power of ten that is one. So the product or
+# quotient of two such numbers is rounded once, which is correctly.
+_EXACT_MAX = 2**53
+_EXACT_POWER_MAX = 22
+_DIGITS_MAX = 18  # fit into 63 bits
+_MANTISSA_ROOM = 10 ** (_DIGITS_MAX - 1)  # below it, one more digit fits
+_EXPONENT_CAP = 1_000_000  # no need to count further
+_POWERS = np.array([float(10**power) for power in range(_EXACT_POWER_MAX + 1)])
+
+_TRIMMED = bytes(range(_BLANK + 1))
+_SIGNED_DIGITS = re.compile(rb"([+-]?)([0-9]*)")
+_ODD_DOUBLE = re.compile(rb"[+-]?(?:[NI]|0[xX])")
+_DECIMAL = re.compile(rb"([+-]?(?:([0-9]+)\.?([0-9]*)|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?)[fFdD]?")
+
+
+def read_integer_plain(text: bytes, *, is_int32: bool) -> tuple[int, int]:
+    """What *text* is, and its value if it is a NUMERAL: a sign, and digits within the range."""
+    match = _SIGNED_DIGITS.match(text)
+    assert match is not None
+    digits, rest = match[2].lstrip(b"0"), text[match.end() :]
+    if len(digits) > len(str(_INT64_MIN)) - 1 or int(digits or b"0") > -_INT64_MIN:
+        return BAD, 0
+    if rest or not match[2]:
+        return (ODD, 0) if rest and rest[0] >= _ASCII_END else (BAD, 0)
+    value = int(match[1] + (digits or b"0"))
+    bits = 32 if is_int32 else 64
+    return (NUMERAL, value) if -(1 << bits - 1) <= value < 1 << bits - 1 else (BAD, 0)
+
+
+@device
+def read_integer(text, start, end, is_int32):
+    at = start
+    is_negative = False
+    if at < end and (text[at] == _MINUS or text[at] == _PLUS):
+        is_negative = text[at] == _MINUS
+        at += 1
+    if at == end:
+        return BAD, np.int64(0)
+    value = np.int64(0)  # kept negative, where the range is one wider
+    while at < end:
+        digit = np.int64(text[at]) - _ZERO
+        if digit < 0 or digit > 9:
+            return (ODD if text[at] >= _ASCII_END else BAD), np.int64(0)
+        if value < _LAST_TENTH or (value == _LAST_TENTH and digit > 8):
+            return BAD, np.int64(0)
+        value = value * 10 - digit
+        at += 1
+    if not is_negative:
+        if value == _INT64_MIN:
+            return BAD, np.int64(0)
+        value = -value
+    if is_int32 and (value < _INT32_MIN or value > _INT32_MAX):
+        return BAD, np.int64(0)
+    return NUMERAL, value
+
+
+def read_double_plain(text: bytes) -> tuple[int, float]:
+    """What *text* is, and its value if it is a NUMERAL; blanks around and a suffix are cut."""
+    trimmed = text.strip(_TRIMMED)
+    if _ODD_DOUBLE.match(trimmed):
+        return ODD, 0.0
+    match = _DECIMAL.fullmatch(trimmed)
+    if match is None:
+        return BAD, 0.0
+    fraction = match[3] or match[4] or b""
+    digits = ((match[2] or b"") + fraction).lstrip(b"0")
+    if digits:
+        written = match[5] or b"0"
+        is_far = len(written.lstrip(b"+-0")) > len(str(_EXPONENT_CAP)) - 1
+        if is_far or len(digits) > _DIGITS_MAX or int(digits) > _EXACT_MAX:
+            return ODD, 0.0
+        if abs(int(written) - len(fraction)) > _EXACT_POWER_MAX:
+            return ODD, 0.0
+    return NUMERAL, float(match[1])
+
+
+@device
+def _read_exponent(text, start, end):
+    """Whether a text is an exponent, and which; one that is far too large may come out smaller."""
+    at = start
+    is_negative = False
+    if at < end and (text[at] == _MINUS or text[at] == _PLUS):
+        is_negative = text[at] == _MINUS
+        at += 1
+    if at == end:
+        return False, np.int64(0)
+    value = np.int64(0)
+    while at < end:
+        digit = np.int64(text[at]) - _ZERO
+        if digit < 0 or digit > 9:
+            return False, np.int64(0)
+        value = value * 10 + digit
+        if value > _EXPONENT_CAP:
+            value = np.int64(_EXPONENT_CAP)
+        at += 1
+    return True, -value if is_negative else value
+
+
+@device
+def read_double(text, start, end):
+    while start < end and text[start] <= _BLANK:
+        start += 1
+    while start < end and text[end - 1] <= _BLANK:
+        end -= 1
+    at = start
+    is_negative = False
+    if at < end and (text[at] == _MINUS or text[at] == _PLUS):
+        is_negative = text[at] == _MINUS
+        at += 1
+    if at == end:
+        return BAD, 0.0
+    if text[at] == _UPPER_N or text[at] == _UPPER_I:
+        return ODD, 0.0
+    if text[at] == _ZERO and at + 1 < end and text[at + 1] | _CASE == _X:
+        return ODD, 0.0
+    if text[end - 1] | _CASE == _D or text[end - 1] | _CASE == _F:
+        end -= 1
+    mantissa = np.int64(0)
+    scale = np.int64(0)  # the value is mantissa * 10 ** scale
+    has_digits = False
+    has_point = False
+    is_short = True
+    while at < end:
+        digit = np.int64(text[at]) - _ZERO
+        if 0 <= digit <= 9:
+            has_digits = True
+            if mantissa < _MANTISSA_ROOM:
+                mantissa = mantissa * 10 + digit
+            else:
+                is_short = False
+            if has_point:
+                scale -= 1
+        elif text[at] == _POINT and not has_point:
+            has_point = True
+        else:
+            break
+        at += 1
+    if not has_digits:
+        return BAD, 0.0
+    exponent = np.int64(0)
+    if at < end:
+        if text[at] | _CASE != _E:
+            return BAD, 0.0
+        is_exponent, exponent = _read_exponent(text, at + 1, end)
+        if not is_exponent:
+            return BAD, 0.0
+        scale += exponent
+    if mantissa == 0:
+        return NUMERAL, -0.0 if is_negative else 0.0
+    if not is_short or mantissa > _EXACT_MAX:
+        return ODD, 0.0
+    if abs(exponent) >= _EXPONENT_CAP or abs(scale) > _EXACT_POWER_MAX:
+        return ODD, 0.0
+    value = np.float64(mantissa)
+    value = value * _POWERS[scale] if scale >= 0 else value / _POWERS[-scale]
+    return NUMERAL, -value if is_negative else value

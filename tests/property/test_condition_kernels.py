@@ -1,0 +1,97 @@
+"""The kernel that runs conditions does what its plain twin does, and reads numbers as Java does."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from support.random_sql import random_expression, spans_of
+
+from rocketray.errors import FilterEvaluationError, FilterSyntaxError
+from rocketray.filters.sql92 import compile_expression
+from rocketray.filters.sql92.coercion import to_double, to_int32, to_int64
+from rocketray.filters.sql92.program import Program, compile_program
+from rocketray.kernels import PLAIN
+from rocketray.kernels.conditions import run_program, run_program_plain
+from rocketray.kernels.numerals import (
+    BAD,
+    NUMERAL,
+    ODD,
+    read_double_plain,
+    read_integer_plain,
+)
+
+numerals = st.one_of(
+    st.text("+-0123456789.eEdfxNI \t５", max_size=25),
+    st.integers(-(2**64), 2**64).map(str),
+    st.floats().map(repr),
+    st.text(max_size=5),
+)
+
+
+def random_program(generator: random.Random) -> Program:
+    while True:
+        try:
+            return compile_program(compile_expression(random_expression(generator)).tree)
+        except FilterSyntaxError:
+            continue
+
+
+@pytest.mark.skipif(PLAIN, reason="there are no kernels, the twins run")
+@settings(max_examples=120, deadline=None)
+@given(
+    st.randoms(use_true_random=False), st.lists(st.binary(max_size=6) | numerals.map(str.encode))
+)
+def test_programs_run_alike(generator: random.Random, values: list[bytes]) -> None:
+    program = random_program(generator)
+    messages = [
+        {name: value for name in program.names if (value := generator.choice([*values, None]))}
+        for _ in range(10)
+    ]
+    arguments = (
+        *spans_of(messages, program.names),
+        *(program.code, program.doubles, program.texts, program.bounds, program.patterns),
+    )
+    ours, theirs = np.zeros((2, len(messages)), np.uint8)
+    assert run_program(*arguments, ours) == run_program_plain(*arguments, theirs)
+    assert ours.tolist() == theirs.tolist()
+
+
+def value_of(convert: object, text: str) -> object:
+    assert callable(convert)
+    try:
+        return convert(text)
+    except FilterEvaluationError:
+        return BAD
+
+
+@settings(max_examples=1000, deadline=None)
+@given(numerals)
+@example("9223372036854775807")
+@example("-9223372036854775808")
+@example("9223372036854775808")
+@example("9" * 5000)
+@example("0" * 5000 + "7")
+def test_an_integer_is_read_or_refused_as_by_java_or_odd(text: str) -> None:
+    for is_int32, convert in ((True, to_int32), (False, to_int64)):
+        kind, value = read_integer_plain(text.encode("utf-8", "replace"), is_int32=is_int32)
+        expected = value_of(convert, text)
+        assert kind == ODD or (expected == value if kind == NUMERAL else expected is BAD)
+        assert kind != ODD or not text.isascii()
+
+
+@settings(max_examples=1000, deadline=None)
+@given(numerals)
+@example("9007199254740992e22")
+@example("9007199254740993")
+@example("1e-22")
+@example("-0.0e999999999999")
+def test_a_double_is_read_or_refused_as_by_java_or_odd(text: str) -> None:
+    kind, value = read_double_plain(text.encode("utf-8", "replace"))
+    expected = value_of(to_double, text)
+    if kind == NUMERAL:
+        assert repr(value) == repr(expected)  # which tells -0.0 from 0.0
+    assert kind != BAD or expected is BAD

@@ -1,0 +1,105 @@
+"""The scalar evaluator, the kernel and the Arrow form give one answer, errors included."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.expressions import messages, trees
+from support.random_sql import PROPERTY_NAMES, random_expression, random_message, spans_of
+
+from rocketray.errors import FilterSyntaxError
+from rocketray.filters.sql92 import compile_expression
+from rocketray.filters.sql92.compiled import CompiledExpression
+from rocketray.filters.sql92.nodes import Expression
+from rocketray.filters.sql92.program import state_of
+from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+
+MESSAGES = 20_000
+EXPRESSIONS = 1_000
+ROWS = 1_000  # messages for each expression: a million pairs
+
+
+def random_compiled(generator: random.Random) -> CompiledExpression:
+    while True:
+        try:
+            return compile_expression(random_expression(generator))
+        except FilterSyntaxError:
+            continue
+
+
+def test_a_million_random_pairs_have_one_answer(rng: random.Random) -> None:
+    pool = [random_message(rng) for _ in range(MESSAGES)]
+    segment, starts, sizes = spans_of(pool, PROPERTY_NAMES)
+    rows = {name: number for number, name in enumerate(PROPERTY_NAMES)}
+    columns = pa.RecordBatch.from_pydict(
+        {name: pa.array([each.get(name) for each in pool], pa.string()) for name in PROPERTY_NAMES}
+    )
+    maps = pa.array([list(each.items()) for each in pool], pa.map_(pa.string(), pa.string()))
+    table = pa.RecordBatch.from_arrays([maps], ["properties"])
+    seen: Counter[int] = Counter()
+    for _ in range(EXPRESSIONS):
+        compiled = random_compiled(rng)
+        first = rng.randrange(MESSAGES - ROWS)
+        part = slice(first, first + ROWS)
+        scalar = [state_of(compiled.evaluate, message) for message in pool[part]]
+        vectorized = VectorizedExpression(compiled)
+        wanted = [rows[name] for name in vectorized.names]
+        of_spans = vectorized.evaluate(
+            segment,
+            np.ascontiguousarray(starts[wanted, part]),
+            np.ascontiguousarray(sizes[wanted, part]),
+        )
+        assert of_spans.tolist() == scalar, (compiled.sql, differing(pool[part], scalar, of_spans))
+        for batch in (columns, table):
+            of_arrow = vectorized.evaluate_arrow(batch.slice(first, ROWS))
+            assert of_arrow.tolist() == scalar, compiled.sql
+        seen.update(scalar)
+    assert all(seen[state] > 10_000 for state in State if state is not State.ODD), seen
+
+
+def differing(
+    part: list[dict[str, str]], scalar: list[State], states: npt.NDArray[np.uint8]
+) -> list[tuple[dict[str, str], State, int]]:
+    rows = zip(part, scalar, states.tolist(), strict=True)
+    return [row for row in rows if row[1] != row[2]][:3]
+
+
+@settings(max_examples=500, deadline=None)
+@given(trees(), st.lists(messages(), max_size=5))
+def test_any_tree_has_one_answer(tree: Expression, several: list[dict[str, str]]) -> None:
+    compiled = CompiledExpression("", tree)
+    vectorized = VectorizedExpression(compiled)
+    scalar = [state_of(compiled.evaluate, message) for message in several]
+    assert vectorized.evaluate(*spans_of(several, vectorized.names)).tolist() == scalar
+
+
+def test_bytes_that_are_not_utf8_are_read_as_the_store_reads_them(rng: random.Random) -> None:
+    pieces = [
+        b"5",
+        b" ",
+        b"e",
+        b"u",
+        b"\xef\xbf\xbd",
+        b"\xc3\xa9",
+        b"\xc3",
+        b"\xa9",
+        b"\xed\xa0\x80",
+    ]
+    for _ in range(300):
+        compiled = random_compiled(rng)
+        vectorized = VectorizedExpression(compiled)
+        raw = [
+            {name: b"".join(rng.choices(pieces, k=2)) for name in vectorized.names}
+            for _ in range(20)
+        ]
+        texts = [
+            {name: one.decode("utf-8", "replace") for name, one in each.items()} for each in raw
+        ]
+        scalar = [state_of(compiled.evaluate, message) for message in texts]
+        assert vectorized.evaluate(*spans_of(raw, vectorized.names)).tolist() == scalar
