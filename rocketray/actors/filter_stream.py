@@ -17,21 +17,22 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.errors import FilterEvaluationError, StreamError
+from rocketray.errors import StreamError
 from rocketray.filters.counters import FilterCounters
-from rocketray.filters.message_filter import MessageFilter, compile_filter
-from rocketray.store.arrow_spans import string_array
+from rocketray.filters.message_filter import compile_filter
+from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.store.reader import EntryColumns, QueueReader
 
 from .layout import control_path, shard_directory
 from .match_ring import MatchRing, StreamState
 from .watermark import ControlPage, Doorbell
 
-__all__ = ["FilterStream", "sql_verdicts"]
+__all__ = ["FilterStream", "sql_states"]
 
 _LOG = logging.getLogger(__name__)
 _SCAN_MAX = 16_384  # entries a step: 320 KiB of ConsumeQueue, which stays in the L2 cache
 _RECORDS_MAX = 1_024  # the same where the records are read as well
+_NO_STATES = np.empty(0, np.uint8)
 
 
 class FilterStream:
@@ -48,7 +49,6 @@ class FilterStream:
         stream = self._ring.description()
         self._where = f"{stream.topic}/{stream.queue_id} for group {stream.group}"
         self._filter = compile_filter(stream.subscription)
-        self._is_sql = stream.subscription.expression_type == "SQL92"
         self._control = ControlPage(control_path(data, stream.topic, stream.queue_id))
         directory = shard_directory(data, stream.topic, stream.queue_id)
         self._reader = QueueReader(directory, stream.topic, stream.queue_id)
@@ -88,20 +88,16 @@ class FilterStream:
         scanned = stop - start
         if not self._filter.needs_record:
             return _as_rows(entries), FilterCounters(scanned, tag_rejected=scanned - len(entries))
-        if self._is_sql:
-            verdicts = sql_verdicts(self._filter, self._reader, entries)
-        else:
-            verdicts = self._by_messages(entries)
-        matches = _as_rows(entries)[verdicts == 1]
-        errors = int(np.count_nonzero(verdicts == -1))
-        rejected = scanned - len(matches) - errors
-        if self._is_sql:
-            return matches, FilterCounters(scanned, sql_rejected=rejected, evaluation_errors=errors)
-        return matches, FilterCounters(scanned, class_rejected=rejected)
+        if self._filter.sql is not None:
+            states = sql_states(self._filter.sql, self._reader, entries)
+            return _as_rows(entries)[states == State.TRUE], _sql_counters(states)
+        verdicts = self._by_messages(entries)
+        matches = _as_rows(entries)[verdicts]
+        return matches, FilterCounters(scanned, class_rejected=scanned - len(matches))
 
-    def _by_messages(self, entries: EntryColumns) -> npt.NDArray[np.int8]:
+    def _by_messages(self, entries: EntryColumns) -> npt.NDArray[np.bool_]:
         messages = self._reader.messages(entries)
-        return np.array([self._filter.matches_record(message) for message in messages], np.int8)
+        return np.array([self._filter.matches_record(message) for message in messages], np.bool_)
 
     def _fail(self, error: Exception) -> None:
         _LOG.error("the stream of %s stops: %s", self._where, error)
@@ -110,27 +106,29 @@ class FilterStream:
         self._doorbell.ring()
 
 
-def sql_verdicts(
-    message_filter: MessageFilter, reader: QueueReader, entries: EntryColumns
-) -> npt.NDArray[np.int8]:
-    """1 match, 0 none, -1 error for each entry; reads only the properties that are named."""
-    names = sorted(message_filter.property_names)
-    verdicts: list[int] = []
-    for part in reader.records(entries):
-        starts, sizes = part.find(names)
-        columns = [
-            string_array(part.segment, starts[i], sizes[i]).to_pylist() for i in range(len(names))
-        ]
-        rows = zip(*columns, strict=True) if names else ((),) * len(part)
-        verdicts += [_verdict(message_filter, dict(zip(names, row, strict=True))) for row in rows]
-    return np.array(verdicts, np.int8)
+def sql_states(
+    expression: VectorizedExpression, reader: QueueReader, entries: EntryColumns
+) -> npt.NDArray[np.uint8]:
+    """The :class:`State` of each entry's record; reads only the properties that are named."""
+    parts = [
+        expression.evaluate(part.segment, *part.find(expression.names))
+        for part in reader.records(entries)
+    ]
+    return parts[0] if len(parts) == 1 else np.concatenate([_NO_STATES, *parts])
 
 
-def _verdict(message_filter: MessageFilter, properties: dict[str, str]) -> int:
-    try:
-        return int(message_filter.matches_properties(properties))
-    except FilterEvaluationError:
-        return -1
+def _sql_counters(states: npt.NDArray[np.uint8]) -> FilterCounters:
+    counts = np.bincount(states, minlength=len(State)).tolist()
+    by_kind = counts[State.NOT_INT32 : State.ODD]
+    return FilterCounters(
+        len(states),
+        sql_rejected=counts[State.FALSE] + counts[State.NULL],
+        evaluation_errors=sum(by_kind),
+        not_int32=counts[State.NOT_INT32],
+        not_int64=counts[State.NOT_INT64],
+        not_double=counts[State.NOT_DOUBLE],
+        boolean_with_text=counts[State.BOOLEAN_WITH_TEXT],
+    )
 
 
 def _as_rows(entries: EntryColumns) -> npt.NDArray[np.int64]:

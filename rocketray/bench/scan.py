@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rocketray.actors.filter_stream import sql_verdicts
+from rocketray.actors.filter_stream import sql_states
 from rocketray.config import StoreConfig
 from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.subscription import Subscription
@@ -80,12 +80,13 @@ def _sql_rate(options: BenchOptions, directory: Path) -> float:
                 for a, region in rows
             ]
             store.put(messages, 0)
-    message_filter = compile_filter(Subscription.sql(_SQL))
+    expression = compile_filter(Subscription.sql(_SQL)).sql
+    assert expression is not None
     with QueueReader(directory, "Bench", 0) as reader:
 
         def scan() -> None:
             for first in range(0, count, _RECORD_BLOCK):
                 entries = reader.entries(first, min(first + _RECORD_BLOCK, count))
-                sql_verdicts(message_filter, reader, entries)
+                sql_states(expression, reader, entries)
 
         return median_rate(options, count, scan)

@@ -36,6 +36,10 @@ class FilterCounters:
         delivered_on_error: handed on because of an error, as the group wants.
         collisions: left out by the consumer: the tag's hash is right and its text is not.
         delivered: handed to the agent.
+        not_int32: of ``evaluation_errors``: a value is no 32-bit integer.
+        not_int64: the same of 64 bits.
+        not_double: the same of numbers.
+        boolean_with_text: the same of a truth value on the left of a text.
     """
 
     scanned: int = 0
@@ -50,6 +54,10 @@ class FilterCounters:
     delivered_on_error: int = 0
     collisions: int = 0
     delivered: int = 0
+    not_int32: int = 0
+    not_int64: int = 0
+    not_double: int = 0
+    boolean_with_text: int = 0
 
     @property
     def rejected(self) -> int:

@@ -16,6 +16,7 @@ from rocketray.errors import PredicateError
 
 from .class_filter import load_predicate
 from .sql92 import compile_expression
+from .sql92.vectorized import VectorizedExpression
 from .subscription import Subscription, parse
 from .tag import matches_code, matches_exactly
 
@@ -54,27 +55,27 @@ class MessageFilter:
     Attributes:
         subscription: what it was made from.
         tag_codes: the codes that pass stage one, int32[n] ascending; None when every entry passes.
-        property_names: the properties that an SQL92 expression looks at, else none.
+        sql: the SQL92 expression, for many messages at once; None for the other kinds.
     """
 
-    __slots__ = ("_predicate", "_sql", "_tags", "property_names", "subscription", "tag_codes")
+    __slots__ = ("_predicate", "_scalar", "_tags", "sql", "subscription", "tag_codes")
 
     def __init__(self, subscription: Subscription, *, allowed: Collection[str] | None) -> None:
         kind, expression = subscription.expression_type, subscription.expression
         self.subscription = subscription
         self._tags = parse(expression if kind == "TAG" else "*")
-        self._sql = compile_expression(expression) if kind == "SQL92" else None
+        self._scalar = compile_expression(expression) if kind == "SQL92" else None
+        self.sql = VectorizedExpression(self._scalar) if self._scalar else None
         self._predicate = load_predicate(expression, allowed=allowed) if kind == "CLASS" else None
         self.tag_codes: npt.NDArray[np.int32] | None = None
         if self._tags.sub_string != "*":
             self.tag_codes = np.array(sorted(self._tags.code_set), np.int32)
             self.tag_codes.flags.writeable = False
-        self.property_names = self._sql.property_names if self._sql else frozenset()
 
     @property
     def needs_record(self) -> bool:
         """Whether stage two looks at the record: for SQL92 and class filters."""
-        return self._sql is not None or self._predicate is not None
+        return self.sql is not None or self._predicate is not None
 
     def matches_entry(self, tags_code: int | None, _unit: object = None) -> bool:
         """Stage one, for one entry: whether it may match. What an ext unit says is not needed."""
@@ -87,14 +88,9 @@ class MessageFilter:
             FilterEvaluationError: the expression failed on the message's properties.
             PredicateError: the class filter raised, or answered neither True nor False.
         """
-        if self._sql is not None:
-            return self._sql.matches(message.properties)
+        if self._scalar is not None:
+            return self._scalar.matches(message.properties)
         return self._predicate is None or self._ask_predicate(message)
-
-    def matches_properties(self, properties: Mapping[str, str] | None) -> bool:
-        """Stage two of SQL92, for a caller that has only the properties it names."""
-        assert self._sql is not None
-        return self._sql.matches(properties)
 
     def matches_tags(self, tags: str | None) -> bool:
         """The consumer's second look at the tag: hashes collide, texts do not."""

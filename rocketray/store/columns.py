@@ -22,7 +22,7 @@ from rocketray.message import KEYS, TAGS
 from .arrow_spans import fixed_array, properties_array, string_array
 from .reader import EntryColumns, QueueReader, SegmentSpans
 
-__all__ = ["COLUMN_TYPES", "column_schema", "read_columns", "read_properties"]
+__all__ = ["COLUMN_TYPES", "column_schema", "read_columns"]
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 COLUMN_TYPES: dict[str, Any] = {
@@ -63,16 +63,6 @@ def read_columns(reader: QueueReader, entries: EntryColumns, columns: Sequence[s
     found = _record_columns(parts, [name for name in columns if name not in from_entries])
     arrays = [from_entries[name]() if name in from_entries else found[name] for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def read_properties(reader: QueueReader, entries: EntryColumns, names: Sequence[str]) -> Any:
-    """The named properties of *entries* as a ``RecordBatch`` of strings, null where absent."""
-    columns: list[list[Any]] = [[] for _ in names]
-    for part in reader.records(entries):
-        for column, starts, sizes in zip(columns, *part.find(names), strict=True):
-            column.append(string_array(part.segment, starts, sizes))
-    arrays = [_joined(column, pa.string()) for column in columns]
-    return pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
 def _entry_columns(reader: QueueReader, entries: EntryColumns) -> dict[str, Callable[[], Any]]:

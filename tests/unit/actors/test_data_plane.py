@@ -136,7 +136,9 @@ def test_sql_selects_on_properties_and_counts_what_fails(node: LocalNode) -> Non
             found = receive(member, 2)
             counters = member.counters()
     assert [message.properties["amount"] for message in found] == ["15", "20"]
-    assert counters == FilterCounters(6, sql_rejected=3, evaluation_errors=1, delivered=2)
+    assert counters == FilterCounters(
+        6, sql_rejected=3, evaluation_errors=1, delivered=2, not_int32=1
+    )
 
 
 def test_a_class_filter_that_fails_stops_its_group_and_says_why(node: LocalNode) -> None:

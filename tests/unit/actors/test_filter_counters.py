@@ -82,6 +82,7 @@ def test_sql(node: LocalNode, sent: list[Message]) -> None:
         COUNT,
         sql_rejected=amounts["3"] + amounts[None],
         evaluation_errors=amounts["4.5"],
+        not_int32=amounts["4.5"],
         delivered=amounts["12"] + amounts["40"],
     )
     assert settled(counters) == COUNT

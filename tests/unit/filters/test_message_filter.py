@@ -52,10 +52,10 @@ def test_sql_is_decided_by_the_record() -> None:
     assert sql_filter.needs_record
     assert sql_filter.matches_entry(123)
     assert sql_filter.matches_tags(None)
-    assert sql_filter.property_names == {"amount", "TAGS"}
+    assert sql_filter.sql is not None
+    assert sql_filter.sql.names == ("TAGS", "amount")
     pay = {"amount": "6", "TAGS": "pay"}
     assert sql_filter.matches_record(Record(properties=pay))
-    assert sql_filter.matches_properties(pay)
     assert not sql_filter.matches_record(Record())
     with pytest.raises(FilterEvaluationError, match="'much'"):
         sql_filter.matches_record(Record(properties={"amount": "much"}))
@@ -65,7 +65,7 @@ def test_a_predicate_is_decided_by_the_record() -> None:
     class_filter = compile_filter(Subscription.where("support.predicates:body_is_short"))
     assert class_filter.tag_codes is None
     assert class_filter.needs_record
-    assert class_filter.property_names == frozenset()
+    assert class_filter.sql is None
     assert class_filter.matches_record(Record(body=b"short")) is True
     assert class_filter.matches_record(Record(body=b"not so short")) is False
 

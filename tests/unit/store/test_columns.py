@@ -14,7 +14,7 @@ from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, messag
 from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError
 from rocketray.store import arrow_spans
-from rocketray.store.columns import COLUMN_TYPES, read_columns, read_properties
+from rocketray.store.columns import COLUMN_TYPES, read_columns
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reader import QueueReader
 
@@ -100,15 +100,6 @@ def test_a_batch_keeps_no_file_mapped_and_does_not_change_later(reader: QueueRea
     reader.close()
     assert batch.column("queueOffset").to_pylist() == list(range(10))
     assert batch.column("body").to_pylist()[9] == message(9).body
-
-
-def test_named_properties_become_columns(reader: QueueReader) -> None:
-    batch = read_properties(reader, reader.entries(0, 60), ["region", "nothing", "TAGS"])
-    assert batch.schema.names == ["region", "nothing", "TAGS"]
-    assert batch.column("region").to_pylist() == ["eu", "us"] * 30
-    assert batch.column("nothing").null_count == 60
-    assert batch.column("TAGS").to_pylist() == [message(n).tags for n in range(60)]
-    assert read_properties(reader, reader.entries(0, 0), ["region"]).num_rows == 0
 
 
 @pytest.mark.parametrize(("topic", "queue_id"), [("TopicA", 0), ("TopicB", 1)])
