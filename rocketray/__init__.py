@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from .actors.client import Client, Producer
     from .actors.node import Node
+    from .filters.class_filter import predicate
     from .filters.subscription import Subscription
     from .topology.app import App
 
@@ -31,6 +32,7 @@ __all__ = [
     "StreamError",
     "Subscription",
     "__version__",
+    "predicate",
 ]
 
 __version__ = "0.1.0"
@@ -42,6 +44,7 @@ _LOADED_FROM = {
     "Producer": "rocketray.actors.client",
     "Record": "faust",
     "Subscription": "rocketray.filters.subscription",
+    "predicate": "rocketray.filters.class_filter",
 }
 
 

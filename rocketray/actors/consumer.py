@@ -102,11 +102,11 @@ class GroupConsumer:
 
         Raises:
             SubscriptionConflictError: the group's members subscribe differently.
-            FilterError: the subscription does not compile.
+            FilterError: the subscription does not compile, or the node may not run its predicate.
         """
         self.on_revoke: Callable[[frozenset[tuple[str, int]]], None] | None = None
         self._node = node
-        subscription.check()
+        subscription.check_text()
         is_tags = subscription.expression_type == "TAG"
         self._tags = sorted(parse(subscription.expression).tags_set) if is_tags else []
         self._topic = topic
@@ -124,7 +124,11 @@ class GroupConsumer:
         self._failure: StreamError | None = None
         self._closed = threading.Event()
         self._granted = dict(node.heartbeat(self._beat()).granted)
-        self._adopt()
+        try:
+            self._adopt()
+        except BaseException:
+            self._leave()
+            raise
         self._heart = threading.Thread(target=self._keep_beating, daemon=True, name="heartbeat")
         self._heart.start()
 
@@ -163,6 +167,9 @@ class GroupConsumer:
         self._closed.set()
         self._doorbell.ring()
         self._heart.join()
+        self._leave()
+
+    def _leave(self) -> None:
         self._revoke(set(self._streams))
         try:
             self._node.leave(self._beat())

@@ -1,7 +1,7 @@
 """The filter actor: one a node, it runs all filter streams of the node's groups.
 
 Its state stands in the members' rings, so a restarted actor finds them in their directory and
-goes on.
+goes on. One thread serves all streams; predicates, which are users' code, run in threads beside it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from rocketray.errors import StreamError
 from .filter_stream import FilterStream
 from .layout import consumer_directory, filter_doorbell_path
 from .match_ring import MatchRing
+from .predicate_rules import PredicateRules
+from .predicate_stream import PredicateStream
 from .processes import is_alive, owner_pid
 from .watermark import Doorbell
 
-__all__ = ["MATCH_RING_SUFFIX", "FilterActor", "FilterEngine"]
+__all__ = ["MATCH_RING_SUFFIX", "FilterActor", "FilterEngine", "FilterStatistics"]
 
 _LOG = logging.getLogger(__name__)
 _IDLE_WAIT_S = 0.5
@@ -29,11 +31,24 @@ _SWEEP_INTERVAL_S = 10.0
 MATCH_RING_SUFFIX = ".match"
 
 
+@dataclass(frozen=True, slots=True)
+class FilterStatistics:
+    """What a filter actor tells about itself.
+
+    ``stuck_calls`` are calls of predicates that did not come back in time, and still have not.
+    """
+
+    pid: int
+    streams: int
+    stuck_calls: int
+
+
 class FilterEngine:
     """All streams of a node, served in turn by one thread."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, rules: PredicateRules) -> None:
         self._data = data
+        self._rules = rules
         self._doorbell = Doorbell(filter_doorbell_path(data))
         self._streams: dict[Path, FilterStream] = {}
         self._lock = threading.Lock()
@@ -56,11 +71,15 @@ class FilterEngine:
         with self._lock:
             if path in self._streams:
                 return
-            try:
-                self._streams[path] = FilterStream(path, self._data)
-            except StreamError as error:
-                MatchRing(path).fail(str(error))
-                raise
+        try:
+            stream = self._open(path)  # may import a module, so the others do not wait for it
+        except StreamError as error:
+            MatchRing(path).fail(str(error))
+            raise
+        with self._lock:
+            served = self._streams.setdefault(path, stream)
+        if served is not stream:
+            stream.close()
         self.wake()
 
     def wake(self) -> None:
@@ -105,25 +124,26 @@ class FilterEngine:
             for path in dead:
                 self._streams.pop(path).close()
 
-    @property
-    def stream_count(self) -> int:
-        """How many streams are served."""
-        return len(self._streams)
+    def statistics(self) -> FilterStatistics:
+        """Counters of now."""
+        with self._lock:
+            streams = list(self._streams.values())
+        return FilterStatistics(
+            os.getpid(), len(streams), sum(stream.stuck_calls for stream in streams)
+        )
 
-
-@dataclass(frozen=True, slots=True)
-class FilterStatistics:
-    """What a filter actor tells about itself."""
-
-    pid: int
-    streams: int
+    def _open(self, path: Path) -> FilterStream:
+        kind = MatchRing(path).description().subscription.expression_type
+        if kind == "CLASS":
+            return PredicateStream(path, self._data, self._rules, self._doorbell.ring)
+        return FilterStream(path, self._data, self._rules)
 
 
 class FilterActor:
     """The Ray shell of :class:`FilterEngine`; a thread that fails ends the process."""
 
-    def __init__(self, data: str) -> None:
-        self._engine = FilterEngine(Path(data))
+    def __init__(self, data: str, rules: PredicateRules) -> None:
+        self._engine = FilterEngine(Path(data), rules)
         self._engine.attach_all()
         self._stop = threading.Event()
         threading.Thread(target=self._run, name="filter", daemon=True).start()
@@ -133,8 +153,8 @@ class FilterActor:
         self._engine.attach(Path(path))
 
     def statistics(self) -> FilterStatistics:
-        """Process id and number of streams."""
-        return FilterStatistics(os.getpid(), self._engine.stream_count)
+        """See :class:`FilterStatistics`."""
+        return self._engine.statistics()
 
     def stop(self) -> None:
         """End the thread."""

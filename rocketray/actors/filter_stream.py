@@ -1,12 +1,13 @@
 """The broker-side filter of one stream: scans a queue's entries and writes the matches.
 
-Stage one looks at ConsumeQueue entries (tags codes) in a kernel. Stage two, for SQL92 and class
-filters, looks at the records behind the entries that are left.
+Stage one looks at ConsumeQueue entries (tags codes) in a kernel. Stage two, for SQL92, looks at the
+records behind the entries that are left. Predicates have a stream of their own kind, in
+predicate_stream.py.
 
 Invariants
   1. An entry is scanned once it is visible, and not before.
-  2. SQL92 that fails on a message is no match, and counted. A class filter that fails stops the
-     stream, because the message it failed on would be lost silently: the member is told why.
+  2. SQL92 that fails on a message is no match, and counted. Anything else that fails stops the
+     stream, because messages would be lost silently: the member is told why.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from rocketray.store.reader import EntryColumns, QueueReader
 
 from .layout import control_path, shard_directory
 from .match_ring import MatchRing, StreamState
+from .predicate_rules import PredicateRules
 from .watermark import ControlPage, Doorbell
 
 __all__ = ["FilterStream", "sql_states"]
@@ -38,7 +40,7 @@ _NO_STATES = np.empty(0, np.uint8)
 class FilterStream:
     """One member's stream of one queue, on the filter actor's side."""
 
-    def __init__(self, path: Path, data: Path) -> None:
+    def __init__(self, path: Path, data: Path, rules: PredicateRules) -> None:
         """Map the member's ring, compile its subscription, and open the queue.
 
         Raises:
@@ -48,7 +50,7 @@ class FilterStream:
         self._ring = MatchRing(path)
         stream = self._ring.description()
         self._where = f"{stream.topic}/{stream.queue_id} for group {stream.group}"
-        self._filter = compile_filter(stream.subscription)
+        self._filter = compile_filter(stream.subscription, allowed=rules.allowed)
         self._control = ControlPage(control_path(data, stream.topic, stream.queue_id))
         directory = shard_directory(data, stream.topic, stream.queue_id)
         self._reader = QueueReader(directory, stream.topic, stream.queue_id)
@@ -60,11 +62,14 @@ class FilterStream:
         """Whether the member closed it, or it failed."""
         return self._ring.state is not StreamState.RUNNING
 
+    @property
+    def stuck_calls(self) -> int:
+        """Calls of a predicate that did not come back in time, and still have not."""
+        return 0
+
     def pump(self) -> bool:
-        """Scan one step; False when there is nothing to scan or no room for matches."""
-        limit = _RECORDS_MAX if self._filter.needs_record else _SCAN_MAX
-        start = max(self._next, self._control.minimum())
-        stop = min(self._control.visible(), start + min(limit, self._ring.room()))
+        """Do one step; False when there is nothing to do now, or no room for matches."""
+        start, stop = self._window(_RECORDS_MAX if self._filter.needs_record else _SCAN_MAX)
         if stop <= start:
             return False
         try:
@@ -72,32 +77,34 @@ class FilterStream:
         except Exception as error:  # noqa: BLE001 - the member has to hear of it
             self._fail(error)
             return False
-        self._ring.count(counters)
-        self._ring.write(matches, stop)
-        self._next = stop
-        if len(matches):
-            self._doorbell.ring()
+        self._publish(matches, counters, stop)
         return True
 
     def close(self) -> None:
         """Unmap the queue's files."""
         self._reader.close()
 
-    def _scan(self, start: int, stop: int) -> tuple[npt.NDArray[np.int64], FilterCounters]:
+    def _window(self, limit: int) -> tuple[int, int]:
+        """The queue offsets to scan next: the first, and the one after the last."""
+        start = max(self._next, self._control.minimum())
+        return start, min(self._control.visible(), start + min(limit, self._ring.room()))
+
+    def _scan(self, start: int, stop: int) -> tuple[EntryColumns, FilterCounters]:
         entries = self._reader.match_tags(start, stop, self._filter.tag_codes)
         scanned = stop - start
         if not self._filter.needs_record:
-            return _as_rows(entries), FilterCounters(scanned, tag_rejected=scanned - len(entries))
-        if self._filter.sql is not None:
-            states = sql_states(self._filter.sql, self._reader, entries)
-            return _as_rows(entries)[states == State.TRUE], _sql_counters(states)
-        verdicts = self._by_messages(entries)
-        matches = _as_rows(entries)[verdicts]
-        return matches, FilterCounters(scanned, class_rejected=scanned - len(matches))
+            return entries, FilterCounters(scanned, tag_rejected=scanned - len(entries))
+        assert self._filter.sql is not None
+        states = sql_states(self._filter.sql, self._reader, entries)
+        return entries.select(states == State.TRUE), _sql_counters(states)
 
-    def _by_messages(self, entries: EntryColumns) -> npt.NDArray[np.bool_]:
-        messages = self._reader.messages(entries)
-        return np.array([self._filter.matches_record(message) for message in messages], np.bool_)
+    def _publish(self, matches: EntryColumns, counters: FilterCounters, stop: int) -> None:
+        """Hand on the matches of everything below queue offset *stop*."""
+        self._ring.count(counters)
+        self._ring.write(_as_rows(matches), stop)
+        self._next = stop
+        if len(matches):
+            self._doorbell.ring()
 
     def _fail(self, error: Exception) -> None:
         _LOG.error("the stream of %s stops: %s", self._where, error)

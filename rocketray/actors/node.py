@@ -25,6 +25,7 @@ from .coordinator import COORDINATOR_NAME, CoordinatorActor
 from .files import write_json
 from .filter import FilterActor
 from .layout import node_file, runtime_directory
+from .predicate_rules import PredicateRules
 from .ray_runtime import NAMESPACE, auth_mode, join_ray, ray, start_ray
 
 __all__ = ["Node", "NodeOptions", "ensure_node"]
@@ -39,11 +40,19 @@ class NodeOptions:
     """``ray_address``: a Ray to join; without it the node starts one of its own on loopback.
 
     ``shard_sizes`` are fields of :class:`~rocketray.config.StoreConfig` for new shards.
+
+    ``allow_predicates`` are the modules and ``module:callable`` paths from which groups may name
+    predicates, and ``predicate_time_limit_ms`` is how long one may take for a batch of messages;
+    both are kept for the next start, and None is what was said last. ``own_predicates`` are those
+    of the program that starts the node: allowed while this node runs.
     """
 
     ray_address: str | None = None
     num_cpus: int | None = None
     shard_sizes: tuple[tuple[str, int], ...] = ()
+    allow_predicates: tuple[str, ...] | None = None
+    predicate_time_limit_ms: int | None = None
+    own_predicates: tuple[str, ...] = ()
 
 
 class Node:
@@ -70,13 +79,15 @@ class Node:
             _start_ray(self._options)
         shutil.rmtree(runtime_directory(self.data), ignore_errors=True)
         runtime_directory(self.data).mkdir(parents=True, mode=0o700)
-        self._filter = _start(FilterActor, FILTER_NAME, _FILTER_THREADS, str(self.data))
+        rules = _settle_rules(self.data, self._options)
+        self._filter = _start(FilterActor, FILTER_NAME, _FILTER_THREADS, str(self.data), rules)
         self._coordinator = _start(
             CoordinatorActor,
             COORDINATOR_NAME,
             _COORDINATOR_THREADS,
             str(self.data),
             dict(self._options.shard_sizes),
+            rules,
         )
         ray.get([self._filter.statistics.remote(), self._coordinator.topics.remote()])
         write_json(node_file(self.data), self.description())
@@ -148,6 +159,19 @@ def _lock(data: Path) -> int:
             f"another process runs a node on {data}; stop it, or use another --data"
         ) from None
     return descriptor
+
+
+def _settle_rules(data: Path, options: NodeOptions) -> PredicateRules:
+    """The rules that the options say, over those that were kept; what is said is kept."""
+    kept = PredicateRules.load(data)
+    allowed, limit_ms = options.allow_predicates, options.predicate_time_limit_ms
+    rules = PredicateRules(
+        kept.allowed if allowed is None else allowed,
+        kept.time_limit_ms if limit_ms is None else limit_ms,
+    )
+    if rules != kept:
+        rules.save(data)
+    return rules.allowing(options.own_predicates)
 
 
 def _start_ray(options: NodeOptions) -> None:

@@ -14,6 +14,7 @@ from .options import (
     DataOption,
     GroupOption,
     JsonOption,
+    OnFilterErrorOption,
     SqlOption,
     TagsOption,
     TopicArgument,
@@ -41,6 +42,7 @@ def consume(
     tags: TagsOption = None,
     sql: SqlOption = None,
     where: WhereOption = None,
+    on_filter_error: OnFilterErrorOption = "stop",
     start: Annotated[
         Literal["earliest", "latest"],
         typer.Option("--start", help="Where a group begins that has no offsets yet."),
@@ -64,7 +66,7 @@ def consume(
     messages may be printed again by the next one. All messages come unless one of --tags, --sql
     and --where says which.
     """
-    subscription = chosen_subscription(tags, sql, where)
+    subscription = chosen_subscription(tags, sql, where, on_filter_error)
     with (
         connect(data) as connection,
         until_signalled() as signalled,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
@@ -15,7 +15,7 @@ from rocketray.errors import ConfigError, FilterError
 from rocketray.names import check_group, check_queue_count, check_topic
 
 if TYPE_CHECKING:
-    from rocketray.filters.subscription import Subscription
+    from rocketray.filters.subscription import ErrorPolicy, Subscription
 
 __all__ = [
     "DATA_DEFAULT",
@@ -23,6 +23,7 @@ __all__ = [
     "GroupArgument",
     "GroupOption",
     "JsonOption",
+    "OnFilterErrorOption",
     "QueuesOption",
     "SqlOption",
     "TagsOption",
@@ -97,10 +98,20 @@ WhereOption = Annotated[
         help="Messages that a Python predicate takes; the node imports it.",
     ),
 ]
+OnFilterErrorOption = Annotated[
+    Literal["stop", "skip", "deliver"],
+    typer.Option(
+        "--on-filter-error", help="What becomes of a message on which the predicate fails."
+    ),
+]
 
 
-def chosen_subscription(tags: str | None, sql: str | None, where: str | None) -> Subscription:
+def chosen_subscription(
+    tags: str | None, sql: str | None, where: str | None, on_error: ErrorPolicy = "stop"
+) -> Subscription:
     """The one subscription that the options say; all messages without any.
+
+    A predicate is not imported here: that is the node's to do.
 
     Raises:
         typer.BadParameter: more than one is given, or the expression does not parse.
@@ -113,13 +124,13 @@ def chosen_subscription(tags: str | None, sql: str | None, where: str | None) ->
     if len(given) > 1:
         raise typer.BadParameter(f"{' and '.join(given)} exclude each other; give one")
     try:
-        if sql is not None:
-            subscription = Subscription.sql(sql)
-        elif where is not None:
-            subscription = Subscription.where(where)
+        if where is not None:
+            subscription = Subscription.where(where, on_error)
+        elif sql is not None:
+            subscription = Subscription("SQL92", sql, on_error)
         else:
-            subscription = Subscription.tags("*" if tags is None else tags)
-        subscription.check()
+            subscription = Subscription("TAG", "*" if tags is None else tags, on_error)
+        subscription.check_text()
     except (FilterError, ConfigError) as error:
         hint = given[0] if given else None
         raise typer.BadParameter(str(error), param_hint=hint) from None

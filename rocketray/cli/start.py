@@ -25,6 +25,24 @@ def start(
             help="A Ray to join; by default the node starts one of its own, on loopback.",
         ),
     ] = None,
+    allow_predicates: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-predicates",
+            metavar="MODULE",
+            help="A module, or one module:callable, from which groups may name predicates; "
+            "may be given more than once. Without it, what was said at the last start.",
+        ),
+    ] = None,
+    predicate_time_limit_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--predicate-time-limit-ms",
+            metavar="MS",
+            help="How long a predicate may take for a batch of messages.  [default: as at the "
+            "last start, at first 1000]",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a node in the foreground, until SIGINT (Ctrl-C) or SIGTERM.
@@ -36,7 +54,12 @@ def start(
     from rocketray.actors.node import Node, NodeOptions  # noqa: PLC0415 - Ray takes a second
 
     progress(f"starting a node on {data.resolve()}")
-    with Node(data, NodeOptions(ray_address=ray_address)) as node, until_signalled() as signalled:
+    options = NodeOptions(
+        ray_address=ray_address,
+        allow_predicates=None if allow_predicates is None else tuple(allow_predicates),
+        predicate_time_limit_ms=predicate_time_limit_ms,
+    )
+    with Node(data, options) as node, until_signalled() as signalled:
         if as_json:
             print_json(node.description())
         else:

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rocketray.actors.client import Connection
 from rocketray.actors.clock import system_clock_ms
-from rocketray.actors.node import ensure_node
+from rocketray.actors.node import NodeOptions, ensure_node
 from rocketray.actors.ray_runtime import ray
 from rocketray.errors import ConfigError, StreamError
 from rocketray.topology.deploy import deploy
@@ -67,7 +67,8 @@ def run_demo(options: DemoOptions) -> DemoReport:
         session = background.submit(_start_spark, run)
         loaded = background.submit(_load, run)
         progress.show("starting Ray and Spark")
-        connection = stack.enter_context(ensure_node(run.path))
+        allowed = NodeOptions(own_predicates=app.predicates)
+        connection = stack.enter_context(ensure_node(run.path, allowed))
         _make_topic(connection, run)
         progress.say(f"a node runs, with topic {TOPIC} of {QUEUES} queues")
         stack.enter_context(_deployed(run))

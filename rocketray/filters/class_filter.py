@@ -1,9 +1,11 @@
 """Class filters: predicates that the operator names by import path, ``"module:callable"``.
 
 Nothing is uploaded, unpickled or evaluated from text: a path is two checked names, and what it names
-must be importable, and allowed, in the process that filters. A predicate answers True or False for
-a :class:`~rocketray.filters.message_filter.RecordView`; any other answer is a mistake and said so,
-because a forgotten ``return`` or a coroutine would otherwise silently decide for every message.
+must be importable, and allowed, in the process that filters. A predicate is asked about one message,
+a :class:`~rocketray.filters.message_filter.RecordView`, and answers True or False; or, marked with
+``@predicate(batch=True)``, about an Arrow batch, and answers with an array of truth values. Any
+other answer is a mistake and said so, because a forgotten ``return`` or a coroutine would otherwise
+silently decide for every message.
 """
 
 from __future__ import annotations
@@ -11,17 +13,64 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from rocketray.errors import PredicateError
 
-__all__ = ["Predicate", "load_predicate", "predicate_path"]
+__all__ = [
+    "BATCH_COLUMNS",
+    "Predicate",
+    "batch_columns",
+    "check_predicate",
+    "load_predicate",
+    "predicate",
+    "predicate_path",
+]
 
-Predicate = Callable[[Any], bool]
+Predicate = Callable[[Any], Any]
+BATCH_COLUMNS = ("tags", "keys", "properties", "body")
 _PATH = re.compile(r"(?P<module>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z_]\w*)", re.ASCII)
+_COLUMNS_MARK = "__rocketray_columns__"
+_F = TypeVar("_F", bound=Predicate)
+
+
+@overload
+def predicate(function: _F) -> _F: ...
+@overload
+def predicate(*, batch: bool = ..., columns: Sequence[str] = ...) -> Callable[[_F], _F]: ...
+def predicate(
+    function: Any = None, *, batch: bool = False, columns: Sequence[str] = BATCH_COLUMNS
+) -> Any:
+    """Mark a function as a class filter: of a message, or with ``batch`` of many at once.
+
+    A batch predicate gets a ``pyarrow.RecordBatch`` with just *columns*, a row a message, named as
+    Arrow batches of messages always are: topic, queueId, queueOffset, body, tags, keys, properties,
+    bornTimestamp, storeTimestamp, msgId. It returns a NumPy or Arrow array of as many truth values,
+    null for no. Only what *columns* names is read, and properties cost most.
+
+    The function itself comes back: it can be called, tested, and given as ``where=``.
+
+    Raises:
+        PredicateError: it is no plain function.
+    """
+
+    def mark(marked: _F) -> _F:
+        name = getattr(marked, "__qualname__", repr(marked))
+        _check_function(name, marked)
+        if batch:
+            setattr(marked, _COLUMNS_MARK, tuple(columns))
+        return marked
+
+    return mark if function is None else mark(function)
+
+
+def batch_columns(function: Predicate) -> tuple[str, ...] | None:
+    """The columns that a batch predicate wants; None for one that is asked message by message."""
+    columns: tuple[str, ...] | None = getattr(function, _COLUMNS_MARK, None)
+    return columns
 
 
 def predicate_path(function: Callable[..., Any]) -> str:
@@ -56,6 +105,12 @@ def load_predicate(path: str, *, allowed: Collection[str] | None = None) -> Pred
         PredicateError: the path is malformed or not allowed, its module does not import, or it
             names nothing that can be called with a message.
     """
+    module, name = check_predicate(path, allowed=allowed)
+    return _load(module, name)
+
+
+def check_predicate(path: str, *, allowed: Collection[str] | None = None) -> tuple[str, str]:
+    """The module and the name in *path*, without importing anything; raises as the import does."""
     match = _PATH.fullmatch(path)
     if match is None:
         raise PredicateError(
@@ -63,10 +118,11 @@ def load_predicate(path: str, *, allowed: Collection[str] | None = None) -> Pred
         )
     if allowed is not None and not _is_allowed(path, match["module"], allowed):
         raise PredicateError(
-            f"predicate {path!r} is not allowed here; add {match['module']!r} to the list of "
-            f"allowed modules, which holds {', '.join(map(repr, sorted(allowed))) or 'nothing'}"
+            f"predicate {path!r} is not allowed on this node, which allows "
+            f"{', '.join(map(repr, sorted(allowed))) or 'none'}; allow it with: "
+            f"rocketray start --allow-predicates {match['module']}"
         )
-    return _load(match["module"], match["name"])
+    return match["module"], match["name"]
 
 
 def _is_allowed(path: str, module: str, allowed: Collection[str]) -> bool:
@@ -76,7 +132,13 @@ def _is_allowed(path: str, module: str, allowed: Collection[str]) -> bool:
 @lru_cache(maxsize=256)
 def _load(module: str, name: str) -> Predicate:
     path = f"{module}:{name}"
-    found = _attribute(path, _import(path, module), module, name)
+    found: Any = _attribute(path, _import(path, module), module, name)
+    _check_function(path, found)
+    function: Predicate = found
+    return function
+
+
+def _check_function(path: str, found: Any) -> None:
     if inspect.isclass(found) or not callable(found):
         kind = "class" if inspect.isclass(found) else type(found).__name__
         raise PredicateError(
@@ -88,8 +150,6 @@ def _load(module: str, name: str) -> Predicate:
             f"predicate {path!r} is a coroutine or generator function; write it with a plain def "
             "that returns True or False"
         )
-    predicate: Predicate = found
-    return predicate
 
 
 def _import(path: str, module: str) -> object:

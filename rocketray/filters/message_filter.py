@@ -7,14 +7,15 @@ counts it and says what it means. Pure: a filter counts nothing and changes noth
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from rocketray.errors import PredicateError
 
-from .class_filter import load_predicate
+from .class_filter import batch_columns, load_predicate
 from .sql92 import compile_expression
 from .sql92.vectorized import VectorizedExpression
 from .subscription import Subscription, parse
@@ -56,9 +57,18 @@ class MessageFilter:
         subscription: what it was made from.
         tag_codes: the codes that pass stage one, int32[n] ascending; None when every entry passes.
         sql: the SQL92 expression, for many messages at once; None for the other kinds.
+        batch_columns: the columns that a batch predicate looks at; None for every other filter.
     """
 
-    __slots__ = ("_predicate", "_scalar", "_tags", "sql", "subscription", "tag_codes")
+    __slots__ = (
+        "_predicate",
+        "_scalar",
+        "_tags",
+        "batch_columns",
+        "sql",
+        "subscription",
+        "tag_codes",
+    )
 
     def __init__(self, subscription: Subscription, *, allowed: Collection[str] | None) -> None:
         kind, expression = subscription.expression_type, subscription.expression
@@ -67,6 +77,7 @@ class MessageFilter:
         self._scalar = compile_expression(expression) if kind == "SQL92" else None
         self.sql = VectorizedExpression(self._scalar) if self._scalar else None
         self._predicate = load_predicate(expression, allowed=allowed) if kind == "CLASS" else None
+        self.batch_columns = batch_columns(self._predicate) if self._predicate else None
         self.tag_codes: npt.NDArray[np.int32] | None = None
         if self._tags.sub_string != "*":
             self.tag_codes = np.array(sorted(self._tags.code_set), np.int32)
@@ -88,6 +99,7 @@ class MessageFilter:
             FilterEvaluationError: the expression failed on the message's properties.
             PredicateError: the class filter raised, or answered neither True nor False.
         """
+        assert self.batch_columns is None
         if self._scalar is not None:
             return self._scalar.matches(message.properties)
         return self._predicate is None or self._ask_predicate(message)
@@ -96,11 +108,30 @@ class MessageFilter:
         """The consumer's second look at the tag: hashes collide, texts do not."""
         return matches_exactly(self._tags, tags)
 
+    def matches_batch(self, batch: Any) -> npt.NDArray[np.bool_]:
+        """Stage two of a batch predicate: bool[n] for a ``RecordBatch`` of n messages.
+
+        Raises:
+            PredicateError: it raised, or did not answer with one truth value for each message.
+        """
+        assert self._predicate is not None
+        try:
+            answer = self._predicate(batch)
+        except (Exception, SystemExit) as error:
+            raise self._failed(len(batch), f"{type(error).__name__}: {error}") from error
+        found = _truth_values(answer)
+        if found is None or len(found) != len(batch):
+            what = f"a {type(answer).__name__}" if found is None else f"{len(found)} values"
+            raise self._failed(
+                len(batch), f"it returned {what}, and not an array of one truth value for each"
+            )
+        return found
+
     def _ask_predicate(self, message: RecordView) -> bool:
         assert self._predicate is not None
         try:
             answer = self._predicate(message)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._predicate_failed(message, f"{type(error).__name__}: {error}") from error
         if not isinstance(answer, bool | np.bool_):
             raise self._predicate_failed(
@@ -112,6 +143,11 @@ class MessageFilter:
         return PredicateError(
             f"class filter {self.subscription.expression!r} failed on a message of topic "
             f"{message.topic!r} with keys {list(message.keys)}: {reason}"
+        )
+
+    def _failed(self, count: int, reason: str) -> PredicateError:
+        return PredicateError(
+            f"class filter {self.subscription.expression!r} failed on a batch of {count}: {reason}"
         )
 
     def __repr__(self) -> str:
@@ -132,3 +168,12 @@ def compile_filter(
         PredicateError: its predicate cannot be imported, or may not be.
     """
     return MessageFilter(subscription, allowed=allowed)
+
+
+def _truth_values(answer: Any) -> npt.NDArray[np.bool_] | None:
+    """The answer of a batch predicate as bool[n], null as no; None when it is no such array."""
+    if isinstance(answer, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(answer.type):
+        return np.array(answer.to_pylist(), np.bool_)  # to_numpy() would import pandas
+    if isinstance(answer, np.ndarray) and answer.dtype == np.bool_ and answer.ndim == 1:
+        return answer
+    return None

@@ -14,12 +14,20 @@ from typing import Any, Literal, cast, get_args
 from rocketray.errors import ConfigError, FilterSyntaxError
 from rocketray.hashing import java_hash_code
 
-from .class_filter import load_predicate, predicate_path
+from .class_filter import check_predicate, load_predicate, predicate_path
 from .sql92 import SQL_MAX_CHARS, compile_expression
 
-__all__ = ["EXPRESSION_MAX_CHARS", "ExpressionType", "Subscription", "SubscriptionData", "parse"]
+__all__ = [
+    "EXPRESSION_MAX_CHARS",
+    "ErrorPolicy",
+    "ExpressionType",
+    "Subscription",
+    "SubscriptionData",
+    "parse",
+]
 
 ExpressionType = Literal["TAG", "SQL92", "CLASS"]
+ErrorPolicy = Literal["stop", "skip", "deliver"]
 EXPRESSION_MAX_CHARS = SQL_MAX_CHARS
 _SHOWN_CHARS = 60  # of an expression that is too long to show
 _ALL = "*"
@@ -61,11 +69,15 @@ def parse(sub_string: str | None) -> SubscriptionData:
 class Subscription:
     """A filter as text: its kind, and a tag expression, an SQL92 expression or an import path.
 
+    ``on_error`` says what becomes of a message on which a predicate fails: the group stops before
+    it, goes on without it, or gets it. SQL92 that fails on a message never matches it.
+
     Making one checks nothing but types; :meth:`check` says whether it can be used.
     """
 
     expression_type: ExpressionType
     expression: str
+    on_error: ErrorPolicy = "stop"
 
     def __post_init__(self) -> None:
         if self.expression_type not in get_args(ExpressionType):
@@ -74,6 +86,13 @@ class Subscription:
             )
         if not isinstance(self.expression, str):
             raise ConfigError(f"a filter is given as text, not as {self.expression!r:.80}")
+        if self.on_error not in get_args(ErrorPolicy):
+            raise ConfigError(f"on_filter_error is {self.on_error!r}, not stop, skip or deliver")
+        if self.on_error != "stop" and self.expression_type != "CLASS":
+            raise ConfigError(
+                f"on_filter_error={self.on_error!r} is for predicates (where); a message on which "
+                "SQL fails does not match, and tags cannot fail: leave it out"
+            )
 
     @classmethod
     def tags(cls, expression: str) -> Subscription:
@@ -86,9 +105,12 @@ class Subscription:
         return cls("SQL92", expression)
 
     @classmethod
-    def where(cls, predicate: str | Callable[[Any], bool]) -> Subscription:
+    def where(
+        cls, predicate: str | Callable[[Any], Any], on_error: ErrorPolicy = "stop"
+    ) -> Subscription:
         """By a predicate: ``"module:callable"``, or a function of a module's top level."""
-        return cls("CLASS", predicate if isinstance(predicate, str) else predicate_path(predicate))
+        path = predicate if isinstance(predicate, str) else predicate_path(predicate)
+        return cls("CLASS", path, on_error)
 
     @classmethod
     def from_json(cls, value: Mapping[str, str]) -> Subscription:
@@ -99,11 +121,13 @@ class Subscription:
             raise ConfigError(
                 f"{value!r:.80} is no subscription; it needs expressionType and expression"
             ) from None
-        return cls(cast("ExpressionType", kind), expression)  # the constructor checks both
+        policy = cast("ErrorPolicy", value.get("onFilterError", "stop"))
+        return cls(cast("ExpressionType", kind), expression, policy)  # which checks all three
 
     def to_json(self) -> dict[str, str]:
         """The subscription as JSON keeps it."""
-        return {"expressionType": self.expression_type, "expression": self.expression}
+        value = {"expressionType": self.expression_type, "expression": self.expression}
+        return value | ({"onFilterError": self.on_error} if self.on_error != "stop" else {})
 
     def check(self) -> None:
         """Parse the expression, or import the predicate, now.
@@ -112,16 +136,28 @@ class Subscription:
             FilterSyntaxError: the expression does not parse.
             PredicateError: the predicate cannot be imported.
         """
+        self.check_text()
+        if self.expression_type == "CLASS":
+            load_predicate(self.expression)
+
+    def check_text(self) -> None:
+        """Check all that can be checked without importing: a predicate is the node's to import.
+
+        Raises:
+            FilterSyntaxError: the expression does not parse.
+            PredicateError: the predicate's path is malformed.
+        """
         _check_length(self.expression)
         if self.expression_type == "TAG":
             parse(self.expression)
         elif self.expression_type == "SQL92":
             compile_expression(self.expression)
         else:
-            load_predicate(self.expression)
+            check_predicate(self.expression)
 
     def __str__(self) -> str:
-        return f"{_WORDS[self.expression_type]} {self.expression!r}"
+        policy = "" if self.on_error == "stop" else f" (on an error: {self.on_error})"
+        return f"{_WORDS[self.expression_type]} {self.expression!r}{policy}"
 
 
 def _check_length(expression: str) -> None:

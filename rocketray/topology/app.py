@@ -18,7 +18,7 @@ from typing import Any
 import faust
 
 from rocketray.errors import ConfigError
-from rocketray.filters.subscription import Subscription
+from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.message import Message
 from rocketray.names import check_queue_count
 
@@ -92,6 +92,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         tags: str | None = None,
         sql: str | None = None,
         where: str | Callable[..., Any] | None = None,
+        on_filter_error: ErrorPolicy = "stop",
         group: str | None = None,
         name: str | None = None,
         concurrency: int = 1,
@@ -105,9 +106,11 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         """Make an agent of an async function, subscribed by at most one of *tags*, *sql*, *where*.
 
         *group* defaults to ``"{app.id}-{agent name}"``; agents of one group share its messages.
+        *on_filter_error* says what becomes of a message on which the predicate *where* fails:
+        ``"stop"`` before it, ``"skip"`` it, or ``"deliver"`` it.
         *concurrency* handlers of this process work side by side, which gives up the queue's order.
         """
-        subscription = make_subscription(tags, sql, where)
+        subscription = make_subscription(tags, sql, where, on_filter_error)
 
         def declare(function: Callable[..., Any]) -> Agent:
             agent_name = name or function.__name__
@@ -158,6 +161,11 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     # What the data path needs
 
     @property
+    def predicates(self) -> tuple[str, ...]:
+        """The import paths of all predicates that agents name with ``where=``."""
+        return self._groups.predicates()
+
+    @property
     def fetcher(self) -> FeedFetcher:
         """The owner of this app's feeds."""
         fetcher: FeedFetcher = self._fetcher
@@ -206,10 +214,13 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     # Running
 
     def main(self) -> None:
-        """Run until SIGINT or SIGTERM; starts a node in *data* when none runs there."""
+        """Run until SIGINT or SIGTERM; starts a node in *data* when none runs there.
+
+        A node that is started here allows the predicates that the app's agents name.
+        """
         with ExitStack() as stack:
             if self._connection is None:
-                self._connection = stack.enter_context(_ensure_node(self.data))
+                self._connection = stack.enter_context(_ensure_node(self.data, self.predicates))
             asyncio.run(self._run_until_signalled())
 
     async def run_until(self, asked: asyncio.Event) -> None:
@@ -278,11 +289,13 @@ def _open_connection(data: Path | str | None) -> Connection:
     return connection
 
 
-def _ensure_node(data: Path | str | None) -> AbstractContextManager[Connection]:
+def _ensure_node(
+    data: Path | str | None, predicates: tuple[str, ...]
+) -> AbstractContextManager[Connection]:
     from rocketray.actors.client import default_data_directory  # noqa: PLC0415  # imports ray
-    from rocketray.actors.node import ensure_node  # noqa: PLC0415  # the same
+    from rocketray.actors.node import NodeOptions, ensure_node  # noqa: PLC0415  # the same
 
-    return ensure_node(data or default_data_directory())
+    return ensure_node(data or default_data_directory(), NodeOptions(own_predicates=predicates))
 
 
 def _names(fields: Sequence[str] | str) -> Sequence[str]:

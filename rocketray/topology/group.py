@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketray.errors import ConfigError, SubscriptionConflictError
-from rocketray.filters.subscription import Subscription
+from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.names import check_group
 
 __all__ = ["GroupRegistry", "Membership", "make_subscription"]
@@ -32,9 +32,14 @@ class Membership:
 
 
 def make_subscription(
-    tags: str | None, sql: str | None, where: str | Callable[..., Any] | None
+    tags: str | None,
+    sql: str | None,
+    where: str | Callable[..., Any] | None,
+    on_filter_error: ErrorPolicy = "stop",
 ) -> Subscription:
     """The subscription of at most one of *tags*, *sql*, *where*; all messages when none is given.
+
+    *on_filter_error* says what becomes of a message on which the predicate *where* fails.
 
     Parses and imports now, so a wrong expression is an error where it stands.
     """
@@ -45,12 +50,12 @@ def make_subscription(
             f"an agent takes one of tags, sql and where, not {' and '.join(named)}; "
             "tags can be part of an SQL expression: TAGS = 'pay' AND amount > 100"
         )
-    if sql is not None:
-        subscription = Subscription.sql(sql)
-    elif where is not None:
-        subscription = Subscription.where(where)
+    if where is not None:
+        subscription = Subscription.where(where, on_filter_error)
+    elif sql is not None:
+        subscription = Subscription("SQL92", sql, on_filter_error)
     else:
-        subscription = Subscription.tags("*" if tags is None else tags)
+        subscription = Subscription("TAG", "*" if tags is None else tags, on_filter_error)
     subscription.check()
     return subscription
 
@@ -60,16 +65,23 @@ class GroupRegistry:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, str]] = {}
+        self._predicates: set[str] = set()
 
     def join(self, group: str, topics: Sequence[str], subscription: Subscription) -> None:
         """Note a member of *group*; raises :class:`SubscriptionConflictError` when it differs."""
         check_group(group)
+        if subscription.expression_type == "CLASS":
+            self._predicates.add(subscription.expression)
         offered = dict.fromkeys(topics, str(subscription))
         existing = self._groups.setdefault(group, offered)
         for topic in {**existing, **offered}:
             before, now = existing.get(topic), offered.get(topic)
             if before != now:
                 raise SubscriptionConflictError(group, topic, before or _NONE, now or _NONE)
+
+    def predicates(self) -> tuple[str, ...]:
+        """The import paths of the predicates that groups name, in order."""
+        return tuple(sorted(self._predicates))
 
 
 _NONE = "no subscription"

@@ -35,7 +35,8 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def node(environ: dict[str, str]) -> Iterator[dict[str, Any]]:
     """A node; what it printed when it was ready. At the end SIGTERM stops it cleanly."""
-    process = subprocess.Popen([COMMAND, "start", "--json"], stdout=subprocess.PIPE, env=environ)
+    command = [COMMAND, "start", "--json", "--allow-predicates", "rocketray.demo.predicates"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environ)
     assert process.stdout
     try:
         yield json.loads(process.stdout.readline())
@@ -173,6 +174,10 @@ def test_a_class_filter_is_named_by_its_path(run: CommandServer) -> None:
     where = ("--where", "rocketray.demo.predicates:is_red_eye")
     [one] = run("consume", "Flights", "--group", "c", *where, "--timeout", "3").out.splitlines()
     assert "2330" in one
+    refused = run("consume", "Flights", "--group", "d", "--where", "os:system", "--timeout", "3")
+    assert refused.code == 1
+    assert "rocketray start --allow-predicates os" in refused.err
+    assert "d" not in [group["group"] for group in run("groups", "list", "--json").lines()]
 
 
 def test_a_bad_line_ends_the_sending_and_what_was_sent_stays(

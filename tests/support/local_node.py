@@ -13,6 +13,7 @@ from rocketray.actors.consumer import GroupConsumer, StartFrom
 from rocketray.actors.filter import FilterEngine
 from rocketray.actors.groups import GroupRegistry, Heartbeat, HeartbeatReply
 from rocketray.actors.layout import filter_doorbell_path, runtime_directory, shard_directory
+from rocketray.actors.predicate_rules import PredicateRules
 from rocketray.actors.producer import Producer
 from rocketray.actors.ring import Ack, Durability
 from rocketray.actors.shard_writer import ShardWriter
@@ -26,6 +27,7 @@ SMALL = StoreConfig(
     index_hash_slots=1000,
     index_entries=4000,
 )
+RULES = PredicateRules(allowed=("support",))
 
 
 class LocalShard:
@@ -76,13 +78,14 @@ class LocalShard:
 class LocalNode:
     """Implements what producers and group members ask of a connection."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, rules: PredicateRules = RULES) -> None:
         self.data = data
+        self.rules = rules
         self.shards: dict[tuple[str, int], LocalShard] = {}
         self.groups = GroupRegistry()
         self.local = True
         self._catalog = TopicCatalog.load(data)
-        self.filter = FilterEngine(data)
+        self.filter = FilterEngine(data, rules)
         self._stop = threading.Event()
         self._filter_thread = threading.Thread(
             target=self.filter.run, args=(self._stop,), daemon=True
@@ -108,6 +111,7 @@ class LocalNode:
         return self.local
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        self.rules.check(beat.subscription)
         return self.groups.heartbeat(beat, self.topic(beat.topic).queues, system_clock_ms())
 
     def leave(self, beat: Heartbeat) -> None:

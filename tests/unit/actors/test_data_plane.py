@@ -228,9 +228,9 @@ def test_what_a_dead_member_left_behind_is_removed(node: LocalNode) -> None:
         left = ring.with_name(f"{dead.pid}-left.match")
         shutil.copy(ring, left)
         node.filter.attach(left)
-        assert node.filter.stream_count == 2
+        assert node.filter.statistics().streams == 2
         node.filter.sweep()
-        assert node.filter.stream_count == 1
+        assert node.filter.statistics().streams == 1
         assert set(consumer_directory(node.data).iterdir()) == mine
         assert member.assignment() == {("Trade", 0)}
 

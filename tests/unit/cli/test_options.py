@@ -16,6 +16,7 @@ def test_each_kind_of_filter() -> None:
     assert chosen_subscription(None, "a > 1", None) == Subscription.sql("a > 1")
     path = "rocketray.demo.predicates:is_red_eye"
     assert chosen_subscription(None, None, path) == Subscription.where(path)
+    assert chosen_subscription(None, None, "only.the.node:has_it", "skip").on_error == "skip"
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,6 @@ def test_each_kind_of_filter() -> None:
         ("||", None, None, "needs a tag"),
         (None, "a >", None, "^"),
         (None, None, "no path", "'module:callable'"),
-        (None, None, "rocketray.absent:f", "rocketray.absent"),
     ],
 )
 def test_a_wrong_filter_is_wrong_usage(
@@ -35,3 +35,8 @@ def test_a_wrong_filter_is_wrong_usage(
         chosen_subscription(tags, sql, where)
     assert says in str(caught.value)
     assert caught.value.exit_code == 2
+
+
+def test_a_policy_for_errors_goes_with_a_predicate_only() -> None:
+    with pytest.raises(typer.BadParameter, match="leave it out"):
+        chosen_subscription("a", None, None, "skip")

@@ -1,15 +1,23 @@
 from __future__ import annotations
 
+import asyncio
 import sys
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
-from support.predicates import body_is_short
+from support.predicates import are_tagged, body_is_short
 
 from rocketray.errors import PredicateError
-from rocketray.filters.class_filter import load_predicate, predicate_path
+from rocketray.filters.class_filter import (
+    BATCH_COLUMNS,
+    batch_columns,
+    load_predicate,
+    predicate,
+    predicate_path,
+)
 
 PATH = "support.predicates:body_is_short"
 
@@ -138,3 +146,22 @@ def test_a_name_that_was_replaced_is_refused(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("support.predicates.body_is_short", lambda _: True)
     with pytest.raises(PredicateError):
         predicate_path(body_is_short)
+
+
+def test_a_function_that_is_marked_is_the_function_still() -> None:
+    def f(_: object) -> bool:
+        return True
+
+    assert predicate(f) is f
+    assert batch_columns(f) is None
+    assert predicate(columns=["tags"])(f) is f
+    assert batch_columns(f) is None
+    assert predicate(batch=True)(f) is f
+    assert batch_columns(f) == BATCH_COLUMNS
+    assert predicate_path(are_tagged) == "support.predicates:are_tagged"
+
+
+@pytest.mark.parametrize("wrong", [5, int, asyncio.sleep], ids=str)
+def test_only_a_plain_function_can_be_marked(wrong: Any) -> None:
+    with pytest.raises(PredicateError):
+        predicate(wrong)

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError, PredicateError
@@ -109,3 +112,56 @@ def test_the_codes_cannot_be_changed() -> None:
 
 def test_it_shows_its_subscription() -> None:
     assert repr(compile_filter(Subscription.tags("A"))) == "MessageFilter(tags 'A')"
+
+
+BATCH = pa.record_batch({"tags": ["a", "b", None]})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pa.array([True, False, None]),
+        pa.chunked_array([[True], [False, None]], pa.bool_()),
+        np.array([True, False, False]),
+    ],
+    ids=lambda answer: type(answer).__name__,
+)
+def test_a_batch_predicate_answers_with_an_array(
+    answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch_filter = compile_filter(Subscription.where("support.predicates:are_tagged"))
+    assert batch_filter.batch_columns == ("tags", "properties")
+    monkeypatch.setattr(batch_filter, "_predicate", lambda _: answer)
+    found = batch_filter.matches_batch(BATCH)
+    assert found.dtype == np.bool_
+    assert found.tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        True,
+        [True, False, True],
+        np.array([1, 0, 1]),
+        np.array([[True, False, True]]),
+        np.array([True, False]),
+        pa.array([1, 0, 1]),
+        pa.array([True]),
+    ],
+    ids=lambda answer: f"{type(answer).__name__} {answer!s:.8}",
+)
+def test_a_batch_predicate_answers_for_each_message(
+    answer: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch_filter = compile_filter(Subscription.where("support.predicates:are_tagged"))
+    monkeypatch.setattr(batch_filter, "_predicate", lambda _: answer)
+    with pytest.raises(PredicateError, match=r"batch of 3: it returned .* one truth value"):
+        batch_filter.matches_batch(BATCH)
+
+
+def test_a_batch_predicate_may_even_try_to_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch_filter = compile_filter(Subscription.where("support.predicates:are_tagged"))
+    monkeypatch.setattr(batch_filter, "_predicate", sys.exit)
+    with pytest.raises(PredicateError, match="SystemExit"):
+        batch_filter.matches_batch(BATCH)

@@ -7,7 +7,7 @@ import pytest
 from support.golden import golden_rows
 from support.predicates import body_is_short
 
-from rocketray.errors import ConfigError, FilterSyntaxError, PredicateError
+from rocketray.errors import ConfigError, FilterError, FilterSyntaxError, PredicateError
 from rocketray.filters.subscription import EXPRESSION_MAX_CHARS, Subscription, parse
 
 
@@ -54,6 +54,7 @@ SUBSCRIPTIONS = [
     Subscription.tags("UA || DL"),
     Subscription.sql("a = 'x'"),
     Subscription.where("support.predicates:body_is_short"),
+    Subscription.where("support.predicates:body_is_short", "skip"),
 ]
 
 
@@ -69,6 +70,7 @@ def test_it_reads_as_the_argument_that_made_it() -> None:
         "tags 'UA || DL'",
         "sql \"a = 'x'\"",
         "where 'support.predicates:body_is_short'",
+        "where 'support.predicates:body_is_short' (on an error: skip)",
     ]
 
 
@@ -107,3 +109,20 @@ def test_check_finds_what_cannot_be_used(
 def test_json_that_is_no_subscription_is_refused(value: dict[str, str]) -> None:
     with pytest.raises(ConfigError):
         Subscription.from_json(value)
+
+
+def test_only_a_predicate_has_a_policy_for_errors() -> None:
+    for kind in ("TAG", "SQL92"):
+        with pytest.raises(ConfigError, match="leave it out"):
+            Subscription(kind, "a", "skip")
+    with pytest.raises(ConfigError, match="not stop, skip or deliver"):
+        Subscription("CLASS", "a:f", "ignore")  # type: ignore[arg-type]
+    stops, skips = SUBSCRIPTIONS[2:]
+    assert stops != skips, "members of one group agree on it"
+
+
+def test_the_text_is_checked_without_importing() -> None:
+    Subscription.where("no.such.module:f").check_text()
+    for wrong in (Subscription.where("no path"), Subscription.sql("a >"), Subscription.tags("||")):
+        with pytest.raises(FilterError):
+            wrong.check_text()

@@ -53,3 +53,14 @@ def test_members_of_a_group_read_the_same_topics() -> None:
 def test_group_names_are_checked() -> None:
     with pytest.raises(InvalidNameError):
         GroupRegistry().join("has.dot", ["T"], PAY)
+
+
+def test_members_of_a_group_agree_on_what_becomes_of_errors() -> None:
+    registry = GroupRegistry()
+    path = "support.predicates:is_even"
+    registry.join("g", ["T"], make_subscription(None, None, path, "skip"))
+    with pytest.raises(SubscriptionConflictError, match="on an error: skip"):
+        registry.join("g", ["T"], make_subscription(None, None, path))
+    assert registry.predicates() == (path,)
+    with pytest.raises(ConfigError, match="leave it out"):
+        make_subscription(None, "a > 1", None, "deliver")

@@ -1,0 +1,130 @@
+"""A batch of messages on its way through a predicate, which may raise, dawdle or never come back.
+
+One thread asks (:meth:`PredicateRun.go`), another watches and may end the run at any moment
+(:meth:`PredicateRun.take`). Python cannot end a call, so a run only ever stops between calls, and
+what a call answers after the run was taken is dropped.
+
+Rules
+  1. Messages are settled in order, so a run that ends early settled a prefix of its batch.
+  2. Between two calls the clock is read: when the batch's time is over the run ends, with at least
+     one message settled. The rest comes again in the next batch, so a slow predicate is only slow.
+  3. A batch predicate that fails on many messages is asked about halves, until the message at fault
+     is alone: the others keep their answers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.errors import PredicateError
+
+__all__ = ["FAILED", "LATE", "PredicateRun"]
+
+FAILED = -1
+LATE = -2
+Ask = Callable[[int, int], npt.NDArray[np.bool_]]
+
+
+class PredicateRun:
+    """The run of one batch; verdicts are 1 match, 0 none, :data:`FAILED`, :data:`LATE`.
+
+    Attributes:
+        error: what the first failing message failed with; "" while none did.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        ask: Ask,
+        *,
+        batch: bool,
+        stop_on_error: bool,
+        time_limit_s: float,
+        clock_s: Callable[[], float],
+    ) -> None:
+        """Make a run that has not begun.
+
+        Args:
+            count: the messages, at least one.
+            ask: the predicate's answers for messages *first* to *stop*; raises PredicateError.
+            batch: whether *ask* takes many messages in one call.
+            stop_on_error: end at the first message that fails.
+            time_limit_s: for the batch, and for each call.
+            clock_s: a clock that never goes back.
+        """
+        assert count > 0
+        self.error = ""
+        self._ask = ask
+        self._ends = [count] if batch else list(range(count, 0, -1))  # of the calls to come
+        self._stop_on_error = stop_on_error
+        self._limit_s = time_limit_s
+        self._clock_s = clock_s
+        self._verdicts = np.zeros(count, np.int8)
+        self._settled = 0
+        self._asked = 0
+        self._began_s = self._called_s = clock_s()
+        self._is_over = self._is_taken = self._ran_out = False
+        self._lock = threading.Lock()
+
+    def go(self) -> None:
+        """Ask about message after message; returns when the run is over."""
+        self._began_s = self._clock_s()
+        while self._ends and self._may_call(self._ends[-1]):
+            first, stop = self._settled, self._ends[-1]
+            try:
+                answers: npt.NDArray[np.int8] = self._ask(first, stop).astype(np.int8)
+            except PredicateError as error:
+                self._asked = first  # it came back, so nothing is late
+                if stop - first > 1:
+                    self._ends.append((first + stop) // 2)
+                    continue
+                answers = np.array([FAILED], np.int8)
+                self.error = self.error or str(error)
+                if self._stop_on_error:
+                    self._ends = [stop]
+            self._ends.pop()
+            self._settle(answers)
+        self._is_over = True
+
+    @property
+    def is_over(self) -> bool:
+        """Whether there is nothing more to wait for."""
+        return self._is_over
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the batch's time was over before its messages were, though every call came back."""
+        return self._ran_out
+
+    def is_overdue(self) -> bool:
+        """Whether a call is under way for longer than the limit."""
+        return not self._is_over and self._clock_s() - self._called_s > self._limit_s
+
+    def take(self) -> npt.NDArray[np.int8]:
+        """End the run; the verdicts of its first messages: int8[m], m ≤ count.
+
+        Where a call is under way, the messages that it was asked about are :data:`LATE`.
+        """
+        with self._lock:
+            self._is_taken = True
+            self._verdicts[self._settled : self._asked] = LATE
+            return self._verdicts[: max(self._settled, self._asked)].copy()
+
+    def _may_call(self, stop: int) -> bool:
+        with self._lock:
+            now = self._called_s = self._clock_s()
+            self._ran_out = self._settled > 0 and now - self._began_s > self._limit_s
+            if self._is_taken or self._ran_out:
+                return False
+            self._asked = stop
+            return True
+
+    def _settle(self, answers: npt.NDArray[np.int8]) -> None:
+        with self._lock:
+            if not self._is_taken:
+                self._verdicts[self._settled : self._settled + len(answers)] = answers
+                self._settled = self._asked = self._settled + len(answers)
