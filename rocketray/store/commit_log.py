@@ -249,6 +249,17 @@ class CommitLog:
         """Let the log end at *end*, all of it on disk; nothing is touched."""
         self._end = self._flushed = end
 
+    def forget_before(self, physical_offset: int) -> None:
+        """Let the log begin with the file that *physical_offset* is in, at the latest the last one.
+
+        The files before it stay on disk until :meth:`remove_forgotten`.
+        """
+        self._files.forget_before(physical_offset)
+
+    def remove_forgotten(self) -> None:
+        """Remove the forgotten files; may run beside the writer."""
+        self._files.remove_forgotten()
+
     def prepare_next(self) -> None:
         """Make the next file when the present one is half full; for a thread beside the writer."""
         self._files.prepare_next(self._end)

@@ -190,9 +190,24 @@ class ConsumeQueue:
     def find_begin(self, log_min_offset: int) -> None:
         """Let the queue begin with the first record that is still in the log."""
         self.min_offset = min(self._files.min_offset // ENTRY_BYTES, self.max_offset)
+        self.forget_before(log_min_offset)
+
+    def forget_before(self, log_min_offset: int) -> None:
+        """Let the queue begin with the first record that is still in the log, or at its end.
+
+        Files without an entry of such a record are no part of it any more, but for the one of the
+        last entry, which says where the queue goes on. They stay on disk until
+        :meth:`remove_forgotten`.
+        """
         self.min_offset = self.first_at_or_after(
             lambda entry: entry.size != _FILLER_SIZE and entry.physical_offset >= log_min_offset
         )
+        last = max(self.max_offset - 1, 0)
+        self._files.forget_before(min(self.min_offset, last) * ENTRY_BYTES)
+
+    def remove_forgotten(self) -> None:
+        """Remove the forgotten files; may run beside the writer."""
+        self._files.remove_forgotten()
 
     def clear_tail(self) -> None:
         """Zero what stands behind ``max_offset``, after recovery."""

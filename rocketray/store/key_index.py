@@ -54,6 +54,7 @@ class KeyIndex:
         self._file_system = file_system
         self._clock_ms = clock_ms
         self._names_changed = False
+        self._forgotten: list[IndexFile] = []
         self._files = [
             IndexFile(path, hash_slots, max_entries, read_only=read_only, file_system=file_system)
             for path in self._find()
@@ -142,6 +143,27 @@ class KeyIndex:
             self._names_changed = True
         del self._files[trusted:]
 
+    def forget_before(self, log_min_offset: int) -> None:
+        """Let full files whose records are all before *log_min_offset* be no part of the index.
+
+        They stay on disk until :meth:`remove_forgotten`.
+        """
+        count = 0
+        for file in self._files[:-1]:
+            if file.room or file.header().end_physical_offset >= log_min_offset:
+                break
+            count += 1
+        self._forgotten += self._files[:count]
+        del self._files[:count]
+
+    def remove_forgotten(self) -> None:
+        """Remove the forgotten files; may run beside the writer."""
+        while self._forgotten:
+            file = self._forgotten.pop()
+            file.close()
+            self._file_system.unlink(file.path)
+            self._names_changed = True
+
     def flush(self) -> None:
         """Bring all keys to disk."""
         for file in list(self._files):
@@ -152,9 +174,10 @@ class KeyIndex:
 
     def close(self) -> None:
         """Unmap the files."""
-        for file in self._files:
+        for file in (*self._files, *self._forgotten):
             file.close()
         self._files.clear()
+        self._forgotten.clear()
 
     @staticmethod
     def _is_trusted(file: IndexFile, timestamp_ms: int) -> bool:

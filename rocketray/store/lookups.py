@@ -41,6 +41,8 @@ def find_by_key(
     for offset in index.search(index_key_hash(f"{topic}#{key}")):
         if len(found) >= max_count:
             break
+        if offset < log.min_offset:
+            continue  # the record was deleted, its index file not yet
         message = _indexed_message(log, offset)
         if message is None or message.topic != topic:
             continue

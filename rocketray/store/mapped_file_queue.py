@@ -3,7 +3,8 @@
 A file is named by the offset of its first byte, 20 digits; so the file of an offset is found by
 arithmetic. Files follow each other without a gap, from wherever old ones were deleted.
 
-Threads: one writer. ``prepare_next`` and ``flush`` may run beside it in other threads.
+Threads: one writer. ``prepare_next``, ``flush`` and ``remove_forgotten`` may run beside it in other
+threads.
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class MappedFileQueue:
         self._read_only = read_only
         self._file_system = file_system
         self._files: dict[int, MappedFile] = {}
+        self._forgotten: list[int] = []
+        self._to_close: list[MappedFile] = []
         self._names_changed = False
         self._lock = threading.Lock()
         self._starts = self._find()
@@ -146,11 +149,35 @@ class MappedFileQueue:
         """Remove every file; what was in them is kept aside."""
         self.cut(-1)
 
+    def forget_before(self, offset: int) -> None:
+        """Let the files that end at or before *offset* be no part of this any more; never the last.
+
+        They stay on disk until :meth:`remove_forgotten`: that takes its time, this does not.
+        """
+        with self._lock:
+            gone = [start for start in self._starts[:-1] if start + self.segment_bytes <= offset]
+            self._starts = self._starts[len(gone) :]
+            self._to_close += [self._files.pop(start) for start in gone if start in self._files]
+            self._forgotten += gone
+
+    def remove_forgotten(self) -> None:
+        """Remove the forgotten files, oldest first, and what fails again at the next call.
+
+        A name is gone on disk before the next one goes, so no crash leaves a gap in the row.
+        """
+        while self._to_close:
+            self._to_close.pop().close()
+        while self._forgotten:
+            self._file_system.unlink(self.directory / segment_name(self._forgotten[0]))
+            self._file_system.sync(self.directory)
+            del self._forgotten[0]
+
     def close(self) -> None:
         """Unmap all files."""
-        for file in self._files.values():
+        for file in (*self._files.values(), *self._to_close):
             file.close()
         self._files.clear()
+        self._to_close.clear()
 
     def _find(self) -> list[int]:
         names = self._file_system.names(self.directory)

@@ -16,7 +16,9 @@ run beside the writer too, and see a message when ``append`` has returned, or a 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -34,9 +36,11 @@ from .append_result import AppendResult, PutResult, put_results
 from .append_window import AppendWindow, open_window
 from .directories import make_directory
 from .encoded_batch import EncodedBatch, encode_messages
+from .expiry import Expiry
 from .file_system import SYSTEM_FILES, FileSystem
 from .lock import StoreLock
 from .recovery import RecoveryReport
+from .retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
 from .store_files import StoreStatistics, open_files
 from .store_reads import StoreReads
 from .store_settings import settle_config
@@ -68,6 +72,7 @@ class MessageStore(StoreReads):
         self._damage: str | None = None
         self._batches = self._messages = 0
         self._flush_lock = threading.Lock()
+        self._expiry_lock = threading.Lock()
         self._lock: StoreLock | None = None
         if not read_only:
             make_directory(file_system, directory)
@@ -85,6 +90,7 @@ class MessageStore(StoreReads):
             raise
         super().__init__(directory, files, clock_ms=clock_ms)
         self._files = files
+        self._expiry = Expiry(files, str(directory))
         self._last_timestamp_ms = files.last_timestamp_ms
         self._window: AppendWindow | None = None
 
@@ -177,8 +183,8 @@ class MessageStore(StoreReads):
         self._log.prepare_next()
         self._queues.prepare_next()
 
-    def flush(self) -> PhysicalOffset:
-        """Bring the log to disk, and queues, index and checkpoint once a second.
+    def flush(self, *, everything: bool = False) -> PhysicalOffset:
+        """Bring the log to disk, and queues, index and checkpoint once a second, or now.
 
         Returns the offset below which every message survives power loss. May be called from any
         thread, beside the writer; it releases the GIL while it waits.
@@ -188,14 +194,43 @@ class MessageStore(StoreReads):
         with self._flush_lock:
             self._check_open()
             self._check_sound()
-            return self._flush(everything=False)
+            return self._flush(everything=everything)
+
+    def expire(
+        self,
+        policy: RetentionPolicy,
+        disk: DiskUse,
+        *,
+        limits: DiskLimits = DiskLimits(),  # noqa: B008 - immutable
+        needed: Mapping[tuple[str, int], int] | None = None,
+        guard: AbstractContextManager[object] | None = None,
+        announce: Callable[[], None] = lambda: None,
+    ) -> list[ExpiredFile]:
+        """Remove the files of the log that *policy* gives up, and what led into them only.
+
+        *needed* maps queues to the first offset that somebody still needs. Where other threads
+        append or read, they do it under *guard*; *announce* is called when the minimum has moved
+        and the files are still there. Raises :class:`StoreError` when a file cannot be removed.
+        """
+        with self._expiry_lock:
+            self._check_writable()
+            return self._expiry.run(
+                policy,
+                disk=disk,
+                limits=limits,
+                needed=needed or {},
+                now_ms=self._clock_ms(),
+                guard=guard or nullcontext(),
+                flush=partial(self.flush, everything=True),
+                announce=announce,
+            )
 
     def close(self) -> None:
         """Bring everything to disk and release the directory; again is allowed.
 
         The writer's threads have ended before. When flushing fails, the next opening recovers.
         """
-        with self._flush_lock:
+        with self._expiry_lock, self._flush_lock:
             if self._closed:
                 return
             clean = False

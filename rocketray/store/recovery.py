@@ -125,7 +125,7 @@ def _clean_start(log: CommitLog, queues: QueueTable) -> int | None:
     for queue in queues.all():
         queue.max_offset = queue.find_end(_NO_LIMIT)
         entry = queue.last_before(queue.max_offset)
-        if entry is None:
+        if entry is None or entry.physical_offset < log.min_offset:
             continue
         if log.store_timestamp_ms(entry.physical_offset, entry.size) is None:
             return None

@@ -133,8 +133,11 @@ class StoreFiles:
             )
             _LOG.info("%s: opened: %s", self._directory, self.recovery)
         self.last_timestamp_ms = last_store_timestamp_ms(self.log, self.queues)
-        if self.recovery is not None and not self.recovery.was_clean:
-            self.flush(self.last_timestamp_ms, everything=True)
+        if self.recovery is not None:
+            if not self.recovery.was_clean:
+                self.flush(self.last_timestamp_ms, everything=True)
+            self.index.forget_before(self.log.min_offset)
+            self.remove_forgotten()  # what a crash amid deletion left behind
 
     def flush(self, last_timestamp_ms: int, *, everything: bool) -> PhysicalOffset:
         """Bring the log to disk, and the rest if it is time for it or *everything* is asked.
@@ -154,6 +157,27 @@ class StoreFiles:
                 self._file_system,
             )
         return flushed
+
+    def forget_before(self, physical_offset: int) -> None:
+        """Let the log begin with the file of *physical_offset*, and queues and index follow it.
+
+        Nothing is removed from disk before :meth:`remove_forgotten`.
+        """
+        self.log.forget_before(physical_offset)
+        for queue in self.queues.all():
+            queue.forget_before(self.log.min_offset)
+        self.index.forget_before(self.log.min_offset)
+
+    def remove_forgotten(self) -> None:
+        """Remove the forgotten files, those of the log first; may run beside the writer.
+
+        A crash in the middle leaves files of queues and index that lead to nothing. They are
+        removed when the store is opened.
+        """
+        self.log.remove_forgotten()
+        for queue in self.queues.all():
+            queue.remove_forgotten()
+        self.index.remove_forgotten()
 
     def statistics(self, appended_batches: int, appended_messages: int) -> StoreStatistics:
         """Counts and offsets now; the caller knows what it appended."""

@@ -1,0 +1,126 @@
+"""Carrying out retention on one store: facts for the policy, then what it decided.
+
+A round goes like this, so that a crash anywhere leaves a store that opens and holds all that stays:
+  1. The policy (retention.py) looks at the leading files of the log and decides.
+  2. All that stays is brought to disk. A queue's end must be there before the records go that it
+     could be counted from again.
+  3. Log, queues and index forget the files, and readers are told of the new minimum. What they
+     have mapped stays readable for them.
+  4. The files are removed, the log's first (see :meth:`StoreFiles.remove_forgotten`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+
+from rocketray.errors import StoreError
+
+from .consume_queue import ConsumeQueue, QueueEntry
+from .retention import DiskLimits, DiskUse, ExpiredFile, LogFile, RetentionPolicy, expired_files
+from .store_files import StoreFiles
+
+__all__ = ["Expiry"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class Expiry:
+    """The rounds of one store. For one thread at a time."""
+
+    def __init__(self, files: StoreFiles, name: str) -> None:
+        """*name* says in messages which store it is."""
+        self._files = files
+        self._name = name
+        self._store_times: dict[int, int | None] = {}  # of files that were looked at and stay
+
+    def run(
+        self,
+        policy: RetentionPolicy,
+        *,
+        disk: DiskUse,
+        limits: DiskLimits,
+        needed: Mapping[tuple[str, int], int],
+        now_ms: int,
+        guard: AbstractContextManager[object],
+        flush: Callable[[], object],
+        announce: Callable[[], None],
+    ) -> list[ExpiredFile]:
+        """One round (see the module's docstring); returns the files that went.
+
+        *guard* is held where the store's lists are read or changed, and not while the disk works.
+
+        Raises:
+            StoreError: a file could not be removed; the next round tries again.
+        """
+        log = self._files.log
+        with guard:
+            gone = expired_files(
+                self._log_files(),
+                policy,
+                log_end=log.max_offset,
+                needed_from=self._needed_from(needed),
+                disk=disk,
+                limits=limits,
+                now_ms=now_ms,
+            )
+        if gone:
+            flush()
+            with guard:
+                self._files.forget_before(gone[-1].file.end)
+                announce()
+        for one in gone:
+            self._store_times.pop(one.file.start, None)
+            _LOG.log(
+                logging.WARNING if one.was_held else logging.INFO,
+                "%s: the log from %d to %d goes: %s%s",
+                self._name,
+                one.file.start,
+                one.file.end,
+                one.reason.value,
+                "; a group had not finished it" if one.was_held else "",
+            )
+        try:
+            self._files.remove_forgotten()
+        except OSError as error:
+            raise StoreError(
+                f"{self._name}: an expired file could not be removed: {error}"
+            ) from None
+        return gone
+
+    def _log_files(self) -> Iterator[LogFile]:
+        log = self._files.log
+        for start in log.segment_starts:
+            if start not in self._store_times and start + log.segment_bytes < log.max_offset:
+                self._store_times[start] = self._last_store_ms(start, start + log.segment_bytes)
+            yield LogFile(start, log.segment_bytes, self._store_times.get(start))
+
+    def _last_store_ms(self, start: int, end: int) -> int | None:
+        """When the last record of a file was stored, or, where no queue tells, the one behind it."""
+        log = self._files.log
+        times = [
+            log.store_timestamp_ms(entry.physical_offset, entry.size)
+            for queue in self._files.queues.all()
+            if (entry := _last_before(queue, end)) is not None and entry.physical_offset >= start
+        ]
+        known = [time for time in times if time is not None]
+        return max(known) if known else log.store_timestamp_ms(end, log.segment_bytes)
+
+    def _needed_from(self, needed: Mapping[tuple[str, int], int]) -> int | None:
+        """The first physical offset that somebody needs."""
+        first: int | None = None
+        for name, queue_offset in needed.items():
+            queue = self._files.queues.find(*name)
+            if queue is not None and queue_offset < queue.max_offset > queue.min_offset:
+                entry = queue.entry(max(queue_offset, queue.min_offset))
+                first = (
+                    entry.physical_offset if first is None else min(first, entry.physical_offset)
+                )
+        return first
+
+
+def _last_before(queue: ConsumeQueue, physical_offset: int) -> QueueEntry | None:
+    """The queue's last entry of a record before *physical_offset*."""
+    after = queue.first_at_or_after(lambda entry: entry.physical_offset >= physical_offset)
+    return queue.entry(after - 1) if after > queue.min_offset else None

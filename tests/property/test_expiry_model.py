@@ -1,0 +1,188 @@
+"""A store that forgets against a list: whatever is put, expired, reopened or killed, the rest stays.
+
+The model keeps every message for ever and says, by its place in the log, whether it should be gone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.stores import SMALL, FakeClock, kill, message, read_all
+
+from rocketray.errors import OffsetOutOfRangeError
+from rocketray.store.message_store import MessageStore
+from rocketray.store.pull import GetMessageStatus
+from rocketray.store.retention import DiskUse, RetentionPolicy
+
+QUEUES = [("Trade", 0), ("Trade", 1), ("%RETRY%group", 0)]
+SEGMENT = SMALL.commit_log_segment_bytes
+DISK = DiskUse(0, 1 << 40)
+
+
+class Put(NamedTuple):
+    queue: tuple[str, int]
+    queue_offset: int
+    physical_offset: int
+    stored_ms: int
+    number: int
+
+
+class ForgettingStore(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp())
+        self.clock = FakeClock()
+        self.puts: list[Put] = []
+        self.counts = dict.fromkeys(QUEUES, 0)
+        self.log_min = 0
+
+    @initialize()
+    def open(self) -> None:
+        self.store = MessageStore(self.directory, SMALL, clock_ms=self.clock)
+
+    @rule(
+        queue=st.sampled_from(QUEUES),
+        batches=st.integers(1, 8),
+        size=st.sampled_from([0, 200]),
+        pause_ms=st.sampled_from([0, 1, 1000, 5000]),
+    )
+    def put(self, queue: tuple[str, int], batches: int, size: int, pause_ms: int) -> None:
+        for _ in range(batches):
+            numbers = range(len(self.puts), len(self.puts) + 9)
+            placed = self.store.put([message(n, queue[0], size) for n in numbers], queue[1])
+            for number, one in zip(numbers, placed, strict=True):
+                assert one.queue_offset == self.counts[queue]  # goes on, also in an empty queue
+                self.counts[queue] += 1
+                self.puts.append(
+                    Put(queue, one.queue_offset, one.physical_offset, self.clock.now_ms, number)
+                )
+            self.clock.now_ms += pause_ms
+
+    @rule(age=st.sampled_from([1, 4000, 16_000]), needed=st.none() | st.integers(0, 200))
+    def expire_by_time(self, age: int, needed: int | None) -> None:
+        holds = {} if needed is None else {QUEUES[0]: needed}
+        self.store.expire(RetentionPolicy(max_age_ms=age), DISK, needed=holds)
+        held = self.held_from(needed)
+        for start in range(self.log_min, self.newest_file(), SEGMENT):
+            inside = [put for put in self.puts if start <= put.physical_offset < start + SEGMENT]
+            limit = age if held >= start + SEGMENT else 2 * age
+            if self.clock.now_ms - max(put.stored_ms for put in inside) < limit:
+                break
+            self.log_min = start + SEGMENT
+
+    @rule(size=st.sampled_from([1, SEGMENT, 3 * SEGMENT]))
+    def expire_by_size(self, size: int) -> None:
+        self.store.expire(RetentionPolicy(max_bytes=size), DISK)
+        end = self.store.max_physical_offset
+        for start in range(self.log_min, self.newest_file(), SEGMENT):
+            if end - (start + SEGMENT) >= size:
+                self.log_min = start + SEGMENT
+
+    @rule()
+    def reopen(self) -> None:
+        self.store.close()
+        self.open()
+        assert self.store.recovery is not None
+        assert self.store.recovery.was_clean
+        assert self.store.recovery.records_read == 0
+
+    @rule()
+    def kill_and_reopen(self) -> None:
+        kill(self.store)
+        self.open()
+        assert self.store.recovery is not None
+        assert not self.store.recovery.was_clean
+        assert self.store.recovery.bytes_kept_aside == 0
+
+    @precondition(lambda self: self.puts)
+    @rule(data=st.data())
+    def look_up(self, data: st.DataObject) -> None:
+        number = data.draw(st.integers(0, len(self.puts) - 1))
+        put = self.puts[number]
+        found = self.store.query(put.queue[0], f"key-{number}")
+        if put.physical_offset >= self.log_min:
+            assert [one.physical_offset for one in found] == [put.physical_offset]
+            assert self.store.view(put.physical_offset) == found[0]
+        else:
+            assert found == []
+            with pytest.raises(OffsetOutOfRangeError):
+                self.store.view(put.physical_offset)
+
+    @rule(queue=st.sampled_from(QUEUES), back_ms=st.integers(-2, 20_000))
+    def find_by_time(self, queue: tuple[str, int], back_ms: int) -> None:
+        at = self.clock.now_ms - back_ms
+        left = self.left(queue)
+        first = self.counts[queue] - len(left)
+        lower = self.store.queue_offset_by_time(*queue, at)
+        assert lower == first + sum(put.stored_ms < at for put in left)
+
+    @rule(queue=st.sampled_from(QUEUES))
+    def fall_behind(self, queue: tuple[str, int]) -> None:
+        minimum = self.counts[queue] - len(self.left(queue))
+        result = self.store.get_message(*queue, minimum - 1, 5)
+        if self.counts[queue]:
+            assert result.status is GetMessageStatus.OFFSET_TOO_SMALL
+            assert result.next_queue_offset == minimum == result.min_queue_offset
+
+    @invariant()
+    def holds_what_is_left(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        assert self.store.min_physical_offset == self.log_min
+        for queue in QUEUES:
+            left = self.left(queue)
+            assert self.store.max_queue_offset(*queue) == self.counts[queue]
+            assert self.store.min_queue_offset(*queue) == self.counts[queue] - len(left)
+            assert [
+                (one.queue_offset, int(one.body[:8])) for one in read_all(self.store, *queue)
+            ] == [(put.queue_offset, put.number) for put in left]
+        scanned = [one.physical_offset for one in self.store.scan()]
+        assert scanned == [
+            put.physical_offset for put in self.puts if put.physical_offset >= self.log_min
+        ]
+        self.check_files()
+
+    def check_files(self) -> None:
+        """No file is kept that leads to nothing, but those that say where a queue goes on."""
+        names = [int(path.name) for path in (self.directory / "commitlog").glob("0*")]
+        assert min(names, default=0) == self.log_min
+        entry_bytes = SMALL.consume_queue_segment_entries * 20
+        for topic, queue_id in QUEUES:
+            files = (self.directory / "consumequeue" / topic / str(queue_id)).glob("0*")
+            count = self.counts[topic, queue_id]
+            first = min(count - len(self.left((topic, queue_id))), max(count - 1, 0)) * 20
+            expected = first - first % entry_bytes
+            kept = min((int(path.name) for path in files), default=0)
+            assert kept in (expected, expected - entry_bytes)  # the last one of an earlier round
+
+    def left(self, queue: tuple[str, int]) -> list[Put]:
+        return [
+            put for put in self.puts if put.queue == queue and put.physical_offset >= self.log_min
+        ]
+
+    def newest_file(self) -> int:
+        last = self.puts[-1].physical_offset if self.puts else 0
+        return last - last % SEGMENT
+
+    def held_from(self, needed: int | None) -> int:
+        """The place in the log of what the group needs; behind everything when it needs nothing."""
+        waiting = [put for put in self.left(QUEUES[0]) if put.queue_offset >= (needed or 0)]
+        if needed is None or not waiting:
+            return self.store.max_physical_offset
+        return waiting[0].physical_offset
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+        shutil.rmtree(self.directory)
+
+
+TestForgettingStore = ForgettingStore.TestCase
+TestForgettingStore.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
