@@ -157,6 +157,14 @@ class GroupRegistry:
         """The group's next queue offset, or −1."""
         return self._offsets.get((group, topic), {}).get(queue, -1)
 
+    def needed_from(self, topic: str, queue: int) -> int | None:
+        """The first queue offset that some group of *topic* has not finished; None without groups.
+
+        A group without an offset needs everything: where it will begin is not known here.
+        """
+        groups = [group for group, topics in self._subscriptions.items() if topic in topics]
+        return min((max(self.offset(group, topic, queue), 0) for group in groups), default=None)
+
     def groups(self) -> dict[str, dict[str, Subscription]]:
         """Each group's subscriptions by topic."""
         return {group: dict(topics) for group, topics in self._subscriptions.items()}
