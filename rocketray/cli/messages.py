@@ -20,7 +20,7 @@ from typing import Any
 from rocketray.errors import InvalidMessageError
 from rocketray.message import KEYS, TAGS, UNIQUE_KEY, Message, StoredMessage
 
-__all__ = ["Outgoing", "from_json", "one_line", "to_json"]
+__all__ = ["Outgoing", "from_json", "one_line", "printable", "to_json"]
 
 SHARDING_KEY = "__SHARDINGKEY"  # RocketMQ's property of messages that are ordered by a key
 _OF_THE_STORE = {"topic", "queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId"}
@@ -56,9 +56,14 @@ def to_json(message: StoredMessage) -> dict[str, Any]:
 def one_line(message: StoredMessage) -> str:
     """*message* for people: its place, tag, keys, and the start of its body."""
     body = message.body[: 4 * _SHOWN_BODY_CHARS].decode("utf-8", "replace")[:_SHOWN_BODY_CHARS]
-    shown = "".join(char if char.isprintable() else "·" for char in body)
+    shown = printable(body)
     place = f"{message.topic}/{message.queue_id}@{message.queue_offset}"
     return "  ".join((place, message.tags or "-", " ".join(message.keys) or "-", shown))
+
+
+def printable(text: str, *, also: str = "") -> str:
+    """*text* without what a terminal would obey; the characters of *also* stay."""
+    return "".join(char if char.isprintable() or char in also else "·" for char in text)
 
 
 def from_json(topic: str, value: Mapping[str, Any]) -> Outgoing:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from .directories import make_directory
 from .file_system import SYSTEM_FILES, FileSystem
-from .index_file import IndexFile, index_file_name
+from .index_file import IndexFile, IndexHeader, index_file_name
 from .mapped_file import HALF_MADE_SUFFIX
 
 __all__ = ["KeyIndex", "index_paths"]
@@ -64,6 +64,10 @@ class KeyIndex:
     def file_count(self) -> int:
         """How many files there are."""
         return len(self._files)
+
+    def headers(self) -> list[tuple[str, IndexHeader]]:
+        """Name and header of each file, oldest first."""
+        return [(file.path.name, file.header()) for file in self._files]
 
     def entry_count(self) -> int:
         """How many keys there are in all files."""

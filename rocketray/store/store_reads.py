@@ -10,6 +10,7 @@ from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError, StoreClo
 from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage
 
 from .consume_queue import QueueEntry
+from .index_file import IndexHeader
 from .lookups import find_by_key, find_by_time
 from .message_id import decode_offset_id
 from .pull import GetMessageResult, MessageFilterLike, PullLimits, empty_result, pull
@@ -144,6 +145,11 @@ class StoreReads:
         """Every message from *start*, a record's physical offset, in the order of arrival."""
         self._check_open()
         return self._log.scan(max(start, self._log.min_offset))
+
+    def index_headers(self) -> list[tuple[str, IndexHeader]]:
+        """Name and header of each index file, oldest first."""
+        self._check_open()
+        return self._index.headers()
 
     @property
     def min_physical_offset(self) -> PhysicalOffset:

@@ -54,7 +54,10 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "consume",
         "filter eval",
         "filter stats",
+        "store get",
+        "store info",
         "store query",
+        "store topics",
         "store scan",
         "bench",
     }
