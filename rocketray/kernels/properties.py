@@ -30,6 +30,7 @@ from ._compile import (
 from .intrinsics import count_trailing_zeros, load_native_u64, separator_mask
 
 __all__ = [
+    "find_in_string",
     "find_properties",
     "find_properties_plain",
     "list_pairs",
@@ -108,6 +109,32 @@ def _note_value(segment, pair, split, end, i, names, name_bounds, value_starts, 
             value_sizes[k, i] = end - split - 1
 
 
+@device
+def find_in_string(segment, start, size, i, names, name_bounds, value_starts, value_sizes):
+    """The named values of one property string, which becomes column *i*."""
+    for k in range(len(name_bounds) - 1):
+        value_starts[k, i] = 0
+        value_sizes[k, i] = -1
+    pair = block = start
+    end = start + size
+    split = np.int64(-1)
+    while block < end:
+        mask = _separators(segment, block, end)
+        while mask != 0:
+            at = block + count_trailing_zeros(mask)
+            mask &= mask - np.uint64(1)
+            if segment[at] == _PAIR_END:
+                _note_value(
+                    segment, pair, split, at, i, names, name_bounds, value_starts, value_sizes
+                )
+                pair = at + 1
+                split = np.int64(-1)
+            elif split < 0:
+                split = at
+        block += _BLOCK_BYTES
+    _note_value(segment, pair, split, end, i, names, name_bounds, value_starts, value_sizes)
+
+
 @kernel(
     find_properties_plain,
     NOTHING,
@@ -118,28 +145,10 @@ def find_properties(segment, starts, sizes, names, name_bounds, value_starts, va
     assert len(name_bounds) - 1 == value_starts.shape[0] == value_sizes.shape[0]
     assert name_bounds[-1] <= len(names)
     for i in range(len(starts)):
-        for k in range(len(name_bounds) - 1):
-            value_starts[k, i] = 0
-            value_sizes[k, i] = -1
-        pair = block = starts[i]
-        end = pair + sizes[i]
-        assert 0 <= pair <= end <= len(segment)
-        split = np.int64(-1)
-        while block < end:
-            mask = _separators(segment, block, end)
-            while mask != 0:
-                at = block + count_trailing_zeros(mask)
-                mask &= mask - np.uint64(1)
-                if segment[at] == _PAIR_END:
-                    _note_value(
-                        segment, pair, split, at, i, names, name_bounds, value_starts, value_sizes
-                    )
-                    pair = at + 1
-                    split = np.int64(-1)
-                elif split < 0:
-                    split = at
-            block += _BLOCK_BYTES
-        _note_value(segment, pair, split, end, i, names, name_bounds, value_starts, value_sizes)
+        assert 0 <= starts[i] <= starts[i] + sizes[i] <= len(segment)
+        find_in_string(
+            segment, starts[i], sizes[i], i, names, name_bounds, value_starts, value_sizes
+        )
 
 
 def match_values_plain(

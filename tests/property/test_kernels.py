@@ -19,6 +19,7 @@ from rocketray.kernels import (
     hashing,
     index,
     properties,
+    record_properties,
     spans,
     texts,
 )
@@ -178,6 +179,32 @@ def test_texts_are_hashed_alike(several: list[bytes | None], seed: int) -> None:
         *(hashing.separated_key_hashes, hashing.separated_key_hashes_plain),
         *(joined, seed, np.zeros(4, np.int32)),
     )
+
+
+@few
+@given(st.lists(records, min_size=1, max_size=4), st.data())
+def test_properties_of_records_are_found_alike(
+    several: list[RawRecord], data: st.DataObject
+) -> None:
+    raw = bytearray()
+    offsets, sizes = [], []
+    for one in several:
+        encoded = RawRecord(**{**vars(one), "physical_offset": 1000 + len(raw)}).encode()
+        offsets.append(1000 + len(raw))
+        sizes.append(len(encoded))
+        raw += encoded
+    for place in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=1)):
+        raw[place] = data.draw(st.integers(0, 255))
+    queue_offsets = data.draw(st.lists(st.sampled_from([0, 0, 0, 1]), min_size=4, max_size=4))
+    at, length = np.zeros((2, 2, len(sizes)), np.int64)
+    count = both(
+        *(record_properties.find_record_properties, record_properties.find_record_properties_plain),
+        *(u8(bytes(raw)), 1000, i64(offsets), i32(sizes), i64(queue_offsets[: len(sizes)])),
+        *(0, data.draw(st.integers(0, 1)), u8(b"abT"), i64([0, 1, 3]), at, length),
+    )
+    fields = np.zeros((len(Field), len(sizes)), np.int64)
+    bad = spans.measure_spans(u8(bytes(raw)), 1000, i64(offsets), i32(sizes), fields)
+    assert 0 <= count <= (len(sizes) if bad < 0 else bad)
 
 
 @few

@@ -23,6 +23,7 @@ from rocketray.errors import ConfigError, CorruptRecordError, OffsetOutOfRangeEr
 from rocketray.hashing import crc32, tags_code
 from rocketray.message import Message, StoredMessage, encode_properties
 from rocketray.store import bodies
+from rocketray.store.arrow_spans import string_array
 from rocketray.store.columns import read_columns
 from rocketray.store.compression import Compression, CompressionKind
 from rocketray.store.encoded_batch import encode_messages
@@ -271,6 +272,27 @@ def test_an_entry_that_points_to_another_queue_offset_is_corrupt(reader: QueueRe
         match="queue offset 7 of topic 'Trade' queue 0 points to it, but it says",
     ):
         reader.bodies(swapped)
+
+
+def test_properties_are_found_straight_from_the_entries_in_every_segment(
+    reader: QueueReader, expected: list[StoredMessage]
+) -> None:
+    values: list[str | None] = []
+    parts = list(reader.find_properties(reader.entries(0, COUNT), ("TAGS", "nothing")))
+    for segment, starts, sizes in parts:
+        assert (sizes[1] == -1).all()
+        values += string_array(segment, starts[0], sizes[0]).to_pylist()
+    assert values == [message.tags for message in expected]
+    assert len(parts) == len(reader.records(reader.entries(0, COUNT))) > 1
+
+
+def test_an_entry_whose_record_is_not_there_stops_the_search_for_properties(
+    reader: QueueReader,
+) -> None:
+    entries = reader.entries(4, 8)
+    entries.sizes[2] += 1
+    with pytest.raises(CorruptRecordError, match="queue offset 6 of topic 'Trade' queue 0"):
+        list(reader.find_properties(entries, ("TAGS",)))
 
 
 def test_only_so_many_segments_stay_mapped(directory: Path) -> None:

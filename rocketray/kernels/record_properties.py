@@ -1,0 +1,120 @@
+"""From queue entries straight to properties: records are checked and searched in one pass.
+
+What ``spans.measure_spans`` and ``properties.find_properties`` do one after the other, for a filter
+that looks at nothing else of a record.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import numpy.typing as npt
+
+from ._compile import (
+    IN_BYTES,
+    IN_INT32S,
+    IN_INT64S,
+    INT,
+    OUT_INT64_ROWS,
+    Bytes,
+    Int32s,
+    Int64s,
+    kernel,
+)
+from .intrinsics import load_i32, load_i64
+from .layout import (
+    PHYSICAL_OFFSET,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    RECORD_MIN_BYTES,
+    measure_record,
+    measure_record_plain,
+)
+from .properties import find_in_string, find_properties_plain
+
+__all__ = ["find_record_properties", "find_record_properties_plain"]
+
+_QUEUE_ID_AND_OFFSETS = struct.Struct(">i4xqq")  # the four bytes between are the flag
+
+
+def find_record_properties_plain(
+    segment: Bytes,
+    segment_start: int,
+    physical_offsets: Int64s,
+    sizes: Int32s,
+    queue_offsets: Int64s,
+    queue_id: int,
+    first: int,
+    names: Bytes,
+    name_bounds: Int64s,
+    value_starts: npt.NDArray[np.int64],
+    value_sizes: npt.NDArray[np.int64],
+) -> int:
+    """As ``find_properties``, of the records that queue entries point to, from number *first* on.
+
+    Returns the number of the first that is not a whole record within the segment, whose first byte
+    has the offset *segment_start*, of just this size, physical offset, queue id and queue offset;
+    or how many entries there are.
+    """
+    for i in range(first, len(sizes)):
+        position = int(physical_offsets[i]) - segment_start
+        found = measure_record_plain(segment, position, len(segment))
+        if found.size < 0 or found.size != sizes[i]:
+            return i
+        raw = segment[position : position + RECORD_MIN_BYTES].tobytes()
+        stored = _QUEUE_ID_AND_OFFSETS.unpack_from(raw, QUEUE_ID)
+        if stored != (queue_id, queue_offsets[i], physical_offsets[i]):
+            return i
+        find_properties_plain(
+            segment,
+            np.array([found.properties_start]),
+            np.array([found.properties_size]),
+            names,
+            name_bounds,
+            value_starts[:, i : i + 1],
+            value_sizes[:, i : i + 1],
+        )
+    return len(sizes)
+
+
+@kernel(
+    find_record_properties_plain,
+    INT,
+    (
+        *(IN_BYTES, INT, IN_INT64S, IN_INT32S, IN_INT64S, INT, INT),
+        *(IN_BYTES, IN_INT64S, OUT_INT64_ROWS, OUT_INT64_ROWS),
+    ),
+)
+def find_record_properties(
+    segment,
+    segment_start,
+    physical_offsets,
+    sizes,
+    queue_offsets,
+    queue_id,
+    first,
+    names,
+    name_bounds,
+    value_starts,
+    value_sizes,
+):
+    assert len(physical_offsets) == len(sizes) == len(queue_offsets)
+    assert value_starts.shape[1] == value_sizes.shape[1] == len(sizes)
+    assert len(name_bounds) - 1 == value_starts.shape[0] == value_sizes.shape[0]
+    assert name_bounds[-1] <= len(names)
+    assert first >= 0
+    for i in range(first, len(sizes)):
+        position = physical_offsets[i] - segment_start
+        found = measure_record(segment, position, len(segment))
+        if found.size < 0 or found.size != sizes[i]:
+            return i
+        if load_i64(segment, position + PHYSICAL_OFFSET) != physical_offsets[i]:
+            return i
+        if load_i64(segment, position + QUEUE_OFFSET) != queue_offsets[i]:
+            return i
+        if load_i32(segment, position + QUEUE_ID) != queue_id:
+            return i
+        start, size = found.properties_start, found.properties_size
+        find_in_string(segment, start, size, i, names, name_bounds, value_starts, value_sizes)
+    return len(sizes)
