@@ -200,7 +200,7 @@ def test_properties_of_records_are_found_alike(
     count = both(
         *(record_properties.find_record_properties, record_properties.find_record_properties_plain),
         *(u8(bytes(raw)), 1000, i64(offsets), i32(sizes), i64(queue_offsets[: len(sizes)])),
-        *(0, data.draw(st.integers(0, 1)), u8(b"abT"), i64([0, 1, 3]), at, length),
+        *(data.draw(st.integers(0, 1)), 0, u8(b"abT"), i64([0, 1, 3]), at, length),
     )
     fields = np.zeros((len(Field), len(sizes)), np.int64)
     bad = spans.measure_spans(u8(bytes(raw)), 1000, i64(offsets), i32(sizes), fields)
