@@ -10,6 +10,7 @@ import typer
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.hashing import tags_code
 
+from .filter_check import check
 from .filter_stats import stats
 from .lines import parse_object, read_lines
 from .output import print_json
@@ -17,6 +18,7 @@ from .output import print_json
 __all__ = ["evaluate", "filters"]
 
 filters = typer.Typer(help="Try filter expressions, and see what filters do.", no_args_is_help=True)
+filters.command()(check)
 filters.command()(stats)
 
 

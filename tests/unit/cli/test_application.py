@@ -52,6 +52,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "send",
         "query",
         "consume",
+        "filter check",
         "filter eval",
         "filter stats",
         "store get",

@@ -1,0 +1,290 @@
+"""What an expression that parses may do to its author's surprise: a list of warnings.
+
+All of it follows from RocketMQ's rules, which are kept exactly: NOT that binds tighter than a
+comparison, texts that become numbers where one is asked for, properties that are absent. Given a
+sample of recent messages, what they show is said too. Nothing here changes what an expression
+means, and no warning does not mean that an expression is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from enum import Enum
+
+from rocketray.errors import FilterEvaluationError
+
+from .coercion import converter
+from .nodes import (
+    And,
+    BooleanCast,
+    Compare,
+    Expression,
+    In,
+    IsNull,
+    Kind,
+    Literal,
+    Match,
+    Negate,
+    Not,
+    Operator,
+    Or,
+    Property,
+    property_names,
+)
+from .outcomes import Outcome, conflicting, outcomes, walk
+from .printer import to_sql
+
+__all__ = ["Advice", "AdviceCode", "Sample", "advise"]
+
+_OF_ROCKETMQ = ("TAGS", "KEYS")
+_ORDERINGS = (Operator.LT, Operator.LE, Operator.GT, Operator.GE)
+_SHOWN_VALUE_CHARS = 40
+
+
+class AdviceCode(Enum):
+    """The kinds of warnings."""
+
+    ALWAYS_TRUE = "always-true"
+    NEVER_TRUE = "never-true"
+    REPEATED = "repeated"
+    TYPE_CLASH = "type-clash"
+    NUMBERS_ONLY = "numbers-only"
+    NOT_BINDS_TIGHT = "not-binds-tight"
+    ABSENT_NO_MATCH = "absent-no-match"
+    ABSENT_MATCHES = "absent-matches"
+    BARE_PROPERTY = "bare-property"
+    MINUS_PROPERTY = "minus-property"
+    EMPTY_TEXT = "empty-text"
+    RESERVED_CASE = "reserved-case"
+    NEVER_SEEN = "never-seen"
+    WILL_FAIL = "will-fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One warning: what it is about, and a sentence on what happens and what to write instead."""
+
+    code: AdviceCode
+    subject: str
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """Recent messages: their count, every property name among them, and the values of some.
+
+    ``values`` has the properties that an expression names, None where a message has none.
+    """
+
+    count: int
+    names: frozenset[str] = frozenset()
+    values: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
+
+
+def advise(root: Expression, sample: Sample | None = None) -> list[Advice]:
+    """The warnings about *root*, what decides most first."""
+    found = list(_about_outcomes(root))
+    explained = {each.subject for each in found}
+    for node in walk(root):
+        for advice in (*_about_node(node), *_repeated(node)):
+            if advice.code in _EXPLAINS_NEVER and advice.subject in explained:
+                found = [each for each in found if each.subject != advice.subject]
+            found.append(advice)
+        if any(_may_be_absent(root, name, sample) for name in property_names(node)):
+            found += _about_absence(node)
+    found += _about_clashes(root)
+    if sample is not None and sample.count:
+        found += _about_sample(root, sample)
+    return list(dict.fromkeys(found))
+
+
+_EXPLAINS_NEVER = (
+    AdviceCode.BARE_PROPERTY,
+    AdviceCode.NOT_BINDS_TIGHT,
+    AdviceCode.MINUS_PROPERTY,
+    AdviceCode.EMPTY_TEXT,
+)
+
+
+# -- what it can come to ------------------------------------------------------------------------
+
+
+def _about_outcomes(node: Expression) -> Iterator[Advice]:
+    """Conditions that decide nothing, each as small as it can be named."""
+    possible = outcomes(node)
+    if possible == {Outcome.TRUE}:
+        yield _advice(AdviceCode.ALWAYS_TRUE, node, "is true of every message")
+    elif Outcome.TRUE not in possible:
+        yield from _why_never(node)
+    elif isinstance(node, And | Or):
+        for operand in node.operands:
+            yield from _about_outcomes(operand)
+
+
+def _why_never(node: Expression) -> Iterator[Advice]:
+    if isinstance(node, And | Or):
+        within = [
+            advice
+            for operand in node.operands
+            if Outcome.TRUE not in outcomes(operand)
+            for advice in _why_never(operand)
+        ]
+        if within:
+            yield from within
+            return
+    conflict = conflicting(node) if isinstance(node, And) else None
+    if conflict is not None:
+        yield _advice(
+            AdviceCode.NEVER_TRUE, conflict, "can never be true: its parts exclude each other"
+        )
+    else:
+        yield _advice(AdviceCode.NEVER_TRUE, node, "can never be true, so it matches no message")
+
+
+# -- what a single part means -------------------------------------------------------------------
+
+
+def _about_node(node: Expression) -> Iterator[Advice]:
+    match node:
+        case BooleanCast(Property(name)):
+            yield _advice(
+                AdviceCode.BARE_PROPERTY, node,
+                f"a property alone is never true, even as 'true'; write {name} = TRUE",
+            )  # fmt: skip
+        case Negate(Property(name)):
+            yield _advice(
+                AdviceCode.MINUS_PROPERTY, node,
+                f"a property is a text and has no negative: this is unknown; compare {name} itself",
+            )  # fmt: skip
+        case Compare(operator, Not(operand), right) | Compare(operator, right, Not(operand)):
+            meant = f"NOT ({to_sql(_value(operand))} {operator.value} {to_sql(right)})"
+            yield _advice(
+                AdviceCode.NOT_BINDS_TIGHT, node,
+                f"NOT binds tighter than {operator.value}: only the part behind it is negated; "
+                f"if the comparison is meant, write {meant}",
+            )  # fmt: skip
+        case Compare(operator, Property(one), Property(other)) if operator in _ORDERINGS:
+            yield _advice(
+                AdviceCode.NUMBERS_ONLY, node,
+                f"{operator.value} orders numbers only: it fails on messages where {one} or {other} "
+                "is not a number, and they do not match",
+            )  # fmt: skip
+        case Match(text=""):
+            yield _advice(
+                AdviceCode.EMPTY_TEXT, node, "is never true with an empty text, nor is its NOT form"
+            )
+        case Property(name) if name not in _OF_ROCKETMQ and name.upper() in _OF_ROCKETMQ:
+            yield _advice(
+                AdviceCode.RESERVED_CASE, node,
+                f"names are case-sensitive: what a message was sent with is {name.upper()}",
+            )  # fmt: skip
+
+
+def _about_absence(node: Expression) -> Iterator[Advice]:
+    """What a message without the property comes to."""
+    match node:
+        case Compare(Operator.NE, Property(name), _) | In(Property(name), negated=True):
+            yield _advice(
+                AdviceCode.ABSENT_NO_MATCH, node,
+                f"does not match a message without {name}; add OR {name} IS NULL if it should",
+            )  # fmt: skip
+        case Match(operator, Property(name), _, negated=True):
+            yield _advice(
+                AdviceCode.ABSENT_NO_MATCH, node,
+                f"does not match a message without {name}; "
+                f"NOT ({name} {operator.value} …) does",
+            )  # fmt: skip
+        case Not(Match(operator, Property(name), _, negated=False)):
+            yield _advice(
+                AdviceCode.ABSENT_MATCHES, node,
+                f"matches a message without {name}; {name} NOT {operator.value} … does not",
+            )  # fmt: skip
+
+
+def _value(node: Expression) -> Expression:
+    return node.operand if isinstance(node, BooleanCast) else node
+
+
+def _repeated(node: Expression) -> Iterator[Advice]:
+    parts: list[str] = []
+    if isinstance(node, In):
+        parts = [repr(item) for item in node.items]
+    elif isinstance(node, And | Or):
+        parts = [to_sql(each) for each in node.operands]
+    twice = sorted({part for part in parts if parts.count(part) > 1})
+    if twice:
+        yield _advice(AdviceCode.REPEATED, node, f"says {', '.join(twice)} more than once")
+
+
+def _may_be_absent(root: Expression, name: str, sample: Sample | None) -> bool:
+    """Whether it is worth saying: the author thought of it, or no recent message lacks it."""
+    if any(isinstance(each, IsNull) and each.operand == Property(name) for each in walk(root)):
+        return False
+    seen = sample.values.get(name) if sample is not None and sample.count else None
+    return seen is None or None in seen
+
+
+def _about_clashes(root: Expression) -> Iterator[Advice]:
+    as_number: dict[str, Expression] = {}
+    as_text: dict[str, Expression] = {}
+    for node in walk(root):
+        match node:
+            case Compare(_, Property(name), Literal(kind)) | Compare(
+                _, Literal(kind), Property(name)
+            ):
+                (as_number if kind.is_number else as_text).setdefault(name, node)
+            case In(Property(name)) | Match(_, Property(name)):
+                as_text.setdefault(name, node)
+    for name in sorted(as_number.keys() & as_text.keys()):
+        number, text = to_sql(as_number[name]), to_sql(as_text[name])
+        yield Advice(
+            AdviceCode.TYPE_CLASH, name,
+            f"is a number in {number} and a text in {text}: 5 and 05 are the same number and "
+            "different texts, and the first fails on what is no number",
+        )  # fmt: skip
+
+
+# -- what recent messages show ------------------------------------------------------------------
+
+
+def _about_sample(root: Expression, sample: Sample) -> Iterator[Advice]:
+    for name in sorted(property_names(root) - sample.names):
+        close = get_close_matches(name, sample.names, 1)
+        instead = f"; did you mean {close[0]}?" if close else ""
+        yield Advice(
+            AdviceCode.NEVER_SEEN, name,
+            f"is in none of the last {sample.count} messages{instead}",
+        )  # fmt: skip
+    for node in walk(root):
+        match node:
+            case Compare(_, Property(name), right) | Compare(_, right, Property(name)):
+                literal = right.operand if isinstance(right, Negate) else right
+                if isinstance(literal, Literal) and literal.kind.is_number:
+                    yield from _about_numbers(node, literal.kind, sample.values.get(name, ()))
+
+
+def _about_numbers(node: Compare, kind: Kind, values: Sequence[str | None]) -> Iterator[Advice]:
+    wrong = [value for value in values if value is not None and not _converts(value, kind)]
+    if not wrong:
+        return
+    decimals = kind is not Kind.DOUBLE and all(_converts(value, Kind.DOUBLE) for value in wrong)
+    instead = "; write the number with a point, as 5.0, to compare with all" if decimals else ""
+    yield _advice(
+        AdviceCode.WILL_FAIL, node,
+        f"fails on {len(wrong)} of the last {len(values)} messages, which then do not match: "
+        f"{wrong[0][:_SHOWN_VALUE_CHARS]!r} is no {kind.value}{instead}",
+    )  # fmt: skip
+
+
+def _converts(value: str, kind: Kind) -> bool:
+    try:
+        converter(kind)(value)
+    except FilterEvaluationError:
+        return False
+    return True
+
+
+def _advice(code: AdviceCode, node: Expression, sentence: str) -> Advice:
+    return Advice(code, to_sql(node), sentence)

@@ -1,0 +1,182 @@
+"""What a condition can come to at all: true, false, unknown or an error, whatever the message is.
+
+The answer may name an outcome too many and never one too few, so "true is not among them" is a
+fact. A condition over one property is tried with a value from each region that its literals cut
+the values into; larger ones are put together from their parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from functools import reduce
+from itertools import pairwise
+
+from rocketray.errors import FilterEvaluationError
+
+from .evaluator import Evaluator, compile_tree
+from .nodes import (
+    And,
+    Compare,
+    Expression,
+    In,
+    IsNull,
+    Kind,
+    Literal,
+    Match,
+    Not,
+    Or,
+    children,
+    property_names,
+)
+
+__all__ = ["Outcome", "conflicting", "outcomes", "walk"]
+
+_LITERALS_MAX = 64  # more regions are not tried: the answer is then "anything"
+_EDGES = (0, -0.0, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63))
+_TEXTS = ("", "text", "true", "FALSE", "NaN", "Infinity", "-Infinity", " 5 ")
+
+
+class Outcome(Enum):
+    """What evaluating a condition gives."""
+
+    TRUE = "true"
+    FALSE = "false"
+    UNKNOWN = "unknown"
+    ERROR = "error"
+
+
+Outcomes = frozenset[Outcome]
+_ALL = frozenset(Outcome)
+_NEVER_ERROR = _ALL - {Outcome.ERROR}
+_TWO = frozenset({Outcome.TRUE, Outcome.FALSE})
+_NEGATED = {Outcome.TRUE: Outcome.FALSE, Outcome.FALSE: Outcome.TRUE}
+_BY_VALUE = {True: Outcome.TRUE, False: Outcome.FALSE, None: Outcome.UNKNOWN}
+
+
+def outcomes(node: Expression) -> Outcomes:
+    """The possible outcomes of *node*, a condition."""
+    names = property_names(node)
+    if len(names) <= 1 and not any(isinstance(each, Match) for each in walk(node)):
+        found = _tried(node, names)
+        if found is not None:
+            return found
+    return _composed(node)
+
+
+def conflicting(node: And) -> And | None:
+    """Operands of *node* about one property that cannot all be true; None when there are none."""
+    for name in sorted(property_names(node)):
+        about = tuple(each for each in node.operands if property_names(each) == {name})
+        if len(about) > 1 and Outcome.TRUE not in outcomes(And(about)):
+            return And(about)
+    return None
+
+
+def walk(node: Expression) -> Iterator[Expression]:
+    """*node* and all below it, from left to right."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def _composed(node: Expression) -> Outcomes:
+    match node:
+        case And(operands):
+            found = _all_of(map(outcomes, operands))
+            pairs = len({*map(property_names, operands)}) < len(operands)
+            contradicts = pairs and len(property_names(node)) > 1 and conflicting(node) is not None
+            return found - {Outcome.TRUE} if contradicts else found
+        case Or(operands):
+            return frozenset(map(_negated, _all_of(map(_all_negated, operands))))
+        case Not(operand):
+            return _all_negated(operand)
+        case IsNull() | Match():
+            compares = any(isinstance(each, Compare) for each in walk(node))
+            return _TWO | {Outcome.ERROR} if compares else _TWO
+        case In():
+            return _NEVER_ERROR
+        case _:
+            return _ALL
+
+
+def _all_negated(node: Expression) -> Outcomes:
+    return frozenset(map(_negated, outcomes(node)))
+
+
+def _negated(outcome: Outcome) -> Outcome:
+    return _NEGATED.get(outcome, outcome)
+
+
+def _all_of(operands: Iterable[Outcomes]) -> Outcomes:
+    return reduce(_both, operands, frozenset({Outcome.TRUE}))
+
+
+def _both(left: Outcomes, right: Outcomes) -> Outcomes:
+    """AND, left to right: a false left operand hides the right one, an error always shows."""
+    found: set[Outcome] = set()
+    for one in left:
+        if one in (Outcome.FALSE, Outcome.ERROR):
+            found.add(one)
+        elif one is Outcome.TRUE:
+            found |= right
+        else:
+            found |= {Outcome.UNKNOWN if each is Outcome.TRUE else each for each in right}
+    return frozenset(found)
+
+
+# -- trying values ----------------------------------------------------------------------------
+
+
+def _tried(node: Expression, names: frozenset[str]) -> Outcomes | None:
+    """The outcomes over all values of the one property in *node*; None: too many to try."""
+    literals = [each for each in walk(node) if isinstance(each, Literal)]
+    items = [item for each in walk(node) if isinstance(each, In) for item in each.items]
+    if len(literals) + len(items) > _LITERALS_MAX:
+        return None
+    evaluate = compile_tree(node)
+    if not names:
+        return frozenset({_outcome(evaluate, {})})
+    (name,) = names
+    numbers = [value for each in literals if (value := _number(each)) is not None]
+    texts = {*items, *(str(each.value) for each in literals if each.kind is Kind.STRING)}
+    values = {*texts, *_TEXTS, *_spelled(_regions(numbers), texts)}
+    found = {_outcome(evaluate, {name: value}) for value in values}
+    return frozenset(found | {_outcome(evaluate, {})})
+
+
+def _outcome(evaluate: Evaluator, properties: dict[str, str]) -> Outcome:
+    try:
+        return _BY_VALUE[evaluate(properties)]
+    except FilterEvaluationError:
+        return Outcome.ERROR
+
+
+def _number(literal: Literal) -> int | float | None:
+    value = literal.value
+    return value if literal.kind.is_number and isinstance(value, int | float) else None
+
+
+def _regions(literals: Iterable[int | float]) -> set[int | float]:
+    """A number from each region, and the edges, that *literals* and their negatives make."""
+    edges = sorted({*literals, *(-value for value in literals), *_EDGES})
+    found: set[int | float] = {-1.5e308, 1.5e308}
+    for value in edges:
+        found |= {value, value - 1, value + 1}
+        found |= {math.nextafter(value, math.inf), math.nextafter(value, -math.inf)}
+    for low, high in pairwise(edges):
+        found |= {low / 2 + high / 2, math.floor(low) + 1}
+    return {number for number in found if math.isfinite(number)}
+
+
+def _spelled(numbers: Iterable[int | float], taken: set[str]) -> Iterator[str]:
+    """Each number as texts, one of which is none of *taken*: 5 is also 05, and not equal to it."""
+    for number in numbers:
+        text = repr(number)
+        yield text
+        sign, digits = ("-", text[1:]) if text.startswith("-") else ("", text)
+        while text in taken:
+            digits = f"0{digits}"
+            text = f"{sign}{digits}"
+        yield text
