@@ -16,6 +16,7 @@ from .names import check_topic
 
 __all__ = [
     "BODY_MAX_BYTES",
+    "IMPORTED_OFFSET_ID",
     "KEYS",
     "NAME_VALUE_SEPARATOR",
     "PROPERTIES_MAX_BYTES",
@@ -40,6 +41,8 @@ QueueOffset = NewType("QueueOffset", int)
 TAGS = "TAGS"
 KEYS = "KEYS"
 UNIQUE_KEY = "UNIQ_KEY"
+IMPORTED_OFFSET_ID = "IMPORTED_OFFSET_ID"
+"""The offset id that an imported message had in the store it came from; indexed like a key."""
 SHARDING_KEY = "__SHARDINGKEY"
 """RocketMQ's property of messages that keep their order by a key."""
 NAME_VALUE_SEPARATOR = "\x01"
@@ -189,6 +192,11 @@ class StoredMessage:
     def unique_key(self) -> str | None:
         """The id that the producer gave the message, or None."""
         return self.properties.get(UNIQUE_KEY)
+
+    @property
+    def imported_offset_id(self) -> str | None:
+        """The offset id that it had in the store from which it was imported, or None."""
+        return self.properties.get(IMPORTED_OFFSET_ID)
 
 
 def _check_property(name: str, value: str) -> None:

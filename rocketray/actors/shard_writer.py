@@ -312,4 +312,5 @@ def _without_first(batch: EncodedBatch, count: int) -> EncodedBatch:
         tags_codes=batch.tags_codes[count:],
         key_hashes=batch.key_hashes[kept],
         key_records=batch.key_records[kept] - np.int32(count),
+        keeps_store_times=batch.keeps_store_times,
     )

@@ -40,6 +40,7 @@ from .layout import (
 )
 
 __all__ = [
+    "KEEP_STORE_TIMES",
     "append_queue_entries",
     "append_queue_entries_plain",
     "append_records",
@@ -47,6 +48,10 @@ __all__ = [
     "is_whole_batch",
     "is_whole_batch_plain",
 ]
+
+
+KEEP_STORE_TIMES = -1
+"""In place of a store timestamp: the records have theirs, from the store they came from."""
 
 
 def is_whole_batch_plain(sizes: Int32s, key_records: Int32s, total: int) -> bool:
@@ -90,7 +95,8 @@ def append_records_plain(
 
     ``records`` uint8[sum of sizes] holds V1 or V2 records with an IPv4 store host back to back,
     ``sizes`` int32[n] their sizes, ``store_host`` uint8[8]. Queue id, queue offset, physical
-    offset, store timestamp and store host are written; all else is the producer's.
+    offset, store timestamp and store host are written; all else is the producer's. With
+    ``KEEP_STORE_TIMES`` for a timestamp, those of the records stay too.
 
     Returns the position after the last record, or -1 with nothing written when the records are
     not exactly what ``sizes`` says, or do not fit into the segment.
@@ -113,7 +119,8 @@ def append_records_plain(
         _put(patched, start + QUEUE_ID, queue_id, 4)
         _put(patched, start + QUEUE_OFFSET, first_queue_offset + i, 8)
         _put(patched, start + PHYSICAL_OFFSET, first_physical_offset + start, 8)
-        _put(patched, store - 8, store_timestamp_ms, 8)
+        if store_timestamp_ms != KEEP_STORE_TIMES:
+            _put(patched, store - 8, store_timestamp_ms, 8)
         patched[store : store + HOST_BYTES] = store_host
     segment[position + 8 : end] = patched[8:]
     segment[position : position + 8] = patched[:8]
@@ -160,7 +167,8 @@ def append_records(
         store_i32(segment, start + QUEUE_ID, queue_id)
         store_i64(segment, start + QUEUE_OFFSET, first_queue_offset + i)
         store_i64(segment, start + PHYSICAL_OFFSET, first_physical_offset + start - position)
-        store_i64(segment, store, store_timestamp_ms)
+        if store_timestamp_ms != KEEP_STORE_TIMES:
+            store_i64(segment, store, store_timestamp_ms)
         copy(segment, store + 8, store_host, 0, HOST_BYTES)
         start += sizes[i]
     release_fence()

@@ -14,7 +14,7 @@ __all__ = ["AppendResult", "PutResult", "put_results"]
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """Where a batch went: its messages have consecutive queue offsets, and one store time."""
+    """Where a batch went: its messages have consecutive queue offsets, and this is the last one's store time."""
 
     first_queue_offset: QueueOffset
     first_physical_offset: PhysicalOffset

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -11,11 +12,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.hashing import java_hash_code
+from rocketray.kernels.append import is_whole_batch
 from rocketray.kernels.layout import (
+    BORN_HOST,
+    HOST_BYTES,
+    HOST_IPV6_EXTRA,
     MAGIC_V1,
     MAGIC_V2,
+    SYS_FLAG,
     SYS_FLAG_BORN_IPV6,
     TOPIC_V1_MAX_BYTES,
 )
@@ -26,6 +32,7 @@ __all__ = [
     "TopicForm",
     "born_host_form",
     "record_header",
+    "store_times",
     "topic_form",
 ]
 
@@ -36,7 +43,8 @@ class EncodedBatch:
 
     ``records`` uint8[total] back to back, ``sizes`` int32[n], ``tags_codes`` int64[n]; for each
     index key, unique key first, ``key_hashes`` int32[k] and in ``key_records`` int32[k] the number
-    of its record, never decreasing.
+    of its record, never decreasing. With ``keeps_store_times`` the records were stored before,
+    somewhere else, and keep the times of that.
     """
 
     records: npt.NDArray[np.uint8]
@@ -44,6 +52,7 @@ class EncodedBatch:
     tags_codes: npt.NDArray[np.int64]
     key_hashes: npt.NDArray[np.int32]
     key_records: npt.NDArray[np.int32]
+    keeps_store_times: bool = False
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -52,6 +61,32 @@ class EncodedBatch:
         """Where each record begins, from the batch's own first byte: int64[n]."""
         ends: npt.NDArray[np.int64] = np.cumsum(self.sizes, dtype=np.int64)
         return ends - self.sizes
+
+
+def store_times(
+    batch: EncodedBatch, last_ms: int, clock_ms: Callable[[], int]
+) -> npt.NDArray[np.int64]:
+    """The store time of each record, int64[n]: now, or its own; none is before *last_ms*.
+
+    Raises:
+        InvalidMessageError: the batch keeps its store times, and they go back; or its sizes are
+            not those of its records.
+    """
+    if not batch.keeps_store_times:
+        return np.full(len(batch), max(clock_ms(), last_ms), np.int64)
+    if not is_whole_batch(batch.sizes, batch.key_records, len(batch.records)):
+        raise InvalidMessageError("the sizes of a batch are not those of its records")
+    starts = batch.starts()
+    is_ipv6 = batch.records[starts + (SYS_FLAG + 3)] & SYS_FLAG_BORN_IPV6 != 0
+    at = starts + BORN_HOST + np.where(is_ipv6, HOST_BYTES + HOST_IPV6_EXTRA, HOST_BYTES)
+    raw = batch.records[at[:, None] + np.arange(8)]
+    times: npt.NDArray[np.int64] = raw.view(">i8")[:, 0].astype(np.int64)
+    if times[0] < last_ms or (np.diff(times) < 0).any():
+        raise InvalidMessageError(
+            "a batch that keeps its store times must have them in order, and none before "
+            f"{last_ms}, the time of the last message in the store"
+        )
+    return times
 
 
 class BornHost(NamedTuple):

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from rocketray.errors import CorruptRecordError, MessageTooLargeError, OffsetOutOfRangeError
-from rocketray.kernels.append import append_records
+from rocketray.kernels.append import KEEP_STORE_TIMES, append_records
 from rocketray.message import PhysicalOffset, StoredMessage
 
 from .encoded_batch import EncodedBatch
@@ -126,7 +126,7 @@ class CommitLog:
             queue_id,
             first_queue_offset,
             first,
-            store_timestamp_ms,
+            KEEP_STORE_TIMES if batch.keeps_store_times else store_timestamp_ms,
             self.store_host,
         )
         if position < 0:

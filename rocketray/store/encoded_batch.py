@@ -2,10 +2,10 @@
 
 A batch is of one topic and goes to one queue. Its records are RocketMQ's, V1 or V2, and complete
 but for the five fields that only the store knows, which are 0: queue id, queue offset, physical
-offset, store timestamp and store host.
+offset, store timestamp and store host. A batch that is imported keeps its store timestamps.
 
 Frame of a packed batch, little-endian, without gaps:
-    magic "RRB1" · u32 records n · u32 keys k · u32 zero · u64 record bytes
+    magic "RRB1" · u32 records n · u32 keys k · u32 flags · u64 record bytes
     i64[n] tags codes · i32[n] sizes · i32[k] key hashes · i32[k] key records · records
 
 Unpacking checks every length and copies nothing that is aligned, so the views live as long as the
@@ -27,7 +27,7 @@ from rocketray.errors import InvalidMessageError
 from rocketray.hashing import tags_code
 from rocketray.kernels.append import is_whole_batch
 from rocketray.kernels.hashing import separated_key_hashes
-from rocketray.message import PROPERTY_SEPARATOR, Message
+from rocketray.message import IMPORTED_OFFSET_ID, PROPERTY_SEPARATOR, Message
 
 from .batch_form import EncodedBatch, born_host_form, record_header, topic_form
 from .compression import Compression
@@ -45,6 +45,7 @@ __all__ = [
 
 _HEADER = struct.Struct("<4sIIIQ")
 _MAGIC = b"RRB1"
+_KEEPS_STORE_TIMES = 1  # a flag: the store timestamp is not for the store to say, see batch_form
 _NO_HOST = bytes(8)
 _NO_KEYS = np.empty(0, np.int32)
 _CRC_MASK = 0x7FFFFFFF
@@ -110,6 +111,9 @@ def encode_messages(
         if message.keys:
             keys.extend(message.keys)
             key_records.extend([number] * len(message.keys))
+        if IMPORTED_OFFSET_ID in message.properties:  # sent on, with what it came with
+            keys.append(message.properties[IMPORTED_OFFSET_ID])
+            key_records.append(number)
     return EncodedBatch(
         np.frombuffer(b"".join(parts), np.uint8),
         np.array(sizes, np.int32),
@@ -127,7 +131,7 @@ def packed_size(batch: EncodedBatch) -> int:
 
 def pack_batch(batch: EncodedBatch) -> bytes:
     """The batch as one frame."""
-    header = _HEADER.pack(_MAGIC, len(batch.sizes), len(batch.key_hashes), 0, len(batch.records))
+    header = _header(batch)
     arrays = (batch.tags_codes, batch.sizes, batch.key_hashes, batch.key_records, batch.records)
     return b"".join((header, *[array.data for array in arrays]))
 
@@ -147,9 +151,7 @@ def pack_batch_into(batch: EncodedBatch, buffer: memoryview) -> int:
         start = position - array.nbytes
         target[start:position] = array.view(np.uint8)
         position = start
-    _HEADER.pack_into(
-        buffer, 0, _MAGIC, len(batch.sizes), len(batch.key_hashes), 0, len(batch.records)
-    )
+    buffer[: _HEADER.size] = _header(batch)
     return end
 
 
@@ -161,8 +163,8 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
     """
     if len(buffer) < _HEADER.size:
         raise InvalidMessageError(f"a packed batch of {len(buffer)} bytes has no whole header")
-    magic, records, keys, zero, total = _HEADER.unpack_from(buffer)
-    if magic != _MAGIC or zero:
+    magic, records, keys, flags, total = _HEADER.unpack_from(buffer)
+    if magic != _MAGIC or flags & ~_KEEPS_STORE_TIMES:
         raise InvalidMessageError(
             f"a packed batch begins with {magic!r}, not {_MAGIC!r}: sender and receiver must be "
             "of one version of rocketray"
@@ -185,7 +187,12 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
             f"with its {total} bytes"
         )
     raw = np.frombuffer(buffer, np.uint8, total, at + 8 * keys)
-    return EncodedBatch(raw, sizes, codes, hashes, key_records)
+    return EncodedBatch(raw, sizes, codes, hashes, key_records, bool(flags))
+
+
+def _header(batch: EncodedBatch) -> bytes:
+    flags = _KEEPS_STORE_TIMES if batch.keeps_store_times else 0
+    return _HEADER.pack(_MAGIC, len(batch.sizes), len(batch.key_hashes), flags, len(batch.records))
 
 
 def _aligned(

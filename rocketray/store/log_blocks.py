@@ -21,7 +21,13 @@ from rocketray.kernels.properties import find_properties, match_values
 from rocketray.kernels.spans import Field, measure_spans
 from rocketray.kernels.texts import hash_record_keys
 from rocketray.kernels.walk import list_records
-from rocketray.message import KEYS, PROPERTY_SEPARATOR, TAGS, UNIQUE_KEY
+from rocketray.message import (
+    IMPORTED_OFFSET_ID,
+    KEYS,
+    PROPERTY_SEPARATOR,
+    TAGS,
+    UNIQUE_KEY,
+)
 from rocketray.names import check_topic
 
 from .commit_log import CommitLog
@@ -31,7 +37,7 @@ __all__ = ["LogBlock", "read_blocks", "record_keys"]
 
 _BLOCK_RECORDS = 8192
 _PROPERTIES_END = ord(PROPERTY_SEPARATOR)
-_NAMES = [name.encode() for name in (TAGS, UNIQUE_KEY, KEYS)]
+_NAMES = [name.encode() for name in (TAGS, UNIQUE_KEY, KEYS, IMPORTED_OFFSET_ID)]
 _NAME_BYTES = np.frombuffer(b"".join(_NAMES), np.uint8)
 _NAME_BOUNDS = np.cumsum([0, *map(len, _NAMES)], dtype=np.int64)
 _Int32s = npt.NDArray[np.int32]
@@ -42,8 +48,9 @@ _Int64s = npt.NDArray[np.int64]
 class LogBlock:
     """Whole records that follow each other in one file; all arrays are of one length.
 
-    ``topic_numbers`` says which of ``topics`` a record belongs to. The spans of the unique key and
-    of the keys are positions in ``data``, uint8, the whole file; a size below 0 is "none".
+    ``topic_numbers`` says which of ``topics`` a record belongs to. The spans of the unique key, of
+    the keys and of the offset id from before an import are positions in ``data``, uint8, the whole
+    file; a size below 0 is "none".
     """
 
     data: npt.NDArray[np.uint8]
@@ -60,6 +67,8 @@ class LogBlock:
     unique_sizes: _Int64s
     key_starts: _Int64s
     key_sizes: _Int64s
+    imported_starts: _Int64s
+    imported_sizes: _Int64s
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -94,25 +103,33 @@ def read_blocks(log: CommitLog, start: int) -> Iterator[LogBlock]:
 
 
 def record_keys(block: LogBlock) -> tuple[_Int32s, _Int32s]:
-    """The index hashes of all keys, in log order, and the number of the record of each."""
+    """The index hashes of all keys, in log order, and the number of the record of each.
+
+    Of one record the unique key comes first, then its keys, then the imported offset id.
+    """
     room = int((np.maximum(block.key_sizes, 0) // 2 + 2).sum())
     hashes, records = np.empty(room, np.int32), np.empty(room, np.int32)
+    no_keys = np.full(len(block), -1, np.int64)
+    groups = [(block.unique_starts, block.unique_sizes, block.key_starts, block.key_sizes)]
+    if (block.imported_sizes >= 0).any():
+        groups.append((block.imported_starts, block.imported_sizes, block.key_starts, no_keys))
     found_hashes, found_records = [], []
     for number, topic in enumerate(block.topics):
         chosen = np.flatnonzero(block.topic_numbers == number)
-        count = hash_record_keys(
-            block.data,
-            block.unique_starts[chosen],
-            block.unique_sizes[chosen],
-            block.data,
-            block.key_starts[chosen],
-            block.key_sizes[chosen],
-            java_hash_code(f"{topic}#"),
-            hashes,
-            records,
-        )
-        found_hashes.append(hashes[:count].copy())
-        found_records.append(chosen[records[:count]].astype(np.int32))
+        for first_starts, first_sizes, starts, sizes in groups:
+            count = hash_record_keys(
+                block.data,
+                first_starts[chosen],
+                first_sizes[chosen],
+                block.data,
+                starts[chosen],
+                sizes[chosen],
+                java_hash_code(f"{topic}#"),
+                hashes,
+                records,
+            )
+            found_hashes.append(hashes[:count].copy())
+            found_records.append(chosen[records[:count]].astype(np.int32))
     all_records = np.concatenate(found_records)
     order = np.argsort(all_records, kind="stable")
     return np.concatenate(found_hashes)[order], all_records[order]
@@ -149,6 +166,8 @@ def _read_block(segment: MappedFile, position: int) -> tuple[LogBlock, bool]:
         lengths[1, :count],
         starts[2, :count],
         lengths[2, :count],
+        starts[3, :count],
+        lengths[3, :count],
     )
     return block, count < _BLOCK_RECORDS
 

@@ -48,6 +48,7 @@ def find_by_key(
             continue
         hits[offset] = hits.get(offset, 0) + 1
         carried = message.keys.count(key) + (message.unique_key == key)
+        carried += message.imported_offset_id == key
         allowed = min(carried, 1) if distinct else carried
         if hits[offset] <= allowed and span[0] <= message.store_timestamp_ms <= span[1]:
             found.append(message)

@@ -22,8 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
-import numpy as np
-
 from rocketray.config import StoreConfig
 from rocketray.errors import (
     ConfigError,
@@ -34,8 +32,9 @@ from rocketray.message import Message, PhysicalOffset, QueueOffset
 
 from .append_result import AppendResult, PutResult, put_results
 from .append_window import AppendWindow, open_window
+from .batch_form import EncodedBatch, store_times
 from .directories import make_directory
-from .encoded_batch import EncodedBatch, encode_messages
+from .encoded_batch import encode_messages
 from .expiry import Expiry
 from .file_system import SYSTEM_FILES, FileSystem
 from .lock import StoreLock
@@ -113,12 +112,11 @@ class MessageStore(StoreReads):
 
         Raises:
             MessageTooLargeError: the batch is larger than a file of the log.
-            StoreFullError: the file system has no room. CorruptRecordError: the batch is not
-                what it says it is. In each case nothing was stored.
+            StoreFullError: there is no room. CorruptRecordError: the batch is not what it says it
+                is. InvalidMessageError: times that it keeps go back. Then nothing was stored.
         """
         self._check_writable()
-        sizes = batch.sizes
-        count = len(sizes)
+        count = len(batch)
         if not count or count != len(batch.tags_codes):
             raise ConfigError(
                 f"topic {topic!r}: a batch of {count} records and {len(batch.tags_codes)} tags "
@@ -126,19 +124,19 @@ class MessageStore(StoreReads):
             )
         queue = self._queues.get(topic, queue_id)
         key_offsets = batch.starts()[batch.key_records]
+        times = store_times(batch, self._last_timestamp_ms, self._clock_ms)
         self._window = None
         self._log.reserve(len(batch.records))
         queue.reserve(count)
         if len(key_offsets):
             self._index.reserve(len(key_offsets))
-        now_ms = self._last_timestamp_ms = max(self._clock_ms(), self._last_timestamp_ms)
+        self._last_timestamp_ms = first_ms = int(times[0])
         first_queue_offset = queue.max_offset
         try:
-            first = self._log.append(batch, queue_id, first_queue_offset, now_ms)
-            queue.append(sizes, batch.tags_codes, first)
+            first = self._log.append(batch, queue_id, first_queue_offset, first_ms)
+            queue.append(batch.sizes, batch.tags_codes, first)
             if len(key_offsets):
-                times = np.full(len(key_offsets), now_ms, np.int64)
-                self._index.put(batch.key_hashes, key_offsets + first, times)
+                self._index.put(batch.key_hashes, key_offsets + first, times[batch.key_records])
         except CorruptRecordError:
             raise
         except BaseException:
@@ -146,7 +144,8 @@ class MessageStore(StoreReads):
             raise
         self._batches += 1
         self._messages += count
-        return AppendResult(QueueOffset(first_queue_offset), first, count, now_ms)
+        last_ms = self._last_timestamp_ms = int(times[-1])
+        return AppendResult(QueueOffset(first_queue_offset), first, count, last_ms)
 
     def append_through_window(
         self, topic: str, queue_id: int, write: Callable[[AppendWindow, int], int]

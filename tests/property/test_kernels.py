@@ -90,7 +90,8 @@ def test_batches_are_appended_or_refused_alike(
     segment = np.zeros(len(raw) + 20, np.uint8)
     position = data.draw(st.integers(-1, 21))
     host = u8(bytes(range(8)))
-    arguments = (segment, position, u8(bytes(raw)), i32(sizes), 1, 2, 3, 4, host)
+    time = data.draw(st.sampled_from((4, append.KEEP_STORE_TIMES)))
+    arguments = (segment, position, u8(bytes(raw)), i32(sizes), 1, 2, 3, time, host)
     end = both(append.append_records, append.append_records_plain, *arguments)
     assert end >= 0 or not segment.any()
 

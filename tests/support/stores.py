@@ -102,10 +102,12 @@ def check_whole(store: MessageStore) -> int:
             assert entry.tags_code == tags_code(one.tags)
     keys: dict[tuple[str, str], list[StoredMessage]] = {}
     for one in messages:
-        for key in {*one.keys, *([one.unique_key] if one.unique_key else [])}:
+        for key in filter(None, {*one.keys, one.unique_key, one.imported_offset_id}):
             keys.setdefault((one.topic, key), []).append(one)
     for (topic, key), expected in keys.items():
         assert store.query(topic, key, 64) == expected[-64:]
-    carried = sum(len(one.keys) + (one.unique_key is not None) for one in messages)
+    ids = [(one.unique_key, one.imported_offset_id) for one in messages]
+    carried = sum(len(one.keys) for one in messages)
+    carried += sum(one_id is not None for pair in ids for one_id in pair)
     assert store.statistics().keys == carried
     return len(messages)
