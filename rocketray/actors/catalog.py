@@ -16,6 +16,7 @@ from typing import Any
 
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.names import check_case_clash, check_queue_count, check_topic
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .files import read_json, write_json
 from .layout import config_directory
@@ -27,16 +28,18 @@ _SHARD_NUMBER_MAX = (1 << 24) - 1  # what is left of 10.0.0.0/8
 _PERM_READ_WRITE = 6
 _READABLE = 4
 _WRITABLE = 2
+_RETENTION_MS, _RETENTION_BYTES = "retention.ms", "retention.bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """One topic: its queues, what may be done with it, and each queue's store host."""
+    """One topic: its queues, what may be done with it, how long it keeps what, store hosts."""
 
     name: str
     queues: int
     store_hosts: tuple[tuple[str, int], ...]
     perm: int = _PERM_READ_WRITE
+    retention: RetentionPolicy = KEEP_ALL
 
     @property
     def writable(self) -> bool:
@@ -59,7 +62,8 @@ class TopicConfig:
             "topicSysFlag": 0,
             "order": False,
             "attributes": {
-                "store.hosts": ",".join(f"{ip}:{port}" for ip, port in self.store_hosts)
+                "store.hosts": ",".join(f"{ip}:{port}" for ip, port in self.store_hosts),
+                **_retention_attributes(self.retention),
             },
         }
 
@@ -73,6 +77,7 @@ class TopicConfig:
                 queues=check_queue_count(value["readQueueNums"]),
                 store_hosts=tuple((ip, int(port)) for ip, _, port in hosts),
                 perm=int(value["perm"]),
+                retention=_retention(value["attributes"]),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"topics.json has an entry that is not a topic: {error!r}") from None
@@ -122,8 +127,12 @@ class TopicCatalog:
         """The number of queues of each topic."""
         return {name: topic.queues for name, topic in self.topics.items()}
 
-    def with_topic(self, name: str, queues: int) -> TopicCatalog:
+    def with_topic(
+        self, name: str, queues: int, retention: RetentionPolicy = KEEP_ALL
+    ) -> TopicCatalog:
         """The catalog with a new topic, or with more queues on an existing one.
+
+        *retention* is for a new one; an old one keeps its own.
 
         Raises:
             ConfigError: a queue would be taken away; its messages would be out of reach.
@@ -142,7 +151,9 @@ class TopicCatalog:
         if self.next_shard_number + added > _SHARD_NUMBER_MAX:
             raise ConfigError(f"this cluster has handed out all its {_SHARD_NUMBER_MAX} shards")
         hosts += tuple(_store_host(self.next_shard_number + index) for index in range(added))
-        topic = TopicConfig(name, queues, hosts, existing.perm if existing else _PERM_READ_WRITE)
+        topic = TopicConfig(name, queues, hosts, retention=retention)
+        if existing:
+            topic = replace(existing, queues=queues, store_hosts=hosts)
         return TopicCatalog({**self.topics, name: topic}, self.next_shard_number + added)
 
     def with_permission(self, name: str, perm: int) -> TopicCatalog:
@@ -151,6 +162,12 @@ class TopicCatalog:
             raise ConfigError(f"permission {perm} is not 2 (write), 4 (read) or 6 (both)")
         topics = {**self.topics, name: replace(self.get(name), perm=perm)}
         return replace(self, topics=topics)
+
+    def with_retention(self, name: str, retention: RetentionPolicy) -> TopicCatalog:
+        """The catalog with another retention on a topic."""
+        return replace(
+            self, topics={**self.topics, name: replace(self.get(name), retention=retention)}
+        )
 
     def without_topic(self, name: str) -> TopicCatalog:
         """The catalog without a topic; its store hosts are not used again."""
@@ -167,3 +184,13 @@ class TopicCatalog:
 
 def _store_host(number: int) -> tuple[str, int]:
     return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}", SHARD_PORT
+
+
+def _retention_attributes(retention: RetentionPolicy) -> dict[str, str]:
+    limits = {_RETENTION_MS: retention.max_age_ms, _RETENTION_BYTES: retention.max_bytes}
+    return {name: str(limit) for name, limit in limits.items() if limit is not None}
+
+
+def _retention(attributes: Mapping[str, str]) -> RetentionPolicy:
+    age, size = attributes.get(_RETENTION_MS), attributes.get(_RETENTION_BYTES)
+    return RetentionPolicy(None if age is None else int(age), None if size is None else int(size))

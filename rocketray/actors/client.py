@@ -22,6 +22,7 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.store.compression import COMPRESS_OVER_BYTES, CompressionKind
 from rocketray.store.message_id import decode_offset_id
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .catalog import TopicCatalog, TopicConfig
 from .consumer import GroupConsumer, StartFrom
@@ -76,18 +77,29 @@ class Connection:
 
     # Topics
 
-    def create_topic(self, topic: str, queues: int = 4) -> TopicConfig:
-        """Make a topic unless it is there; an existing one keeps its queues.
+    def create_topic(
+        self, topic: str, queues: int = 4, retention: RetentionPolicy = KEEP_ALL
+    ) -> TopicConfig:
+        """Make a topic unless it is there; an existing one keeps its queues and its retention.
 
         Returns when all its shards answer, whoever is making it.
         """
         existing = self.topics().get(topic)
-        return self.alter_topic(topic, existing.queues if existing else queues)
+        queues = existing.queues if existing else queues
+        made: TopicConfig = self._ask(
+            self._coordinator.create_topic.remote(topic, queues, retention)
+        )
+        return made
 
     def alter_topic(self, topic: str, queues: int) -> TopicConfig:
         """Make a topic, or give it more queues."""
         made: TopicConfig = self._ask(self._coordinator.create_topic.remote(topic, queues))
         return made
+
+    def set_retention(self, topic: str, retention: RetentionPolicy) -> TopicConfig:
+        """Keep a topic's messages for another time, or another number of bytes a queue."""
+        changed: TopicConfig = self._ask(self._coordinator.set_retention.remote(topic, retention))
+        return changed
 
     def set_permission(self, topic: str, perm: int) -> TopicConfig:
         """Allow writing (2), reading (4) or both (6)."""

@@ -22,7 +22,12 @@ from typing import Literal, Protocol, Self
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.errors import FilterError, ShardUnavailableError, StreamError
+from rocketray.errors import (
+    FilterError,
+    OffsetOutOfRangeError,
+    ShardUnavailableError,
+    StreamError,
+)
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription, parse
 from rocketray.store.reader import EntryColumns, QueueReader
@@ -68,7 +73,9 @@ class _QueueStream:
         self.ring = MatchRing(consumer_directory(data) / name, description)
         directory = shard_directory(data, description.topic, description.queue_id)
         self.reader = QueueReader(directory, description.topic, description.queue_id)
-        self.next_queue_offset = description.start
+        self.next_queue_offset = self.finished = description.start
+        self._control = ControlPage(control_path(data, description.topic, description.queue_id))
+        self._let_go = 0
         self._filter_doorbell = Doorbell(filter_doorbell_path(data))
 
     def take(self, max_count: int) -> tuple[EntryColumns, int] | None:
@@ -83,6 +90,27 @@ class _QueueStream:
             return None
         self.next_queue_offset = next_queue_offset
         return _entries(rows), next_queue_offset
+
+    def secure(self, entries: EntryColumns) -> EntryColumns:
+        """Those of *entries* that are still there; they can be read from now on, come what may."""
+        while True:
+            minimum = self._control.minimum()
+            if len(entries) and entries.queue_offsets[0] < minimum:
+                entries = entries.select(entries.queue_offsets >= minimum)
+            try:
+                self.reader.map_records(entries)
+            except OffsetOutOfRangeError:
+                if self._control.minimum() == minimum:
+                    raise
+            else:
+                return entries
+
+    def let_go(self) -> None:
+        """Unmap the files of deleted messages, once they are finished: they take room until then."""
+        minimum = self._control.minimum()
+        if self._let_go != minimum <= self.finished and minimum < self._control.visible():
+            self._let_go = minimum
+            self.reader.let_go_before(minimum)
 
 
 class GroupConsumer:
@@ -155,6 +183,7 @@ class GroupConsumer:
         with self._lock:
             if queue_id in self._streams:
                 self._commits[queue_id] = next_queue_offset
+                self._streams[queue_id].finished = next_queue_offset
 
     def assignment(self) -> frozenset[tuple[str, int]]:
         """The (topic, queue id) pairs that this member reads."""
@@ -190,10 +219,17 @@ class GroupConsumer:
         self._adopt()
         batches = []
         for stream in list(self._streams.values()):
+            stream.let_go()
             taken = stream.take(max_messages)
             if taken is not None:
-                entries = self._exact(stream.reader, taken[0])
-                self._count(len(taken[0]), len(entries))
+                there = stream.secure(taken[0])
+                entries = self._exact(stream.reader, there)
+                if len(taken[0]):
+                    self._count(
+                        missed=len(taken[0]) - len(there),
+                        collisions=len(there) - len(entries),
+                        delivered=len(entries),
+                    )
                 batches.append(
                     ConsumedBatch(self._topic, stream.queue_id, taken[1], entries, stream.reader)
                 )
@@ -211,10 +247,9 @@ class GroupConsumer:
         with self._lock:
             return sum((each.ring.counters() for each in self._streams.values()), self._counted)
 
-    def _count(self, taken: int, delivered: int) -> None:
-        if taken:
-            with self._lock:
-                self._counted += FilterCounters(collisions=taken - delivered, delivered=delivered)
+    def _count(self, **numbers: int) -> None:
+        with self._lock:
+            self._counted += FilterCounters(**numbers)
 
     def _adopt(self) -> None:
         """Make the streams agree with what the coordinator granted; in the polling thread."""
@@ -243,6 +278,8 @@ class GroupConsumer:
         if offset < 0:
             return control.minimum() if self._start == "earliest" else control.visible()
         first = min(max(offset, control.minimum()), control.visible())
+        if first > offset:
+            self._count(missed=first - offset)
         if first != offset:
             _LOG.warning(
                 "%s/%d: offset %d of the group is out of range; going on at %d",

@@ -20,6 +20,7 @@ from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .catalog import TopicCatalog, TopicConfig
 from .clock import system_clock_ms
@@ -27,7 +28,7 @@ from .files import read_json, write_json
 from .groups import GroupRegistry, Heartbeat, HeartbeatReply
 from .layout import config_directory, shard_directory
 from .predicate_rules import PredicateRules
-from .ray_runtime import NAMESPACE, ray
+from .ray_runtime import NAMESPACE, GetTimeoutError, RayActorError, RayTaskError, ray
 from .shard import ShardActor
 
 __all__ = ["COORDINATOR_NAME", "CoordinatorActor", "GroupDescription", "shard_name"]
@@ -35,6 +36,7 @@ __all__ = ["COORDINATOR_NAME", "CoordinatorActor", "GroupDescription", "shard_na
 _LOG = logging.getLogger(__name__)
 COORDINATOR_NAME = "coordinator"
 OFFSETS_INTERVAL_S = 5.0
+EXPIRE_INTERVAL_S = 10.0
 _SHARD_THREADS = 8
 
 
@@ -74,13 +76,16 @@ class CoordinatorActor:
         self._start_shards(list(self._catalog.topics.values()))
         self._stop = threading.Event()
         threading.Thread(target=self._keep_saving, name="offsets", daemon=True).start()
+        threading.Thread(target=self._keep_expiring, name="expiry", daemon=True).start()
 
-    def create_topic(self, name: str, queues: int) -> TopicConfig:
+    def create_topic(
+        self, name: str, queues: int, retention: RetentionPolicy = KEEP_ALL
+    ) -> TopicConfig:
         """Make the topic, or give an existing one more queues; returns when its shards answer."""
         with self._lock:
             existing = self._catalog.topics.get(name)
             if existing is None or existing.queues != queues:
-                catalog = self._catalog.with_topic(name, queues)
+                catalog = self._catalog.with_topic(name, queues, retention)
                 catalog.save(self._data)
                 self._catalog = catalog
             topic = self._catalog.get(name)
@@ -96,6 +101,14 @@ class CoordinatorActor:
             topic = catalog.get(name)
         ray.get([shard.set_writable.remote(topic.writable) for shard in _shards(topic)])
         return topic
+
+    def set_retention(self, name: str, retention: RetentionPolicy) -> TopicConfig:
+        """Keep a topic's messages for another time, or another number of bytes; from now on."""
+        with self._lock:
+            catalog = self._catalog.with_retention(name, retention)
+            catalog.save(self._data)
+            self._catalog = catalog
+            return catalog.get(name)
 
     def delete_topic(self, name: str) -> None:
         """Remove the topic and all its messages."""
@@ -166,6 +179,32 @@ class CoordinatorActor:
             self._save_groups()
             self._save_offsets()
 
+    def expire(self) -> None:
+        """Have every shard remove what its topic gives up and no group needs (store/retention.py).
+
+        A shard that is away does so the next time.
+        """
+        with self._lock:
+            orders = [
+                (topic, queue, self._groups.needed_from(topic.name, queue))
+                for topic in self._catalog.topics.values()
+                if not topic.retention.keeps_all
+                for queue in range(topic.queues)
+            ]
+        asked = []
+        for topic, queue, needed_from in orders:
+            name = shard_name(topic.name, queue)
+            try:
+                shard = ray.get_actor(name, namespace=NAMESPACE)
+                asked.append((name, shard.expire.remote(topic.retention, needed_from)))
+            except ValueError:
+                _LOG.warning("%s is away; its old files wait", name)
+        for name, answer in asked:
+            try:
+                ray.get(answer, timeout=EXPIRE_INTERVAL_S)
+            except (RayActorError, RayTaskError, GetTimeoutError) as error:
+                _LOG.warning("%s did not remove its old files: %s", name, error)
+
     def node_id(self) -> str:
         """The Ray node that this actor, and with it every shard, runs on."""
         return str(ray.get_runtime_context().get_node_id())
@@ -209,6 +248,10 @@ class CoordinatorActor:
                     self._save_offsets()
             except OSError:
                 _LOG.exception("the offsets could not be saved; trying again")
+
+    def _keep_expiring(self) -> None:
+        while not self._stop.wait(EXPIRE_INTERVAL_S):
+            self.expire()
 
 
 def _shards(topic: TopicConfig) -> list[Any]:

@@ -1,4 +1,7 @@
-"""Small files written whole: the new one is on disk before it takes the old one's name."""
+"""Small files written whole: the new one is on disk before it takes the old one's name.
+
+And what a file system says of itself.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ from typing import Any
 import orjson
 
 from rocketray.errors import StoreError
+from rocketray.store.retention import DiskUse
 
-__all__ = ["JSON_MAX_BYTES", "read_json", "write_json"]
+__all__ = ["JSON_MAX_BYTES", "disk_use", "read_json", "write_json"]
 
 JSON_MAX_BYTES = 64 * 1024 * 1024
 
@@ -62,3 +66,11 @@ def read_json(path: Path) -> dict[str, Any] | None:
             raise StoreError(f"{candidate} holds no JSON object; restore it from a copy")
         return value
     return None
+
+
+def disk_use(directory: Path) -> DiskUse:
+    """How full the file system of *directory* is, as ``df`` counts it."""
+    found = os.statvfs(directory)
+    return DiskUse(
+        used=(found.f_blocks - found.f_bfree) * found.f_frsize, free=found.f_bavail * found.f_frsize
+    )

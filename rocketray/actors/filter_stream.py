@@ -8,6 +8,7 @@ Invariants
   1. An entry is scanned once it is visible, and not before.
   2. SQL92 that fails on a message is no match, and counted. Anything else that fails stops the
      stream, because messages would be lost silently: the member is told why.
+  3. Messages that were deleted before they were scanned are counted and logged as missed.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.errors import StreamError
+from rocketray.errors import OffsetOutOfRangeError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
@@ -56,6 +57,7 @@ class FilterStream:
         self._reader = QueueReader(directory, stream.topic, stream.queue_id)
         self._doorbell = Doorbell(Path(stream.doorbell))
         self._next = self._ring.resume_at()
+        self._minimum = 0
 
     @property
     def closed(self) -> bool:
@@ -86,8 +88,21 @@ class FilterStream:
 
     def _window(self, limit: int) -> tuple[int, int]:
         """The queue offsets to scan next: the first, and the one after the last."""
-        start = max(self._next, self._control.minimum())
+        if self._control.minimum() != self._minimum:
+            self._follow_minimum()
+        start = self._next
         return start, min(self._control.visible(), start + min(limit, self._ring.room()))
+
+    def _follow_minimum(self) -> None:
+        """Go on at the first message that is left, and let go of the files of those that are not."""
+        minimum = self._minimum = self._control.minimum()
+        if minimum > self._next:
+            missed = minimum - self._next
+            _LOG.warning("%s: %d messages were deleted before they were read", self._where, missed)
+            self._publish(EntryColumns.room_for(0), FilterCounters(missed=missed), minimum)
+            self._doorbell.ring()
+        if minimum < self._control.visible():
+            self._reader.let_go_before(minimum)
 
     def _scan(self, start: int, stop: int) -> tuple[EntryColumns, FilterCounters]:
         entries = self._reader.match_tags(start, stop, self._filter.tag_codes)
@@ -107,6 +122,8 @@ class FilterStream:
             self._doorbell.ring()
 
     def _fail(self, error: Exception) -> None:
+        if isinstance(error, OffsetOutOfRangeError) and self._control.minimum() != self._minimum:
+            return  # deleted while it was read: the next step goes on behind it
         _LOG.error("the stream of %s stops: %s", self._where, error)
         kind = "" if isinstance(error, StreamError) else f"{type(error).__name__}: "
         self._ring.fail(f"{self._where}: {kind}{error}")

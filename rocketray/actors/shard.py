@@ -17,9 +17,11 @@ from pathlib import Path
 from rocketray.config import StoreConfig
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import PhysicalOffset, StoredMessage
+from rocketray.store.retention import RetentionPolicy
 
 from .catalog import TopicCatalog
 from .clock import system_clock_ms
+from .files import disk_use
 from .layout import filter_doorbell_path, producer_rings_directory, shard_directory
 from .ray_runtime import ray
 from .ring import Ack, Durability
@@ -31,6 +33,7 @@ __all__ = ["QUERY_MAX", "ShardActor"]
 _LOG = logging.getLogger(__name__)
 _IDLE_WAIT_S = 0.5
 _PREPARE_INTERVAL_S = 0.1
+_DISK_INTERVAL_S = 10.0
 QUERY_MAX = 10_000  # messages that one call returns at most
 
 
@@ -40,8 +43,9 @@ class ShardActor:
     def __init__(self, data: str, topic: str, queue_id: int, config: StoreConfig) -> None:
         self._topic = topic
         self._queue_id = queue_id
-        directory = shard_directory(Path(data), topic, queue_id)
+        self._directory = directory = shard_directory(Path(data), topic, queue_id)
         self._writer = ShardWriter(directory, topic, queue_id, config, clock_ms=system_clock_ms)
+        self._writer.watch_disk(disk_use(directory))
         self._filter_doorbell = Doorbell(filter_doorbell_path(Path(data)))
         self._writer.writable = TopicCatalog.load(Path(data)).get(topic).writable
         rings = producer_rings_directory(Path(data), topic, queue_id)
@@ -110,6 +114,10 @@ class ShardActor:
         """Let producers in, or refuse their batches."""
         self._writer.writable = writable
 
+    def expire(self, policy: RetentionPolicy, needed_from: int | None) -> None:
+        """Remove old files; see :meth:`ShardWriter.expire`."""
+        self._writer.expire(policy, needed_from, disk_use(self._directory))
+
     def stop(self) -> None:
         """Store what waits in the rings, flush and release the directory."""
         self._stop.set()
@@ -141,11 +149,14 @@ class ShardActor:
                 doorbell.wait_above(rung, _IDLE_WAIT_S, spin=True)
 
     def _keep_house(self) -> None:
-        """Make files before they are needed, and flush when it is time."""
-        flushed = time.monotonic()
+        """Make files before they are needed, flush when it is time, and watch the disk."""
+        flushed = watched = time.monotonic()
         while not self._stop.wait(_PREPARE_INTERVAL_S):
             self._writer.prepare_next()
             if time.monotonic() - flushed >= self._flush_interval_s:
                 self._writer.flush()
                 self._writer.forget_closed_rings()
                 flushed = time.monotonic()
+            if time.monotonic() - watched >= _DISK_INTERVAL_S:
+                self._writer.watch_disk(disk_use(self._directory))
+                watched = time.monotonic()

@@ -34,6 +34,7 @@ from rocketray.kernels.drain import StoreCursor, drain_frames
 from rocketray.store.append_window import AppendWindow
 from rocketray.store.encoded_batch import EncodedBatch, unpack_batch
 from rocketray.store.message_store import MessageStore
+from rocketray.store.retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
 
 from .layout import CONTROL_PAGE
 from .processes import is_alive, owner_pid
@@ -91,7 +92,9 @@ class ShardWriter:
         self._rings: list[ShardRing] = []
         self._batches = self._messages = self._refused = 0
         self.writable = True
-        self.control.publish_minimum(self.store.min_queue_offset(topic, queue_id))
+        self._disk_limits = DiskLimits()
+        self._is_disk_full = False
+        self._publish_minimum()
         self.control.publish_visible(self._next_queue_offset())
 
     def attach(self, path: Path) -> None:
@@ -140,6 +143,40 @@ class ShardWriter:
         except StoreFullError as error:
             _LOG.warning("shard %s/%d: %s", self._topic, self._queue_id, error)
 
+    def watch_disk(self, disk: DiskUse) -> None:
+        """Refuse messages from now on when the disk is too full, or take them again."""
+        is_full = self._disk_limits.is_reached(self._disk_limits.full, disk)
+        if is_full != self._is_disk_full:
+            _LOG.warning(
+                "shard %s/%d: %.0f %% of the disk are in use: messages are %s",
+                self._topic,
+                self._queue_id,
+                100 * disk.ratio,
+                "refused; free space, or keep messages for a shorter time"
+                if is_full
+                else "taken again",
+            )
+        self._is_disk_full = is_full
+
+    def expire(
+        self, policy: RetentionPolicy, needed_from: int | None, disk: DiskUse
+    ) -> list[ExpiredFile]:
+        """Remove what *policy* gives up; some group still needs queue offset *needed_from* and on.
+
+        Readers learn the new minimum before a file goes. For any thread.
+
+        Raises:
+            StoreError: a file cannot be removed; the next call tries again.
+        """
+        return self.store.expire(
+            policy,
+            disk,
+            limits=self._disk_limits,
+            needed={} if needed_from is None else {(self._topic, self._queue_id): needed_from},
+            guard=self._lock,
+            announce=self._publish_minimum,
+        )
+
     def forget_closed_rings(self) -> None:
         """Remove the rings whose producers closed them or died, once they are drained."""
         with self._lock:
@@ -176,6 +213,9 @@ class ShardWriter:
             self.flush()
             self.store.close()
 
+    def _publish_minimum(self) -> None:
+        self.control.publish_minimum(self.store.min_queue_offset(self._topic, self._queue_id))
+
     def _next_queue_offset(self) -> int:
         return self.store.max_queue_offset(self._topic, self._queue_id)
 
@@ -201,7 +241,7 @@ class ShardWriter:
 
     def _store_ordinary(self, ring: ShardRing) -> tuple[int, bool]:
         """The same up to the first frame that has to be looked at more closely."""
-        if not self.writable or not self.store.is_sound:
+        if not self.writable or self._is_disk_full or not self.store.is_sound:
             return 0, False
         to_disk = False
 
@@ -246,7 +286,7 @@ class ShardWriter:
         stored = min(self._next_queue_offset() - first, len(batch.sizes))
         ring.record(frame.sequence, Ack(AppendStatus.PENDING, first))
         ack = self._append(batch if stored == 0 else _without_first(batch, stored))
-        if stored:
+        if stored and ack.status is AppendStatus.OK:
             ack = self._whole_ack(first, len(batch.sizes))
         ring.record(frame.sequence, ack)
 
@@ -267,6 +307,9 @@ class ShardWriter:
             return Ack(AppendStatus.OK)
         if not self.writable:
             return Ack(AppendStatus.NOT_WRITABLE)
+        if self._is_disk_full:
+            self._refused += 1
+            return Ack(AppendStatus.STORE_FULL)
         try:
             self.control.check_epoch(self._epoch)
             result = self.store.append(self._topic, self._queue_id, batch)

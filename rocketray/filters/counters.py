@@ -1,6 +1,7 @@
 """What became of the messages that a filter looked at: one number for each way to be settled.
 
-Every scanned message is settled once. Where the consumer took all that was matched,
+Every scanned message is settled once. Where the consumer took all that was matched, before any
+of it was deleted,
 
     scanned = rejected + errors + collisions + (delivered − delivered_on_error)
 
@@ -40,6 +41,8 @@ class FilterCounters:
         not_int64: the same of 64 bits.
         not_double: the same of numbers.
         boolean_with_text: the same of a truth value on the left of a text.
+        missed: deleted, because they were too old or too many, before they were read; an offset
+            that was skipped counts, whatever the filter would have said.
     """
 
     scanned: int = 0
@@ -58,6 +61,7 @@ class FilterCounters:
     not_int64: int = 0
     not_double: int = 0
     boolean_with_text: int = 0
+    missed: int = 0
 
     @property
     def rejected(self) -> int:

@@ -288,6 +288,24 @@ class QueueReader:
             matches.append(match_exactly(part.segment, starts[0], sizes[0], tags))
         return np.concatenate(matches)
 
+    def map_records(self, entries: EntryColumns) -> None:
+        """Map the files of the records of *entries*, ascending, so that nobody can delete them.
+
+        Raises:
+            OffsetOutOfRangeError: one is gone already.
+        """
+        if len(entries):
+            size = self._log.segment_bytes
+            first, last = int(entries.physical_offsets[0]), int(entries.physical_offsets[-1])
+            for start in range(first - first % size, last + 1, size):
+                self._log.get(start)
+
+    def let_go_before(self, queue_offset: int) -> None:
+        """Unmap the files that hold nothing from *queue_offset*, a readable one, on."""
+        entries = self.entries(queue_offset, queue_offset + 1)
+        self._queue.let_go_before(queue_offset * CONSUME_QUEUE_ENTRY_BYTES)
+        self._log.let_go_before(int(entries.physical_offsets[0]))
+
     def close(self) -> None:
         """Unmap everything."""
         self._log.close()

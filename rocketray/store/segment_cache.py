@@ -57,6 +57,11 @@ class SegmentCache:
             self._files.move_to_end(start)
         return file
 
+    def let_go_before(self, offset: int) -> None:
+        """Unmap the segments that end at or before *offset*: a deleted file takes room until then."""
+        for start in [start for start in self._files if start + self.segment_bytes <= offset]:
+            self._files.pop(start).close()
+
     def close(self) -> None:
         """Let go of all maps; the cache can be used again."""
         while self._files:

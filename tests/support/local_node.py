@@ -20,6 +20,7 @@ from rocketray.actors.shard_writer import ShardWriter
 from rocketray.actors.watermark import Doorbell
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
+from rocketray.store.retention import KEEP_ALL, DiskUse, ExpiredFile, RetentionPolicy
 
 SMALL = StoreConfig(
     commit_log_segment_bytes=1024 * 1024,
@@ -28,6 +29,9 @@ SMALL = StoreConfig(
     index_entries=4000,
 )
 RULES = PredicateRules(allowed=("support",))
+
+
+EMPTY_DISK = DiskUse(0, 1 << 40)
 
 
 class LocalShard:
@@ -94,12 +98,24 @@ class LocalNode:
         for topic in self._catalog.topics.values():
             self._open(topic)
 
-    def create_topic(self, topic: str, queues: int = 4) -> TopicConfig:
+    def create_topic(
+        self, topic: str, queues: int = 4, retention: RetentionPolicy = KEEP_ALL
+    ) -> TopicConfig:
         if topic not in self._catalog.topics:
-            self._catalog = self._catalog.with_topic(topic, queues)
+            self._catalog = self._catalog.with_topic(topic, queues, retention)
             self._catalog.save(self.data)
             self._open(self._catalog.get(topic))
         return self._catalog.get(topic)
+
+    def expire(self, disk: DiskUse = EMPTY_DISK) -> list[ExpiredFile]:
+        """What the coordinator has its shards do every ten seconds."""
+        return [
+            file
+            for (topic, queue), shard in self.shards.items()
+            for file in shard.writer.expire(
+                self.topic(topic).retention, self.groups.needed_from(topic, queue), disk
+            )
+        ]
 
     def topic(self, name: str) -> TopicConfig:
         return self._catalog.get(name)
