@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 
 from .errors import ConfigError
@@ -18,7 +19,8 @@ class StoreConfig:
     """The sizes of a store's files and the identity that its offset ids carry.
 
     They belong to the directory: a store is always opened with what it was made with.
-    ``store_host`` is an IPv4 address and a port that name the store, and are never dialled.
+    ``store_host`` is an IPv4 or IPv6 address and a port that name the store, and are never dialled.
+    With ``append_properties_crc`` each record that ``put`` makes ends with a CRC of all of it.
     """
 
     commit_log_segment_bytes: int = 64 * 1024 * 1024
@@ -29,6 +31,7 @@ class StoreConfig:
     index_entries: int = 1_000_000
     store_host: tuple[str, int] = ("127.0.0.1", 10911)
     flush_interval_ms: int = 500
+    append_properties_crc: bool = False
 
     def __post_init__(self) -> None:
         size = self.commit_log_segment_bytes
@@ -40,6 +43,15 @@ class StoreConfig:
         for name in ("consume_queue_segment_entries", "index_hash_slots", "flush_interval_ms"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be at least 1")
+        address, port = self.store_host
+        try:
+            socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+        except (OSError, TypeError, ValueError):
+            raise ConfigError(
+                f"store_host {address!r} is no IPv4 or IPv6 address; give one, not a name"
+            ) from None
+        if not 0 <= port <= 65_535:
+            raise ConfigError(f"the port of store_host is {port}; it must be from 0 to 65535")
         if self.index_entries < 2:
             raise ConfigError(
                 f"index_entries is {self.index_entries}; it must be at least 2, "

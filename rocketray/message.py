@@ -16,6 +16,7 @@ from .names import check_topic
 
 __all__ = [
     "BODY_MAX_BYTES",
+    "CRC_PROPERTY",
     "IMPORTED_OFFSET_ID",
     "KEYS",
     "NAME_VALUE_SEPARATOR",
@@ -41,6 +42,8 @@ QueueOffset = NewType("QueueOffset", int)
 TAGS = "TAGS"
 KEYS = "KEYS"
 UNIQUE_KEY = "UNIQ_KEY"
+CRC_PROPERTY = "__CRC32#"
+"""RocketMQ's property with a CRC of the whole record, which only a store can write."""
 IMPORTED_OFFSET_ID = "IMPORTED_OFFSET_ID"
 """The offset id that an imported message had in the store it came from; indexed like a key."""
 SHARDING_KEY = "__SHARDINGKEY"
@@ -139,6 +142,7 @@ class Message:
         if self.tags:
             stored[TAGS] = self.tags
         stored.update(self.properties)
+        stored.pop(CRC_PROPERTY, None)  # the store's own, and no longer true
         return stored
 
     def encoded_properties(self, unique_key: str | None = None) -> bytes:

@@ -261,7 +261,7 @@ def _shards(topic: TopicConfig) -> list[Any]:
     ]
 
 
-def _start_shard(data: Path, topic: TopicConfig, queue: int, sizes: dict[str, int]) -> Any:
+def _start_shard(data: Path, topic: TopicConfig, queue: int, sizes: dict[str, Any]) -> Any:
     config = StoreConfig(store_host=topic.store_hosts[queue], **sizes)
     options = {
         "name": shard_name(topic.name, queue),

@@ -27,7 +27,12 @@ from rocketray.errors import ConfigError, InvalidMessageError, StoreError, Strea
 from rocketray.hashing import java_hash_code
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.store.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
-from rocketray.store.encoded_batch import EncodedBatch, encode_messages, encode_table
+from rocketray.store.encoded_batch import (
+    EncodedBatch,
+    RecordOptions,
+    encode_messages,
+    encode_table,
+)
 from rocketray.store.message_id import UniqueIdGenerator
 
 from .catalog import TopicConfig
@@ -90,7 +95,7 @@ class Producer:
         self._default_ack: AckMode = ack
         self._timeout_s = timeout_s
         self._born_host = born_host
-        self._compression = compression and Compression(compression, compress_over)
+        self._options = RecordOptions(compression and Compression(compression, compress_over))
         self._ids = UniqueIdGenerator(
             born_host[0], os.getpid(), int(uuid.uuid4().fields[0]), clock_ms=system_clock_ms
         )
@@ -238,7 +243,7 @@ class Producer:
                 born_host=self._born_host,
                 born_timestamp_ms=system_clock_ms(),
                 unique_ids=self._ids.next_ids(rows.num_rows),
-                compression=self._compression,
+                options=self._options,
             )
             with self._lock:
                 lane = self._lane(topic, None, None)
@@ -332,7 +337,7 @@ class Producer:
                 born_host=self._born_host,
                 clock_ms=system_clock_ms,
                 unique_keys=batch.ids,
-                compression=self._compression,
+                options=self._options,
             )
             self._write(lane, batch, encoded)
         except StreamError as error:  # whoever asks for a result of the batch gets it

@@ -35,6 +35,7 @@ from rocketray.store.append_window import AppendWindow
 from rocketray.store.encoded_batch import EncodedBatch, unpack_batch
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
+from rocketray.store.sys_flag import PREPARED
 
 from .layout import CONTROL_PAGE
 from .processes import is_alive, owner_pid
@@ -310,6 +311,9 @@ class ShardWriter:
         if self._is_disk_full:
             self._refused += 1
             return Ack(AppendStatus.STORE_FULL)
+        if batch.transaction & PREPARED:  # nobody here could commit it
+            self._refuse(InvalidMessageError("a prepared message was sent; send it without"))
+            return Ack(AppendStatus.MESSAGE_ILLEGAL)
         try:
             self.control.check_epoch(self._epoch)
             result = self.store.append(self._topic, self._queue_id, batch)

@@ -27,13 +27,17 @@ from .layout import (
     BORN_HOST,
     ENTRY_BYTES,
     HOST_BYTES,
+    HOST_IPV6_EXTRA,
     PHYSICAL_OFFSET,
     QUEUE_ID,
     QUEUE_OFFSET,
     RECORD_MIN_BYTES,
     SYS_FLAG,
     SYS_FLAG_BORN_IPV6,
+    SYS_FLAG_INNER_BATCH,
+    SYS_FLAG_PREPARED,
     SYS_FLAG_STORE_IPV6,
+    SYS_FLAG_TRANSACTION,
     host_bytes,
     measure_record,
     measure_record_plain,
@@ -48,6 +52,8 @@ __all__ = [
     "is_whole_batch",
     "is_whole_batch_plain",
 ]
+
+_DECISIVE_FLAGS = SYS_FLAG_STORE_IPV6 | SYS_FLAG_TRANSACTION | SYS_FLAG_INNER_BATCH
 
 
 KEEP_STORE_TIMES = -1
@@ -90,26 +96,34 @@ def append_records_plain(
     first_physical_offset: int,
     store_timestamp_ms: int,
     store_host: Bytes,
+    transaction: int,
 ) -> int:
     """Copy *records* to *position* of *segment* and fill in what only the store knows.
 
-    ``records`` uint8[sum of sizes] holds V1 or V2 records with an IPv4 store host back to back,
-    ``sizes`` int32[n] their sizes, ``store_host`` uint8[8]. Queue id, queue offset, physical
-    offset, store timestamp and store host are written; all else is the producer's. With
-    ``KEEP_STORE_TIMES`` for a timestamp, those of the records stay too.
+    ``records`` uint8[sum of sizes] holds V1 or V2 records back to back, ``sizes`` int32[n] their
+    sizes, ``store_host`` uint8[8], or uint8[20] for records with room for an IPv6 store host.
+    Queue id, queue offset, physical offset, store timestamp and store host are written; all else
+    is the producer's. With ``KEEP_STORE_TIMES`` for a timestamp, those of the records stay too.
+    ``transaction`` is the state of all, as SYSFLAG has it; prepared and rolled back records are in
+    no queue and get the queue offset 0.
 
     Returns the position after the last record, or -1 with nothing written when the records are
-    not exactly what ``sizes`` says, or do not fit into the segment.
+    not exactly what ``sizes`` and ``transaction`` say, or do not fit into the segment, or one is
+    an inner batch.
     """
     end = position + len(records)
-    if position < 0 or end > len(segment) or len(store_host) != HOST_BYTES or not len(sizes):
+    if position < 0 or end > len(segment) or not len(sizes):
         return -1
+    is_ipv6 = len(store_host) == HOST_BYTES + HOST_IPV6_EXTRA
+    if not is_ipv6 and len(store_host) != HOST_BYTES:
+        return -1
+    must_have = SYS_FLAG_STORE_IPV6 * is_ipv6 | transaction
     starts = np.zeros(len(sizes), np.int64)
     np.cumsum(sizes[:-1], out=starts[1:])
     for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
         measure = measure_record_plain(records, start, len(records))
         sys_flag = int.from_bytes(records[start + SYS_FLAG : start + SYS_FLAG + 4], "big")
-        if measure.size < 0 or measure.size != size or sys_flag & SYS_FLAG_STORE_IPV6:
+        if measure.size < 0 or measure.size != size or sys_flag & _DECISIVE_FLAGS != must_have:
             return -1
     if starts[-1] + sizes[-1] != len(records):
         return -1
@@ -117,11 +131,12 @@ def append_records_plain(
     for i, start in enumerate(starts.tolist()):
         store = measure_record_plain(patched, start, len(records)).store_host
         _put(patched, start + QUEUE_ID, queue_id, 4)
-        _put(patched, start + QUEUE_OFFSET, first_queue_offset + i, 8)
+        queue_offset = 0 if transaction & SYS_FLAG_PREPARED else first_queue_offset + i
+        _put(patched, start + QUEUE_OFFSET, queue_offset, 8)
         _put(patched, start + PHYSICAL_OFFSET, first_physical_offset + start, 8)
         if store_timestamp_ms != KEEP_STORE_TIMES:
             _put(patched, store - 8, store_timestamp_ms, 8)
-        patched[store : store + HOST_BYTES] = store_host
+        patched[store : store + len(store_host)] = store_host
     segment[position + 8 : end] = patched[8:]
     segment[position : position + 8] = patched[:8]
     return end
@@ -130,7 +145,7 @@ def append_records_plain(
 @kernel(
     append_records_plain,
     INT,
-    (OUT_BYTES, INT, IN_BYTES, IN_INT32S, INT, INT, INT, INT, IN_BYTES),
+    (OUT_BYTES, INT, IN_BYTES, IN_INT32S, INT, INT, INT, INT, IN_BYTES, INT),
 )
 def append_records(
     segment,
@@ -142,18 +157,24 @@ def append_records(
     first_physical_offset,
     store_timestamp_ms,
     store_host,
+    transaction,
 ):
     total = len(records)
     if position < 0 or position + total > len(segment):
         return -1
-    if len(store_host) != HOST_BYTES or len(sizes) == 0:
+    if len(sizes) == 0:
         return -1
+    host_size = len(store_host)
+    if host_size not in (HOST_BYTES, HOST_BYTES + HOST_IPV6_EXTRA):
+        return -1
+    must_have = SYS_FLAG_STORE_IPV6 if host_size > HOST_BYTES else 0
+    must_have |= transaction
     start = 0
     for i in range(len(sizes)):
         size = measure_record(records, start, total).size
         if size < 0 or size != sizes[i]:
             return -1
-        if load_i32(records, start + SYS_FLAG) & SYS_FLAG_STORE_IPV6:
+        if load_i32(records, start + SYS_FLAG) & _DECISIVE_FLAGS != must_have:
             return -1
         start += sizes[i]
     if start != total:
@@ -165,11 +186,12 @@ def append_records(
         born_bytes = host_bytes(load_i32(segment, start + SYS_FLAG), SYS_FLAG_BORN_IPV6)
         store = start + BORN_HOST + born_bytes
         store_i32(segment, start + QUEUE_ID, queue_id)
-        store_i64(segment, start + QUEUE_OFFSET, first_queue_offset + i)
+        queue_offset = 0 if transaction & SYS_FLAG_PREPARED else first_queue_offset + i
+        store_i64(segment, start + QUEUE_OFFSET, queue_offset)
         store_i64(segment, start + PHYSICAL_OFFSET, first_physical_offset + start - position)
         if store_timestamp_ms != KEEP_STORE_TIMES:
             store_i64(segment, store, store_timestamp_ms)
-        copy(segment, store + 8, store_host, 0, HOST_BYTES)
+        copy(segment, store + 8, store_host, 0, host_size)
         start += sizes[i]
     release_fence()
     store_i64(segment, position, head)

@@ -1,7 +1,7 @@
 """Storing the frames of a producer's ring: log, queue, index and the frame's slot, in one call.
 
-A kernel takes frame after frame as long as each is ordinary: well formed, not met before, and
-with room for all of it in the present files. It stops before the first that is not, and the
+A kernel takes frame after frame as long as each is ordinary: well formed, not met before, of no
+transaction, without CRCs to fill in, and with room for all of it in the present files. It stops before the first that is not, and the
 caller takes that one by itself, with all the time it needs.
 
 Order, for each frame
@@ -34,6 +34,7 @@ from .futex import load_plain
 from .index import put_keys, put_keys_plain
 from .intrinsics import atomic_load_i64, load_native_u64, release_fence
 from .layout import ENTRY_BYTES
+from .property_crc import may_hold_crc_property, may_hold_crc_property_plain
 
 __all__ = [
     "BATCH_HEADER_BYTES",
@@ -61,6 +62,7 @@ _FRAME_HEADER = struct.Struct("=4Iq")
 _BATCH_HEADER = struct.Struct("<4sIIIQ")
 _WORD = 0xFFFFFFFF
 _DURABILITY_MAX = 1
+_NO_TRANSACTION = 0
 
 
 class RingCursor(IntEnum):
@@ -137,6 +139,8 @@ def drain_frames_plain(
         sizes, hashes, key_records = (column.view(np.int32) for column in columns[1:4])
         if not is_whole_batch_plain(sizes, key_records, total):
             break
+        if may_hold_crc_property_plain(records, sizes):
+            break
         log_position = int(store[StoreCursor.LOG_POSITION])
         queue_position = int(store[StoreCursor.QUEUE_POSITION])
         queue_offset = int(store[StoreCursor.QUEUE_OFFSET])
@@ -156,6 +160,7 @@ def drain_frames_plain(
             first,
             store_timestamp_ms,
             store_host,
+            _NO_TRANSACTION,
         )
         if end < 0:
             break
@@ -296,6 +301,8 @@ def drain_frames(
         records = data[start : start + total]
         if not is_whole_batch(sizes, key_records, total):
             break
+        if may_hold_crc_property(records, sizes):
+            break
         log_position = store[StoreCursor.LOG_POSITION]
         queue_position = store[StoreCursor.QUEUE_POSITION]
         queue_offset = store[StoreCursor.QUEUE_OFFSET]
@@ -315,6 +322,7 @@ def drain_frames(
             first,
             store_timestamp_ms,
             store_host,
+            _NO_TRANSACTION,
         )
         if end < 0:
             break

@@ -22,13 +22,16 @@ from rocketray.kernels.layout import (
     MAGIC_V1,
     MAGIC_V2,
     SYS_FLAG,
-    SYS_FLAG_BORN_IPV6,
     TOPIC_V1_MAX_BYTES,
 )
+
+from .compression import Compression
+from .sys_flag import BORN_IPV6, SETTABLE, STORE_IPV6, TRANSACTION
 
 __all__ = [
     "BornHost",
     "EncodedBatch",
+    "RecordOptions",
     "TopicForm",
     "born_host_form",
     "record_header",
@@ -43,8 +46,8 @@ class EncodedBatch:
 
     ``records`` uint8[total] back to back, ``sizes`` int32[n], ``tags_codes`` int64[n]; for each
     index key, unique key first, ``key_hashes`` int32[k] and in ``key_records`` int32[k] the number
-    of its record, never decreasing. With ``keeps_store_times`` the records were stored before,
-    somewhere else, and keep the times of that.
+    of its record, never decreasing. All records have one transaction state. With
+    ``keeps_store_times`` they were stored before, somewhere else, and keep the times of that.
     """
 
     records: npt.NDArray[np.uint8]
@@ -62,6 +65,43 @@ class EncodedBatch:
         ends: npt.NDArray[np.int64] = np.cumsum(self.sizes, dtype=np.int64)
         return ends - self.sizes
 
+    @property
+    def transaction(self) -> int:
+        """The state of the first record's transaction, and so of all: 0 where there is none."""
+        return int(self.records[SYS_FLAG + 3]) & TRANSACTION if len(self.records) > SYS_FLAG else 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """How the messages of one batch become records.
+
+    ``compression`` of the bodies; ``sys_flag`` bits that all records get, such as MULTI_TAGS or a
+    transaction's state. The store that the batch is for says the rest: ``store_ipv6`` leaves room
+    for an IPv6 store host, ``properties_crc`` ends each property string with a CRC of the record.
+    """
+
+    compression: Compression | None = None
+    sys_flag: int = 0
+    store_ipv6: bool = False
+    properties_crc: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sys_flag & ~SETTABLE:
+            raise ConfigError(
+                f"sys_flag {self.sys_flag:#x} has bits that follow from a record's content; "
+                f"only those of {SETTABLE:#x} can be given"
+            )
+
+    @property
+    def store_host_bytes(self) -> int:
+        """The width of the store host."""
+        return HOST_BYTES + HOST_IPV6_EXTRA * self.store_ipv6
+
+    @property
+    def every_sys_flag(self) -> int:
+        """The bits that every record gets."""
+        return self.sys_flag | STORE_IPV6 * self.store_ipv6
+
 
 def store_times(
     batch: EncodedBatch, last_ms: int, clock_ms: Callable[[], int]
@@ -77,7 +117,7 @@ def store_times(
     if not is_whole_batch(batch.sizes, batch.key_records, len(batch.records)):
         raise InvalidMessageError("the sizes of a batch are not those of its records")
     starts = batch.starts()
-    is_ipv6 = batch.records[starts + (SYS_FLAG + 3)] & SYS_FLAG_BORN_IPV6 != 0
+    is_ipv6 = batch.records[starts + (SYS_FLAG + 3)] & BORN_IPV6 != 0
     at = starts + BORN_HOST + np.where(is_ipv6, HOST_BYTES + HOST_IPV6_EXTRA, HOST_BYTES)
     raw = batch.records[at[:, None] + np.arange(8)]
     times: npt.NDArray[np.int64] = raw.view(">i8")[:, 0].astype(np.int64)
@@ -117,7 +157,7 @@ def topic_form(topic: str) -> TopicForm:
 @lru_cache(maxsize=64)
 def born_host_form(host: str, port: int) -> BornHost:
     """An IPv4 or IPv6 address and a port in a record's form; never a name to be resolved."""
-    family, sys_flag = (socket.AF_INET6, SYS_FLAG_BORN_IPV6) if ":" in host else (socket.AF_INET, 0)
+    family, sys_flag = (socket.AF_INET6, BORN_IPV6) if ":" in host else (socket.AF_INET, 0)
     try:
         return BornHost(socket.inet_pton(family, host) + port.to_bytes(4, "big"), sys_flag)
     except (OSError, OverflowError):
@@ -127,6 +167,6 @@ def born_host_form(host: str, port: int) -> BornHost:
 
 
 @lru_cache(maxsize=4)
-def record_header(born_host_bytes: int) -> struct.Struct:
+def record_header(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
     """All of a record up to its body: size, magic, CRC … body length."""
-    return struct.Struct(f">iiiiiqqiq{born_host_bytes}sq8siqi")
+    return struct.Struct(f">iiiiiqqiq{born_host_bytes}sq{store_host_bytes}siqi")

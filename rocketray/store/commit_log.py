@@ -25,12 +25,14 @@ from rocketray.message import PhysicalOffset, StoredMessage
 
 from .encoded_batch import EncodedBatch
 from .file_system import SYSTEM_FILES, FileSystem
+from .inner_batch import unwrap
 from .mapped_file import MappedFile
 from .mapped_file_queue import MappedFileQueue
+from .property_crc import fill_crcs, rows_with_crc
 from .record import (
     BLANK_BYTES,
     RecordFields,
-    body_crc_matches,
+    checksums_match,
     decode_record,
     encode_blank,
     encode_host,
@@ -113,26 +115,32 @@ class CommitLog:
     ) -> PhysicalOffset:
         """Store a batch for which :meth:`reserve` made room; returns its first physical offset.
 
+        Records of prepared and rolled back transactions get the queue offset 0.
+
         Raises:
-            CorruptRecordError: the batch's records are not what its sizes say; nothing changed.
+            CorruptRecordError: the batch's records are not what its sizes say, or not made for
+                this store; nothing changed.
         """
-        first = self._end
+        first, sizes = self._end, batch.sizes
         segment = self._files.ensure(first)
-        position = append_records(
-            segment.data,
-            first - segment.start,
-            batch.records,
-            batch.sizes,
+        rest = (
             queue_id,
             first_queue_offset,
             first,
             KEEP_STORE_TIMES if batch.keeps_store_times else store_timestamp_ms,
             self.store_host,
+            batch.transaction,
         )
+        records = batch.records
+        if rows := rows_with_crc(records, sizes):
+            # The CRC covers what is filled in, so that is done once aside and once in place.
+            records = np.empty(len(records), np.uint8)
+            if append_records(records, 0, batch.records, sizes, *rest) < 0:
+                raise _refused(batch)
+            fill_crcs(records, sizes, rows)
+        position = append_records(segment.data, first - segment.start, records, sizes, *rest)
         if position < 0:
-            raise CorruptRecordError(
-                "a batch", 0, f"its bytes are not {len(batch.sizes)} whole records"
-            )
+            raise _refused(batch)
         self._end = segment.start + position
         return PhysicalOffset(first)
 
@@ -198,7 +206,7 @@ class CommitLog:
                     here = segment.start + position
                     if fields.physical_offset != here or fields.queue_id < 0:
                         return
-                    if verify and not body_crc_matches(buffer, fields):
+                    if verify and not checksums_match(buffer, position, fields):
                         return
                     yield here, fields, buffer
                     position += fields.size
@@ -209,6 +217,8 @@ class CommitLog:
     def scan(self, start: int) -> Iterator[StoredMessage]:
         """The messages from *start*, a record's offset, up to ``max_offset``.
 
+        An inner batch, which only RocketMQ writes, is taken apart.
+
         Raises:
             CorruptRecordError: at a place below ``max_offset`` where no whole record stands.
         """
@@ -216,7 +226,7 @@ class CommitLog:
         for offset, fields, _ in self.walk(start, verify=False):
             if offset >= self._end:
                 return
-            yield self.message(offset, fields.size)
+            yield from unwrap(self.message(offset, fields.size), str(self._files.directory))
             at = offset + fields.size
         at = self.end_after(at)
         if at < self._end:
@@ -278,3 +288,12 @@ class CommitLog:
     def close(self) -> None:
         """Unmap the files."""
         self._files.close()
+
+
+def _refused(batch: EncodedBatch) -> CorruptRecordError:
+    return CorruptRecordError(
+        "a batch",
+        0,
+        f"its bytes are not {len(batch.sizes)} whole records with a store host of this store's "
+        "width, all in one state of a transaction, and no inner batch among them",
+    )

@@ -29,12 +29,13 @@ from rocketray.kernels.append import is_whole_batch
 from rocketray.kernels.hashing import separated_key_hashes
 from rocketray.message import IMPORTED_OFFSET_ID, PROPERTY_SEPARATOR, Message
 
-from .batch_form import EncodedBatch, born_host_form, record_header, topic_form
-from .compression import Compression
+from .batch_form import EncodedBatch, RecordOptions, born_host_form, record_header, topic_form
 from .encoded_table import encode_table
+from .property_crc import with_crc_property
 
 __all__ = [
     "EncodedBatch",
+    "RecordOptions",
     "encode_messages",
     "encode_table",
     "pack_batch",
@@ -46,9 +47,9 @@ __all__ = [
 _HEADER = struct.Struct("<4sIIIQ")
 _MAGIC = b"RRB1"
 _KEEPS_STORE_TIMES = 1  # a flag: the store timestamp is not for the store to say, see batch_form
-_NO_HOST = bytes(8)
 _NO_KEYS = np.empty(0, np.int32)
 _CRC_MASK = 0x7FFFFFFF
+_PLAIN = RecordOptions()
 
 
 def encode_messages(
@@ -57,22 +58,24 @@ def encode_messages(
     born_host: tuple[str, int],
     clock_ms: Callable[[], int],
     unique_keys: Sequence[str | None] | None = None,
-    compression: Compression | None = None,
+    options: RecordOptions = _PLAIN,
 ) -> EncodedBatch:
     """Encode messages of one topic, in their order.
 
     A message without a born timestamp gets the clock's, one without a unique key that of its
-    number in *unique_keys*, if they are given. With *compression*, bodies are stored compressed as
-    it says. Raises :class:`InvalidMessageError` for no messages or several topics,
-    :class:`MessageTooLargeError` for too long a property string.
+    number in *unique_keys*, if they are given. Raises :class:`InvalidMessageError` for no messages
+    or several topics, :class:`MessageTooLargeError` for too long a property string.
     """
     if not messages:
         raise InvalidMessageError("a batch has no messages; send at least one")
     topic = messages[0].topic
     form = topic_form(topic)
     host = born_host_form(*born_host)
-    header = record_header(len(host.encoded))
+    header = record_header(len(host.encoded), options.store_host_bytes)
     pack = header.pack
+    no_host = bytes(options.store_host_bytes)
+    is_transformed = options.compression is not None or options.properties_crc
+    every_sys_flag = host.sys_flag | options.every_sys_flag
     fixed = header.size + len(form.field) + 2
     now_ms: int | None = None
     parts: list[bytes] = []
@@ -88,10 +91,10 @@ def encode_messages(
             )
         unique_key = message.unique_key or (unique_keys[number] if unique_keys else None)
         properties = message.encoded_properties(unique_key)
-        body, sys_flag = message.body, host.sys_flag
-        if compression is not None:
-            body = compression.compress(message.body)
-            sys_flag |= 0 if body is message.body else compression.sys_flag
+        body, sys_flag = message.body, every_sys_flag
+        if is_transformed:
+            body, properties, flags = _transformed(body, properties, options)
+            sys_flag |= flags
         born_ms = message.born_timestamp_ms
         if born_ms is None:
             if now_ms is None:
@@ -100,7 +103,7 @@ def encode_messages(
         size = fixed + len(body) + len(properties)
         head = pack(
             size, form.magic, _crc32(body) & _CRC_MASK, 0, message.flag, 0, 0, sys_flag,
-            born_ms, host.encoded, 0, _NO_HOST, 0, 0, len(body),
+            born_ms, host.encoded, 0, no_host, 0, 0, len(body),
         )  # fmt: skip
         parts += (head, body, form.field, len(properties).to_bytes(2, "big"), properties)
         sizes.append(size)
@@ -121,6 +124,18 @@ def encode_messages(
         _hash_keys(keys, form.key_seed) if keys else _NO_KEYS,
         np.array(key_records, np.int32) if keys else _NO_KEYS,
     )
+
+
+def _transformed(
+    body: bytes, properties: bytes, options: RecordOptions
+) -> tuple[bytes, bytes, int]:
+    """Body and properties as they are to be stored, and the SYSFLAG bits that say so."""
+    if options.properties_crc:
+        properties = with_crc_property(properties)
+    if options.compression is None:
+        return body, properties, 0
+    stored = options.compression.compress(body)
+    return stored, properties, 0 if stored is body else options.compression.sys_flag
 
 
 def packed_size(batch: EncodedBatch) -> int:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from rocketray.errors import ConfigError, InvalidMessageError, MessageTooLargeError
 from rocketray.kernels.encode import write_pairs, write_property, write_records
 from rocketray.kernels.hashing import crc32_spans, hash_spans
-from rocketray.kernels.layout import HOST_BYTES, SYS_FLAG
+from rocketray.kernels.layout import SYS_FLAG
 from rocketray.kernels.texts import (
     ANY_TEXT,
     KEY_TEXT,
@@ -40,8 +40,15 @@ from rocketray.message import (
 )
 from rocketray.names import check_topic
 
-from .batch_form import EncodedBatch, TopicForm, born_host_form, record_header, topic_form
-from .compression import Compression
+from .batch_form import (
+    EncodedBatch,
+    RecordOptions,
+    TopicForm,
+    born_host_form,
+    record_header,
+    topic_form,
+)
+from .property_crc import CRC_NAME, CRC_NO_DIGITS, CRC_PROPERTY_BYTES
 from .text_columns import (
     Spans,
     bytes_column,
@@ -57,6 +64,7 @@ __all__ = ["encode_table"]
 _Int64s = npt.NDArray[np.int64]
 _RESERVED = (UNIQUE_KEY, KEYS, TAGS)
 _MESSAGE_COLUMNS = ("body", "tags", "keys", "properties")
+_PLAIN = RecordOptions()
 _BLOCK_ROWS = 4096  # records of a block stay in the cache from one column to the next
 
 
@@ -82,13 +90,13 @@ def encode_table(
     born_timestamp_ms: int,
     unique_ids: npt.NDArray[np.uint8] | bytes | Any | None = None,
     property_columns: Sequence[str] = (),
-    compression: Compression | None = None,
+    options: RecordOptions = _PLAIN,
 ) -> EncodedBatch:
     """Encode a ``pyarrow.RecordBatch`` or ``pyarrow.Table``, one message a row.
 
     ``unique_ids``: one id a row, as an Arrow string array, as ``uint8[n, width]`` of ASCII, or as
     bytes of 32 characters each. ``property_columns`` become properties of their names, absent
-    where null. With ``compression``, bodies are stored compressed as it says.
+    where null.
 
     Raises:
         ConfigError: a column is missing, unknown or of a type that is not taken.
@@ -100,15 +108,18 @@ def encode_table(
         raise InvalidMessageError("a batch has no messages; give a table with at least one row")
     columns = _read_table(table, unique_ids, property_columns)
     property_sizes = _property_sizes(columns)
+    if options.properties_crc:
+        property_sizes += CRC_PROPERTY_BYTES
     _check_limits(columns.body.sizes, property_sizes)
     compressed = np.empty(0, np.int64)
-    if compression is not None:
-        body, compressed = compressed_column(columns.body, compression)
+    if options.compression is not None:
+        body, compressed = compressed_column(columns.body, options.compression)
         columns = replace(columns, body=body)
     host = born_host_form(*born_host)
-    header = record_header(len(host.encoded)).pack(
-        0, form.magic, 0, 0, 0, 0, 0, host.sys_flag,
-        born_timestamp_ms, host.encoded, 0, bytes(HOST_BYTES), 0, 0, 0,
+    sys_flag, store_host_bytes = host.sys_flag | options.every_sys_flag, options.store_host_bytes
+    header = record_header(len(host.encoded), store_host_bytes).pack(
+        0, form.magic, 0, 0, 0, 0, 0, sys_flag,
+        born_timestamp_ms, host.encoded, 0, bytes(store_host_bytes), 0, 0, 0,
     )  # fmt: skip
     sizes = columns.body.sizes + property_sizes + (len(header) + len(form.field) + 2)
     positions = np.zeros(len(sizes) + 1, np.int64)
@@ -125,9 +136,10 @@ def encode_table(
             property_sizes=property_sizes[block],
             header=header,
             form=form,
+            with_crc=options.properties_crc,
         )
-    if compression is not None:
-        flags = (host.sys_flag | compression.sys_flag).to_bytes(4, "big")
+    if options.compression is not None:
+        flags = (sys_flag | options.compression.sys_flag).to_bytes(4, "big")
         where = positions[:-1][compressed, np.newaxis] + np.arange(SYS_FLAG, SYS_FLAG + 4)
         records[where] = np.frombuffer(flags, np.uint8)
     codes = np.empty(len(sizes), np.int32)
@@ -307,6 +319,7 @@ def _write_block(
     property_sizes: _Int64s,
     header: bytes,
     form: TopicForm,
+    with_crc: bool,
 ) -> None:
     body = columns.body
     starts, sizes = body.starts[block], body.sizes[block]
@@ -343,6 +356,9 @@ def _write_block(
             values.starts,
             values.sizes,
         )
+    if with_crc:
+        zeros = np.zeros(len(cursors), np.int64)
+        write_property(records, cursors, CRC_NAME, CRC_NO_DIGITS, zeros, zeros + len(CRC_NO_DIGITS))
     assert (cursors == positions[1:]).all()
 
 

@@ -2,8 +2,8 @@
 
 This is recovery's way through the log: no Python object a record. A record counts when it is
 whole, stands where it says, its body matches its CRC, its topic is a name and its property string
-ends as every one of ours does. Topic and properties have no CRC: a part of them that never came to
-disk shows as zeros.
+ends as every one of ours does. Topic and properties have no CRC, unless the store writes one as a
+property, which is checked: a part of them that never came to disk shows as zeros.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from rocketray.names import check_topic
 
 from .commit_log import CommitLog
 from .mapped_file import MappedFile
+from .property_crc import find_crc_mismatches
 
 __all__ = ["LogBlock", "read_blocks", "record_keys"]
 
@@ -147,6 +148,7 @@ def _read_block(segment: MappedFile, position: int) -> tuple[LogBlock, bool]:
     good = topic_numbers >= 0
     good &= _bodies_match(data, spans, crcs[:n])
     good &= _properties_end_well(data, spans)
+    good &= ~find_crc_mismatches(data, offsets[:n] - segment.start, sizes[:n].astype(np.int64))
     count = n if good.all() else int(good.argmin())
     starts, lengths = _find_properties(data, spans)
     codes = np.empty(n, np.int32)
@@ -211,8 +213,8 @@ def _bodies_match(
 
 
 def _properties_end_well(data: npt.NDArray[np.uint8], spans: _Int64s) -> npt.NDArray[np.bool_]:
-    sizes = spans[Field.PROPERTIES_SIZE]
-    last = data[spans[Field.PROPERTIES_START] + sizes - 1]  # before the string where it is empty
+    starts, sizes = spans[Field.PROPERTIES_START], spans[Field.PROPERTIES_SIZE]
+    last = data[starts + sizes - 1]  # before the string where it is empty
     whole: npt.NDArray[np.bool_] = (sizes == 0) | (last == _PROPERTIES_END)
     return whole
 

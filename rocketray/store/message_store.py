@@ -34,7 +34,7 @@ from .append_result import AppendResult, PutResult, put_results
 from .append_window import AppendWindow, open_window
 from .batch_form import EncodedBatch, store_times
 from .directories import make_directory
-from .encoded_batch import encode_messages
+from .encoded_batch import RecordOptions, encode_messages
 from .expiry import Expiry
 from .file_system import SYSTEM_FILES, FileSystem
 from .lock import StoreLock
@@ -43,6 +43,7 @@ from .retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
 from .store_files import StoreStatistics, open_files
 from .store_reads import StoreReads
 from .store_settings import settle_config
+from .sys_flag import PREPARED, ROLLBACK
 
 __all__ = ["MessageStore", "StoreStatistics"]
 
@@ -103,12 +104,23 @@ class MessageStore(StoreReads):
         """
         if not messages:
             return []
-        batch = encode_messages(messages, born_host=self.config.store_host, clock_ms=self._clock_ms)
+        batch = encode_messages(
+            messages,
+            born_host=self.config.store_host,
+            clock_ms=self._clock_ms,
+            options=RecordOptions(
+                store_ipv6=":" in self.config.store_host[0],
+                properties_crc=self.config.append_properties_crc,
+            ),
+        )
         done = self.append(messages[0].topic, queue_id, batch)
         return put_results(done, queue_id, batch.starts())
 
     def append(self, topic: str, queue_id: int, batch: EncodedBatch) -> AppendResult:
         """Store a batch of *topic*; on return it survives the end of this process.
+
+        Messages of prepared and rolled back transactions get the queue offset 0 and are in no
+        queue, the latter also in no index; they are in the log alone.
 
         Raises:
             MessageTooLargeError: the batch is larger than a file of the log.
@@ -122,21 +134,24 @@ class MessageStore(StoreReads):
                 f"topic {topic!r}: a batch of {count} records and {len(batch.tags_codes)} tags "
                 "codes was handed to the store; give it one of each at least"
             )
-        queue = self._queues.get(topic, queue_id)
-        key_offsets = batch.starts()[batch.key_records]
+        queue = None if batch.transaction & PREPARED else self._queues.get(topic, queue_id)
+        keyed = batch.key_records[: 0 if batch.transaction == ROLLBACK else None]
+        key_offsets = batch.starts()[keyed]
         times = store_times(batch, self._last_timestamp_ms, self._clock_ms)
         self._window = None
         self._log.reserve(len(batch.records))
-        queue.reserve(count)
+        if queue is not None:
+            queue.reserve(count)
         if len(key_offsets):
             self._index.reserve(len(key_offsets))
         self._last_timestamp_ms = first_ms = int(times[0])
-        first_queue_offset = queue.max_offset
+        first_queue_offset = 0 if queue is None else queue.max_offset
         try:
             first = self._log.append(batch, queue_id, first_queue_offset, first_ms)
-            queue.append(batch.sizes, batch.tags_codes, first)
+            if queue is not None:
+                queue.append(batch.sizes, batch.tags_codes, first)
             if len(key_offsets):
-                self._index.put(batch.key_hashes, key_offsets + first, times[batch.key_records])
+                self._index.put(batch.key_hashes, key_offsets + first, times[keyed])
         except CorruptRecordError:
             raise
         except BaseException:

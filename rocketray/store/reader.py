@@ -30,6 +30,7 @@ from rocketray.message import TAGS, StoredMessage
 from .arrow_spans import binary_array, find_values, join_names, match_exactly, string_array
 from .bodies import read_bodies
 from .file_system import SYSTEM_FILES, FileSystem
+from .property_crc import find_crc_mismatches
 from .record import decode_record
 from .segment_cache import SegmentCache
 from .store_settings import settle_config
@@ -247,8 +248,14 @@ class QueueReader:
                 starts,
                 sizes,
             )
-            if last == first:
-                self.records(entries.select(slice(first, first + 1)))  # raises, and says why
+            damaged = find_crc_mismatches(
+                file.data,
+                entries.physical_offsets[first:last] - file.start,
+                entries.sizes[first:last].astype(np.int64),
+            )
+            if last == first or damaged.any():
+                bad = first + int(damaged.argmax()) if last > first else first
+                self.records(entries.select(slice(bad, bad + 1)))  # raises, and says why
             yield (
                 file.data,
                 np.ascontiguousarray(starts[:, first:last]),
@@ -341,6 +348,12 @@ class QueueReader:
                 int(offsets[bad]),
                 f"queue offset {entries.queue_offsets[first + bad]} of topic {self.topic!r} queue "
                 f"{self.queue_id} expects a record of {sizes[bad]} bytes, which is not there",
+            )
+        starts = offsets - file.start
+        damaged = find_crc_mismatches(file.data, starts, sizes.astype(np.int64))
+        if damaged.any():
+            raise CorruptRecordError(
+                str(file.path), int(offsets[damaged.argmax()]), "it does not match its CRC property"
             )
         others = found[Field.QUEUE_OFFSET] != entries.queue_offsets[first:end]
         others |= found[Field.QUEUE_ID] != self.queue_id

@@ -19,7 +19,9 @@ import socket
 import struct
 from typing import Any, NamedTuple
 
-from rocketray.errors import CorruptRecordError
+import numpy as np
+
+from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.hashing import crc32
 from rocketray.kernels.layout import (
     HOST_BYTES,
@@ -31,15 +33,22 @@ from rocketray.kernels.layout import (
     SYS_FLAG_STORE_IPV6,
     TOPIC_V1_MAX_BYTES,
 )
-from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage, decode_properties
+from rocketray.message import (
+    PROPERTIES_MAX_BYTES,
+    PhysicalOffset,
+    QueueOffset,
+    StoredMessage,
+    decode_properties,
+)
 
 from .compression import inflate
+from .property_crc import CRC_PROPERTY_BYTES, crc_property, find_crc_mismatches, with_crc_property
 
 __all__ = [
     "BLANK_BYTES",
     "MAGIC_BLANK",
     "RecordFields",
-    "body_crc_matches",
+    "checksums_match",
     "decode_record",
     "encode_blank",
     "encode_host",
@@ -58,6 +67,7 @@ _INT, _SHORT, _BYTE = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">
 _BLANK = struct.Struct(">ii")
 _IPV4_HOST_BYTES = HOST_BYTES
 _IPV6_HOST_BYTES = HOST_BYTES + HOST_IPV6_EXTRA
+_FIRST = np.zeros(1, np.int64)
 _Buffer = Any  # bytes, memoryview or uint8 array: whatever struct reads from
 
 
@@ -86,7 +96,9 @@ class RecordFields(NamedTuple):
 
 
 def encode_record(
-    message: Message,
+    topic: str,
+    body: bytes,
+    properties: bytes,
     *,
     queue_id: int,
     queue_offset: int,
@@ -95,23 +107,35 @@ def encode_record(
     born_host: tuple[str, int],
     store_timestamp_ms: int,
     store_host: tuple[str, int],
+    flag: int = 0,
     sys_flag: int = 0,
+    reconsume_times: int = 0,
+    prepared_transaction_offset: int = 0,
+    properties_crc: bool = False,
 ) -> bytes:
-    """The record of *message*: V1, or V2 where the topic has more than 127 characters.
+    """One record: V1, or V2 where the topic has more than 127 characters.
 
-    The bits of *sys_flag* that say which host is IPv6 are set here.
+    *body* and *properties* are stored as they are given; with *properties_crc* the latter get a
+    CRC of the record. The bits of *sys_flag* that say which host is IPv6 are set here.
+
+    Raises:
+        MessageTooLargeError: the properties, or the record, are longer than their lengths can say.
     """
+    if properties_crc:
+        properties = with_crc_property(properties)
+    if len(properties) > PROPERTIES_MAX_BYTES:
+        raise MessageTooLargeError("a property string", len(properties), PROPERTIES_MAX_BYTES)
     born, store = encode_host(born_host), encode_host(store_host)
     sys_flag |= SYS_FLAG_BORN_IPV6 if len(born) == _IPV6_HOST_BYTES else 0
     sys_flag |= SYS_FLAG_STORE_IPV6 if len(store) == _IPV6_HOST_BYTES else 0
-    topic, properties = message.topic.encode(), message.encoded_properties()
-    is_v2 = len(message.topic) > TOPIC_V1_MAX_BYTES
+    name = topic.encode()
+    is_v2 = len(name) > TOPIC_V1_MAX_BYTES
     tail = b"".join(
         (
-            _TAIL.pack(0, 0, len(message.body)),
-            message.body,
-            (_SHORT if is_v2 else _BYTE).pack(len(topic)),
-            topic,
+            _TAIL.pack(reconsume_times, prepared_transaction_offset, len(body)),
+            body,
+            (_SHORT if is_v2 else _BYTE).pack(len(name)),
+            name,
             _SHORT.pack(len(properties)),
             properties,
         )
@@ -119,15 +143,18 @@ def encode_record(
     head = _HEAD.pack(
         _HEAD.size + len(born) + _STORE_TIMESTAMP.size + len(store) + len(tail),
         MAGIC_V2 if is_v2 else MAGIC_V1,
-        crc32(message.body),
+        crc32(body),
         queue_id,
-        message.flag,
+        flag,
         queue_offset,
         physical_offset,
         sys_flag,
         born_timestamp_ms,
     )
-    return b"".join((head, born, _STORE_TIMESTAMP.pack(store_timestamp_ms), store, tail))
+    record = b"".join((head, born, _STORE_TIMESTAMP.pack(store_timestamp_ms), store, tail))
+    if properties_crc:
+        record = record[:-CRC_PROPERTY_BYTES] + crc_property(record)
+    return record
 
 
 def parse_record(buffer: _Buffer, start: int, end: int) -> RecordFields | str:
@@ -213,6 +240,8 @@ def decode_record(record: bytes, path: str, physical_offset: int) -> StoredMessa
     body = record[fields.body_start : fields.body_end]
     if body and crc32(body) != fields.body_crc:
         raise CorruptRecordError(path, physical_offset, "its body does not match its CRC")
+    if not _property_crc_matches(record):
+        raise CorruptRecordError(path, physical_offset, "it does not match its CRC property")
     try:
         topic = record[fields.topic_start : fields.topic_end].decode()
     except UnicodeDecodeError:
@@ -241,10 +270,20 @@ def decode_record(record: bytes, path: str, physical_offset: int) -> StoredMessa
     )
 
 
-def body_crc_matches(buffer: memoryview, fields: RecordFields) -> bool:
-    """Whether the body is what its CRC was computed over; an empty body always is."""
+def checksums_match(buffer: memoryview, start: int, fields: RecordFields) -> bool:
+    """Whether the body matches its CRC, and the whole record the one in its properties, if any.
+
+    An empty body always does.
+    """
     body = buffer[fields.body_start : fields.body_end]
-    return not body or crc32(body) == fields.body_crc
+    if body and crc32(body) != fields.body_crc:
+        return False
+    return _property_crc_matches(buffer[start : start + fields.size])
+
+
+def _property_crc_matches(record: bytes | memoryview) -> bool:
+    raw = np.frombuffer(record, np.uint8)
+    return not find_crc_mismatches(raw, _FIRST, np.array([len(raw)], np.int64))[0]
 
 
 def encode_blank(free_bytes: int) -> bytes:

@@ -25,6 +25,7 @@ __all__ = [
     "NEED_UNWRAP",
     "PREPARED",
     "ROLLBACK",
+    "SETTABLE",
     "STORE_IPV6",
     "TRANSACTION",
     "sys_flag_names",
@@ -41,6 +42,7 @@ STORE_IPV6 = SYS_FLAG_STORE_IPV6
 NEED_UNWRAP = 0x40
 INNER_BATCH = 0x80
 COMPRESSION_TYPE = 0x700  # three bits: 0 is zlib of old clients
+SETTABLE = MULTI_TAGS | TRANSACTION  # the others follow from what a record holds
 
 _TRANSACTIONS = {PREPARED: "PREPARED", COMMIT: "COMMIT", ROLLBACK: "ROLLBACK"}
 _COMPRESSION_TYPES = {0: "ZLIB", 1: "LZ4", 2: "ZSTD", 3: "ZLIB"}

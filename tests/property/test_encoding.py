@@ -13,6 +13,7 @@ from rocketray.message import Message
 from rocketray.store.compression import Compression
 from rocketray.store.encoded_batch import (
     EncodedBatch,
+    RecordOptions,
     encode_messages,
     encode_table,
     pack_batch,
@@ -53,7 +54,9 @@ def assert_same(left: EncodedBatch, right: EncodedBatch) -> None:
 def test_a_batch_survives_its_frame_and_decodes_to_its_messages(
     several: list[Message], compression: Compression | None
 ) -> None:
-    batch = encode_messages(several, born_host=HOST, clock_ms=lambda: NOW, compression=compression)
+    batch = encode_messages(
+        several, born_host=HOST, clock_ms=lambda: NOW, options=RecordOptions(compression)
+    )
     assert_same(unpack_batch(pack_batch(batch)), batch)
     end = 0
     for message, size in zip(several, batch.sizes.tolist(), strict=True):
@@ -99,9 +102,9 @@ def test_a_table_is_the_messages_of_its_rows(
         born_timestamp_ms=NOW,
         unique_ids=pa.array([one.unique_key for one in several]),
         property_columns=PROPERTIES,
-        compression=compression,
+        options=RecordOptions(compression),
     )
     expected = encode_messages(
-        in_order, born_host=HOST, clock_ms=lambda: NOW, compression=compression
+        in_order, born_host=HOST, clock_ms=lambda: NOW, options=RecordOptions(compression)
     )
     assert_same(batch, expected)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from rocketray.kernels import (
     hashing,
     index,
     properties,
+    property_crc,
     record_properties,
     spans,
     texts,
@@ -83,17 +86,44 @@ def test_records_are_measured_alike(several: list[RawRecord], data: st.DataObjec
 def test_batches_are_appended_or_refused_alike(
     several: list[RawRecord], data: st.DataObject
 ) -> None:
+    if data.draw(st.booleans()):  # of one kind, as a batch that is taken must be
+        several = [replace(one, store_ipv6=several[0].store_ipv6) for one in several]
     raw = bytearray().join(one.encode() for one in several)
     sizes = [len(one.encode()) for one in several]
     for at in data.draw(st.lists(st.integers(0, len(raw) - 1), max_size=2)):
         raw[at] = data.draw(st.integers(0, 255))
     segment = np.zeros(len(raw) + 20, np.uint8)
     position = data.draw(st.integers(-1, 21))
-    host = u8(bytes(range(8)))
+    host = u8(bytes(range(data.draw(st.sampled_from([8, 20, 20, 9])))))
     time = data.draw(st.sampled_from((4, append.KEEP_STORE_TIMES)))
-    arguments = (segment, position, u8(bytes(raw)), i32(sizes), 1, 2, 3, time, host)
+    transaction = data.draw(st.sampled_from([0, 0, 0, 4, 8, 12]))
+    arguments = (segment, position, u8(bytes(raw)), i32(sizes), 1, 2, 3, time, host, transaction)
     end = both(append.append_records, append.append_records_plain, *arguments)
     assert end >= 0 or not segment.any()
+
+
+@few
+@given(
+    st.lists(
+        st.sampled_from([b"__CRC32#", b"\1", b"\2", b"0", b"0123456789", b"x", b"\0\x14"])
+        | st.just(b"\2__CRC32#\x011234567890\2")
+        | st.just(b"\0\x14__CRC32#\x01000000000/\2"),
+        max_size=9,
+    ).map(b"".join),
+    st.data(),
+)
+def test_crc_properties_are_read_alike(raw: bytes, data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=3)))
+    bounds = [0, *cuts, len(raw)]
+    starts, sizes = i64(bounds[:-1]), i64([b - a for a, b in pairwise(bounds)])
+    both(
+        *(property_crc.read_property_crcs, property_crc.read_property_crcs_plain),
+        *(u8(raw), starts, sizes, np.zeros(len(starts), np.int64)),
+    )
+    both(
+        *(property_crc.may_hold_crc_property, property_crc.may_hold_crc_property_plain),
+        *(u8(raw), i32(sizes.tolist())),
+    )
 
 
 @few

@@ -41,7 +41,10 @@ def test_a_decoded_record_is_the_message_that_was_encoded(
     message: Message, born: tuple[str, int], store: tuple[str, int], offset: int, time_ms: int
 ) -> None:
     record = encode_record(
-        message,
+        message.topic,
+        message.body,
+        message.encoded_properties(),
+        flag=message.flag,
         queue_id=3,
         queue_offset=time_ms,
         physical_offset=offset,
@@ -76,7 +79,10 @@ def test_the_store_writes_the_bytes_of_the_plain_encoder(messages: list[Message]
         for message in messages:
             count = counts.setdefault(message.topic, 0)
             expected = encode_record(
-                message,
+                message.topic,
+                message.body,
+                message.encoded_properties(),
+                flag=message.flag,
                 queue_id=7,
                 queue_offset=count,
                 physical_offset=offset,

@@ -14,8 +14,9 @@ from rocketray.actors.ring import Ack, AppendStatus, Durability, ProducerRing, S
 from rocketray.actors.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
 from rocketray.errors import StoreLockedError
-from rocketray.message import Message
-from rocketray.store.encoded_batch import encode_messages, pack_batch
+from rocketray.message import CRC_PROPERTY, Message
+from rocketray.store.encoded_batch import RecordOptions, encode_messages, pack_batch
+from rocketray.store.sys_flag import PREPARED
 
 CONFIG = StoreConfig(
     commit_log_segment_bytes=64 * 1024,
@@ -134,6 +135,40 @@ def test_a_batch_larger_than_a_segment_is_refused_and_the_next_one_stored(tmp_pa
     frame = pack_batch(encode_messages(large, born_host=("127.0.0.1", 1), clock_ms=lambda: 1))
     assert writer.append(frame, Durability.MEMORY).status is AppendStatus.MESSAGE_ILLEGAL
     assert writer.append(payload(0, 1), Durability.MEMORY).status is AppendStatus.OK
+    writer.close()
+
+
+def test_a_ring_may_bring_batches_with_room_for_crcs_among_others(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    ring = ProducerRing(tmp_path / owned_name("r"))
+    writer.attach(ring.path)
+    with_crc = encode_messages(
+        [Message("Topic", b"%d" % number) for number in (1, 2)],
+        born_host=("127.0.0.1", 1),
+        clock_ms=lambda: 1,
+        options=RecordOptions(properties_crc=True),
+    )
+    for frame in (payload(0, 1), pack_batch(with_crc), payload(3, 1)):
+        ring.try_write(frame, Durability.MEMORY)
+    ring.publish()
+    assert writer.drain() == 3
+    stored = list(writer.store.scan())  # checks them
+    assert [one.body for one in stored] == [b"0", b"1", b"2", b"3"]
+    assert [CRC_PROPERTY in one.properties for one in stored] == [False, True, True, False]
+    writer.close()
+
+
+def test_a_prepared_message_is_refused_for_nobody_could_commit_it(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    batch = encode_messages(
+        [Message("Topic", b"half")],
+        born_host=("127.0.0.1", 1),
+        clock_ms=lambda: 1,
+        options=RecordOptions(sys_flag=PREPARED),
+    )
+    ack = writer.append(pack_batch(batch), Durability.MEMORY)
+    assert ack.status is AppendStatus.MESSAGE_ILLEGAL
+    assert bodies(writer) == []
     writer.close()
 
 

@@ -14,10 +14,25 @@ STORE_HOST = u8(bytes.fromhex("0a00000100002a9f"))
 
 
 def append(
-    segment: npt.NDArray[np.uint8], position: int, records: bytes, sizes: Sequence[int]
+    segment: npt.NDArray[np.uint8],
+    position: int,
+    records: bytes,
+    sizes: Sequence[int],
+    *,
+    store_host: npt.NDArray[np.uint8] = STORE_HOST,
+    transaction: int = 0,
 ) -> int:
     return append_records(
-        segment, position, u8(records), i32(sizes), 3, 42, 1000, 1_700_000_000_123, STORE_HOST
+        segment,
+        position,
+        u8(records),
+        i32(sizes),
+        3,
+        42,
+        1000,
+        1_700_000_000_123,
+        store_host,
+        transaction,
     )
 
 
@@ -51,6 +66,43 @@ def test_offsets_grow_over_a_batch_and_an_ipv6_born_host_moves_the_store_fields(
         assert struct.unpack_from(">q", raw, 48 + born) == (1_700_000_000_123,)
         assert raw[56 + born : 64 + born] == STORE_HOST.tobytes()
         position += size
+
+
+def test_an_ipv6_store_host_goes_into_records_with_room_for_it() -> None:
+    host = u8(bytes(range(50, 70)))
+    records = [RawRecord(store_ipv6=True, born_ipv6=born).encode() for born in (False, True)]
+    sizes = [len(record) for record in records]
+    segment = np.zeros(2000, np.uint8)
+    assert append(segment, 0, b"".join(records), sizes, store_host=host) == sum(sizes)
+    assert segment[64:84].tobytes() == host.tobytes()
+    assert segment[sizes[0] + 76 : sizes[0] + 96].tobytes() == host.tobytes()
+    assert segment[sizes[0] - 1] == 2  # nothing behind it moved
+    for other in (STORE_HOST, host[:19]):
+        assert append(np.zeros(2000, np.uint8), 0, b"".join(records), sizes, store_host=other) == -1
+    assert (
+        append(np.zeros(2000, np.uint8), 0, RawRecord().encode(), [len(GOOD)], store_host=host)
+        == -1
+    )
+
+
+@pytest.mark.parametrize(("state", "queue_offset"), [(0x4, 0), (0x8, 43), (0xC, 0)])
+def test_transactions_that_are_in_no_queue_get_no_place_in_one(
+    state: int, queue_offset: int
+) -> None:
+    record = GOOD[:39] + bytes([state]) + GOOD[40:]
+    segment = np.zeros(2000, np.uint8)
+    sizes = [len(GOOD)] * 2
+    assert append(segment, 0, record * 2, sizes, transaction=state) == 2 * len(GOOD)
+    offset = segment[len(GOOD) + 20 : len(GOOD) + 28].tobytes()
+    assert int.from_bytes(offset, "big") == queue_offset
+    for mixed in (record + GOOD, GOOD + record):
+        assert append(np.zeros(2000, np.uint8), 0, mixed, sizes, transaction=state) == -1
+        assert append(np.zeros(2000, np.uint8), 0, mixed, sizes) == -1
+
+
+def test_an_inner_batch_is_refused() -> None:
+    record = GOOD[:39] + b"\xc0" + GOOD[40:]
+    assert append(np.zeros(2000, np.uint8), 0, record, [len(GOOD)]) == -1
 
 
 GOOD = RawRecord().encode()

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from support.records import u8
 
 from rocketray.kernels.walk import list_records, list_records_plain
-from rocketray.message import Message
 from rocketray.store.record import encode_record
 
 START = 8192
@@ -14,7 +13,9 @@ START = 8192
 
 def record(position: int, number: int, body: bytes = b"body", queue_id: int = 2) -> bytes:
     return encode_record(
-        Message("Trade", body),
+        "Trade",
+        body,
+        b"",
         queue_id=queue_id,
         queue_offset=number,
         physical_offset=START + position,

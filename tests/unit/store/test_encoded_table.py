@@ -25,7 +25,7 @@ def assert_is(batch: EncodedBatch, *messages: Message) -> None:
     expected = encode_messages(messages, born_host=HOST, clock_ms=lambda: NOW)
     for field in fields(EncodedBatch):
         ours, theirs = getattr(batch, field.name), getattr(expected, field.name)
-        assert ours.dtype == theirs.dtype
+        assert np.asarray(ours).dtype == np.asarray(theirs).dtype
         np.testing.assert_array_equal(ours, theirs)
 
 

@@ -8,8 +8,10 @@ from support.stores import SMALL, FakeClock, message, open_golden
 
 from rocketray.hashing import index_key_hash, tags_code
 from rocketray.message import StoredMessage
+from rocketray.store.commit_log import CommitLog
 from rocketray.store.log_blocks import LogBlock, read_blocks, record_keys
 from rocketray.store.message_store import MessageStore
+from rocketray.store.record import encode_record
 
 
 @pytest.fixture
@@ -95,3 +97,36 @@ def test_the_log_that_rocketmq_wrote_is_read_alike() -> None:
         messages = list(store.scan())
         found = [row for block in read_blocks(store._log, 0) for row in rows(block)]
         assert found == list(map(expected_row, messages))
+
+
+@pytest.mark.parametrize(
+    ("properties", "is_whole"),
+    [
+        (b"", True),
+        (b"a\x01b\x02", True),
+        (b"a\x01b", False),  # RocketMQ 4.9.1 to 5.1 ended it so, no writer of ours does
+        (b"a\x01b\x00", False),
+        (b"a\x01\xff\xff", False),
+        (b"a\x01b\x02tail", False),
+        (b"\x00\x00\x00\x00", False),
+    ],
+)
+def test_a_record_whose_property_string_cannot_end_so_is_torn(
+    tmp_path: Path, properties: bytes, is_whole: bool
+) -> None:
+    record = encode_record(
+        "Trade",
+        b"body",
+        properties,
+        queue_id=0,
+        queue_offset=0,
+        physical_offset=0,
+        born_timestamp_ms=1,
+        born_host=("1.2.3.4", 5),
+        store_timestamp_ms=2,
+        store_host=("5.6.7.8", 9),
+    )
+    (tmp_path / f"{0:020d}").write_bytes(record.ljust(4096, b"\0"))
+    log = CommitLog(tmp_path, 4096, ("5.6.7.8", 9), read_only=True)
+    assert sum(map(len, read_blocks(log, 0))) == is_whole
+    log.close()

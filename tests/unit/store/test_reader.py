@@ -26,7 +26,7 @@ from rocketray.store import bodies
 from rocketray.store.arrow_spans import string_array
 from rocketray.store.columns import read_columns
 from rocketray.store.compression import Compression, CompressionKind
-from rocketray.store.encoded_batch import encode_messages
+from rocketray.store.encoded_batch import RecordOptions, encode_messages
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reader import EntryColumns, QueueReader
 
@@ -216,7 +216,7 @@ def test_compressed_bodies_are_inflated_among_others(tmp_path: Path, kind: Compr
         sent,
         born_host=("10.0.0.9", 1),
         clock_ms=FakeClock(),
-        compression=Compression(kind, over_bytes=500),
+        options=RecordOptions(Compression(kind, over_bytes=500)),
     )
     with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
         store.append("Trade", 0, batch)
@@ -239,7 +239,10 @@ def test_inflated_bodies_over_arrows_limit_are_refused(
 ) -> None:
     sent = [Message("Trade", bytes(5000))] * 4
     batch = encode_messages(
-        sent, born_host=("10.0.0.9", 1), clock_ms=FakeClock(), compression=Compression("zstd")
+        sent,
+        born_host=("10.0.0.9", 1),
+        clock_ms=FakeClock(),
+        options=RecordOptions(Compression("zstd")),
     )
     with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
         store.append("Trade", 0, batch)

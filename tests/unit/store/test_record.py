@@ -24,7 +24,10 @@ MESSAGE = Message("TopicTest", b"hello", tags="TagA", keys=("k1", "k2"), flag=7)
 
 def encode(message: Message = MESSAGE, born: str = "192.168.1.2", store: str = "10.0.0.1") -> bytes:
     return encode_record(
-        message,
+        message.topic,
+        message.body,
+        message.encoded_properties(),
+        flag=message.flag,
         queue_id=3,
         queue_offset=42,
         physical_offset=1000,
