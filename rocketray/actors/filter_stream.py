@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from rocketray.errors import OffsetOutOfRangeError, StreamError
 from rocketray.filters.counters import FilterCounters
-from rocketray.filters.message_filter import compile_filter
+from rocketray.filters.message_filter import MessageFilter, compile_filter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.store.reader import EntryColumns, QueueReader
 
@@ -30,11 +30,11 @@ from .match_ring import MatchRing, StreamState
 from .predicate_rules import PredicateRules
 from .watermark import ControlPage, Doorbell
 
-__all__ = ["FilterStream", "sql_states"]
+__all__ = ["RECORDS_MAX", "SCAN_MAX", "FilterStream", "scan_block", "sql_states"]
 
 _LOG = logging.getLogger(__name__)
-_SCAN_MAX = 16_384  # entries a step: 320 KiB of ConsumeQueue, which stays in the L2 cache
-_RECORDS_MAX = 1_024  # the same where the records are read as well
+SCAN_MAX = 16_384  # entries a step: 320 KiB of ConsumeQueue, which stays in the L2 cache
+RECORDS_MAX = 1_024  # the same where the records are read as well
 _NO_STATES = np.empty(0, np.uint8)
 
 
@@ -71,11 +71,11 @@ class FilterStream:
 
     def pump(self) -> bool:
         """Do one step; False when there is nothing to do now, or no room for matches."""
-        start, stop = self._window(_RECORDS_MAX if self._filter.needs_record else _SCAN_MAX)
+        start, stop = self._window(RECORDS_MAX if self._filter.needs_record else SCAN_MAX)
         if stop <= start:
             return False
         try:
-            matches, counters = self._scan(start, stop)
+            matches, counters = scan_block(self._filter, self._reader, start, stop)
         except Exception as error:  # noqa: BLE001 - the member has to hear of it
             self._fail(error)
             return False
@@ -104,15 +104,6 @@ class FilterStream:
         if minimum < self._control.visible():
             self._reader.let_go_before(minimum)
 
-    def _scan(self, start: int, stop: int) -> tuple[EntryColumns, FilterCounters]:
-        entries = self._reader.match_tags(start, stop, self._filter.tag_codes)
-        scanned = stop - start
-        if not self._filter.needs_record:
-            return entries, FilterCounters(scanned, tag_rejected=scanned - len(entries))
-        assert self._filter.sql is not None
-        states = sql_states(self._filter.sql, self._reader, entries)
-        return entries.select(states == State.TRUE), _sql_counters(states)
-
     def _publish(self, matches: EntryColumns, counters: FilterCounters, stop: int) -> None:
         """Hand on the matches of everything below queue offset *stop*."""
         self._ring.count(counters)
@@ -128,6 +119,18 @@ class FilterStream:
         kind = "" if isinstance(error, StreamError) else f"{type(error).__name__}: "
         self._ring.fail(f"{self._where}: {kind}{error}")
         self._doorbell.ring()
+
+
+def scan_block(
+    matcher: MessageFilter, reader: QueueReader, start: int, stop: int
+) -> tuple[EntryColumns, FilterCounters]:
+    """The entries from *start* up to, not including, *stop* that match by tags code or by SQL92."""
+    entries = reader.match_tags(start, stop, matcher.tag_codes)
+    if matcher.sql is None:
+        scanned = stop - start
+        return entries, FilterCounters(scanned, tag_rejected=scanned - len(entries))
+    states = sql_states(matcher.sql, reader, entries)
+    return entries.select(states == State.TRUE), _sql_counters(states)
 
 
 def sql_states(

@@ -30,14 +30,15 @@ import pyarrow as pa
 
 from rocketray.errors import PredicateError
 from rocketray.filters.counters import FilterCounters
+from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.predicate_run import FAILED, LATE, PredicateRun
 from rocketray.store.columns import column_schema, read_columns
-from rocketray.store.reader import EntryColumns
+from rocketray.store.reader import EntryColumns, QueueReader
 
 from .filter_stream import FilterStream
 from .predicate_rules import PredicateRules
 
-__all__ = ["STUCK_MAX", "PredicateStream"]
+__all__ = ["STUCK_MAX", "PredicateStream", "asker"]
 
 _LOG = logging.getLogger(__name__)
 STUCK_MAX = 3
@@ -98,7 +99,7 @@ class PredicateStream(FilterStream):
             entries = self._reader.entries(start, stop)
             run = PredicateRun(
                 len(entries),
-                self._asker(entries),
+                asker(self._filter, self._reader, entries),
                 batch=self._filter.batch_columns is not None,
                 stop_on_error=self._policy == "stop",
                 time_limit_s=self._limit_s,
@@ -107,15 +108,6 @@ class PredicateStream(FilterStream):
             self._under_way = entries, run
             self._worker.begin(run)
         return False
-
-    def _asker(self, entries: EntryColumns) -> Callable[[int, int], npt.NDArray[np.bool_]]:
-        """The question about a range of *entries*; all that it needs of the store is read here."""
-        matcher = self._filter
-        if matcher.batch_columns is not None:
-            batch: Any = read_columns(self._reader, entries, matcher.batch_columns)
-            return lambda first, stop: matcher.matches_batch(batch.slice(first, stop - first))
-        messages = self._reader.messages(entries)
-        return lambda first, _: np.array([matcher.matches_record(messages[first])])
 
     def _settle(self, entries: EntryColumns, run: PredicateRun) -> None:
         """Hand on what is settled, and do with what failed as the policy says."""
@@ -154,6 +146,17 @@ class PredicateStream(FilterStream):
             f"{self._limit_s:g} s on the message at queue offset {queue_offset}; mend it, or start "
             "the node with a longer --predicate-time-limit-ms"
         )
+
+
+def asker(
+    matcher: MessageFilter, reader: QueueReader, entries: EntryColumns
+) -> Callable[[int, int], npt.NDArray[np.bool_]]:
+    """The question about a range of *entries*; all that it needs of the store is read here."""
+    if matcher.batch_columns is not None:
+        batch: Any = read_columns(reader, entries, matcher.batch_columns)
+        return lambda first, stop: matcher.matches_batch(batch.slice(first, stop - first))
+    messages = reader.messages(entries)
+    return lambda first, _: np.array([matcher.matches_record(messages[first])])
 
 
 class _Worker:

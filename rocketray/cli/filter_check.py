@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rocketray.errors import FilterSyntaxError
+from rocketray.names import check_topic
 
-from .options import JsonOption
+from .filter_preview import AnyDataOption
+from .options import DATA_DEFAULT, JsonOption, checked
 from .output import print_json, print_line
 
 if TYPE_CHECKING:
@@ -21,8 +24,25 @@ __all__ = ["ExpressionArgument", "check"]
 ExpressionArgument = Annotated[str, typer.Argument(metavar="EXPR", help="An SQL92 expression.")]
 
 
-def check(expression: ExpressionArgument, *, as_json: JsonOption = False) -> None:
-    """Check an SQL92 expression; no node is needed.
+def check(
+    expression: ExpressionArgument,
+    *,
+    topic: Annotated[
+        str | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            callback=checked(check_topic),
+            help="Compare with its recent messages: names never seen, values that will fail.",
+        ),
+    ] = None,
+    sample_count: Annotated[
+        int, typer.Option("--sample", metavar="N", min=1, max=100_000, help="So many of them.")
+    ] = 1000,
+    data: AnyDataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Check an SQL92 expression; a node need not run.
 
     Prints the expression as it was understood, with the parentheses that it needs, and warnings:
     conditions that are always or never true, NOT that binds tighter than a comparison, what becomes
@@ -39,13 +59,22 @@ def check(expression: ExpressionArgument, *, as_json: JsonOption = False) -> Non
             raise
         print_json(_failed(error))
         sys.exit(1)
-    sample: Sample | None = None
-    warnings = advise(tree, sample)
+    warnings = advise(tree, _sample(data, topic, tree, sample_count))
     if as_json:
         print_json(_passed(expression, tree, warnings))
         return
     for line in _lines(tree, warnings):
         print_line(line)
+
+
+def _sample(data: Path, topic: str | None, tree: Expression, count: int) -> Sample | None:
+    from rocketray.filters.sql92.nodes import property_names  # noqa: PLC0415 - imports NumPy
+
+    if topic is None:
+        return None
+    from rocketray.actors.preview import sample_recent  # noqa: PLC0415 - imports Numba
+
+    return sample_recent(data, topic, property_names(tree), count)
 
 
 def _lines(tree: Expression, warnings: list[Advice]) -> list[str]:

@@ -11,6 +11,7 @@ from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.hashing import tags_code
 
 from .filter_check import check
+from .filter_preview import preview
 from .filter_stats import stats
 from .lines import parse_object, read_lines
 from .output import print_json
@@ -19,6 +20,7 @@ __all__ = ["evaluate", "filters"]
 
 filters = typer.Typer(help="Try filter expressions, and see what filters do.", no_args_is_help=True)
 filters.command()(check)
+filters.command()(preview)
 filters.command()(stats)
 
 

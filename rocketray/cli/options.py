@@ -29,6 +29,7 @@ __all__ = [
     "TagsOption",
     "TopicArgument",
     "WhereOption",
+    "checked",
     "chosen_subscription",
 ]
 
@@ -36,7 +37,7 @@ DATA_DEFAULT = Path("rocketray-data")
 _T = TypeVar("_T")
 
 
-def _checked(check: Callable[[_T], _T]) -> Callable[[_T | None], _T | None]:
+def checked(check: Callable[[_T], _T]) -> Callable[[_T | None], _T | None]:
     """*check* as typer's callback: what it refuses is wrong usage."""
 
     def callback(value: _T | None) -> _T | None:
@@ -64,23 +65,23 @@ JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs, an object a line.")
 ]
 TopicArgument = Annotated[
-    str, typer.Argument(callback=_checked(check_topic), help="The topic's name.")
+    str, typer.Argument(callback=checked(check_topic), help="The topic's name.")
 ]
 GroupArgument = Annotated[
-    str, typer.Argument(callback=_checked(check_group), help="The group's name.")
+    str, typer.Argument(callback=checked(check_group), help="The group's name.")
 ]
 GroupOption = Annotated[
     str,
     typer.Option(
         "--group",
         metavar="GROUP",
-        callback=_checked(check_group),
+        callback=checked(check_group),
         help="The consumer group; its members share the messages, and its offsets are kept.",
     ),
 ]
 QueuesOption = Annotated[
     int,
-    typer.Option("--queues", metavar="N", callback=_checked(check_queue_count), help="Its queues."),
+    typer.Option("--queues", metavar="N", callback=checked(check_queue_count), help="Its queues."),
 ]
 TagsOption = Annotated[
     str | None,

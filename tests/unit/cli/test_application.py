@@ -54,6 +54,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "consume",
         "filter check",
         "filter eval",
+        "filter preview",
         "filter stats",
         "store get",
         "store info",
@@ -81,7 +82,14 @@ def test_version_both_ways() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("--version",), ("--help",), ("send", "--help"), ("filter", "eval"), ("store", "scan", ".")],
+    [
+        ("--version",),
+        ("--help",),
+        ("send", "--help"),
+        ("filter", "eval"),
+        ("filter", "check", "a > 5"),
+        ("store", "scan", "."),
+    ],
     ids=" ".join,
 )
 def test_what_needs_no_node_imports_neither_ray_nor_faust_nor_spark(
