@@ -121,8 +121,17 @@ class UniqueIdGenerator:
 
 
 def encode_offset_id(store_host: tuple[str, int], physical_offset: int) -> str:
-    """The id of the record at *physical_offset* in the store named by *store_host*."""
-    raw = _pack_address(store_host[0]) + _PORT_AND_OFFSET.pack(store_host[1], physical_offset)
+    """The id of the record at *physical_offset* in the store named by *store_host*.
+
+    Raises :class:`ConfigError` for a name in place of an address, or a number that no id holds.
+    """
+    address, port = store_host
+    if not 0 <= port < 1 << 31 or not 0 <= physical_offset < 1 << 63:
+        raise ConfigError(
+            f"port {port} and offset {physical_offset} make no message id; "
+            "they are from 0 to 2147483647 and to 9223372036854775807"
+        )
+    raw = _pack_address(address) + _PORT_AND_OFFSET.pack(port, physical_offset)
     return raw.hex().upper()
 
 
@@ -154,7 +163,12 @@ def _unhex(text: str) -> bytes:
 
 
 def _pack_address(address: str) -> bytes:
-    return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+    try:
+        return socket.inet_pton(socket.AF_INET6 if ":" in address else socket.AF_INET, address)
+    except (OSError, ValueError):
+        raise ConfigError(
+            f"{address!r} is no IPv4 or IPv6 address; message ids hold addresses, not names"
+        ) from None
 
 
 def _unpack_address(raw: bytes) -> str:

@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import os
 import time
+from ipaddress import ip_address
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.stores import FakeClock
 
 from rocketray.errors import ConfigError
@@ -95,3 +98,62 @@ def test_ids_stay_unique_when_the_clock_goes_back_or_stands() -> None:
     clock.now_ms += 5000
     made.append(make.next_id().encode())
     assert len(set(made)) == 2001
+
+
+addresses = st.ip_addresses().map(str)
+
+
+@given(addresses, st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1))
+def test_any_offset_id_comes_back(address: str, port: int, offset: int) -> None:
+    text = encode_offset_id((address, port), offset)
+    assert len(text) == (56 if ":" in address else 32)
+    parts = decode_offset_id(text)
+    assert encode_offset_id(parts.store_host, parts.physical_offset) == text
+    assert ip_address(parts.store_host[0]) == ip_address(address)
+    assert (parts.store_host[1], parts.physical_offset) == (port, offset)
+
+
+@given(addresses, st.integers(0, 2**22), st.integers(0, 2**32 - 1), st.integers(10**11, 4 * 10**12))
+def test_any_unique_id_comes_back(
+    address: str, process_id: int, generator: int, now_ms: int
+) -> None:
+    make = UniqueIdGenerator(address, process_id, generator, clock_ms=lambda: now_ms)
+    for counter in range(3):
+        parts = decode_unique_id(make.next_id())
+        assert ip_address(parts.address) == ip_address(address)
+        assert parts.process_id == process_id & 0xFFFF
+        assert (parts.generator, parts.counter) == (generator, counter)
+        assert parts.created_ms(now_ms) == now_ms
+
+
+@given(st.text(max_size=60) | st.text("0123456789abcdefABCDEF", min_size=32, max_size=32))
+def test_any_text_is_an_id_of_32_or_56_digits_or_none(text: str) -> None:
+    for decode in (decode_offset_id, decode_unique_id):
+        try:
+            decode(text)
+        except ConfigError:
+            continue
+        assert len(text) in {32, 56}
+        assert set(text) <= set("0123456789abcdefABCDEF")
+
+
+@pytest.mark.parametrize(
+    ("host", "offset"),
+    [
+        (("localhost", 1), 0),
+        (("1.2.3", 1), 0),
+        (("fd00::1::2", 1), 0),
+        (("1.2.3.4", -1), 0),
+        (("1.2.3.4", 2**31), 0),
+        (("1.2.3.4", 1), -1),
+        (("1.2.3.4", 1), 2**63),
+    ],
+)
+def test_parts_that_no_id_has_are_refused(host: tuple[str, int], offset: int) -> None:
+    with pytest.raises(ConfigError):
+        encode_offset_id(host, offset)
+
+
+def test_a_generator_needs_an_address() -> None:
+    with pytest.raises(ConfigError, match="'my-host' is no IPv4 or IPv6 address"):
+        UniqueIdGenerator("my-host", 1, 1, clock_ms=FakeClock())
