@@ -14,6 +14,7 @@ Invariants
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,13 +22,14 @@ import numpy as np
 
 from rocketray.errors import CorruptRecordError, MessageTooLargeError, OffsetOutOfRangeError
 from rocketray.kernels.append import KEEP_STORE_TIMES, append_records
+from rocketray.kernels.layout import MAGIC, MAGIC_V1
 from rocketray.message import PhysicalOffset, StoredMessage
 
 from .encoded_batch import EncodedBatch
 from .file_system import SYSTEM_FILES, FileSystem
 from .inner_batch import unwrap
 from .mapped_file import MappedFile
-from .mapped_file_queue import MappedFileQueue
+from .mapped_file_queue import MappedFileQueue, Mend
 from .property_crc import fill_crcs, rows_with_crc
 from .record import (
     BLANK_BYTES,
@@ -43,6 +45,8 @@ from .record import (
 __all__ = ["CommitLog"]
 
 _SIZE_BYTES = 4
+_MAGIC_BEGIN = MAGIC_V1.to_bytes(4, "big", signed=True)[:3]  # of V2 too
+_LOG = logging.getLogger(__name__)
 
 
 class CommitLog:
@@ -55,11 +59,12 @@ class CommitLog:
         store_host: tuple[str, int],
         *,
         read_only: bool,
+        mend: Mend = Mend.NOTHING,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Find the files; :mod:`.recovery` says where the log ends before it is used."""
         self._files = MappedFileQueue(
-            directory, segment_bytes, read_only=read_only, file_system=file_system
+            directory, segment_bytes, read_only=read_only, mend=mend, file_system=file_system
         )
         self.store_host = np.frombuffer(encode_host(store_host), np.uint8)
         self._end = self._flushed = self._files.min_offset
@@ -83,6 +88,11 @@ class CommitLog:
     def segment_starts(self) -> list[int]:
         """The first offset of each file, ascending; the last files may be empty yet."""
         return self._files.starts
+
+    @property
+    def mended(self) -> list[int]:
+        """The first offsets of files that were short or missing and are whole now."""
+        return list(self._files.mended)
 
     @property
     def segment_bytes(self) -> int:
@@ -217,20 +227,46 @@ class CommitLog:
     def scan(self, start: int) -> Iterator[StoredMessage]:
         """The messages from *start*, a record's offset, up to ``max_offset``.
 
-        An inner batch, which only RocketMQ writes, is taken apart.
-
-        Raises:
-            CorruptRecordError: at a place below ``max_offset`` where no whole record stands.
+        An inner batch, which only RocketMQ writes, is taken apart. A place without a whole record
+        is logged and left out.
         """
         at = start
-        for offset, fields, _ in self.walk(start, verify=False):
-            if offset >= self._end:
-                return
-            yield from unwrap(self.message(offset, fields.size), str(self._files.directory))
-            at = offset + fields.size
-        at = self.end_after(at)
-        if at < self._end:
-            raise CorruptRecordError(str(self._files.directory), at, "no whole record stands there")
+        while at < self._end:
+            for offset, fields, _ in self.walk(at, verify=True):
+                at = offset + fields.size
+                if offset >= self._end:
+                    return
+                try:
+                    record = self.message(offset, fields.size)
+                    messages = [*unwrap(record, str(self._files.directory))]
+                except (CorruptRecordError, MessageTooLargeError) as error:
+                    _LOG.warning("left out: %s", error)
+                else:
+                    yield from messages
+            at = self.end_after(at)
+            if at < self._end:
+                found = self.next_record(at)
+                following = self._end if found is None else found[0]
+                _LOG.warning(
+                    "%s: offsets %d to %d hold no whole record and are left out",
+                    self._files.directory,
+                    at,
+                    following,
+                )
+                at = following
+
+    def next_record(self, offset: int) -> tuple[int, int] | None:
+        """The first whole record behind *offset*, where none is: its offset and store time.
+
+        Found by its magic code; it must say that it stands where it stands, and match its CRC.
+        """
+        position = offset - self._files.start_of(offset) + 1
+        for segment in self._files.files_between(offset, self._files.end):
+            found = _find_record(segment, position)
+            if found is not None:
+                return found
+            position = 0
+        return None
 
     def end_after(self, offset: int) -> int:
         """Where the log ends when its last record ends at *offset*: there, or in the next file.
@@ -251,7 +287,7 @@ class CommitLog:
 
         What stands behind *end* is moved out of the log.
         """
-        kept = self._files.cut(end)
+        kept = self._files.cut(end, keep=True)
         self._end, self._flushed = end, min(flushed, end)
         return kept
 
@@ -297,3 +333,21 @@ def _refused(batch: EncodedBatch) -> CorruptRecordError:
         f"its bytes are not {len(batch.sizes)} whole records with a store host of this store's "
         "width, all in one state of a transaction, and no inner batch among them",
     )
+
+
+def _find_record(segment: MappedFile, position: int) -> tuple[int, int] | None:
+    """The first whole record that begins at *position* of *segment* or behind it."""
+    with segment.view() as buffer:
+        at = segment.find(_MAGIC_BEGIN, position + MAGIC)
+        while at >= 0:
+            start = at - MAGIC
+            fields = parse_record(buffer, start, segment.size)
+            if (
+                not isinstance(fields, str)
+                and fields.physical_offset == segment.start + start
+                and fields.queue_id >= 0
+                and body_crc_matches(buffer, fields)
+            ):
+                return fields.physical_offset, fields.store_timestamp_ms
+            at = segment.find(_MAGIC_BEGIN, at + 1)
+    return None

@@ -27,7 +27,7 @@ from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from .consume_queue_ext import ConsumeQueueExt, ExtUnit
 from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import MappedFile
-from .mapped_file_queue import MappedFileQueue
+from .mapped_file_queue import MappedFileQueue, Mend
 
 __all__ = ["ConsumeQueue", "QueueEntry"]
 
@@ -56,13 +56,20 @@ class ConsumeQueue:
         segment_entries: int,
         *,
         read_only: bool,
+        mend: Mend = Mend.NOTHING,
         ext: ConsumeQueueExt | None = None,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Find the files; recovery says where the queue ends and begins before it is used."""
         self._files = MappedFileQueue(
-            directory, segment_entries * ENTRY_BYTES, read_only=read_only, file_system=file_system
+            directory,
+            segment_entries * ENTRY_BYTES,
+            read_only=read_only,
+            mend=mend,
+            file_system=file_system,
         )
+        if self._files.mended and min(self._files.mended) < self._files.starts[-1]:
+            self._files.clear()  # entries in the middle are gone: all are made again
         self._ext = ext
         self.segment_entries = segment_entries
         self.min_offset = self.max_offset = self._files.min_offset // ENTRY_BYTES
@@ -100,19 +107,33 @@ class ConsumeQueue:
         physical_offsets: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int32],
         tags_codes: npt.NDArray[np.int64],
-    ) -> None:
-        """Add entries of records that lie anywhere; for recovery. Raises :class:`StoreFullError`."""
+    ) -> int:
+        """Add entries of records that lie anywhere; returns how many did not stand there already.
+
+        For recovery. An entry that says the same by way of a good ext unit stays as it is. Raises
+        :class:`StoreFullError`.
+        """
         self.reserve(len(sizes))
         rows = np.empty(len(sizes), _ENTRY)
         rows["physical_offset"], rows["size"] = physical_offsets, sizes
         rows["tags_code"] = tags_codes
-        done = 0
+        done = changed = 0
         while done < len(rows):
             file, position = self._place()
             part = rows[done : done + (file.size - position) // ENTRY_BYTES]
-            file.write(position, part.tobytes())
+            changed += self._replace(file.data[position:].view(_ENTRY)[: len(part)], part)
             done += len(part)
             self.max_offset += len(part)
+        return changed
+
+    def physical_offsets(self, queue_offset: int, count: int) -> npt.NDArray[np.int64]:
+        """Where the records of *count* entries below ``max_offset`` lie, fewer across files."""
+        file = self._files.file(queue_offset * ENTRY_BYTES)
+        if file is None:
+            return np.empty(0, np.int64)
+        first = queue_offset - file.start // ENTRY_BYTES
+        rows = file.data.view(_ENTRY)[first : first + count]
+        return rows["physical_offset"].astype(np.int64)
 
     def restart_at(self, queue_offset: int) -> None:
         """Drop all entries and let the queue begin at *queue_offset*; for recovery."""
@@ -209,9 +230,9 @@ class ConsumeQueue:
         """Remove the forgotten files; may run beside the writer."""
         self._files.remove_forgotten()
 
-    def clear_tail(self) -> None:
-        """Zero what stands behind ``max_offset``, after recovery."""
-        self._files.cut(self.max_offset * ENTRY_BYTES)
+    def clear_tail(self) -> int:
+        """Zero what stands behind ``max_offset``, after recovery; returns how many entries."""
+        return -(-self._files.cut(self.max_offset * ENTRY_BYTES, keep=False) // ENTRY_BYTES)
 
     def prepare_next(self) -> None:
         """Make the next file when the present one is half full; for a thread beside the writer."""
@@ -234,6 +255,20 @@ class ConsumeQueue:
         start = self.max_offset * ENTRY_BYTES
         file = self._files.ensure(start)
         return file, start - file.start
+
+    def _replace(self, old: _Rows, new: _Rows) -> int:
+        """Let the entries *old*, in the file, be *new*; returns how many were others."""
+        differ = old != new
+        if self._ext is not None:
+            same_record = (old["physical_offset"] == new["physical_offset"]) & (
+                old["size"] == new["size"]
+            )
+            for row in np.flatnonzero(same_record & (old["tags_code"] <= TAGS_CODE_EXT_MAX)):
+                differ[row] = (
+                    self._ext.tags_code(int(old["tags_code"][row])) != new["tags_code"][row]
+                )
+        old[differ] = new[differ]
+        return int(differ.sum())
 
     def _file_rows(self, start: int) -> _Rows:
         file = self._files.file(start)

@@ -91,8 +91,8 @@ class FileSystem(Protocol):
         """Open a file to map it."""
         ...
 
-    def lock(self, path: Path) -> FileLock:
-        """Lock a file, made if need be; raises ``BlockingIOError`` when somebody else has it."""
+    def lock(self, path: Path, content: bytes) -> FileLock:
+        """Lock a file, made with *content* if need be; ``BlockingIOError`` when another has it."""
         ...
 
     def rename(self, path: Path, new_path: Path) -> None:
@@ -153,8 +153,8 @@ class _SystemFiles:
     def open(self, path: Path, *, read_only: bool) -> OpenFile:
         return _SystemFile(path, read_only=read_only)
 
-    def lock(self, path: Path) -> FileLock:
-        return _SystemLock(path)
+    def lock(self, path: Path, content: bytes) -> FileLock:
+        return _SystemLock(path, content)
 
     def rename(self, path: Path, new_path: Path) -> None:
         path.rename(new_path)
@@ -194,10 +194,15 @@ class _SystemFile:
 
 
 class _SystemLock:
-    def __init__(self, path: Path) -> None:
+    """Two locks: ``flock`` also keeps this process out, the other is the one that Java takes."""
+
+    def __init__(self, path: Path, content: bytes) -> None:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+            if not os.fstat(self._descriptor).st_size:
+                os.pwrite(self._descriptor, content, 0)
         except BaseException:
             os.close(self._descriptor)
             raise

@@ -9,6 +9,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy.typing as npt
 
 from .directories import make_directory
 from .file_system import SYSTEM_FILES, FileSystem
-from .index_file import IndexFile, IndexHeader, index_file_name
+from .index_file import IndexFile, IndexHeader, index_file_bytes, index_file_name
 from .mapped_file import HALF_MADE_SUFFIX
 
 __all__ = ["KeyIndex", "index_paths"]
@@ -43,22 +44,31 @@ class KeyIndex:
         max_entries: int,
         *,
         read_only: bool,
+        mend: bool = False,
         clock_ms: Callable[[], int],
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Open the files; raises :class:`CorruptRecordError` when one has another size."""
+        """Open the files; with *mend* the first that has another size is removed, and all behind.
+
+        Raises:
+            CorruptRecordError: a file has another size.
+        """
         self._directory = directory
         self._hash_slots = hash_slots
         self._max_entries = max_entries
         self._read_only = read_only
         self._file_system = file_system
         self._clock_ms = clock_ms
-        self._names_changed = False
         self._forgotten: list[IndexFile] = []
+        paths = self._find()
+        self._names_changed = bool(paths)  # who made them may have died before a flush
+        usable = self._usable(paths) if mend else paths
         self._files = [
             IndexFile(path, hash_slots, max_entries, read_only=read_only, file_system=file_system)
-            for path in self._find()
+            for path in usable
         ]
+        for path in paths[len(usable) :]:
+            file_system.unlink(path)
 
     @property
     def file_count(self) -> int:
@@ -133,6 +143,13 @@ class KeyIndex:
                 break
         return last, count
 
+    def summary(self) -> list[list[int | str]]:
+        """Name, number of the next entry and end of each file: what a clean stop writes down."""
+        return [
+            [file.path.name, file.header().next_entry, file.header().end_physical_offset]
+            for file in self._files
+        ]
+
     def keep_trusted(self, timestamp_ms: int) -> None:
         """After a crash, remove the files that may not be whole on disk.
 
@@ -172,9 +189,7 @@ class KeyIndex:
         """Bring all keys to disk."""
         for file in list(self._files):
             file.flush()
-        if self._names_changed:
-            self._names_changed = False
-            self._file_system.sync(self._directory)
+        self._sync_names()
 
     def close(self) -> None:
         """Unmap the files."""
@@ -200,9 +215,20 @@ class KeyIndex:
                     self._file_system.unlink(self._directory / name)
         return index_paths(self._directory, self._file_system)
 
+    def _sync_names(self) -> None:
+        if self._names_changed:
+            self._names_changed = False
+            self._file_system.sync(self._directory)
+
+    def _usable(self, paths: list[Path]) -> list[Path]:
+        """The files up to the first one that has not the size of an index file."""
+        size = index_file_bytes(self._hash_slots, self._max_entries)
+        return list(takewhile(lambda path: self._file_system.size(path) == size, paths))
+
     def _add_file(self) -> IndexFile:
         """A new file, named by the clock, or the next free name after the newest one's."""
         make_directory(self._file_system, self._directory)
+        self._sync_names()  # no later file without the ones before it
         now_ms = self._clock_ms()
         newest = self._files[-1].path.name if self._files else ""
         while (name := index_file_name(now_ms)) <= newest:

@@ -30,14 +30,12 @@ class StoreLock:
         self._file_system = file_system
         self._abort = directory / _ABORT
         try:
-            self._lock = file_system.lock(directory / _LOCK)
+            self._lock = file_system.lock(directory / _LOCK, _LOCK.encode())
         except BlockingIOError:
             raise StoreLockedError(
                 f"{directory} is open for writing{self._by_whom()}; "
                 "stop that one first, or open the directory read-only"
             ) from None
-        if not file_system.size(directory / _LOCK):
-            file_system.write(directory / _LOCK, _LOCK.encode())
         self.was_clean = was_clean(directory, file_system)
 
     def mark_open(self) -> None:

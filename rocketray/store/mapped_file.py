@@ -105,6 +105,10 @@ class MappedFile:
         """Put *content* at *position*."""
         self._map[position : position + len(content)] = content
 
+    def find(self, content: bytes, position: int) -> int:
+        """Where *content* stands next from *position* on; -1 for nowhere."""
+        return self._map.find(content, position)
+
     def view(self) -> memoryview:
         """The content without a copy; release it before :meth:`close`."""
         return memoryview(self._map)

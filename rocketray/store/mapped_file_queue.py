@@ -3,6 +3,9 @@
 A file is named by the offset of its first byte, 20 digits; so the file of an offset is found by
 arithmetic. Files follow each other without a gap, from wherever old ones were deleted.
 
+After a crash a file may be short, for its size is on disk only when it was flushed: such files
+are mended, which makes them whole with zeros, and what they hold now is for their owner to judge.
+
 Threads: one writer. ``prepare_next``, ``flush`` and ``remove_forgotten`` may run beside it in other
 threads.
 """
@@ -12,6 +15,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from enum import Enum
 from itertools import pairwise
 from pathlib import Path
 
@@ -21,8 +25,9 @@ from .directories import make_directory
 from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import HALF_MADE_SUFFIX, MappedFile, create_file, keep_aside
 
-__all__ = ["MappedFileQueue", "segment_name"]
+__all__ = ["MappedFileQueue", "Mend", "segment_name"]
 
+_BROKEN = "broken"
 _NAME = re.compile(r"\d{20}\Z")
 _SEARCH_BYTES = 1 << 20
 
@@ -30,6 +35,14 @@ _SEARCH_BYTES = 1 << 20
 def segment_name(start: int) -> str:
     """The name of the file whose first byte has the offset *start*."""
     return f"{start:020d}"
+
+
+class Mend(Enum):
+    """Which files are made whole, with zeros, when a directory is opened."""
+
+    NOTHING = "none"
+    SHORT = "those that are too short, as after a power failure"
+    SHORT_AND_MISSING = "those too, and those that are missing between others"
 
 
 class MappedFileQueue:
@@ -41,9 +54,12 @@ class MappedFileQueue:
         segment_bytes: int,
         *,
         read_only: bool,
+        mend: Mend = Mend.NOTHING,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Find the files; each is mapped when it is first used.
+
+        *mend* says which files are made whole with zeros.
 
         Raises:
             CorruptRecordError: a file has another size, or one between two others is missing.
@@ -55,9 +71,14 @@ class MappedFileQueue:
         self._files: dict[int, MappedFile] = {}
         self._forgotten: list[int] = []
         self._to_close: list[MappedFile] = []
-        self._names_changed = False
         self._lock = threading.Lock()
+        self.mended: list[int] = []
+        """The first offsets of the files that were mended."""
         self._starts = self._find()
+        if mend is not Mend.NOTHING and self._starts:
+            self._mend(missing=mend is Mend.SHORT_AND_MISSING)
+        self._check_names()
+        self._names_changed = bool(self._starts)  # who made them may have died before a flush
 
     @property
     def starts(self) -> list[int]:
@@ -127,27 +148,26 @@ class MappedFileQueue:
         """Bring what stands from *start* to *end* to disk, and the files' names."""
         for file in self.files_between(start, end):
             file.flush()
-        if self._names_changed:
-            self._names_changed = False
-            self._file_system.sync(self.directory)
+        self._sync_names()
 
-    def cut(self, end: int) -> int:
-        """Forget everything from *end* on; returns the number of bytes that were kept aside.
+    def cut(self, end: int, *, keep: bool) -> int:
+        """Forget everything from *end* on; returns how many bytes that were not zero stood there.
 
-        Bytes that are not zero go to a file beside the segment, ``<segment>.broken-<offset>``.
+        With *keep* they go to a file first, ``broken/<segment>.broken-<offset>``: in a directory
+        of its own, for RocketMQ takes every file beside a segment for one.
         The file that *end* belongs into is zero from there; those behind it are removed.
         """
-        kept = 0
+        count = 0
         for start in reversed(self.starts):
             if start + self.segment_bytes > end:
-                kept += self._cut_file(self._open(start), max(end - start, 0))
+                count += self._cut_file(self._open(start), max(end - start, 0), keep=keep)
             if start > end:
                 self._remove(start)
-        return kept
+        return count
 
     def clear(self) -> None:
-        """Remove every file; what was in them is kept aside."""
-        self.cut(-1)
+        """Remove every file."""
+        self.cut(-1, keep=False)
 
     def forget_before(self, offset: int) -> None:
         """Let the files that end at or before *offset* be no part of this any more; never the last.
@@ -184,7 +204,30 @@ class MappedFileQueue:
         if not self._read_only:
             for half_made in (name for name in names if name.endswith(HALF_MADE_SUFFIX)):
                 self._file_system.unlink(self.directory / half_made)
-        starts = [int(name) for name in names if _NAME.match(name)]
+        return [int(name) for name in names if _NAME.match(name)]
+
+    def _mend(self, *, missing: bool) -> None:
+        """Make short files, and those that are *missing* between others, whole, oldest first."""
+        starts = set(self._starts)
+        for start in range(min(starts), max(starts) + 1, self.segment_bytes):
+            path = self.directory / segment_name(start)
+            if start not in starts:
+                if not missing:
+                    continue
+                create_file(self._file_system, path, self.segment_bytes, self.segment_bytes)
+            elif self._file_system.size(path) < self.segment_bytes:
+                file = self._file_system.open(path, read_only=False)
+                try:
+                    file.allocate(0, self.segment_bytes)
+                finally:
+                    file.close()
+            else:
+                continue
+            self.mended.append(start)
+        self._starts = sorted({*starts, *self.mended})
+
+    def _check_names(self) -> None:
+        starts = self._starts
         for start in starts:
             if start % self.segment_bytes:
                 raise CorruptRecordError(
@@ -199,16 +242,25 @@ class MappedFileQueue:
                     str(self.directory),
                     start,
                     f"the file {segment_name(start + self.segment_bytes)} is missing; "
-                    "restore it from a copy",
+                    "restore it from a copy, or have the rest recovered: rocketray store recover",
                 )
-        return starts
 
     def _create(self, start: int) -> None:
+        """Make the file after the last one, whose name is on disk then.
+
+        So no power failure takes a file and leaves a later one, as if the first had been deleted.
+        """
         make_directory(self._file_system, self.directory)
+        self._sync_names()
         path = self.directory / segment_name(start)
         create_file(self._file_system, path, self.segment_bytes, self.segment_bytes)
         self._starts.append(start)
         self._names_changed = True
+
+    def _sync_names(self) -> None:
+        if self._names_changed:
+            self._names_changed = False
+            self._file_system.sync(self.directory)
 
     def _open(self, start: int) -> MappedFile:
         with self._lock:
@@ -227,16 +279,19 @@ class MappedFileQueue:
                 self._files[start] = file
             return file
 
-    def _cut_file(self, file: MappedFile, position: int) -> int:
-        """Zero *file* from *position*; what was not zero is kept aside first."""
+    def _cut_file(self, file: MappedFile, position: int, *, keep: bool) -> int:
+        """Zero *file* from *position*; what was not zero is kept aside first, if asked for."""
         tail = file.data[position:]
         blocks = range(0, len(tail), _SEARCH_BYTES)
         dirty = [at for at in blocks if tail[at : at + _SEARCH_BYTES].any()]
         if not dirty:
             return 0
         rest = tail[: dirty[-1] + _SEARCH_BYTES].tobytes().rstrip(b"\0")
-        beside = file.path.with_name(f"{file.path.name}.broken-{file.start + position}")
-        keep_aside(self._file_system, beside, rest)
+        if keep:
+            beside = self.directory / _BROKEN
+            make_directory(self._file_system, beside)
+            name = f"{file.path.name}.broken-{file.start + position}"
+            keep_aside(self._file_system, beside / name, rest)
         tail[: len(rest)] = 0
         file.flush()
         return len(rest)

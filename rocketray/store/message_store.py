@@ -144,7 +144,7 @@ class MessageStore(StoreReads):
             queue.reserve(count)
         if len(key_offsets):
             self._index.reserve(len(key_offsets))
-        self._last_timestamp_ms = first_ms = int(times[0])
+        first_ms = int(times[0])
         first_queue_offset = 0 if queue is None else queue.max_offset
         try:
             first = self._log.append(batch, queue_id, first_queue_offset, first_ms)
@@ -159,7 +159,7 @@ class MessageStore(StoreReads):
             raise
         self._batches += 1
         self._messages += count
-        last_ms = self._last_timestamp_ms = int(times[-1])
+        last_ms = self._last_timestamp_ms = int(times[-1])  # behind the writing: see flush
         return AppendResult(QueueOffset(first_queue_offset), first, count, last_ms)
 
     def append_through_window(
@@ -177,13 +177,15 @@ class MessageStore(StoreReads):
             window = self._window = open_window(self._log, queue, self._index)
         if window is None:
             return 0
-        now_ms = self._last_timestamp_ms = max(self._clock_ms(), self._last_timestamp_ms)
+        now_ms = max(self._clock_ms(), self._last_timestamp_ms)
         try:
             done = write(window, now_ms)
             batches, messages = window.settle()
         except BaseException:
             self._damage = "an append was interrupted between log and queue"
             raise
+        if messages:
+            self._last_timestamp_ms = now_ms  # behind the writing, as above
         self._batches += batches
         self._messages += messages
         return done
@@ -250,7 +252,7 @@ class MessageStore(StoreReads):
             clean = False
             try:
                 if not self._read_only and self._damage is None:
-                    self._flush(everything=True)
+                    self._flush(everything=True, stop=True)
                 clean = self._damage is None
             finally:
                 self._closed = True
@@ -280,16 +282,19 @@ class MessageStore(StoreReads):
         self._check_open()
         return self._files.statistics(self._batches, self._messages)
 
-    def _flush(self, *, everything: bool) -> PhysicalOffset:
+    def _flush(self, *, everything: bool, stop: bool = False) -> PhysicalOffset:
         """Flush; a failure ends the store's life, for the system forgets what it did not write."""
         try:
-            return self._files.flush(self._last_timestamp_ms, everything=everything)
+            flushed = self._files.flush(self._last_timestamp_ms, everything=everything)
+            if stop:
+                self._files.stop()
         except OSError as error:
             self._damage = f"flushing failed: {error}"
             raise StoreError(
                 f"{self.directory}: {self._damage}; messages from offset "
                 f"{self._log.flushed_offset} on may not be on disk: check the disk, then open anew"
             ) from error
+        return flushed
 
     def _check_writable(self) -> None:
         self._check_open()

@@ -10,6 +10,7 @@ Rules
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
@@ -31,6 +32,7 @@ __all__ = [
     "pull",
 ]
 
+_LOG = logging.getLogger(__name__)
 _ENTRIES_BETWEEN_CLOCK_LOOKS = 256
 
 
@@ -217,7 +219,11 @@ class _Scan:
             return
         try:
             message = self.log.message(entry.physical_offset, entry.size)
-        except (CorruptRecordError, OffsetOutOfRangeError):
+        except CorruptRecordError as error:  # RocketMQ would hand the bytes out
+            _LOG.warning("queue offset %d is left out: %s", entry.queue_offset, error)
+            self._miss(GetMessageStatus.MESSAGE_WAS_REMOVING)
+            return
+        except OffsetOutOfRangeError:
             self._miss(GetMessageStatus.MESSAGE_WAS_REMOVING)
             segment_bytes = self.log.segment_bytes
             self.skip_until = (entry.physical_offset // segment_bytes + 1) * segment_bytes

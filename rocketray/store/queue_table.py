@@ -14,6 +14,7 @@ from rocketray.names import check_topic
 from .consume_queue import ConsumeQueue
 from .consume_queue_ext import ConsumeQueueExt
 from .file_system import SYSTEM_FILES, FileSystem
+from .mapped_file_queue import Mend
 
 __all__ = ["QueueTable"]
 
@@ -29,12 +30,14 @@ class QueueTable:
         segment_entries: int,
         *,
         read_only: bool,
+        mend: Mend = Mend.NOTHING,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Open every queue that has a directory."""
         self._directory = directory
         self._segment_entries = segment_entries
         self._read_only = read_only
+        self._mend = mend
         self._file_system = file_system
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         for topic in file_system.names(directory / _QUEUES):
@@ -46,6 +49,10 @@ class QueueTable:
     def names(self) -> list[tuple[str, int]]:
         """Topic and queue id of every queue, in order."""
         return sorted(self._queues)
+
+    def items(self) -> list[tuple[tuple[str, int], ConsumeQueue]]:
+        """Name and queue, in the order of names."""
+        return sorted(self._queues.items(), key=lambda item: item[0])
 
     def all(self) -> list[ConsumeQueue]:
         """Every queue."""
@@ -87,6 +94,7 @@ class QueueTable:
             self._directory / _QUEUES / topic / str(queue_id),
             self._segment_entries,
             read_only=self._read_only,
+            mend=self._mend,
             ext=ConsumeQueueExt(ext, files) if files.is_directory(ext) else None,
             file_system=files,
         )

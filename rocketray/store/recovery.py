@@ -1,12 +1,19 @@
 """What happens when a store is opened: the end of the log is found, and all else made to agree.
 
-The log is the truth. After a clean stop the queues say where the log ends. After a crash (the
-``abort`` file is there) everything that the checkpoint does not vouch for is read again: records
-are verified one by one up to the first that is not whole, what stands behind it is cut and kept
-aside, and the queue entries and keys of the records read are put again.
+The log is the truth. After a clean stop the queues say where it ends, and ``stopped.json`` whether
+anything was lost since. After a crash (the ``abort`` file is there) everything that the checkpoint
+does not vouch for is read again: records are verified one by one, and the queue entries and keys
+of the records read are put again. On request all of the log is read so.
+
+Where a record is not whole, two things may have happened. The power went while it was written:
+then it was never acknowledged for ``disk``, nor was anything behind it, and the log is cut there,
+the bytes behind it kept aside. Or it was whole once and was damaged later: so it is when whole
+records follow that the checkpoint, or a clean stop, vouches for. Then nothing is cut. The place is
+a hole, reported and stepped over.
 
 Invariants
-  1. Nothing before the first bad record is lost, nothing behind it is ever handed out.
+  1. No record that anything vouches for is lost unless it is itself damaged; no damaged record is
+     ever handed out; behind a cut there was nothing acknowledged for ``disk``.
   2. Recovery may be cut short and repeated: it ends the same.
   3. A queue's entries follow each other without a gap; where that cannot be had from the part of
      the log that is read, all of the log is read.
@@ -16,39 +23,48 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import pairwise
-
-import numpy as np
+from enum import Enum
 
 from .checkpoint import Checkpoint
 from .commit_log import CommitLog
-from .consume_queue import ConsumeQueue
 from .key_index import KeyIndex
-from .log_blocks import LogBlock, read_blocks, record_keys
 from .queue_table import QueueTable
-from .sys_flag import PREPARED, ROLLBACK, TRANSACTION
+from .replay import Hole, QueueGapError, Replay
 
-__all__ = ["RecoveryReport", "last_store_timestamp_ms", "recover", "recover_read_only"]
+__all__ = ["RecoveryReport", "Trust", "last_store_timestamp_ms", "recover", "recover_read_only"]
 
 _NO_LIMIT = 1 << 62
 
 
+class Trust(Enum):
+    """What an opening takes on trust."""
+
+    CLEAN_STOP = "everything, as the last writer closed the store"
+    CHECKPOINT = "what the checkpoint vouches for"
+    LOG = "that the log was whole once; all of it is read"
+    NOTHING = "nothing; all of the log is read, and cut at the first record that is not whole"
+
+
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening a store found and did. Offsets and sizes are bytes of the log."""
+    """What opening a store found and did. Offsets and sizes are bytes of the log.
+
+    ``queue_entries_cut`` counts entries of records that are gone: messages that were acknowledged
+    for ``memory`` at most. ``files_mended`` were short or missing and are whole with zeros now.
+    """
 
     was_clean: bool
     start_offset: int
     end_offset: int
+    files_read: int
     records_read: int
     bytes_kept_aside: int
     queue_entries_put: int
+    queue_entries_cut: int
     keys_put: int
+    files_mended: int
+    holes: tuple[Hole, ...]
     elapsed_ms: int
-
-
-class _GapError(Exception):
-    """A queue lacks entries from before the part of the log that was read."""
 
 
 def recover(
@@ -57,7 +73,7 @@ def recover(
     index: KeyIndex,
     checkpoint: Checkpoint,
     *,
-    was_clean: bool,
+    trust: Trust,
     clock_ms: Callable[[], int],
 ) -> RecoveryReport:
     """Make log, queues and index agree and say where they end. The caller is the writer.
@@ -66,31 +82,32 @@ def recover(
         StoreFullError: there is no room for entries or keys; opening again goes on.
     """
     began_ms = clock_ms()
-    clean_start = _clean_start(log, queues) if was_clean else None
-    kept = 0
-    if clean_start is not None:
-        replay = _Replay(log, queues, index, *index.position())
-        try:
-            replay.run(clean_start)
-        except _GapError:
-            clean_start = None
-    if clean_start is not None:
+    replay = _after_clean_stop(log, queues, index) if trust is Trust.CLEAN_STOP else None
+    was_clean = replay is not None
+    kept = cut = 0
+    if replay is not None:
         log.trust_end(replay.end)
     else:
-        replay = _replay_after_crash(log, queues, index, checkpoint)
+        replay = _replay_again(log, queues, index, checkpoint, trust)
         kept = log.cut(replay.end, flushed=replay.start)
     for queue in queues.all():
         queue.find_begin(log.min_offset)
-        if clean_start is None:
-            queue.clear_tail()
+        if not was_clean:
+            cut += queue.clear_tail()
+    if trust is not Trust.NOTHING:
+        _check_end(replay, checkpoint)
     return RecoveryReport(
-        was_clean=clean_start is not None,
+        was_clean=was_clean,
         start_offset=replay.start,
         end_offset=replay.end,
+        files_read=sum(replay.start < at + log.segment_bytes for at in log.segment_starts),
         records_read=replay.records,
         bytes_kept_aside=kept,
         queue_entries_put=replay.entries,
+        queue_entries_cut=cut,
         keys_put=replay.keys,
+        files_mended=len(log.mended),
+        holes=tuple(sorted(replay.holes, key=lambda hole: hole.start)),
         elapsed_ms=clock_ms() - began_ms,
     )
 
@@ -100,9 +117,14 @@ def recover_read_only(
 ) -> None:
     """Find the ends of log and queues and change nothing on disk."""
     start = _clean_start(log, queues) if was_clean else None
-    end = start = _crash_start(log, checkpoint) if start is None else start
-    for offset, fields, _ in log.walk(start, verify=True):
-        end = offset + fields.size
+    vouched_until_ms = _NO_LIMIT if was_clean else checkpoint.log_timestamp_ms
+    at: int | None = _crash_start(log, checkpoint) if start is None else start
+    while at is not None:
+        end = at
+        for offset, fields, _ in log.walk(at, verify=True):
+            end = offset + fields.size
+        following = log.next_record(end)
+        at = following[0] if following and following[1] < vouched_until_ms else None
     log.trust_end(end)
     for queue in queues.all():
         queue.max_offset = queue.find_end(end)
@@ -144,96 +166,53 @@ def _crash_start(log: CommitLog, checkpoint: Checkpoint) -> int:
     return log.min_offset
 
 
-def _replay_after_crash(
-    log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint
-) -> _Replay:
-    index.keep_trusted(checkpoint.index_timestamp_ms)
-    keys_from, keys_there = index.position()
-    segment = keys_from - keys_from % log.segment_bytes
-    start = max(min(_crash_start(log, checkpoint), segment), log.min_offset)
+def _after_clean_stop(log: CommitLog, queues: QueueTable, index: KeyIndex) -> Replay | None:
+    """Read what stands behind the last record in a queue; None when it was no clean stop."""
+    start = _clean_start(log, queues)
+    if start is None:
+        return None
+    replay = Replay(log, queues, index, keys_after=index.position(), vouched_until_ms=_NO_LIMIT)
     try:
-        return _replay_from(start, _Replay(log, queues, index, keys_from, keys_there), queues)
-    except _GapError:
+        replay.run(start)
+    except QueueGapError:
+        return None
+    return replay
+
+
+def _replay_again(
+    log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint, trust: Trust
+) -> Replay:
+    vouched_until_ms = checkpoint.log_timestamp_ms
+    if trust is not Trust.CHECKPOINT:
         index.keep_trusted(0)
-        return _replay_from(log.min_offset, _Replay(log, queues, index, 0, 0), queues)
+        vouched_until_ms = _NO_LIMIT if trust is not Trust.NOTHING else 0
+    else:
+        index.keep_trusted(checkpoint.index_timestamp_ms)
+        after = index.position()
+        segment = after[0] - after[0] % log.segment_bytes
+        start = max(min(_crash_start(log, checkpoint), segment), log.min_offset)
+        replay = Replay(log, queues, index, keys_after=after, vouched_until_ms=vouched_until_ms)
+        try:
+            return _replay_from(start, replay, queues)
+        except QueueGapError:
+            index.keep_trusted(0)
+    replay = Replay(log, queues, index, keys_after=(0, 0), vouched_until_ms=vouched_until_ms)
+    return _replay_from(log.min_offset, replay, queues)
 
 
-def _replay_from(start: int, replay: _Replay, queues: QueueTable) -> _Replay:
+def _check_end(replay: Replay, checkpoint: Checkpoint) -> None:
+    """Report it when the log ends before what the checkpoint vouches for."""
+    missing = replay.records and replay.last_timestamp_ms < checkpoint.log_timestamp_ms
+    if missing:
+        reason = (
+            f"records stored up to {checkpoint.log_timestamp_ms} were on disk, the last one that is "
+            f"there was stored at {replay.last_timestamp_ms}"
+        )
+        replay.holes.append(Hole(replay.end, replay.end, reason))
+
+
+def _replay_from(start: int, replay: Replay, queues: QueueTable) -> Replay:
     for queue in queues.all():
         queue.max_offset = queue.find_end(start)
     replay.run(start)
     return replay
-
-
-class _Replay:
-    """Reads the log from one place to its end, and puts what it finds into queues and index."""
-
-    def __init__(
-        self,
-        log: CommitLog,
-        queues: QueueTable,
-        index: KeyIndex,
-        keys_from: int,
-        keys_there: int,
-    ) -> None:
-        """Keys are put from the record at *keys_from* on, less the first *keys_there* of it."""
-        self._log = log
-        self._queues = queues
-        self._index = index
-        self._keys_from = keys_from
-        self._keys_there = keys_there
-        self.start = self.end = 0
-        self.records = self.entries = self.keys = 0
-
-    def run(self, start: int) -> None:
-        """Read from *start*, the offset of a record or of a file."""
-        self.start = self.end = start
-        for block in read_blocks(self._log, start):
-            self._put_entries(block)
-            self._put_keys(block)
-            self.records += len(block)
-            self.end = block.end
-        self.end = self._log.end_after(self.end)
-
-    def _put_entries(self, block: LogBlock) -> None:
-        transaction = block.sys_flags & TRANSACTION
-        visible = (transaction != PREPARED) & (transaction != ROLLBACK)
-        for number, topic in enumerate(block.topics):
-            of_topic = visible & (block.topic_numbers == number)
-            for queue_id in np.unique(block.queue_ids[of_topic]).tolist():
-                chosen = block.only(of_topic & (block.queue_ids == queue_id))
-                queue = self._queues.get(topic, queue_id)
-                breaks = np.flatnonzero(np.diff(chosen.queue_offsets) != 1) + 1
-                for first, end in pairwise([0, *breaks.tolist(), len(chosen)]):
-                    self._put_run(queue, chosen, first, end)
-
-    def _put_run(self, queue: ConsumeQueue, block: LogBlock, first: int, end: int) -> None:
-        """Put the entries *first* to *end*, whose queue offsets follow each other."""
-        begins_at = int(block.queue_offsets[first])
-        if begins_at > queue.max_offset:
-            if self.start > self._log.min_offset:
-                raise _GapError
-            queue.restart_at(begins_at)
-        first += queue.max_offset - begins_at  # what is there already
-        if first < end:
-            queue.put(
-                block.physical_offsets[first:end],
-                block.sizes[first:end],
-                block.tags_codes[first:end],
-            )
-            self.entries += end - first
-
-    def _put_keys(self, block: LogBlock) -> None:
-        wanted = (block.sys_flags & TRANSACTION) != ROLLBACK
-        block = block.only(wanted & (block.physical_offsets >= self._keys_from))
-        if not len(block):
-            return
-        hashes, records = record_keys(block)
-        if block.physical_offsets[0] == self._keys_from:
-            there = min(self._keys_there, int((records == 0).sum()))
-            hashes, records = hashes[there:], records[there:]
-        offsets = block.physical_offsets[records]
-        times = block.store_timestamps_ms[records]
-        self._index.reserve(len(hashes))
-        self._index.put(hashes, offsets, times)
-        self.keys += len(hashes)

@@ -14,12 +14,20 @@ from rocketray.config import StoreConfig
 from rocketray.message import PhysicalOffset
 
 from .checkpoint import Checkpoint, ensure_checkpoint, read_checkpoint, write_checkpoint
+from .clean_stop import CleanStop
 from .commit_log import CommitLog
 from .file_system import FileSystem
 from .key_index import KeyIndex
 from .lock import StoreLock, was_clean
+from .mapped_file_queue import Mend
 from .queue_table import QueueTable
-from .recovery import RecoveryReport, last_store_timestamp_ms, recover, recover_read_only
+from .recovery import (
+    RecoveryReport,
+    Trust,
+    last_store_timestamp_ms,
+    recover,
+    recover_read_only,
+)
 
 __all__ = ["StoreFiles", "StoreStatistics", "open_files"]
 
@@ -51,25 +59,34 @@ def open_files(
     *,
     clock_ms: Callable[[], int],
     file_system: FileSystem,
+    salvage: Trust | None = None,
 ) -> StoreFiles:
     """Open what is there and find its ends; without *lock* read-only, nothing is touched.
+
+    With *salvage* all of the log is read, and what is missing of it counts as a hole.
 
     Raises:
         CorruptRecordError: a file has a wrong size, or is missing.
         StoreFullError: there is no room for what recovery puts; opening again goes on.
     """
     read_only = lock is None
+    trust = salvage or (Trust.CLEAN_STOP if lock and lock.was_clean else Trust.CHECKPOINT)
+    mend_log = Mend.NOTHING
+    if not read_only and trust is not Trust.CLEAN_STOP:
+        mend_log = Mend.SHORT_AND_MISSING if salvage else Mend.SHORT
     log = CommitLog(
         directory / "commitlog",
         config.commit_log_segment_bytes,
         config.store_host,
         read_only=read_only,
+        mend=mend_log,
         file_system=file_system,
     )
     queues = QueueTable(
         directory,
         config.consume_queue_segment_entries,
         read_only=read_only,
+        mend=Mend.NOTHING if read_only else Mend.SHORT_AND_MISSING,
         file_system=file_system,
     )
     index = KeyIndex(
@@ -77,12 +94,16 @@ def open_files(
         config.index_hash_slots,
         config.index_entries,
         read_only=read_only,
+        mend=not read_only,
         clock_ms=clock_ms,
         file_system=file_system,
     )
     files = StoreFiles(directory, log, queues, index, clock_ms=clock_ms, file_system=file_system)
     try:
-        files.recover(lock)
+        if lock is None:
+            files.find_ends()
+        else:
+            files.recover(lock, trust)
     except BaseException:
         files.close()
         raise
@@ -110,34 +131,58 @@ class StoreFiles:
         self.last_timestamp_ms = 0
         self._directory = directory
         self._checkpoint = directory / _CHECKPOINT
+        self._clean_stop = CleanStop(directory, file_system)
         self._clock_ms = clock_ms
         self._file_system = file_system
         self._derived_flushed_ms = clock_ms()
 
-    def recover(self, lock: StoreLock | None) -> None:
-        """Find the ends of all files; with *lock*, for the writer, make them agree."""
+    def find_ends(self) -> None:
+        """Find the ends of all files and change nothing."""
         checkpoint = read_checkpoint(self._checkpoint, self._file_system)
-        if lock is None:
-            clean = was_clean(self._directory, self._file_system)
-            recover_read_only(self.log, self.queues, checkpoint, was_clean=clean)
-        else:
-            lock.mark_open()
-            ensure_checkpoint(self._checkpoint, self._file_system)
-            self.recovery = recover(
-                self.log,
-                self.queues,
-                self.index,
-                checkpoint,
-                was_clean=lock.was_clean,
-                clock_ms=self._clock_ms,
-            )
-            _LOG.info("%s: opened: %s", self._directory, self.recovery)
+        clean = was_clean(self._directory, self._file_system)
+        recover_read_only(self.log, self.queues, checkpoint, was_clean=clean)
         self.last_timestamp_ms = last_store_timestamp_ms(self.log, self.queues)
-        if self.recovery is not None:
-            if not self.recovery.was_clean:
-                self.flush(self.last_timestamp_ms, everything=True)
-            self.index.forget_before(self.log.min_offset)
-            self.remove_forgotten()  # what a crash amid deletion left behind
+
+    def recover(self, lock: StoreLock, trust: Trust) -> None:
+        """Find the ends of all files, for the writer, and make them agree.
+
+        Raises:
+            CorruptRecordError: files of the log went missing after a clean stop.
+            StoreFullError: there is no room for what recovery puts; opening again goes on.
+        """
+        checkpoint = read_checkpoint(self._checkpoint, self._file_system)
+        if trust is Trust.CLEAN_STOP:
+            self._clean_stop.check_log(self.log)
+        lock.mark_open()
+        ensure_checkpoint(self._checkpoint, self._file_system)
+        report = self._recover(checkpoint, trust)
+        if report.was_clean:
+            difference = self._clean_stop.difference(self.log, self.queues, self.index, checkpoint)
+            if difference is not None:
+                _LOG.warning("%s: not as it was closed: %s", self._directory, difference)
+                report = self._recover(checkpoint, Trust.LOG)
+        self.recovery = report
+        self.last_timestamp_ms = last_store_timestamp_ms(self.log, self.queues)
+        if not report.was_clean:
+            self.flush(self.last_timestamp_ms, everything=True)
+        self.index.forget_before(self.log.min_offset)
+        self.remove_forgotten()  # what a crash amid deletion left behind
+        self._clean_stop.remove()
+        _LOG.info("%s: opened: %s", self._directory, report)
+        for hole in report.holes:
+            _LOG.error(
+                "%s: offsets %d to %d: %s", self._directory, hole.start, hole.end, hole.reason
+            )
+
+    def _recover(self, checkpoint: Checkpoint, trust: Trust) -> RecoveryReport:
+        return recover(
+            self.log, self.queues, self.index, checkpoint, trust=trust, clock_ms=self._clock_ms
+        )
+
+    def stop(self) -> None:
+        """Write down what there is, all of it flushed, for the next opening."""
+        checkpoint = read_checkpoint(self._checkpoint, self._file_system)
+        self._clean_stop.write(self.log, self.queues, self.index, checkpoint)
 
     def flush(self, last_timestamp_ms: int, *, everything: bool) -> PhysicalOffset:
         """Bring the log to disk, and the rest if it is time for it or *everything* is asked.

@@ -104,14 +104,15 @@ def test_cutting_keeps_aside_what_was_not_zero(files: MappedFileQueue) -> None:
     files.ensure(0).write(100, b"stays")
     files.ensure(0).write(200, b"torn\0record")
     files.ensure(SIZE).write(0, b"later")
-    assert files.cut(200) == 11 + 5
+    assert files.cut(200, keep=True) == 11 + 5
     assert files.starts == [0]
-    assert (files.directory / f"{segment_name(0)}.broken-200").read_bytes() == b"torn\0record"
-    assert (files.directory / f"{segment_name(SIZE)}.broken-{SIZE}").read_bytes() == b"later"
+    broken = files.directory / "broken"
+    assert (broken / f"{segment_name(0)}.broken-200").read_bytes() == b"torn\0record"
+    assert (broken / f"{segment_name(SIZE)}.broken-{SIZE}").read_bytes() == b"later"
     first = files.ensure(0)
     assert first.read(100, 5) == b"stays"
     assert not first.data[105:].any()
-    assert files.cut(200) == 0
+    assert files.cut(200, keep=True) == 0
     again = MappedFileQueue(files.directory, SIZE, read_only=True)
     assert again.starts == [0]
 

@@ -1,0 +1,230 @@
+"""Every short history of a store, cut off by a power failure in every way, and recovered.
+
+A history is up to four messages, each put behind the last one or rolling to a new file, and after
+each of them nothing, a flush of the log (which acknowledges for ``disk``) or a dispatch (queues,
+index and checkpoint follow). What may remain of it is enumerated by ``SimDisk``; disks that are
+equal are recovered once, and judged for every history that they came from.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk
+from support.stores import FakeClock, check_whole, kill, message
+
+from rocketray.config import StoreConfig
+from rocketray.message import StoredMessage
+from rocketray.store.message_store import MessageStore
+from rocketray.store.recovery import RecoveryReport
+
+STORE = Path("/store")
+CONFIG = StoreConfig(
+    commit_log_segment_bytes=4096,
+    consume_queue_segment_entries=2,
+    index_hash_slots=3,
+    index_entries=8,
+)
+MOST_MESSAGES = 4
+PUT_BYTES, ROLL_BYTES = 20, 3800  # a record of the second kind fits behind none
+STEP_MS = 5000  # more than the checkpoint's margin, so that it vouches for something
+QUICK = Bound(all_up_to=16, random_count=4)
+THOROUGH = Bound(
+    all_up_to=int(os.environ.get("ROCKETRAY_TEST_CRASH_STATES", "256")), random_count=64
+)
+AGAIN_EVERY = 4  # so many disks are recovered twice; all of them in the long form
+
+
+@dataclass(frozen=True)
+class History:
+    """What was done, what a power failure may leave of it, and how many messages are safe."""
+
+    name: str
+    outcomes: list[Outcome]
+    messages: list[StoredMessage]
+    safe: int
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What a store held after recovery."""
+
+    messages: list[StoredMessage]
+    report: RecoveryReport
+
+
+class Examiner:
+    """Recovers each disk once, and judges what it held by each history that it came from."""
+
+    def __init__(self, again_every: int) -> None:
+        self.states = 0
+        self._again_every = again_every
+        self._seen: dict[object, Recovered] = {}
+
+    def examine(self, history: History) -> None:
+        """Nothing acknowledged for disk is missing, nothing is foreign, what is lost is the end."""
+        for outcome in history.outcomes:
+            self.states += 1
+            key = outcome.key()
+            if key not in self._seen:
+                again = len(self._seen) % self._again_every == 0
+                self._seen[key] = recover_again(outcome) if again else recover(outcome.disk())
+            found = self._seen[key].messages
+            assert found == history.messages[: len(found)], history.name
+            assert len(found) >= history.safe, history.name
+
+    @property
+    def disks(self) -> int:
+        """How many different disks there were."""
+        return len(self._seen)
+
+
+def open_store(disk: SimDisk, clock: FakeClock) -> MessageStore:
+    return MessageStore(STORE, CONFIG, clock_ms=clock, file_system=disk)
+
+
+def recover(disk: SimDisk) -> Recovered:
+    """Open the disk as it is, check that all parts agree, and leave it as a kill would."""
+    store = open_store(disk, FakeClock(1_800_000_000_000))
+    check_whole(store)
+    assert store.recovery is not None
+    found = Recovered(list(store.scan()), store.recovery)
+    kill(store)
+    return found
+
+
+def recover_again(outcome: Outcome) -> Recovered:
+    """Recover, die, and recover: it ends the same. Then after a clean stop nothing is to be done."""
+    disk = outcome.disk()
+    found = recover(disk)
+    content = but_index(disk)
+    again = recover(disk)
+    assert again.messages == found.messages
+    assert again.report.bytes_kept_aside == again.report.queue_entries_cut == 0
+    assert but_index(disk) == content
+    open_store(disk, FakeClock(1_800_000_000_000)).close()
+    store = open_store(disk, FakeClock(1_800_000_000_000))
+    assert store.recovery is not None
+    assert store.recovery.was_clean
+    kill(store)
+    return found
+
+
+def but_index(disk: SimDisk) -> dict[Path, bytes]:
+    """All files but those of the index, whose names are times."""
+    return {path: one for path, one in disk.content().items() if path.parent.name != "index"}
+
+
+def words(most: int) -> Iterator[tuple[tuple[str, str], ...]]:
+    """Every history: pairs of how a message is put and what follows it."""
+    steps = list(itertools.product(("put", "roll"), ("", "flush", "dispatch")))
+    for count in range(1, most + 1):
+        yield from itertools.product(steps, repeat=count)
+
+
+def run(word: Sequence[tuple[str, str]], bound: Bound, seed: int) -> History:
+    disk, clock = SimDisk(), FakeClock()
+    store = open_store(disk, clock)
+    placed, safe = [], 0
+    for number, (how, then) in enumerate(word):
+        size = PUT_BYTES if how == "put" else ROLL_BYTES
+        placed += store.put([message(number, size=size)], number % 2)
+        disk.note()
+        clock.now_ms += STEP_MS
+        if then:
+            store._flush(everything=then == "dispatch")
+            safe = number + 1
+    messages = [store.view(one.physical_offset) for one in placed]
+    outcomes = list(disk.outcomes(bound, random.Random(seed)))
+    kill(store)
+    return History(" ".join(itertools.chain(*word)), outcomes, messages, safe)
+
+
+def test_every_power_failure_in_a_short_history_loses_nothing_acknowledged(
+    record_property: Callable[[str, object], None],
+) -> None:
+    examiner = Examiner(AGAIN_EVERY)
+    for number, word in enumerate(words(MOST_MESSAGES)):
+        examiner.examine(run(word, QUICK, seed=number))
+    print(number + 1, "histories", examiner.states, "crash states", examiner.disks, "disks")  # noqa: T201
+    record_property("crash_states", examiner.states)
+    assert number + 1 == sum(6**count for count in range(1, MOST_MESSAGES + 1))
+    assert examiner.states > 40_000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_more_of_every_power_failure_in_a_short_history() -> None:
+    examiner = Examiner(1)
+    for number, word in enumerate(words(MOST_MESSAGES)):
+        examiner.examine(run(word, THOROUGH, seed=number))
+    print(examiner.states, "crash states", examiner.disks, "disks")  # noqa: T201
+
+
+def test_a_power_failure_in_the_life_after_a_kill_loses_nothing_acknowledged() -> None:
+    """A writer dies, or stops, and the next one goes on with files whose names nobody synced."""
+    examiner = Examiner(AGAIN_EVERY)
+    for number, (word, end, prepare) in enumerate(
+        itertools.product(words(2), (kill, MessageStore.close), (False, True))
+    ):
+        disk, clock = SimDisk(), FakeClock()
+        store = open_store(disk, clock)
+        expected, safe = [], 0
+        for at, (how, then) in enumerate(word):
+            size = PUT_BYTES if how == "put" else ROLL_BYTES
+            (placed,) = store.put([message(at, size=size)], at % 2)
+            expected.append(store.view(placed.physical_offset))
+            if prepare:
+                store.prepare_next()
+            end(store)
+            clock.now_ms += STEP_MS
+            store = open_store(disk, clock)
+            if then:
+                (placed,) = store.put([message(10 + at, size=size)], at % 2)
+                expected.append(store.view(placed.physical_offset))
+                store._flush(everything=then == "dispatch")
+            safe = len(expected)  # recovery, or the stop, brought all of it to disk
+        outcomes = list(disk.outcomes(QUICK, random.Random(number)))
+        kill(store)
+        examiner.examine(History(f"{word} {end} {prepare}", outcomes, expected, safe))
+    assert examiner.states > 500
+
+
+def test_a_power_failure_in_the_middle_of_recovery_is_recovered_from() -> None:
+    """The power goes before each call of a recovery that changes a file, and then again."""
+    chance = random.Random(7)
+    word = (("put", "dispatch"), ("roll", "flush"), ("put", ""), ("put", ""))
+    history = run(word, QUICK, seed=7)
+    failures = 0
+    for outcome in history.outcomes[:: max(len(history.outcomes) // 12, 1)]:
+        for calls in itertools.count():
+            disk = outcome.disk()
+            disk.before = power_fails_after(calls)
+            try:
+                kill(open_store(disk, FakeClock(1_800_000_000_000)))
+            except PowerLostError:
+                failures += 1
+            else:
+                break
+            disk.before = lambda _name, _path: None
+            for again in disk.outcomes(Bound(4, 2), chance):
+                found = recover(again.disk()).messages
+                assert found == history.messages[: len(found)]
+                assert len(found) >= history.safe
+    assert failures > 50
+
+
+def power_fails_after(calls: int) -> Callable[[str, Path], None]:
+    left = itertools.count(calls, -1)
+
+    def fail(name: str, path: Path) -> None:
+        if next(left) <= 0:
+            raise PowerLostError(f"{name} {path}")
+
+    return fail
