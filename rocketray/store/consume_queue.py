@@ -264,9 +264,8 @@ class ConsumeQueue:
                 old["size"] == new["size"]
             )
             for row in np.flatnonzero(same_record & (old["tags_code"] <= TAGS_CODE_EXT_MAX)):
-                differ[row] = (
-                    self._ext.tags_code(int(old["tags_code"][row])) != new["tags_code"][row]
-                )
+                unit = self._ext.unit(int(old["tags_code"][row]))
+                differ[row] = unit is None or unit.tags_code != new["tags_code"][row]
         old[differ] = new[differ]
         return int(differ.sum())
 
