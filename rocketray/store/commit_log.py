@@ -346,7 +346,7 @@ def _find_record(segment: MappedFile, position: int) -> tuple[int, int] | None:
                 not isinstance(fields, str)
                 and fields.physical_offset == segment.start + start
                 and fields.queue_id >= 0
-                and body_crc_matches(buffer, fields)
+                and checksums_match(buffer, start, fields)
             ):
                 return fields.physical_offset, fields.store_timestamp_ms
             at = segment.find(_MAGIC_BEGIN, at + 1)
