@@ -6,7 +6,7 @@
     ├─ FilterError    FilterSyntaxError · FilterEvaluationError · PredicateError
     ├─ ConfigError    InvalidNameError · InvalidMessageError
     └─ ActorError     NodeNotRunningError · TopicNotFoundError · ShardUnavailableError
-                      ShardFencedError · SubscriptionConflictError
+                      ShardFencedError · SubscriptionConflictError · SubscriptionRefusedError
 
 A message says what happened, where, and what to do next. Ray sends errors from process to
 process, so every leaf survives ``pickle``: its fields are exactly the positional arguments of
@@ -40,6 +40,7 @@ __all__ = [
     "StoreVersionError",
     "StreamError",
     "SubscriptionConflictError",
+    "SubscriptionRefusedError",
     "TopicNotFoundError",
 ]
 
@@ -236,3 +237,16 @@ class SubscriptionConflictError(ActorError):
             f"and a member asks for {self.offered}; members of one group must subscribe alike: "
             "use another group, or stop the group's members first"
         )
+
+
+class SubscriptionRefusedError(ActorError):
+    """The node does not filter for a group by what it subscribes with; RocketMQ's status says why."""
+
+    def __init__(self, group: str, topic: str, reason: str) -> None:
+        super().__init__(group, topic, reason)
+        self.group = group
+        self.topic = topic
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"group {self.group!r} on topic {self.topic!r}: {self.reason}"

@@ -25,9 +25,9 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from .catalog import TopicCatalog, TopicConfig
 from .clock import system_clock_ms
 from .files import read_json, write_json
+from .filter_rules import FilterRules
 from .groups import GroupRegistry, Heartbeat, HeartbeatReply
 from .layout import config_directory, shard_directory
-from .predicate_rules import PredicateRules
 from .ray_runtime import NAMESPACE, GetTimeoutError, RayActorError, RayTaskError, ray
 from .shard import ShardActor
 
@@ -60,7 +60,7 @@ def shard_name(topic: str, queue_id: int) -> str:
 class CoordinatorActor:
     """The one actor that changes a cluster's state."""
 
-    def __init__(self, data: str, shard_sizes: dict[str, int], rules: PredicateRules) -> None:
+    def __init__(self, data: str, shard_sizes: dict[str, int], rules: FilterRules) -> None:
         self._data = Path(data)
         self._rules = rules
         self._shard_sizes = shard_sizes
@@ -140,7 +140,7 @@ class CoordinatorActor:
                 f"topic {topic.name!r} may not be read (permission {topic.perm}); change it with: "
                 f"rocketray topics alter {topic.name} --perm 6"
             )
-        self._rules.check(beat.subscription)
+        self._rules.check(beat.group, beat.topic, beat.subscription)
         with self._lock:
             reply = self._groups.heartbeat(beat, topic.queues, system_clock_ms())
             self._save_groups()

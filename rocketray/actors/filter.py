@@ -15,10 +15,10 @@ from pathlib import Path
 
 from rocketray.errors import StreamError
 
+from .filter_rules import FilterRules
 from .filter_stream import FilterStream
 from .layout import consumer_directory, filter_doorbell_path
 from .match_ring import MatchRing
-from .predicate_rules import PredicateRules
 from .predicate_stream import PredicateStream
 from .processes import is_alive, owner_pid
 from .watermark import Doorbell
@@ -46,7 +46,7 @@ class FilterStatistics:
 class FilterEngine:
     """All streams of a node, served in turn by one thread."""
 
-    def __init__(self, data: Path, rules: PredicateRules) -> None:
+    def __init__(self, data: Path, rules: FilterRules) -> None:
         self._data = data
         self._rules = rules
         self._doorbell = Doorbell(filter_doorbell_path(data))
@@ -142,7 +142,7 @@ class FilterEngine:
 class FilterActor:
     """The Ray shell of :class:`FilterEngine`; a thread that fails ends the process."""
 
-    def __init__(self, data: str, rules: PredicateRules) -> None:
+    def __init__(self, data: str, rules: FilterRules) -> None:
         self._engine = FilterEngine(Path(data), rules)
         self._engine.attach_all()
         self._stop = threading.Event()

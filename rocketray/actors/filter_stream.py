@@ -25,9 +25,9 @@ from rocketray.filters.message_filter import MessageFilter, compile_filter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.store.reader import EntryColumns, QueueReader
 
+from .filter_rules import FilterRules
 from .layout import control_path, shard_directory
 from .match_ring import MatchRing, StreamState
-from .predicate_rules import PredicateRules
 from .watermark import ControlPage, Doorbell
 
 __all__ = ["RECORDS_MAX", "SCAN_MAX", "FilterStream", "scan_block", "sql_states"]
@@ -41,7 +41,7 @@ _NO_STATES = np.empty(0, np.uint8)
 class FilterStream:
     """One member's stream of one queue, on the filter actor's side."""
 
-    def __init__(self, path: Path, data: Path, rules: PredicateRules) -> None:
+    def __init__(self, path: Path, data: Path, rules: FilterRules) -> None:
         """Map the member's ring, compile its subscription, and open the queue.
 
         Raises:

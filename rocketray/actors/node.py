@@ -13,7 +13,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,8 +24,8 @@ from .clock import system_clock_ms
 from .coordinator import COORDINATOR_NAME, CoordinatorActor
 from .files import write_json
 from .filter import FilterActor
+from .filter_rules import FilterRules
 from .layout import node_file, runtime_directory
-from .predicate_rules import PredicateRules
 from .ray_runtime import NAMESPACE, auth_mode, join_ray, ray, start_ray
 
 __all__ = ["Node", "NodeOptions", "ensure_node"]
@@ -42,8 +42,9 @@ class NodeOptions:
     ``shard_sizes`` are fields of :class:`~rocketray.config.StoreConfig` for new shards.
 
     ``allow_predicates`` are the modules and ``module:callable`` paths from which groups may name
-    predicates, and ``predicate_time_limit_ms`` is how long one may take for a batch of messages;
-    both are kept for the next start, and None is what was said last. ``own_predicates`` are those
+    predicates, ``predicate_time_limit_ms`` is how long one may take for a batch of messages, and
+    ``property_filter`` is whether groups may subscribe by SQL92 (at first they may); all are kept
+    for the next start, and None is what was said last. ``own_predicates`` are those
     of the program that starts the node: allowed while this node runs.
     """
 
@@ -52,6 +53,7 @@ class NodeOptions:
     shard_sizes: tuple[tuple[str, int], ...] = ()
     allow_predicates: tuple[str, ...] | None = None
     predicate_time_limit_ms: int | None = None
+    property_filter: bool | None = None
     own_predicates: tuple[str, ...] = ()
 
 
@@ -161,14 +163,15 @@ def _lock(data: Path) -> int:
     return descriptor
 
 
-def _settle_rules(data: Path, options: NodeOptions) -> PredicateRules:
+def _settle_rules(data: Path, options: NodeOptions) -> FilterRules:
     """The rules that the options say, over those that were kept; what is said is kept."""
-    kept = PredicateRules.load(data)
-    allowed, limit_ms = options.allow_predicates, options.predicate_time_limit_ms
-    rules = PredicateRules(
-        kept.allowed if allowed is None else allowed,
-        kept.time_limit_ms if limit_ms is None else limit_ms,
-    )
+    kept = FilterRules.load(data)
+    said: dict[str, Any] = {
+        "allowed": options.allow_predicates,
+        "time_limit_ms": options.predicate_time_limit_ms,
+        "property_filter": options.property_filter,
+    }
+    rules = replace(kept, **{name: value for name, value in said.items() if value is not None})
     if rules != kept:
         rules.save(data)
     return rules.allowing(options.own_predicates)

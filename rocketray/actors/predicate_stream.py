@@ -35,8 +35,8 @@ from rocketray.filters.predicate_run import FAILED, LATE, PredicateRun
 from rocketray.store.columns import column_schema, read_columns
 from rocketray.store.reader import EntryColumns, QueueReader
 
+from .filter_rules import FilterRules
 from .filter_stream import FilterStream
-from .predicate_rules import PredicateRules
 
 __all__ = ["STUCK_MAX", "PredicateStream", "asker"]
 
@@ -49,7 +49,7 @@ class PredicateStream(FilterStream):
     """One member's stream of one queue, filtered by a predicate."""
 
     def __init__(
-        self, path: Path, data: Path, rules: PredicateRules, wake: Callable[[], None]
+        self, path: Path, data: Path, rules: FilterRules, wake: Callable[[], None]
     ) -> None:
         """As :class:`FilterStream`; *wake* ends the sleep of the thread that pumps.
 

@@ -43,6 +43,14 @@ def start(
             "last start, at first 1000]",
         ),
     ] = None,
+    property_filter: Annotated[
+        bool | None,
+        typer.Option(
+            "--property-filter/--no-property-filter",
+            help="Whether groups may subscribe by SQL92.  [default: as at the last start, at "
+            "first they may]",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Run a node in the foreground, until SIGINT (Ctrl-C) or SIGTERM.
@@ -58,6 +66,7 @@ def start(
         ray_address=ray_address,
         allow_predicates=None if allow_predicates is None else tuple(allow_predicates),
         predicate_time_limit_ms=predicate_time_limit_ms,
+        property_filter=property_filter,
     )
     with Node(data, options) as node, until_signalled() as signalled:
         if as_json:

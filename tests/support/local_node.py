@@ -11,9 +11,9 @@ from rocketray.actors.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.clock import system_clock_ms
 from rocketray.actors.consumer import GroupConsumer, StartFrom
 from rocketray.actors.filter import FilterEngine
+from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.groups import GroupRegistry, Heartbeat, HeartbeatReply
 from rocketray.actors.layout import filter_doorbell_path, runtime_directory, shard_directory
-from rocketray.actors.predicate_rules import PredicateRules
 from rocketray.actors.producer import Producer
 from rocketray.actors.ring import Ack, Durability
 from rocketray.actors.shard_writer import ShardWriter
@@ -28,7 +28,7 @@ SMALL = StoreConfig(
     index_hash_slots=1000,
     index_entries=4000,
 )
-RULES = PredicateRules(allowed=("support",))
+RULES = FilterRules(allowed=("support",))
 
 
 EMPTY_DISK = DiskUse(0, 1 << 40)
@@ -82,7 +82,7 @@ class LocalShard:
 class LocalNode:
     """Implements what producers and group members ask of a connection."""
 
-    def __init__(self, data: Path, rules: PredicateRules = RULES) -> None:
+    def __init__(self, data: Path, rules: FilterRules = RULES) -> None:
         self.data = data
         self.rules = rules
         self.shards: dict[tuple[str, int], LocalShard] = {}
@@ -127,7 +127,7 @@ class LocalNode:
         return self.local
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        self.rules.check(beat.subscription)
+        self.rules.check(beat.group, beat.topic, beat.subscription)
         return self.groups.heartbeat(beat, self.topic(beat.topic).queues, system_clock_ms())
 
     def leave(self, beat: Heartbeat) -> None:

@@ -11,10 +11,10 @@ from support.local_node import SMALL, LocalNode
 
 from rocketray.actors.consumed_batch import ConsumedBatch
 from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.filter_stream import FilterStream
 from rocketray.actors.layout import consumer_directory, shard_directory
 from rocketray.actors.match_ring import MatchRing, StreamDescription, StreamState
-from rocketray.actors.predicate_rules import PredicateRules
 from rocketray.actors.ring import AppendStatus, Durability
 from rocketray.actors.watermark import Doorbell
 from rocketray.errors import StoreFullError
@@ -146,7 +146,7 @@ def open_stream(node: LocalNode) -> tuple[FilterStream, MatchRing]:
     Doorbell(bell)
     description = StreamDescription("Trade", 0, "g", Subscription.tags("*"), 0, str(bell))
     ring = MatchRing(consumer_directory(node.data) / "test-ring", description)
-    return FilterStream(ring.path, node.data, PredicateRules()), ring
+    return FilterStream(ring.path, node.data, FilterRules()), ring
 
 
 def test_a_filter_that_is_behind_goes_on_at_the_minimum_and_counts(

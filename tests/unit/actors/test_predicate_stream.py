@@ -11,7 +11,7 @@ from support import predicates
 from support.local_node import LocalNode
 
 from rocketray.actors.consumer import GroupConsumer
-from rocketray.actors.predicate_rules import PredicateRules
+from rocketray.actors.filter_rules import FilterRules
 from rocketray.errors import ConfigError, FilterError, PredicateError
 from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.message import Message
@@ -21,7 +21,7 @@ BODIES = [b"%d" % n for n in range(300)]
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[LocalNode]:
-    with LocalNode(tmp_path / "data", PredicateRules(("support",), 60_000)) as node:
+    with LocalNode(tmp_path / "data", FilterRules(("support",), 60_000)) as node:
         node.create_topic("Trade", 1)
         yield node
 
@@ -30,7 +30,7 @@ def node(tmp_path: Path) -> Iterator[LocalNode]:
 def hasty(tmp_path: Path) -> Iterator[LocalNode]:
     """A node that gives a predicate little time."""
     predicates.RELEASE.clear()
-    with LocalNode(tmp_path / "data", PredicateRules(("support",), 300)) as node:
+    with LocalNode(tmp_path / "data", FilterRules(("support",), 300)) as node:
         node.create_topic("Trade", 1)
         yield node
         predicates.RELEASE.set()
@@ -154,11 +154,11 @@ def test_a_stream_with_too_many_stuck_calls_stops_under_every_policy(hasty: Loca
 
 
 def test_a_predicate_that_is_not_allowed_is_refused_before_it_is_imported(tmp_path: Path) -> None:
-    with LocalNode(tmp_path / "data", PredicateRules(("shop",))) as node:
+    with LocalNode(tmp_path / "data", FilterRules(("shop",))) as node:
         node.create_topic("Trade", 1)
         with pytest.raises(PredicateError, match=r"start --allow-predicates support\.predicates"):
             node.consumer("g", "Trade", where("is_even"))
-        node.rules = PredicateRules(("support",))  # the filter actor has the last word
+        node.rules = FilterRules(("support",))  # the filter actor has the last word
         with pytest.raises(PredicateError, match=r"start --allow-predicates support\.predicates"):
             node.consumer("g", "Trade", where("is_even"))
         assert node.groups.members("g", "Trade", 0) == {}, "it left the group"
@@ -167,16 +167,3 @@ def test_a_predicate_that_is_not_allowed_is_refused_before_it_is_imported(tmp_pa
 def test_a_batch_predicate_that_names_unknown_columns_is_refused(node: LocalNode) -> None:
     with pytest.raises(ConfigError, match="no column 'nonsense'"):
         node.consumer("g", "Trade", where("asks_for_nonsense"))
-
-
-def test_the_rules_are_kept_for_the_next_start(tmp_path: Path) -> None:
-    assert PredicateRules.load(tmp_path) == PredicateRules()
-    rules = PredicateRules(("shop.filters", "shop.more:is_large"), 50)
-    rules.save(tmp_path)
-    assert PredicateRules.load(tmp_path) == rules
-    assert rules.allowing(["app:f", "shop.filters"]).allowed == (*rules.allowed, "app:f")
-    for wrong in ("", "a b", "a:b:c", "shop.*", "../a"):
-        with pytest.raises(ConfigError, match="is no module"):
-            PredicateRules((wrong,))
-    with pytest.raises(ConfigError, match="0 ms"):
-        PredicateRules((), 0)

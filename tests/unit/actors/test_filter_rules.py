@@ -1,0 +1,47 @@
+"""What the operator said stays said, and what a node does not filter by is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.local_node import LocalNode
+
+from rocketray.actors.filter_rules import FilterRules
+from rocketray.errors import ConfigError, PredicateError, SubscriptionRefusedError
+from rocketray.filters.subscription import Subscription
+
+
+def test_the_rules_are_kept_for_the_next_start(tmp_path: Path) -> None:
+    assert FilterRules.load(tmp_path) == FilterRules()
+    rules = FilterRules(("shop.filters", "shop.more:is_large"), 50, property_filter=False)
+    rules.save(tmp_path)
+    assert FilterRules.load(tmp_path) == rules
+    assert rules.allowing(["app:f", "shop.filters"]).allowed == (*rules.allowed, "app:f")
+    for wrong in ("", "a b", "a:b:c", "shop.*", "../a"):
+        with pytest.raises(ConfigError, match="is no module"):
+            FilterRules((wrong,))
+    with pytest.raises(ConfigError, match="0 ms"):
+        FilterRules((), 0)
+
+
+def test_a_group_that_may_not_filter_so_does_not_join(tmp_path: Path) -> None:
+    rules = FilterRules(("support.predicates",), property_filter=False)
+    with LocalNode(tmp_path / "data", rules) as node:
+        node.create_topic("Trade", 1)
+        with pytest.raises(
+            SubscriptionRefusedError, match=r"SYSTEM_ERROR \(1\): SQL92 is switched"
+        ):
+            node.consumer("g", "Trade", Subscription.sql("a > 5"))
+        assert node.groups.groups() == {}
+        node.consumer("g", "Trade", Subscription.tags("a")).close()
+        node.consumer("h", "Trade", Subscription.where("support.predicates:is_even")).close()
+
+
+def test_what_comes_from_elsewhere_is_checked_again() -> None:
+    rules = FilterRules()
+    rules.check("g", "T", Subscription.sql("a > 5"))
+    with pytest.raises(SubscriptionRefusedError, match="SUBSCRIPTION_PARSE_FAILED"):
+        rules.check("g", "T", Subscription.sql("a >"))
+    with pytest.raises(PredicateError, match="not allowed"):
+        rules.check("g", "T", Subscription.where("shop:f"))
