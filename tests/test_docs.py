@@ -82,7 +82,11 @@ def find(words: list[str]) -> tuple[Command, list[str]]:
 
 
 def options_of(command: Command) -> set[str]:
-    named = {name for parameter in command.params for name in parameter.opts}
+    named = {
+        name
+        for parameter in command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
     return named | {"--help"}
 
 

@@ -19,7 +19,7 @@ from enum import IntEnum
 from rocketray.errors import FilterError
 
 from .consumer_filter_data import ConsumerFilterData
-from .subscription import Subscription
+from .subscription import ExpressionType, Subscription
 
 __all__ = [
     "CheckStatus",
@@ -109,7 +109,9 @@ def _check_own(subscription: Subscription) -> Refusal | None:
     return None
 
 
-def _check_registered(request: FilterRequest, known: FilterKnowledge) -> tuple[Refusal | None, str]:
+def _check_registered(
+    request: FilterRequest, known: FilterKnowledge
+) -> tuple[Refusal | None, ExpressionType]:
     """The refusal, and the kind of the filter that the group registered."""
     if known.group is None:
         remark = f"no member of group {request.group!r} was heard of; send a heartbeat first"
