@@ -15,6 +15,9 @@ from support.source_tree import ROOT
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rocketray.cli.application import application
+from rocketray.filters.checks import CheckStatus
+from rocketray.filters.counters import FilterCounters
+from rocketray.filters.sql92.advice import AdviceCode
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 Command = TyperCommand | TyperGroup
@@ -165,3 +168,11 @@ def test_there_is_one_title_in_each_document() -> None:
     for document in DOCUMENTS:
         titles = re.findall(r"^# .+", FENCE.sub("", document.read_text()), re.MULTILINE)
         assert len(titles) == 1, document
+
+
+def test_every_counter_and_every_warning_is_described() -> None:
+    text = (ROOT / "docs/reference/filters.md").read_text()
+    names = [*FilterCounters().to_json(), *(code.value for code in AdviceCode)]
+    assert [name for name in names if f"`{name}`" not in text] == []
+    refusals = set(CheckStatus) - {CheckStatus.SYSTEM_ERROR}
+    assert [status.name for status in refusals if status.name not in text] == []

@@ -11,6 +11,7 @@ import pytest
 from faust.types.enums import ProcessingGuarantee
 from support.apps import collecting, numbers, put, running, until
 from support.local_node import LocalNode
+from support.predicates import is_even
 
 from rocketray.errors import ConfigError, FilterError, InvalidNameError, SubscriptionConflictError
 from rocketray.topology.app import App
@@ -210,6 +211,25 @@ def test_a_class_filter_that_fails_crashes_the_app_and_tells_on_which_message(
     node.create_topic("T", 1)
     put(node, "T", numbers(1))
     asyncio.run(scenario())
+
+
+def test_a_group_may_go_on_without_what_its_predicate_fails_on(node: LocalNode) -> None:
+    seen: list[bytes] = []
+
+    async def scenario() -> None:
+        app = App("app", connection=node)
+        topic = app.topic("T", value_serializer="raw")
+        app.agent(topic, where=is_even, on_filter_error="skip")(collecting(seen))
+        assert app.predicates == ("support.predicates:is_even",)
+        async with running(app):
+            await until(lambda: len(seen) == 2)
+
+    node.create_topic("T", 1)
+    put(node, "T", [b"0", b"no number", b"1", b"2"])
+    asyncio.run(scenario())
+    assert seen == [b"0", b"2"]
+    counters = node.groups.counters("app-handler", "T")
+    assert (counters.predicate_errors, counters.class_rejected, counters.delivered) == (1, 1, 2)
 
 
 def test_questions_and_answers(node: LocalNode) -> None:
