@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
-from rocketray.errors import CorruptRecordError
+from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketray.kernels.consume_queue import match_tags, pick_entries, read_entries
 from rocketray.kernels.record_properties import find_record_properties
 from rocketray.kernels.spans import Field, end_of_segment, measure_spans
@@ -308,8 +308,14 @@ class QueueReader:
                 self._log.get(start)
 
     def let_go_before(self, queue_offset: int) -> None:
-        """Unmap the files that hold nothing from *queue_offset*, a readable one, on."""
-        entries = self.entries(queue_offset, queue_offset + 1)
+        """Unmap the files that hold nothing from *queue_offset*, a visible one, on.
+
+        When that was deleted by now, nothing is unmapped: the next call is about a later one.
+        """
+        try:
+            entries = self.entries(queue_offset, queue_offset + 1)
+        except OffsetOutOfRangeError:
+            return
         self._queue.let_go_before(queue_offset * CONSUME_QUEUE_ENTRY_BYTES)
         self._log.let_go_before(int(entries.physical_offsets[0]))
 

@@ -12,6 +12,7 @@ from rocketray.actors.watermark import ControlPage
 from rocketray.config import StoreConfig
 from rocketray.message import Message, StoredMessage
 from rocketray.store.message_store import MessageStore
+from rocketray.store.retention import DiskUse, RetentionPolicy
 
 from .stores import FakeClock
 
@@ -55,6 +56,16 @@ class Shards:
     def delete_before(self, topic: str, queue_id: int, queue_offset: int) -> None:
         """Say that messages are gone, as retention does."""
         self._open(topic, queue_id)[1].publish_minimum(queue_offset)
+
+    def expire(self, topic: str, queue_id: int) -> int:
+        """Delete all but the newest file, as retention does; the first offset that is left."""
+        store, page = self._open(topic, queue_id)
+        store.expire(
+            RetentionPolicy(max_bytes=1),
+            DiskUse(0, 1 << 40),
+            announce=lambda: page.publish_minimum(store.min_queue_offset(topic, queue_id)),
+        )
+        return page.minimum()
 
     def stored(self, topic: str) -> list[StoredMessage]:
         """All messages of a topic, as its stores have them."""

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from rocketray.actors.control_view import ControlView
 from rocketray.actors.layout import control_path, shard_directory
+from rocketray.errors import OffsetOutOfRangeError
 from rocketray.store.columns import read_columns
 from rocketray.store.reader import EntryColumns, QueueReader
 
@@ -41,10 +42,21 @@ def read_range(plan: ReadPlan, part: Range) -> Iterator[pa.RecordBatch]:
     directory = shard_directory(plan.data, *part.key)
     reader = _open_reader(directory, directory.stat().st_ino, *part.key)
     chosen = BlockFilter(plan.subscription)
-    position = _check_start(plan, part)
+    control = ControlView(control_path(plan.data, *part.key))
+    if 0 < control.minimum() < control.visible():
+        reader.let_go_before(control.minimum())  # deleted files take room while they are mapped
+    position = _check_position(plan, part, part.start)
     while position < part.stop:
         stop = min(part.stop, position + chosen.block_entries)
-        entries = chosen.select(reader, position, stop)
+        try:
+            entries = chosen.select(reader, position, stop)
+            reader.map_records(entries)
+        except OffsetOutOfRangeError:
+            later = _check_position(plan, part, position)
+            if later == position:
+                raise
+            position = later
+            continue
         for rows in cut_batches(entries.sizes, plan.batch_rows, BATCH_BYTES):
             yield _record_batch(plan, reader, entries.select(rows))
         position = stop
@@ -70,12 +82,12 @@ def cut_batches(sizes: npt.NDArray[np.int32], max_rows: int, max_bytes: int) -> 
         first, done = last, int(ends[last - 1])
 
 
-def _check_start(plan: ReadPlan, part: Range) -> int:
-    """Where to begin: later than planned where messages were deleted in the meantime."""
+def _check_position(plan: ReadPlan, part: Range, position: int) -> int:
+    """Where to read: behind *position* where messages were deleted since the range was planned."""
     minimum = ControlView(control_path(plan.data, *part.key)).minimum()
-    if part.start >= minimum:
-        return part.start
-    error = data_loss(part.key, part.start, Bounds(minimum, part.stop))
+    if position >= minimum:
+        return position
+    error = data_loss(part.key, position, Bounds(minimum, max(minimum, part.stop)))
     if plan.fail_on_data_loss:
         raise error
     logger.warning("%s", error)

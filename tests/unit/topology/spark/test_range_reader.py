@@ -13,6 +13,7 @@ from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.store.columns import column_schema
+from rocketray.topology.spark import block_filter
 from rocketray.topology.spark.planning import Range, ReadPlan
 from rocketray.topology.spark.range_reader import BATCH_BYTES, cut_batches, read_range
 
@@ -89,6 +90,22 @@ def test_messages_deleted_since_the_plan_are_an_error_or_skipped(
         offsets(plan(tmp_path), 4, 10)
     assert offsets(plan(tmp_path, fail_on_data_loss=False), 4, 10) == [[8, 9]]
     assert offsets(plan(tmp_path, fail_on_data_loss=False), 4, 7) == []
+
+
+def test_messages_deleted_while_they_are_read_are_an_error_or_skipped(
+    tmp_path: Path, shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(block_filter, "_TAG_BLOCK_ENTRIES", 1000)
+    shards.fill("Trade", 0, 2500)
+    failing = read_range(plan(tmp_path), Range(KEY, 0, 2500))
+    going_on = read_range(plan(tmp_path, fail_on_data_loss=False), Range(KEY, 0, 2500))
+    read = [part.column(0).to_pylist() for part in (next(failing), next(going_on))]
+    first = shards.expire("Trade", 0)
+    with pytest.raises(StoreError, match=f"messages .* to {first - 1} were deleted"):
+        list(failing)
+    rest = [number for batch in going_on for number in batch.column(0).to_pylist()]
+    assert read[0] == read[1] == list(range(1000))
+    assert rest == list(range(first, 2500))
 
 
 def test_a_batch_has_a_limit_in_bytes() -> None:
