@@ -32,7 +32,7 @@ from .group import GroupRegistry, Membership, make_subscription
 from .outbox import Outbox
 from .settings import check_settings, with_defaults
 from .spark.sink_spec import SinkSpec, add_sink
-from .topic import Topic
+from .topic import Topic, retention_policy
 
 __all__ = ["App"]
 
@@ -75,7 +75,9 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         """Describe a topic; it is created with *queues* queues unless it exists.
 
         *tag*, *keys* and *properties* name fields of the values, for filters to see. The other
-        options are Faust's; those about partitions and retention in Kafka have no effect.
+        options are Faust's: ``retention`` in seconds or as a timedelta is how long a topic that
+        is created keeps its messages, all of them without it; ``compacting``, ``deleting``,
+        ``replicas`` and ``config`` have no effect.
         """
         if queues is not None:
             options["partitions"] = check_queue_count(queues)
@@ -185,25 +187,36 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
             self._connection = await asyncio.to_thread(_open_connection, self.data)
         return self._connection
 
-    async def declare_topic(self, topic: str, queues: int | None) -> None:
-        """Create *topic* on the node, once per app, unless it exists or that is not allowed."""
+    async def declare_topic(self, topic: str, queues: int | None, retention: Any = None) -> None:
+        """Create *topic* on the node, once per app, unless it exists or that is not allowed.
+
+        *retention* is in seconds or a timedelta; None keeps all messages.
+        """
         connection = await self.connect()
         async with self._declaring:
             if topic not in self._declared and self.conf.topic_allow_declare:
                 count = queues or self.conf.topic_partitions
-                await asyncio.to_thread(connection.create_topic, topic, count)
+                policy = retention_policy(retention)
+                await asyncio.to_thread(connection.create_topic, topic, count, policy)
             self._declared.add(topic)
 
     async def send_message(
-        self, message: Message, queue_id: int | None, queues: int | None = None
+        self,
+        message: Message,
+        queue_id: int | None,
+        queues: int | None = None,
+        retention: Any = None,
     ) -> asyncio.Future[Any]:
-        """Queue *message* for sending (see outbox.py); its topic is made with *queues* if need be."""
+        """Queue *message* for sending (see outbox.py).
+
+        Its topic is made with *queues* and *retention* if need be.
+        """
         if self._outbox is None:
             connection = await self.connect()
             producer = await asyncio.to_thread(connection.producer)
             self._outbox = self._outbox or Outbox(producer)
         if message.topic not in self._declared:
-            await self.declare_topic(message.topic, queues)
+            await self.declare_topic(message.topic, queues, retention)
         return await self._outbox.put(message, queue_id)
 
     async def flush_sends(self) -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from rocketray.filters.subscription import Subscription
     from rocketray.message import Message, StoredMessage
+    from rocketray.store.retention import RetentionPolicy
 
 __all__ = ["Connection", "ConsumedBatch", "GroupConsumer", "Producer", "SendResult"]
 
@@ -142,6 +143,6 @@ class Connection(Protocol):
         """A producer for any topic."""
         ...
 
-    def create_topic(self, topic: str, queues: int = ...) -> Any:
-        """Create *topic* unless it exists; an existing one keeps its number of queues."""
+    def create_topic(self, topic: str, queues: int = ..., retention: RetentionPolicy = ...) -> Any:
+        """Create *topic* unless it exists; an existing one keeps its queues and its retention."""
         ...

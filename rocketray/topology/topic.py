@@ -9,6 +9,7 @@ by hand wins over what a field says. All checks run before the message is queued
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, NoReturn
 
 import faust
@@ -17,12 +18,13 @@ from mode.utils.queues import ThrowableQueue
 from rocketray.errors import ConfigError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message
 from rocketray.names import check_topic
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .codec import refuse_pickle
 from .fields import MessageFields, property_text, texts
 from .group import Membership
 
-__all__ = ["Topic"]
+__all__ = ["Topic", "retention_policy"]
 
 
 class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followed
@@ -90,7 +92,9 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
             keys=keys,
             properties=properties,
         )
-        future: Awaitable[Any] = await self.app.send_message(message, partition, self.partitions)
+        future: Awaitable[Any] = await self.app.send_message(
+            message, partition, self.partitions, self.retention
+        )
         if callback is not None:
             _on_stored(future, callback)
         return future
@@ -153,6 +157,18 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         }
 
 
+def retention_policy(retention: Any) -> RetentionPolicy:
+    """How long messages are kept, from what Faust has: seconds, a timedelta or None for ever.
+
+    Raises:
+        ConfigError: it is not above 0.
+    """
+    if retention is None:
+        return KEEP_ALL
+    seconds = retention.total_seconds() if isinstance(retention, timedelta) else retention
+    return RetentionPolicy(max_age_ms=int(seconds * 1000))
+
+
 def _check(options: Mapping[str, Any], fields: MessageFields) -> None:
     """Refuse what a topic cannot be, before Faust makes anything of it."""
     if options.get("pattern") is not None:
@@ -160,6 +176,7 @@ def _check(options: Mapping[str, Any], fields: MessageFields) -> None:
             "a topic is named, not matched by a pattern: agents subscribe to topics that exist "
             "when they start; list the names: app.topic('a', 'b')"
         )
+    retention_policy(options.get("retention"))
     for name in options.get("topics", ()):
         check_topic(name)
         refuse_pickle(f"the value of topic {name!r}", _codec(options, "value"))

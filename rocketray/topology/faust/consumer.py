@@ -58,10 +58,12 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
         topic: str,
         partitions: int,
         replication: int,  # noqa: ARG002  # of Faust's interface, for Kafka
+        *,
+        retention: Any = None,
         **_options: Any,
     ) -> None:
         """Create *topic* unless it exists."""
-        await self.app.declare_topic(topic, partitions)
+        await self.app.declare_topic(topic, partitions, retention)
 
     def topic_partitions(self, topic: str) -> int | None:
         """How many queues of *topic* are read here; None when none is."""

@@ -84,7 +84,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
     async def _join(self, channel: Topic, topic: str) -> GroupConsumer:
         """Become a member, in a thread, because joining asks the node."""
         connection = await self.app.connect()
-        await self.app.declare_topic(topic, channel.partitions)
+        await self.app.declare_topic(topic, channel.partitions, channel.retention)
         membership = self._membership(channel, topic)
         return await asyncio.to_thread(
             connection.consumer,

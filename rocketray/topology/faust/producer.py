@@ -49,10 +49,12 @@ class OutboxProducer(Producer):  # type: ignore[misc]  # Faust's types are not f
         topic: str,
         partitions: int,
         replication: int,  # noqa: ARG002  # of Faust's interface, for Kafka
+        *,
+        retention: Any = None,
         **_options: Any,
     ) -> None:
         """Create *topic* unless it exists."""
-        await self.app.declare_topic(topic, partitions)
+        await self.app.declare_topic(topic, partitions, retention)
 
     def supports_headers(self) -> bool:
         """Headers become properties."""

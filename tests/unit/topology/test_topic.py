@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import faust
@@ -15,6 +16,7 @@ from rocketray.errors import (
     MessageTooLargeError,
 )
 from rocketray.message import BODY_MAX_BYTES, SHARDING_KEY, Message
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from rocketray.topology.app import App
 
 
@@ -238,3 +240,33 @@ def test_app_send_and_send_soon(node: LocalNode) -> None:
 
 def test_a_message_type_of_our_own_is_what_is_made() -> None:
     assert isinstance(App("app").topic("T").message(b"", None), Message)
+
+
+@pytest.mark.parametrize(
+    ("retention", "policy"),
+    [
+        (None, KEEP_ALL),
+        (90, RetentionPolicy(max_age_ms=90_000)),
+        (0.5, RetentionPolicy(max_age_ms=500)),
+        (timedelta(hours=72), RetentionPolicy(max_age_ms=259_200_000)),
+    ],
+)
+def test_a_topic_is_made_with_its_retention_by_whoever_uses_it_first(
+    node: LocalNode, retention: Any, policy: RetentionPolicy
+) -> None:
+    async def scenario() -> None:
+        app = App("app", connection=node)
+        await app.topic("Sent", retention=retention).send(value={"x": 1})
+        await app.topic("Declared", retention=retention).declare()
+        app.agent(app.topic("Read", retention=retention), name="reader")(collecting([]))
+        async with running(app):
+            pass
+
+    asyncio.run(scenario())
+    assert [node.topic(name).retention for name in ("Sent", "Declared", "Read")] == 3 * [policy]
+
+
+@pytest.mark.parametrize("retention", [0, -1, timedelta(0)])
+def test_a_retention_that_keeps_nothing_is_refused(node: LocalNode, retention: Any) -> None:
+    with pytest.raises(ConfigError, match="retention"):
+        App("app", connection=node).topic("T", retention=retention)
