@@ -23,6 +23,7 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
     """List the consumer groups, with what each is subscribed to and how far it has come.
 
     An offset is the next message that the group will get from a queue; -1: it has none yet.
+    Missed are messages that were deleted before the group read them, since the node started.
     """
     with connect(data) as connection:
         found = sorted(connection.groups(), key=lambda group: (group.group, group.topic))
@@ -31,11 +32,18 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
             print_json(_fields(group))
         return
     rows = [
-        (group.group, group.topic, group.subscription, len(group.members), _offsets(group))
+        (
+            group.group,
+            group.topic,
+            group.subscription,
+            len(group.members),
+            group.counters.missed,
+            _offsets(group),
+        )
         for group in found
     ]
-    columns = ("group", "topic", "subscribed to", "members", "next offsets")
-    print_table(columns, rows, right=("members",))
+    columns = ("group", "topic", "subscribed to", "members", "missed", "next offsets")
+    print_table(columns, rows, right=("members", "missed"))
 
 
 @groups.command()

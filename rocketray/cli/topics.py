@@ -11,15 +11,31 @@ from rocketray.errors import ConfigError
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption, QueuesOption, TopicArgument
 from .output import print_json, print_line, print_table
+from .quantities import format_bytes, format_duration, parse_bytes, parse_duration
 
 if TYPE_CHECKING:
     from rocketray.actors.catalog import TopicConfig
     from rocketray.actors.client import Connection
+    from rocketray.store.retention import RetentionPolicy
 
 __all__ = ["topics"]
 
 topics = typer.Typer(help="Make, list, describe, change and remove topics.", no_args_is_help=True)
 _QUEUES_DEFAULT = 4
+_KeepOption = Annotated[
+    str | None,
+    typer.Option(
+        "--retention", metavar="TIME", help="Remove messages when they are so old: 90s, 72h, 7d."
+    ),
+]
+_KeepBytesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--retention-bytes",
+        metavar="SIZE",
+        help="Remove a queue's oldest messages when it has more than that: 500MB, 10GiB.",
+    ),
+]
 
 
 @topics.command()
@@ -27,12 +43,18 @@ def create(
     topic: TopicArgument,
     *,
     queues: QueuesOption = _QUEUES_DEFAULT,
+    retention: _KeepOption = None,
+    retention_bytes: _KeepBytesOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a topic. One that exists is left as it is; its queues must be as many as asked for."""
+    """Make a topic. One that exists is left as it is; its queues must be as many as asked for.
+
+    Without --retention and --retention-bytes it keeps every message until it is removed.
+    """
+    policy = _retention(retention, retention_bytes)
     with connect(data) as connection:
-        config = connection.create_topic(topic, queues)
+        config = connection.create_topic(topic, queues, policy)
         if config.queues != queues:
             raise ConfigError(
                 f"topic {topic!r} exists with {config.queues} queues, not {queues}; more queues: "
@@ -50,8 +72,10 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
         for config in configs:
             print_json(_fields(config))
     else:
-        rows = [(config.name, config.queues, _permission(config)) for config in configs]
-        print_table(("topic", "queues", "allows"), rows, right=("queues",))
+        rows = [
+            (config.name, config.queues, _permission(config), _keeps(config)) for config in configs
+        ]
+        print_table(("topic", "queues", "allows", "keeps"), rows, right=("queues",))
 
 
 @topics.command()
@@ -80,18 +104,29 @@ def alter(
             "--perm", metavar="N", help="What is allowed: 2 to send, 4 to consume, 6 both."
         ),
     ] = None,
+    retention: _KeepOption = None,
+    retention_bytes: _KeepBytesOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a topic more queues, or change what may be done with it."""
-    if queues is None and permission is None:
-        raise typer.BadParameter("say what to change: --queues, --perm or both")
+    """Give a topic more queues, or change what may be done with it and how long it keeps messages.
+
+    --retention none and --retention-bytes none lift the limit.
+    """
+    if all(option is None for option in (queues, permission, retention, retention_bytes)):
+        raise typer.BadParameter(
+            "say what to change: --queues, --perm, --retention or --retention-bytes"
+        )
+    _retention(retention, retention_bytes)
     with connect(data) as connection:
         config = connection.topic(topic)
         if queues is not None:
             config = connection.alter_topic(topic, queues)
         if permission is not None:
             config = connection.set_permission(topic, permission)
+        if retention is not None or retention_bytes is not None:
+            policy = _retention(retention, retention_bytes, config.retention)
+            config = connection.set_retention(topic, policy)
         _show(connection, config, as_json=as_json)
 
 
@@ -129,14 +164,49 @@ def _show(connection: Connection, config: TopicConfig, *, as_json: bool) -> None
     if as_json:
         print_json({**_fields(config), "queueList": queues})
         return
-    print_line(f"topic {config.name}: {config.queues} queues, allows {_permission(config)}")
+    print_line(
+        f"topic {config.name}: {config.queues} queues, allows {_permission(config)}, "
+        f"keeps {_keeps(config)}"
+    )
     columns = ("queueId", "minOffset", "maxOffset", "storeHost")
     rows = [[queue[column] for column in columns] for queue in queues]
     print_table(columns, rows, right=columns[:3])
 
 
 def _fields(config: TopicConfig) -> dict[str, Any]:
-    return {"topic": config.name, "queues": config.queues, "perm": config.perm}
+    return {
+        "topic": config.name,
+        "queues": config.queues,
+        "perm": config.perm,
+        "retentionMs": config.retention.max_age_ms,
+        "retentionBytes": config.retention.max_bytes,
+    }
+
+
+def _retention(
+    age: str | None, size: str | None, present: RetentionPolicy | None = None
+) -> RetentionPolicy:
+    """What the two options say; where one says nothing, what is *present* holds."""
+    from rocketray.store.retention import KEEP_ALL, RetentionPolicy  # noqa: PLC0415 - for help
+
+    present = present or KEEP_ALL
+    try:
+        return RetentionPolicy(
+            present.max_age_ms if age is None else parse_duration(age),
+            present.max_bytes if size is None else parse_bytes(size),
+        )
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _keeps(config: TopicConfig) -> str:
+    """What a topic keeps, in words."""
+    limits = []
+    if config.retention.max_age_ms is not None:
+        limits.append(format_duration(config.retention.max_age_ms))
+    if config.retention.max_bytes is not None:
+        limits.append(f"{format_bytes(config.retention.max_bytes)} a queue")
+    return " or ".join(limits) or "all messages"
 
 
 def _host(config: TopicConfig, queue_id: int) -> str:

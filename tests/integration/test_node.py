@@ -15,13 +15,14 @@ import pytest
 import ray
 
 from rocketray.actors.client import Connection
-from rocketray.actors.coordinator import shard_name
+from rocketray.actors.coordinator import COORDINATOR_NAME, shard_name
 from rocketray.actors.layout import node_file
 from rocketray.actors.node import Node, NodeOptions, ensure_node
 from rocketray.actors.ray_runtime import NAMESPACE
 from rocketray.errors import NodeNotRunningError, StoreLockedError, StreamError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.store.retention import RetentionPolicy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 SUPPORT = Path(__file__).parent.parent / "support"
@@ -107,6 +108,22 @@ def test_topics_change_and_go(connection: Connection) -> None:
     assert "Short" not in connection.topics()
     with pytest.raises(TopicNotFoundError), connection.producer() as producer:
         producer.send("Short", b"x")
+
+
+def test_a_topic_keeps_what_it_is_told_to(connection: Connection) -> None:
+    connection.create_topic("Brief", 1, RetentionPolicy(max_bytes=1))
+    with connection.producer() as producer:
+        first = producer.send("Brief", b"0", keys=["first"])
+        for number in range(1, 200):
+            producer.send("Brief", b"%d" % number + b"." * 100_000)
+    coordinator = ray.get_actor(COORDINATOR_NAME, namespace=NAMESPACE)
+    ray.get(coordinator.expire.remote())
+    [shard] = connection.shard_statistics("Brief")
+    assert 100 < shard.min_queue_offset < shard.max_queue_offset == 200
+    assert connection.view(first.offset_message_id) is None
+    assert connection.query("Brief", "first") == []
+    with connection.consumer("late", "Brief", Subscription.tags("*")) as member:
+        assert member.poll(30.0)[0].queue_offsets[0] == shard.min_queue_offset
 
 
 def test_a_second_node_on_the_directory_is_refused_and_a_connection_is_not(node: Node) -> None:

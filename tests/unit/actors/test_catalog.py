@@ -8,6 +8,7 @@ import pytest
 
 from rocketray.actors.catalog import TopicCatalog
 from rocketray.errors import ConfigError, InvalidNameError, StoreError, TopicNotFoundError
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 
 def test_every_shard_has_its_own_store_host_for_ever() -> None:
@@ -25,6 +26,17 @@ def test_more_queues_keep_the_hosts_of_the_old_ones() -> None:
     assert large.get("A").store_hosts[:1] == small.get("A").store_hosts
     with pytest.raises(ConfigError, match="cannot be cut"):
         large.with_topic("A", 2)
+
+
+def test_retention_is_of_a_new_topic_and_changes_only_when_told(tmp_path: Path) -> None:
+    policy = RetentionPolicy(max_age_ms=1000, max_bytes=5)
+    catalog = TopicCatalog().with_topic("A", 1, policy).with_topic("B", 1)
+    assert (catalog.get("A").retention, catalog.get("B").retention) == (policy, KEEP_ALL)
+    changed = catalog.with_permission("A", 4).with_topic("A", 2).with_retention("B", policy)
+    assert (changed.get("A").retention, changed.get("A").perm) == (policy, 4)
+    changed.save(tmp_path)
+    assert TopicCatalog.load(tmp_path) == changed
+    assert changed.with_retention("A", KEEP_ALL).get("A").retention == KEEP_ALL
 
 
 def test_names_are_checked() -> None:

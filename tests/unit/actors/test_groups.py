@@ -125,6 +125,18 @@ def test_state_survives_a_restart_and_members_keep_what_they_hold_first() -> Non
     assert set(after.heartbeat(beat("a", {0}), 2, 10 + GRACE_MS).granted) == {0}
 
 
+def test_a_queue_is_needed_from_where_the_last_of_its_groups_is() -> None:
+    registry = GroupRegistry()
+    assert registry.needed_from("Topic", 0) is None
+    registry.heartbeat(beat("a"), 2, 1)
+    assert registry.needed_from("Topic", 0) == 0, "a group without an offset may need everything"
+    assert registry.needed_from("Other", 0) is None
+    registry.commit("group", "Topic", 0, 7)
+    registry.commit("gone", "Topic", 0, 3)  # of a group that was deleted
+    assert registry.needed_from("Topic", 0) == 7
+    assert registry.needed_from("Topic", 1) == 0
+
+
 def test_what_filters_did_is_added_once_for_each_member() -> None:
     registry = GroupRegistry()
     registry.heartbeat(beat("a"), 2, 0)

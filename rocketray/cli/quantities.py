@@ -1,0 +1,66 @@
+"""Times and sizes as people write them: ``90s``, ``36h``, ``7d``, ``500MB``, ``10GiB``.
+
+A number and a unit, without a blank that a shell would cut. ``none`` stands for no limit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from rocketray.errors import ConfigError
+
+__all__ = ["format_bytes", "format_duration", "parse_bytes", "parse_duration"]
+
+_NUMBER_AND_UNIT = re.compile(r"(\d{1,18}) ?([A-Za-z]+)", re.ASCII)
+_NO_LIMIT = "none"
+_MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_BYTES = {
+    "B": 1,
+    "kB": 1000,
+    "KB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+    "TB": 1000**4,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "TiB": 1 << 40,
+}
+_BINARY = ("TiB", "GiB", "MiB", "KiB", "B")
+
+
+def parse_duration(text: str) -> int | None:
+    """Milliseconds, or None for ``none``; raises :class:`ConfigError`."""
+    return _parse(text, _MILLISECONDS, "a time like 90s, 30m, 72h or 7d")
+
+
+def parse_bytes(text: str) -> int | None:
+    """Bytes, or None for ``none``; raises :class:`ConfigError`."""
+    return _parse(text, _BYTES, "a size like 500MB or 10GiB")
+
+
+def format_duration(milliseconds: int | None) -> str:
+    """A time in the largest unit that it is a whole number of."""
+    return _format(milliseconds, {unit: _MILLISECONDS[unit] for unit in ("d", "h", "m", "s", "ms")})
+
+
+def format_bytes(size: int | None) -> str:
+    """A size in the largest binary unit that it is a whole number of."""
+    return _format(size, {unit: _BYTES[unit] for unit in _BINARY})
+
+
+def _parse(text: str, units: Mapping[str, int], wanted: str) -> int | None:
+    if text == _NO_LIMIT:
+        return None
+    found = _NUMBER_AND_UNIT.fullmatch(text)
+    if found is None or found[2] not in units or int(found[1]) == 0:
+        raise ConfigError(f"{text!r} is not {wanted}, nor {_NO_LIMIT}")
+    return int(found[1]) * units[found[2]]
+
+
+def _format(value: int | None, units: Mapping[str, int]) -> str:
+    if value is None:
+        return _NO_LIMIT
+    unit = next(unit for unit, size in units.items() if value % size == 0)
+    return f"{value // units[unit]}{unit}"
