@@ -12,6 +12,7 @@ __all__ = ["CONSUME_QUEUE_ENTRY_BYTES", "StoreConfig"]
 CONSUME_QUEUE_ENTRY_BYTES = 20  # i64 physical offset, i32 size, i64 tags code
 _COMMIT_LOG_SEGMENT_MIN = 4096
 _COMMIT_LOG_SEGMENT_MAX = 1 << 30  # RocketMQ's own; larger ones overflow int32 views
+_EXT_SEGMENT_MIN = 1024  # some units with bitmaps of the usual 14 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class StoreConfig:
     """The sizes of a store's files and the identity that its offset ids carry.
 
     They belong to the directory: a store is always opened with what it was made with.
+    With ``consume_queue_ext`` a queue keeps, beside each entry, its store time and, where SQL92
+    filters are registered, a bitmap that says which of them may match.
     ``store_host`` is an IPv4 or IPv6 address and a port that name the store, and are never dialled.
     With ``append_properties_crc`` each record that ``put`` makes ends with a CRC of all of it.
     """
@@ -29,6 +32,8 @@ class StoreConfig:
     )
     index_hash_slots: int = 500_000
     index_entries: int = 1_000_000
+    consume_queue_ext: bool = False
+    consume_queue_ext_segment_bytes: int = 48 * 1024 * 1024
     store_host: tuple[str, int] = ("127.0.0.1", 10911)
     flush_interval_ms: int = 500
     append_properties_crc: bool = False
@@ -52,6 +57,11 @@ class StoreConfig:
             ) from None
         if not 0 <= port <= 65_535:
             raise ConfigError(f"the port of store_host is {port}; it must be from 0 to 65535")
+        if self.consume_queue_ext_segment_bytes < _EXT_SEGMENT_MIN:
+            raise ConfigError(
+                f"consume_queue_ext_segment_bytes is {self.consume_queue_ext_segment_bytes}; "
+                f"it must be at least {_EXT_SEGMENT_MIN}"
+            )
         if self.index_entries < 2:
             raise ConfigError(
                 f"index_entries is {self.index_entries}; it must be at least 2, "

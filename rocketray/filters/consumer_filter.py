@@ -17,7 +17,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
+from rocketray.message import decode_properties
 
 from .bloom import bit_positions, bloom_parameters
 from .consumer_filter_data import SQL92, ConsumerFilterData, encode_filters, read_filters
@@ -96,6 +100,25 @@ class ConsumerFilterManager:
                 for bit in data.bit_positions:
                     bits[bit >> 3] |= 1 << (bit & 7)
         return bytes(bits)
+
+    def bitmaps(
+        self,
+        topic: str,
+        data: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.uint8] | None:
+        """The bitmaps of messages of *topic*, uint8[n, bytes]; None as :meth:`bitmap`.
+
+        Their property strings lie in *data* uint8, at *starts* int64[n] with *sizes* int64[n].
+        """
+        if not self._filters.get(topic):
+            return None
+        found = np.empty((len(starts), self.bit_count // 8), np.uint8)
+        for row, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+            properties = decode_properties(data[start : start + size].tobytes())
+            found[row] = np.frombuffer(self.bitmap(topic, properties) or b"", np.uint8)
+        return found
 
     def save(self, path: Path) -> None:
         """Write the file, and keep the one before as ``.bak``; the long dead are left out."""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.errors import ConfigError, InvalidMessageError
+from rocketray.errors import ConfigError, CorruptRecordError, InvalidMessageError
 from rocketray.hashing import java_hash_code
 from rocketray.kernels.append import is_whole_batch
 from rocketray.kernels.layout import (
@@ -23,6 +23,7 @@ from rocketray.kernels.layout import (
     MAGIC_V2,
     SYS_FLAG,
     TOPIC_V1_MAX_BYTES,
+    measure_record_plain,
 )
 
 from .compression import Compression
@@ -69,6 +70,21 @@ class EncodedBatch:
     def transaction(self) -> int:
         """The state of the first record's transaction, and so of all: 0 where there is none."""
         return int(self.records[SYS_FLAG + 3]) & TRANSACTION if len(self.records) > SYS_FLAG else 0
+
+    def property_spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where each record's property string is in ``records``, and its size: int64[n] each.
+
+        Raises:
+            CorruptRecordError: the records are not what ``sizes`` says.
+        """
+        starts, sizes = np.empty(len(self), np.int64), np.empty(len(self), np.int64)
+        for number, start in enumerate(self.starts().tolist()):
+            end = start + int(self.sizes[number])
+            found = measure_record_plain(self.records, start, end)
+            if found.size != end - start:
+                raise CorruptRecordError("a batch", start, f"record {number} is not whole")
+            starts[number], sizes[number] = found.properties_start, found.properties_size
+        return starts, sizes
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,9 +74,20 @@ class ConsumeQueue:
         self.segment_entries = segment_entries
         self.min_offset = self.max_offset = self._files.min_offset // ENTRY_BYTES
         self._flushed = self.max_offset
+        self.has_lost_units = False
 
-    def reserve(self, count: int) -> None:
-        """Make sure that *count* entries fit; raises :class:`StoreFullError`, nothing changed."""
+    @property
+    def has_ext(self) -> bool:
+        """Whether entries have a unit in ConsumeQueueExt beside them."""
+        return self._ext is not None
+
+    def reserve(self, count: int, bitmap_bytes: int = 0) -> None:
+        """Make sure that *count* entries fit, with filter bitmaps of *bitmap_bytes* each.
+
+        Raises :class:`StoreFullError`; nothing changed.
+        """
+        if self._ext is not None:
+            self._ext.reserve(count, bitmap_bytes)
         start = self.max_offset * ENTRY_BYTES
         end = start + count * ENTRY_BYTES
         while start < end:
@@ -88,12 +99,19 @@ class ConsumeQueue:
         return self._files.file(self.max_offset * ENTRY_BYTES)
 
     def append(
-        self, sizes: npt.NDArray[np.int32], tags_codes: npt.NDArray[np.int64], first_physical: int
+        self,
+        sizes: npt.NDArray[np.int32],
+        tags_codes: npt.NDArray[np.int64],
+        first_physical: int,
+        store_timestamps_ms: npt.NDArray[np.int64],
+        bitmaps: npt.NDArray[np.uint8] | None = None,
     ) -> None:
         """Add the entries of records that lie back to back from *first_physical* on.
 
-        :meth:`reserve` made room for them.
+        :meth:`reserve` made room for them. *bitmaps* uint8[n, bytes] go into ConsumeQueueExt.
         """
+        if self._ext is not None:
+            tags_codes = self._ext.append(tags_codes, store_timestamps_ms, bitmaps)
         done, count = 0, len(sizes)
         while done < count:
             file, position = self._place()
@@ -107,21 +125,27 @@ class ConsumeQueue:
         physical_offsets: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int32],
         tags_codes: npt.NDArray[np.int64],
+        store_timestamps_ms: npt.NDArray[np.int64],
+        bitmaps: npt.NDArray[np.uint8] | None = None,
     ) -> int:
         """Add entries of records that lie anywhere; returns how many did not stand there already.
 
         For recovery. An entry that says the same by way of a good ext unit stays as it is. Raises
         :class:`StoreFullError`.
         """
-        self.reserve(len(sizes))
+        self.reserve(len(sizes), 0 if bitmaps is None else bitmaps.shape[1])
         rows = np.empty(len(sizes), _ENTRY)
         rows["physical_offset"], rows["size"] = physical_offsets, sizes
         rows["tags_code"] = tags_codes
+        if self._ext is not None:
+            self._put_units(self._ext, rows, store_timestamps_ms, bitmaps)
         done = changed = 0
         while done < len(rows):
             file, position = self._place()
             part = rows[done : done + (file.size - position) // ENTRY_BYTES]
-            changed += self._replace(file.data[position:].view(_ENTRY)[: len(part)], part)
+            old = file.data[position:].view(_ENTRY)[: len(part)]
+            changed += int((old != part).sum())
+            old[:] = part
             done += len(part)
             self.max_offset += len(part)
         return changed
@@ -138,6 +162,8 @@ class ConsumeQueue:
     def restart_at(self, queue_offset: int) -> None:
         """Drop all entries and let the queue begin at *queue_offset*; for recovery."""
         self._files.clear()
+        if self._ext is not None:
+            self._ext.clear()
         file = self._files.ensure(queue_offset * ENTRY_BYTES)
         count = queue_offset - file.start // ENTRY_BYTES
         file.write(0, np.array([(0, _FILLER_SIZE, 0)] * count, _ENTRY).tobytes())
@@ -187,7 +213,22 @@ class ConsumeQueue:
         """How far the files hold good entries of records below *log_end*: a queue offset.
 
         Files before the last one with an entry are trusted: they were written and synced first.
+        For the writer the last entry has its ext unit, and the units end there;
+        ``has_lost_units`` says whether entries behind it have none.
         """
+        end = self._find_entries_end(log_end)
+        self.has_lost_units = False
+        if self._ext is None or self._files.read_only:
+            return end
+        for queue_offset, address in self._addresses_before(end):
+            if self._ext.end_with(address):
+                return end
+            end = queue_offset
+            self.has_lost_units = True
+        self._ext.end_at_begin()
+        return end
+
+    def _find_entries_end(self, log_end: int) -> int:
         for start in reversed(self._files.starts):
             rows = self._file_rows(start)
             offsets = rows["physical_offset"].astype(np.int64)
@@ -197,6 +238,14 @@ class ConsumeQueue:
             if count:
                 return start // ENTRY_BYTES + count
         return self._files.min_offset // ENTRY_BYTES
+
+    def _addresses_before(self, end: int) -> Iterator[tuple[int, int]]:
+        """The entries with an ext address before *end*, newest first: queue offset and address."""
+        for start in reversed(self._files.starts):
+            first = start // ENTRY_BYTES
+            fields = self._file_rows(start)["tags_code"][: max(end - first, 0)].astype(np.int64)
+            for number in np.flatnonzero(fields <= TAGS_CODE_EXT_MAX)[::-1].tolist():
+                yield first + number, int(fields[number])
 
     def last_before(self, end: int) -> QueueEntry | None:
         """The entry before the queue offset *end*, when it is one of a record."""
@@ -224,23 +273,34 @@ class ConsumeQueue:
             lambda entry: entry.size != _FILLER_SIZE and entry.physical_offset >= log_min_offset
         )
         last = max(self.max_offset - 1, 0)
+        rows = self._rows(self.min_offset)
+        if self._ext is not None and len(rows):
+            self._ext.forget_before(rows["tags_code"][0].item())
         self._files.forget_before(min(self.min_offset, last) * ENTRY_BYTES)
 
     def remove_forgotten(self) -> None:
         """Remove the forgotten files; may run beside the writer."""
         self._files.remove_forgotten()
+        if self._ext is not None:
+            self._ext.remove_forgotten()
 
     def clear_tail(self) -> int:
         """Zero what stands behind ``max_offset``, after recovery; returns how many entries."""
+        if self._ext is not None:
+            self._ext.cut_tail()
         return -(-self._files.cut(self.max_offset * ENTRY_BYTES, keep=False) // ENTRY_BYTES)
 
     def prepare_next(self) -> None:
         """Make the next file when the present one is half full; for a thread beside the writer."""
         self._files.prepare_next(self.max_offset * ENTRY_BYTES)
+        if self._ext is not None:
+            self._ext.prepare_next()
 
     def flush(self) -> None:
         """Bring all entries to disk; may run beside the writer."""
         end = self.max_offset
+        if self._ext is not None:
+            self._ext.flush()
         if end > self._flushed:
             self._files.flush(self._flushed * ENTRY_BYTES, end * ENTRY_BYTES)
             self._flushed = end
@@ -256,18 +316,35 @@ class ConsumeQueue:
         file = self._files.ensure(start)
         return file, start - file.start
 
-    def _replace(self, old: _Rows, new: _Rows) -> int:
-        """Let the entries *old*, in the file, be *new*; returns how many were others."""
-        differ = old != new
-        if self._ext is not None:
-            same_record = (old["physical_offset"] == new["physical_offset"]) & (
-                old["size"] == new["size"]
-            )
-            for row in np.flatnonzero(same_record & (old["tags_code"] <= TAGS_CODE_EXT_MAX)):
-                unit = self._ext.unit(int(old["tags_code"][row]))
-                differ[row] = unit is None or unit.tags_code != new["tags_code"][row]
-        old[differ] = new[differ]
-        return int(differ.sum())
+    def _put_units(
+        self,
+        ext: ConsumeQueueExt,
+        rows: _Rows,
+        store_timestamps_ms: npt.NDArray[np.int64],
+        bitmaps: npt.NDArray[np.uint8] | None,
+    ) -> None:
+        """Let *rows*, with tags codes, have the addresses of units: old ones while they are good."""
+        kept = 0
+        for row, time_ms in zip(rows.tolist(), store_timestamps_ms.tolist(), strict=True):
+            physical_offset, size, address = self._standing(self.max_offset + kept)
+            if (physical_offset, size) != row[:2] or not ext.keep(address, row[2], time_ms):
+                break
+            rows["tags_code"][kept] = address
+            kept += 1
+        rows["tags_code"][kept:] = ext.append(
+            rows["tags_code"][kept:].astype(np.int64),
+            store_timestamps_ms[kept:],
+            None if bitmaps is None else bitmaps[kept:],
+        )
+
+    def _standing(self, queue_offset: int) -> tuple[int, int, int]:
+        """What stands in the files at *queue_offset*, below ``max_offset`` or behind it."""
+        file = self._files.file(queue_offset * ENTRY_BYTES)
+        assert file is not None
+        row: tuple[int, int, int] = self._file_rows(file.start)[
+            queue_offset - file.start // ENTRY_BYTES
+        ].item()
+        return row
 
     def _file_rows(self, start: int) -> _Rows:
         file = self._files.file(start)

@@ -92,11 +92,14 @@ def read_foreign_settings(
         entries = entries_beside(index[0].stat().st_size, slots.count)
     else:
         slots, entries = _Slots(usual.index_hash_slots, "nothing"), usual.index_entries
+    ext_bytes = _first_size(directory.glob("consumequeue_ext/*/*/*"))
     config = StoreConfig(
         commit_log_segment_bytes=log_bytes,
         consume_queue_segment_entries=(
             queue_bytes // CONSUME_QUEUE_ENTRY_BYTES or usual.consume_queue_segment_entries
         ),
+        consume_queue_ext=bool(ext_bytes),
+        consume_queue_ext_segment_bytes=ext_bytes or usual.consume_queue_ext_segment_bytes,
         index_hash_slots=slots.count,
         index_entries=entries,
     )

@@ -49,9 +49,9 @@ _Int64s = npt.NDArray[np.int64]
 class LogBlock:
     """Whole records that follow each other in one file; all arrays are of one length.
 
-    ``topic_numbers`` says which of ``topics`` a record belongs to. The spans of the unique key, of
-    the keys and of the offset id from before an import are positions in ``data``, uint8, the whole
-    file; a size below 0 is "none".
+    ``topic_numbers`` says which of ``topics`` a record belongs to. The spans of the properties, of
+    the unique key, of the keys and of the offset id from before an import are positions in
+    ``data``, uint8, the whole file; a size below 0 is "none".
     """
 
     data: npt.NDArray[np.uint8]
@@ -64,6 +64,8 @@ class LogBlock:
     sys_flags: _Int64s
     store_timestamps_ms: _Int64s
     tags_codes: _Int64s
+    property_starts: _Int64s
+    property_sizes: _Int64s
     unique_starts: _Int64s
     unique_sizes: _Int64s
     key_starts: _Int64s
@@ -164,6 +166,8 @@ def _read_block(segment: MappedFile, position: int) -> tuple[LogBlock, bool]:
         spans[Field.SYS_FLAG, :count],
         spans[Field.STORE_TIMESTAMP, :count],
         codes[:count].astype(np.int64),
+        spans[Field.PROPERTIES_START, :count],
+        spans[Field.PROPERTIES_SIZE, :count],
         starts[1, :count],
         lengths[1, :count],
         starts[2, :count],

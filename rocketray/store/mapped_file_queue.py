@@ -66,7 +66,7 @@ class MappedFileQueue:
         """
         self.directory = directory
         self.segment_bytes = segment_bytes
-        self._read_only = read_only
+        self.read_only = read_only
         self._file_system = file_system
         self._files: dict[int, MappedFile] = {}
         self._forgotten: list[int] = []
@@ -201,7 +201,7 @@ class MappedFileQueue:
 
     def _find(self) -> list[int]:
         names = self._file_system.names(self.directory)
-        if not self._read_only:
+        if not self.read_only:
             for half_made in (name for name in names if name.endswith(HALF_MADE_SUFFIX)):
                 self._file_system.unlink(self.directory / half_made)
         return [int(name) for name in names if _NAME.match(name)]
@@ -271,10 +271,10 @@ class MappedFileQueue:
                     path,
                     start,
                     self.segment_bytes,
-                    read_only=self._read_only,
+                    read_only=self.read_only,
                     file_system=self._file_system,
                 )
-                if not self._read_only and start == self._starts[-1]:
+                if not self.read_only and start == self._starts[-1]:
                     file.allocate(0, self.segment_bytes)  # a copied file may have holes
                 self._files[start] = file
             return file

@@ -22,6 +22,9 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+import numpy.typing as npt
+
 from rocketray.config import StoreConfig
 from rocketray.errors import (
     ConfigError,
@@ -33,6 +36,7 @@ from rocketray.message import Message, PhysicalOffset, QueueOffset
 from .append_result import AppendResult, PutResult, put_results
 from .append_window import AppendWindow, open_window
 from .batch_form import EncodedBatch, store_times
+from .consume_queue_ext import BitmapSource
 from .directories import make_directory
 from .encoded_batch import RecordOptions, encode_messages
 from .expiry import Expiry
@@ -59,8 +63,11 @@ class MessageStore(StoreReads):
         read_only: bool = False,
         clock_ms: Callable[[], int],
         file_system: FileSystem = SYSTEM_FILES,
+        bitmap_source: BitmapSource | None = None,
     ) -> None:
         """Open *directory*, or make it; after a crash it is recovered first.
+
+        *bitmap_source* makes the filter bitmaps of a store with ``consume_queue_ext``.
 
         Raises:
             StoreLockedError: another process has it open for writing.
@@ -82,7 +89,12 @@ class MessageStore(StoreReads):
                 directory, config, read_only=read_only, file_system=file_system
             )
             files = open_files(
-                directory, self.config, self._lock, clock_ms=clock_ms, file_system=file_system
+                directory,
+                self.config,
+                self._lock,
+                clock_ms=clock_ms,
+                file_system=file_system,
+                bitmap_source=bitmap_source,
             )
         except BaseException:
             if self._lock is not None:
@@ -138,10 +150,11 @@ class MessageStore(StoreReads):
         keyed = batch.key_records[: 0 if batch.transaction == ROLLBACK else None]
         key_offsets = batch.starts()[keyed]
         times = store_times(batch, self._last_timestamp_ms, self._clock_ms)
+        bitmaps = self._bitmaps(topic, batch) if queue is not None and queue.has_ext else None
         self._window = None
         self._log.reserve(len(batch.records))
         if queue is not None:
-            queue.reserve(count)
+            queue.reserve(count, 0 if bitmaps is None else bitmaps.shape[1])
         if len(key_offsets):
             self._index.reserve(len(key_offsets))
         first_ms = int(times[0])
@@ -149,7 +162,7 @@ class MessageStore(StoreReads):
         try:
             first = self._log.append(batch, queue_id, first_queue_offset, first_ms)
             if queue is not None:
-                queue.append(batch.sizes, batch.tags_codes, first)
+                queue.append(batch.sizes, batch.tags_codes, first, times, bitmaps)
             if len(key_offsets):
                 self._index.put(batch.key_hashes, key_offsets + first, times[keyed])
         except CorruptRecordError:
@@ -281,6 +294,10 @@ class MessageStore(StoreReads):
         """Counts and offsets now."""
         self._check_open()
         return self._files.statistics(self._batches, self._messages)
+
+    def _bitmaps(self, topic: str, batch: EncodedBatch) -> npt.NDArray[np.uint8] | None:
+        starts, sizes = batch.property_spans()
+        return self._queues.bitmaps(topic, batch.records, starts, sizes)
 
     def _flush(self, *, everything: bool, stop: bool = False) -> PhysicalOffset:
         """Flush; a failure ends the store's life, for the system forgets what it did not write."""

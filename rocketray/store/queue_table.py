@@ -1,18 +1,22 @@
 """All consume queues of a store, by topic and queue id.
 
 Layout: ``consumequeue/<topic>/<queueId>/``, and beside it ``consumequeue_ext`` in the same shape
-where RocketMQ wrote one. A queue has no directory before its first message.
+where the store keeps filter bitmaps. A queue has no directory before its first message.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError
 from rocketray.names import check_topic
 
 from .consume_queue import ConsumeQueue
-from .consume_queue_ext import ConsumeQueueExt
+from .consume_queue_ext import BitmapSource, ConsumeQueueExt
 from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file_queue import Mend
 
@@ -27,15 +31,17 @@ class QueueTable:
     def __init__(
         self,
         directory: Path,
-        segment_entries: int,
+        config: StoreConfig,
         *,
         read_only: bool,
         mend: Mend = Mend.NOTHING,
+        bitmap_source: BitmapSource | None = None,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Open every queue that has a directory."""
         self._directory = directory
-        self._segment_entries = segment_entries
+        self._config = config
+        self._bitmap_source = bitmap_source
         self._read_only = read_only
         self._mend = mend
         self._file_system = file_system
@@ -72,6 +78,18 @@ class QueueTable:
             raise ConfigError(f"topic {topic!r}: queue id {queue_id} is below 0")
         return self._open(topic, queue_id)
 
+    def bitmaps(
+        self,
+        topic: str,
+        data: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.uint8] | None:
+        """The filter bitmaps of messages whose property strings are in *data*; None for none."""
+        if self._bitmap_source is None or not self._config.consume_queue_ext:
+            return None
+        return self._bitmap_source.bitmaps(topic, data, starts, sizes)
+
     def prepare_next(self) -> None:
         """Make the files that will be needed next; for a thread beside the writer."""
         for queue in self.all():
@@ -88,15 +106,22 @@ class QueueTable:
             queue.close()
 
     def _open(self, topic: str, queue_id: int) -> ConsumeQueue:
-        files = self._file_system
-        ext = self._directory / _EXTS / topic / str(queue_id)
+        ext = None
+        if self._config.consume_queue_ext:
+            ext = ConsumeQueueExt(
+                self._directory / _EXTS / topic / str(queue_id),
+                self._config.consume_queue_ext_segment_bytes,
+                read_only=self._read_only,
+                mend=self._mend,
+                file_system=self._file_system,
+            )
         queue = ConsumeQueue(
             self._directory / _QUEUES / topic / str(queue_id),
-            self._segment_entries,
+            self._config.consume_queue_segment_entries,
             read_only=self._read_only,
             mend=self._mend,
-            ext=ConsumeQueueExt(ext, files) if files.is_directory(ext) else None,
-            file_system=files,
+            ext=ext,
+            file_system=self._file_system,
         )
         self._queues[topic, queue_id] = queue
         return queue

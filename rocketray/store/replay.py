@@ -78,6 +78,9 @@ class Replay:
             StoreFullError: there is no room for entries or keys.
         """
         self.start = self.end = start
+        lost = any(queue.has_lost_units for queue in self._queues.all())
+        if lost and start > self._log.min_offset:
+            raise QueueGapError
         while True:
             for block in read_blocks(self._log, self.end):
                 self._put_entries(block)
@@ -102,9 +105,9 @@ class Replay:
             of_topic = visible & (block.topic_numbers == number)
             for queue_id in np.unique(block.queue_ids[of_topic]).tolist():
                 chosen = block.only(of_topic & (block.queue_ids == queue_id))
-                self._put_queue(self._queues.get(topic, queue_id), chosen)
+                self._put_queue(topic, self._queues.get(topic, queue_id), chosen)
 
-    def _put_queue(self, queue: ConsumeQueue, block: LogBlock) -> None:
+    def _put_queue(self, topic: str, queue: ConsumeQueue, block: LogBlock) -> None:
         """Put the entries of records of one queue."""
         breaks = np.flatnonzero(np.diff(block.queue_offsets) != 1) + 1
         runs = list(pairwise([0, *breaks.tolist(), len(block)]))
@@ -112,7 +115,7 @@ class Replay:
             self._begun.add(id(queue))
             self._begin(queue, block, runs)
         for first, end in runs:
-            self._put_run(queue, block, first, end)
+            self._put_run(topic, queue, block, first, end)
 
     def _begin(self, queue: ConsumeQueue, block: LogBlock, runs: list[tuple[int, int]]) -> None:
         """Let *queue* begin with the first record of the log that is its own.
@@ -124,7 +127,9 @@ class Replay:
         if begins_at >= 0 and begins_at != queue.max_offset:
             queue.restart_at(begins_at)
 
-    def _put_run(self, queue: ConsumeQueue, block: LogBlock, first: int, end: int) -> None:
+    def _put_run(
+        self, topic: str, queue: ConsumeQueue, block: LogBlock, first: int, end: int
+    ) -> None:
         """Put the entries *first* to *end*, whose queue offsets follow each other."""
         begins_at = int(block.queue_offsets[first])
         missing = begins_at - queue.max_offset
@@ -142,6 +147,13 @@ class Replay:
                 block.physical_offsets[first:end],
                 block.sizes[first:end],
                 block.tags_codes[first:end],
+                block.store_timestamps_ms[first:end],
+                self._queues.bitmaps(
+                    topic,
+                    block.data,
+                    block.property_starts[first:end],
+                    block.property_sizes[first:end],
+                ),
             )
 
     def _fill(self, queue: ConsumeQueue, count: int, before: int) -> bool:
@@ -159,7 +171,8 @@ class Replay:
             return False
         offsets = holes[0].start + np.arange(count, dtype=np.int64)
         ones: npt.NDArray[np.int32] = np.ones(count, np.int32)
-        self.entries += queue.put(offsets, ones, np.zeros(count, np.int64))
+        nothing = np.zeros(count, np.int64)
+        self.entries += queue.put(offsets, ones, nothing, nothing)
         return True
 
     def _misplaced(self, block: LogBlock, first: int, end: int) -> None:

@@ -16,6 +16,7 @@ from rocketray.message import PhysicalOffset
 from .checkpoint import Checkpoint, ensure_checkpoint, read_checkpoint, write_checkpoint
 from .clean_stop import CleanStop
 from .commit_log import CommitLog
+from .consume_queue_ext import BitmapSource
 from .file_system import FileSystem
 from .key_index import KeyIndex
 from .lock import StoreLock, was_clean
@@ -60,6 +61,7 @@ def open_files(
     clock_ms: Callable[[], int],
     file_system: FileSystem,
     salvage: Trust | None = None,
+    bitmap_source: BitmapSource | None = None,
 ) -> StoreFiles:
     """Open what is there and find its ends; without *lock* read-only, nothing is touched.
 
@@ -84,9 +86,10 @@ def open_files(
     )
     queues = QueueTable(
         directory,
-        config.consume_queue_segment_entries,
+        config,
         read_only=read_only,
         mend=Mend.NOTHING if read_only else Mend.SHORT_AND_MISSING,
+        bitmap_source=bitmap_source,
         file_system=file_system,
     )
     index = KeyIndex(

@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rocketray.config import StoreConfig
-from rocketray.hashing import tags_code
+from rocketray.hashing import index_key_hash, tags_code
 from rocketray.message import Message, StoredMessage
+from rocketray.store.encoded_batch import EncodedBatch
 from rocketray.store.message_store import MessageStore
 from rocketray.store.pull import PullLimits
 
@@ -18,6 +21,8 @@ GOLDEN_STORE = GOLDEN / "store-v1"
 GOLDEN_CONFIG = StoreConfig(
     commit_log_segment_bytes=65_536,
     consume_queue_segment_entries=50,
+    consume_queue_ext=True,
+    consume_queue_ext_segment_bytes=4096,
     index_hash_slots=100,
     index_entries=400,
 )
@@ -53,6 +58,32 @@ def read_jsonl(name: str) -> Iterator[dict[str, Any]]:
 def open_golden() -> MessageStore:
     """The store that RocketMQ wrote, as it lies."""
     return MessageStore(GOLDEN_STORE, GOLDEN_CONFIG, read_only=True, clock_ms=FakeClock())
+
+
+def golden_batch(rows: list[dict[str, Any]]) -> EncodedBatch:
+    """Records of ``store-v1`` as their producer encoded them: what only a store knows is 0."""
+    parts, hashes, records = [], [], []
+    for number, row in enumerate(rows):
+        offset = row["commitLogOffset"]
+        start = offset - offset % GOLDEN_CONFIG.commit_log_segment_bytes
+        segment = (GOLDEN_STORE / "commitlog" / f"{start:020d}").read_bytes()
+        raw = np.frombuffer(segment, np.uint8)[offset - start :][: row["storeSize"]].copy()
+        raw[12:16] = 0  # queue id
+        raw[20:36] = 0  # queue offset, physical offset
+        raw[56:72] = 0  # store time, store host
+        parts.append(raw)
+        unique = row["properties"].get("UNIQ_KEY")
+        keys = [unique, *(row["keys"] or "").split(" ")]
+        found = [index_key_hash(f"{row['topic']}#{key}") for key in keys if key]
+        hashes += found
+        records += [number] * len(found)
+    return EncodedBatch(
+        np.concatenate(parts),
+        np.array([row["storeSize"] for row in rows], np.int32),
+        np.array([tags_code(row["tags"]) for row in rows], np.int64),
+        np.array(hashes, np.int32),
+        np.array(records, np.int32),
+    )
 
 
 def message(number: int, topic: str = "Trade", size: int = 20) -> Message:

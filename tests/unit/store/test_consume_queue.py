@@ -23,7 +23,7 @@ def queue(tmp_path: Path) -> Iterator[ConsumeQueue]:
 
 def add(queue: ConsumeQueue, count: int, first_physical: int = 0, size: int = 100) -> None:
     queue.reserve(count)
-    queue.append(i32([size] * count), i64(list(range(count))), first_physical)
+    queue.append(i32([size] * count), i64(list(range(count))), first_physical, i64([1] * count))
 
 
 def reopened(queue: ConsumeQueue) -> ConsumeQueue:
@@ -32,7 +32,7 @@ def reopened(queue: ConsumeQueue) -> ConsumeQueue:
 
 def test_the_bytes_of_an_entry(queue: ConsumeQueue) -> None:
     queue.reserve(2)
-    queue.append(i32([126, 5]), i64([2_598_919, -720_863_880]), 1000)
+    queue.append(i32([126, 5]), i64([2_598_919, -720_863_880]), 1000, i64([1, 1]))
     file = queue._files.file(0)
     assert file is not None
     assert file.read(0, 20).hex() == "00000000000003e80000007e000000000027a807"
@@ -111,13 +111,13 @@ def test_bisection_finds_the_first_entry_that_satisfies(queue: ConsumeQueue) -> 
 
 def test_an_ext_address_without_ext_files_is_no_tags_code(queue: ConsumeQueue) -> None:
     queue.reserve(2)
-    queue.append(i32([1, 1]), i64([-2_147_483_648, -2_147_483_649]), 0)
+    queue.append(i32([1, 1]), i64([-2_147_483_648, -2_147_483_649]), 0, i64([1, 1]))
     assert [entry.tags_code for entry in queue.entries(0)] == [-2_147_483_648, None]
 
 
 def test_recovery_puts_records_that_lie_anywhere(queue: ConsumeQueue) -> None:
     offsets = i64([0, 1000, 1100, 5000, 9000, 9100, 10_000])
-    queue.put(offsets, i32([100] * 7), i64([1] * 7))
+    queue.put(offsets, i32([100] * 7), i64([1] * 7), i64([1] * 7))
     assert [queue.entry(at).physical_offset for at in range(7)] == offsets.tolist()
     queue.flush()
     again = reopened(queue)
@@ -133,5 +133,5 @@ def test_entries_stay_in_place_for_readers_when_they_are_put_again(queue: Consum
     assert file is not None
     before = np.array(file.data)
     queue.max_offset = 1
-    queue.put(i64([100, 200, 300]), i32([100] * 3), i64([1, 2, 3]))
+    queue.put(i64([100, 200, 300]), i32([100] * 3), i64([1, 2, 3]), i64([1] * 3))
     assert (file.data == before).all()

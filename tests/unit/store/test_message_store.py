@@ -206,7 +206,7 @@ def test_an_interrupted_append_is_recovered_by_the_next_opening(
     queue = store._queues.find("Trade", 0)
     assert queue is not None
 
-    def interrupt(*_: object) -> None:
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(queue, "append", interrupt)
