@@ -1,8 +1,8 @@
-"""Producers: encode batches, hand them to the shards, and tell when they are stored.
+"""Producers: collect messages into batches, hand them to the shards, and tell when they are stored.
 
-What is sent while an earlier batch is under way is collected, and goes when that one is
-acknowledged, when ``BATCH_MAX`` are there, when somebody waits for one of them, or after
-``LINGER_S``.
+A message goes at once when none went for ``COLLECT_S``; one that comes sooner is collected, and
+goes with the first that comes later, when ``BATCH_MAX`` are there, when somebody waits for one of
+them, or after ``LINGER_S``.
 
 Invariants
   1. A result is given out after the shard acknowledged the batch, and names what was reached.
@@ -19,45 +19,41 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Literal, Self
+from typing import Self
 
 import pyarrow as pa
 
 from rocketray.errors import ConfigError, InvalidMessageError, StoreError, StreamError
 from rocketray.hashing import java_hash_code
 from rocketray.message import SHARDING_KEY, Message
+from rocketray.names import check_topic
 from rocketray.store.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
-from rocketray.store.encoded_batch import (
-    EncodedBatch,
-    RecordOptions,
-    encode_messages,
-    encode_table,
-)
+from rocketray.store.encoded_batch import RecordOptions, encode_table, pack_batch
+from rocketray.store.message_columns import RecordForm
 from rocketray.store.message_id import UniqueIdGenerator
 
+from .batch import AckMode, Batch, BatchResult, SendResult, SendResults, durability_of
 from .catalog import TopicConfig
 from .clock import system_clock_ms
-from .lane import Batch, BatchResult, Lane, SendResult, Shards, unavailable
-from .ring import Durability
+from .lane import Lane, Shards, unavailable
 
-__all__ = ["AckMode", "PendingSend", "Producer", "SendResult"]
+__all__ = ["AckMode", "PendingSend", "Producer", "SendResult", "SendResults"]
 
-AckMode = Literal["memory", "disk"]
 BATCH_MAX = 1024
 TABLE_BATCH_ROWS = 4096
+COLLECT_S = 0.0001  # a hand-over takes some 20 µs, as long as collecting ten messages
 LINGER_S = 0.002
-_DURABILITY = {"memory": Durability.MEMORY, "disk": Durability.DISK}
 _ROOM_WAIT_S = 0.01
-_FEW_IDS = 16  # below that, one by one is quicker than by columns
 
 
 class PendingSend:
     """A message that was sent and is not yet known to be stored."""
 
-    __slots__ = ("_batch", "_index", "_producer")
+    __slots__ = ("_batch", "_index", "_lane", "_producer")
 
-    def __init__(self, producer: Producer, batch: Batch, index: int) -> None:
+    def __init__(self, producer: Producer, lane: Lane, batch: Batch, index: int) -> None:
         self._producer = producer
+        self._lane = lane
         self._batch = batch
         self._index = index
 
@@ -73,7 +69,7 @@ class PendingSend:
             StreamError: the shard refused it, and nothing was stored.
         """
         if not self._batch.settled:
-            self._producer.settle(self._batch, timeout_s)
+            self._producer.settle(self._lane, self._batch, timeout_s)
         return self._batch.result(self._index)
 
 
@@ -100,6 +96,7 @@ class Producer:
             born_host[0], os.getpid(), int(uuid.uuid4().fields[0]), clock_ms=system_clock_ms
         )
         self._topics: dict[str, TopicConfig] = {}
+        self._forms: dict[str, RecordForm] = {}
         self._lanes: dict[tuple[str, int], Lane] = {}
         self._turn = itertools.count()
         self._lock = threading.RLock()
@@ -124,8 +121,12 @@ class Producer:
 
         Messages with one ``sharding_key`` go to one queue, in order; others to each in turn.
         """
-        message = Message(topic, body, tags, keys, properties or {})
-        return self.send_message_async(message, queue_id, sharding_key, ack).result()
+        with self._lock:
+            lane, batch = self._collect(topic, queue_id, sharding_key, ack)
+            index = batch.columns.add(body, tags, keys, properties)
+            self._hand_over(lane)
+        self.settle(lane, batch, None)
+        return batch.result(index)
 
     def send_async(
         self,
@@ -140,8 +141,11 @@ class Producer:
         ack: AckMode | None = None,
     ) -> PendingSend:
         """Send one message and return at once; ask the result for where it was stored."""
-        message = Message(topic, body, tags, keys, properties or {})
-        return self.send_message_async(message, queue_id, sharding_key, ack)
+        with self._lock:
+            lane, batch = self._collect(topic, queue_id, sharding_key, ack)
+            index = batch.columns.add(body, tags, keys, properties)
+            self._hand_over_in_time(lane, index)
+        return PendingSend(self, lane, batch, index)
 
     def send_message_async(
         self,
@@ -151,23 +155,11 @@ class Producer:
         ack: AckMode | None = None,
     ) -> PendingSend:
         """As :meth:`send_async`, for a message that is already made."""
-        durability = _durability(ack or self._default_ack)
         with self._lock:
-            lane = self._lane(message.topic, queue_id, sharding_key)
-            batch = lane.collecting
-            if batch is not None and batch.durability is not durability:
-                self._hand_over(lane)
-                batch = None
-            if batch is None:
-                batch = lane.collecting = Batch(lane, durability)
-            batch.messages.append(message)
-            pending = PendingSend(self, batch, len(batch.messages) - 1)
-            lane.harvest()
-            if len(batch.messages) >= BATCH_MAX or not lane.in_flight:
-                self._hand_over(lane)
-            elif not self._collecting.is_set():
-                self._collecting.set()
-            return pending
+            lane, batch = self._collect(message.topic, queue_id, sharding_key, ack)
+            index = batch.columns.add_message(message)
+            self._hand_over_in_time(lane, index)
+        return PendingSend(self, lane, batch, index)
 
     def send_messages(
         self,
@@ -176,47 +168,54 @@ class Producer:
         *,
         queue_id: int | None = None,
         ack: AckMode | None = None,
-    ) -> list[SendResult]:
+    ) -> SendResults:
         """Store messages of one topic in batches; the results are in the messages' order.
 
         Without *queue_id*, messages with the property ``__SHARDINGKEY`` go to the queue of that
         key, and of the others each batch to the next queue in turn.
         """
-        durability = _durability(ack or self._default_ack)
-        placed: list[tuple[Batch, list[int]]] = []
+        durability = durability_of(ack or self._default_ack)
+        strangers = [message for message in messages if message.topic != topic]
+        if strangers:
+            raise InvalidMessageError(
+                f"a message for topic {strangers[0].topic!r} was sent to topic {topic!r}"
+            )
+        placed: list[tuple[Lane, Batch, Sequence[int]]] = []
         for start in range(0, len(messages), BATCH_MAX):
             numbers = range(start, min(start + BATCH_MAX, len(messages)))
-            for chosen, part in self._by_queue(topic, messages, numbers, queue_id).items():
+            for chosen, part in self._by_queue(topic, messages, numbers, queue_id):
                 with self._lock:
                     lane = self._lane(topic, chosen, None)
                     self._hand_over(lane)  # what was sent before goes first
-                    lane.collecting = batch = Batch(lane, durability)
-                    batch.messages = [messages[number] for number in part]
+                    lane.collecting = batch = Batch(lane, lane.form, durability)
+                    try:
+                        batch.columns.extend([messages[number] for number in part])
+                    except StreamError as error:
+                        lane.collecting, batch.failure = None, error
                     self._hand_over(lane)
-                placed.append((batch, part))
-        results: dict[int, SendResult] = {}
-        for batch, part in placed:
-            self.settle(batch, None)
-            results.update(zip(part, batch.results(), strict=True))
-        return [results[number] for number in range(len(messages))]
+                placed.append((lane, batch, part))
+        for lane, batch, _ in placed:
+            self.settle(lane, batch, None)
+            batch.check()
+        return SendResults([(batch, part) for _, batch, part in placed], len(messages))
 
     def _by_queue(
         self, topic: str, messages: Sequence[Message], numbers: range, queue_id: int | None
-    ) -> dict[int, list[int]]:
+    ) -> list[tuple[int, Sequence[int]]]:
         """The numbers of the messages that go to each queue."""
+        if queue_id is not None:
+            return [(queue_id, numbers)]
         queues = self._topic(topic).queues
-        turn = next(self._turn) % queues if queue_id is None else queue_id
+        turn = next(self._turn) % queues
+        given = [messages[number].properties for number in numbers]
+        if not any(given):
+            return [(turn, numbers)]
         chosen: dict[int, list[int]] = {}
-        for number in numbers:
-            message = messages[number]
-            if message.topic != topic:
-                raise InvalidMessageError(
-                    f"a message for topic {message.topic!r} was sent to topic {topic!r}"
-                )
-            key = message.properties.get(SHARDING_KEY) if queue_id is None else None
+        for number, properties in zip(numbers, given, strict=True):
+            key = properties.get(SHARDING_KEY)
             queue = turn if key is None else java_hash_code(key) % queues
             chosen.setdefault(queue, []).append(number)
-        return chosen
+        return list(chosen.items())
 
     def send_many(
         self,
@@ -231,9 +230,9 @@ class Producer:
         Columns: ``body`` (binary or string), and if there are ``tags``, ``keys`` (text, or a list
         of texts), ``properties`` (a map). *property_columns* become properties, absent where null.
         """
-        durability = _durability(ack or self._default_ack)
+        durability = durability_of(ack or self._default_ack)
         counts: dict[int, int] = {}
-        batches = []
+        placed: list[tuple[Lane, Batch]] = []
         for start in range(0, table.num_rows, TABLE_BATCH_ROWS):
             rows = table.slice(start, TABLE_BATCH_ROWS)
             encoded = encode_table(
@@ -248,12 +247,12 @@ class Producer:
             with self._lock:
                 lane = self._lane(topic, None, None)
                 self._hand_over(lane)
-                batch = Batch(lane, durability)
-                self._write(lane, batch, encoded)
-            batches.append(batch)
+                batch = Batch(lane, lane.form, durability)
+                self._write(lane, batch, pack_batch(encoded))
+            placed.append((lane, batch))
             counts[lane.queue_id] = counts.get(lane.queue_id, 0) + rows.num_rows
-        for batch in batches:
-            self.settle(batch, None)
+        for lane, batch in placed:
+            self.settle(lane, batch, None)
             batch.check()
         return BatchResult(table.num_rows, counts)
 
@@ -263,9 +262,9 @@ class Producer:
             lanes = list(self._lanes.values())
             for lane in lanes:
                 self._hand_over(lane)
-            waiting = [lane.in_flight[-1] for lane in lanes if lane.in_flight]
-        for batch in waiting:
-            self.settle(batch, None)
+            waiting = [(lane, lane.in_flight[-1]) for lane in lanes if lane.in_flight]
+        for lane, batch in waiting:
+            self.settle(lane, batch, None)
 
     def close(self) -> None:
         """Flush, and give the rings back."""
@@ -286,25 +285,47 @@ class Producer:
         """Close it."""
         self.close()
 
-    def settle(self, batch: Batch, timeout_s: float | None) -> None:
+    def settle(self, lane: Lane, batch: Batch, timeout_s: float | None) -> None:
         """Wait until the shard said what became of a batch."""
         deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         while True:
             with self._lock:
-                if batch is batch.lane.collecting:
-                    self._hand_over(batch.lane)
-                batch.lane.harvest()
+                if batch is lane.collecting:
+                    self._hand_over(lane)
+                lane.harvest()
                 if batch.settled:
                     return
             left = deadline - time.monotonic()
             if left <= 0:
-                raise unavailable(batch.lane)
-            batch.lane.wait(batch, left)
+                raise unavailable(lane)
+            lane.wait(batch, left)
+
+    def _collect(
+        self, topic: str, queue_id: int | None, sharding_key: str | None, ack: AckMode | None
+    ) -> tuple[Lane, Batch]:
+        """The batch that a message goes into; called with the lock held."""
+        durability = durability_of(ack or self._default_ack)
+        lane = self._lane(topic, queue_id, sharding_key)
+        batch = lane.collecting
+        if batch is not None and batch.durability is not durability:
+            self._hand_over(lane)
+            batch = None
+        if batch is None:
+            batch = lane.collecting = Batch(lane, lane.form, durability)
+        return lane, batch
+
+    def _hand_over_in_time(self, lane: Lane, index: int) -> None:
+        """Hand over what was collected, if it is time; *index* is the newest message's number."""
+        if index + 1 >= BATCH_MAX or time.monotonic() >= lane.next_hand_over:
+            self._hand_over(lane)
+            lane.next_hand_over = time.monotonic() + COLLECT_S
+        elif not self._collecting.is_set():
+            self._collecting.set()
 
     def _topic(self, name: str) -> TopicConfig:
         config = self._topics.get(name)
         if config is None:
-            config = self._topics[name] = self._shards.topic(name)
+            config = self._topics[name] = self._shards.topic(check_topic(name))
         return config
 
     def _lane(self, topic: str, queue_id: int | None, sharding_key: str | None) -> Lane:
@@ -320,45 +341,39 @@ class Producer:
             )
         lane = self._lanes.get((topic, queue_id))
         if lane is None:
-            lane = self._lanes[topic, queue_id] = Lane(self._shards, config, queue_id)
+            lane = Lane(self._shards, config, queue_id, self._form(topic))
+            self._lanes[topic, queue_id] = lane
         return lane
 
+    def _form(self, topic: str) -> RecordForm:
+        form = self._forms.get(topic)
+        if form is None:
+            form = self._forms[topic] = RecordForm(
+                topic,
+                born_host=self._born_host,
+                id_prefix=self._ids.prefix,
+                compression=self._options.compression,
+            )
+        return form
+
     def _hand_over(self, lane: Lane) -> None:
-        """Encode what was collected and write it to the ring; called with the lock held."""
+        """Pack what was collected and write it to the ring; called with the lock held."""
         batch = lane.collecting
-        if batch is None:
+        if batch is None or not batch.columns:
             return
         lane.collecting = None
-        made = self._new_ids(len(batch.messages))
-        batch.ids = [m.unique_key or new for m, new in zip(batch.messages, made, strict=True)]
         try:
-            encoded = encode_messages(
-                batch.messages,
-                born_host=self._born_host,
-                clock_ms=system_clock_ms,
-                unique_keys=batch.ids,
-                options=self._options,
-            )
-            self._write(lane, batch, encoded)
+            payload = batch.pack(self._ids.take(len(batch.columns)), system_clock_ms())
+            self._write(lane, batch, payload.data)
         except StreamError as error:  # whoever asks for a result of the batch gets it
             batch.failure = error
-        batch.messages = []
 
-    def _new_ids(self, count: int) -> list[str]:
-        if count < _FEW_IDS:
-            return [self._ids.next_id() for _ in range(count)]
-        ids = self._ids.next_ids(count)
-        text = ids.tobytes().decode("ascii")
-        width = ids.shape[1]
-        return [text[start : start + width] for start in range(0, len(text), width)]
-
-    def _write(self, lane: Lane, batch: Batch, encoded: EncodedBatch) -> None:
-        payload = batch.encode(encoded)
+    def _write(self, lane: Lane, batch: Batch, payload: bytes | memoryview) -> None:
         deadline = time.monotonic() + self._timeout_s
-        while not lane.try_send(payload, batch):
+        while not lane.try_send(memoryview(payload), batch):
             if time.monotonic() >= deadline:
                 raise unavailable(lane)
-            lane.wait(lane.in_flight[0], _ROOM_WAIT_S)
+            lane.wait_for_room(_ROOM_WAIT_S)
 
     def _flush_lingering(self) -> None:
         while not self._closed.is_set():
@@ -368,10 +383,3 @@ class Producer:
             with self._lock:
                 for lane in list(self._lanes.values()):
                     self._hand_over(lane)
-
-
-def _durability(ack: str) -> Durability:
-    try:
-        return _DURABILITY[ack]
-    except KeyError:
-        raise ConfigError(f"ack {ack!r} is not 'memory' or 'disk'") from None

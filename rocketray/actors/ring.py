@@ -147,7 +147,7 @@ class ProducerRing(_Ring):
         """Larger batches do not go through the ring; half of it always holds one frame."""
         return self._capacity // 2 - FRAME_HEADER_BYTES
 
-    def try_write(self, payload: bytes, durability: Durability) -> int | None:
+    def try_write(self, payload: bytes | memoryview, durability: Durability) -> int | None:
         """Copy a batch into the ring and return its sequence, or None while there is no room.
 
         The shard does not see it before :meth:`publish`.

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from rocketray.errors import InvalidMessageError
 from rocketray.hashing import tags_code
 from rocketray.kernels.append import is_whole_batch
+from rocketray.kernels.drain import BATCH_MAGIC
 from rocketray.kernels.hashing import separated_key_hashes
 from rocketray.message import IMPORTED_OFFSET_ID, PROPERTY_SEPARATOR, Message
 
@@ -36,16 +37,17 @@ from .property_crc import with_crc_property
 __all__ = [
     "EncodedBatch",
     "RecordOptions",
+    "batch_header",
     "encode_messages",
     "encode_table",
     "pack_batch",
     "pack_batch_into",
     "packed_size",
+    "record_sizes",
     "unpack_batch",
 ]
 
 _HEADER = struct.Struct("<4sIIIQ")
-_MAGIC = b"RRB1"
 _KEEPS_STORE_TIMES = 1  # a flag: the store timestamp is not for the store to say, see batch_form
 _NO_KEYS = np.empty(0, np.int32)
 _CRC_MASK = 0x7FFFFFFF
@@ -170,6 +172,18 @@ def pack_batch_into(batch: EncodedBatch, buffer: memoryview) -> int:
     return end
 
 
+def batch_header(buffer: memoryview, records: int, keys: int, record_bytes: int) -> None:
+    """Write the header of a frame to the front of *buffer*."""
+    _HEADER.pack_into(buffer, 0, BATCH_MAGIC, records, keys, 0, record_bytes)
+
+
+def record_sizes(frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
+    """The sizes of the records in a frame that this process packed, as a copy."""
+    _, records, *_ = _HEADER.unpack_from(frame.data)
+    start = _HEADER.size + 8 * records
+    return frame[start : start + 4 * records].view(np.int32).copy()
+
+
 def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
     """The batch in a frame that fills *buffer* exactly, as views of it.
 
@@ -179,9 +193,9 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
     if len(buffer) < _HEADER.size:
         raise InvalidMessageError(f"a packed batch of {len(buffer)} bytes has no whole header")
     magic, records, keys, flags, total = _HEADER.unpack_from(buffer)
-    if magic != _MAGIC or flags & ~_KEEPS_STORE_TIMES:
+    if magic != BATCH_MAGIC or flags & ~_KEEPS_STORE_TIMES:
         raise InvalidMessageError(
-            f"a packed batch begins with {magic!r}, not {_MAGIC!r}: sender and receiver must be "
+            f"a packed batch begins with {magic!r}, not {BATCH_MAGIC!r}: sender and receiver must be "
             "of one version of rocketray"
         )
     expected = _HEADER.size + 12 * records + 8 * keys + total
@@ -207,7 +221,7 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
 
 def _header(batch: EncodedBatch) -> bytes:
     flags = _KEEPS_STORE_TIMES if batch.keeps_store_times else 0
-    return _HEADER.pack(_MAGIC, len(batch.sizes), len(batch.key_hashes), flags, len(batch.records))
+    return _HEADER.pack(BATCH_MAGIC, len(batch.sizes), len(batch.key_hashes), flags, len(batch.records))
 
 
 def _aligned(

@@ -37,7 +37,9 @@ _IPV6_ID_BYTES = 28
 _PORT_AND_OFFSET = struct.Struct(">iq")
 _UNIQUE_TAIL = struct.Struct(">HIIH")  # process id, generator, milliseconds of the month, counter
 _QUARTER_HOUR_MS = 15 * 60 * 1000
-_HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
+_NUMBER_BYTES = 6  # milliseconds of the month and counter
+_NUMBER_MASK = (1 << 8 * _NUMBER_BYTES) - 1
+_HEX_PAIRS = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.uint16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,47 +79,33 @@ class UniqueIdGenerator:
         self, address: str, process_id: int, generator: int, *, clock_ms: Callable[[], int]
     ) -> None:
         """Make ids for *address*, IPv4 or IPv6, as text."""
-        self._prefix = _pack_address(address)
-        self._process_id = process_id & 0xFFFF
-        self._generator = generator & 0xFFFFFFFF
+        head = _UNIQUE_TAIL.pack(process_id & 0xFFFF, generator & 0xFFFFFFFF, 0, 0)[:-_NUMBER_BYTES]
+        self.prefix = (_pack_address(address) + head).hex().upper()
+        """What every id begins with; twelve hex digits follow."""
         self._clock_ms = clock_ms
         self._next = 0  # milliseconds since 1970 << 16 | counter
         self._lock = threading.Lock()
 
     def next_id(self) -> str:
         """One id."""
-        number = self._take(1)
-        now_ms = number >> 16
-        return (
-            (
-                self._prefix
-                + _UNIQUE_TAIL.pack(
-                    self._process_id,
-                    self._generator,
-                    now_ms - _month_start_ms(now_ms) & 0xFFFFFFFF,
-                    number & 0xFFFF,
-                )
-            )
-            .hex()
-            .upper()
-        )
+        return f"{self.prefix}{self.take(1):012X}"
 
     def next_ids(self, count: int) -> npt.NDArray[np.uint8]:
         """*count* ids as ASCII, uint8[count, 32], or uint8[count, 56] with an IPv6 address."""
-        first = self._take(count)
-        origin = _month_start_ms(first >> 16) << 16
-        numbers = np.arange(first - origin, first - origin + count, dtype=np.int64)
-        raw = np.empty((count, len(self._prefix) + _UNIQUE_TAIL.size), np.uint8)
-        head = self._prefix + _UNIQUE_TAIL.pack(self._process_id, self._generator, 0, 0)[:-6]
-        raw[:, :-6] = np.frombuffer(head, np.uint8)
-        raw[:, -6:] = numbers.astype(">i8").view(np.uint8).reshape(count, 8)[:, 2:]
-        return _HEX[np.stack((raw >> 4, raw & 15), axis=2).reshape(count, -1)]
+        first = self.take(count)
+        numbers = np.arange(first, first + count, dtype=">i8").view(np.uint8).reshape(count, 8)
+        ids = np.empty((count, len(self.prefix) + 2 * _NUMBER_BYTES), np.uint8)
+        ids[:, : len(self.prefix)] = np.frombuffer(self.prefix.encode(), np.uint8)
+        digits = _HEX_PAIRS[numbers[:, -_NUMBER_BYTES:]]
+        ids[:, len(self.prefix) :] = digits.view(np.uint8).reshape(count, -1)
+        return ids
 
-    def _take(self, count: int) -> int:
+    def take(self, count: int) -> int:
+        """The number behind the prefix of the first of *count* new ids; the others count on."""
         with self._lock:
             number = max(self._clock_ms() << 16, self._next)
             self._next = number + count
-            return number
+        return number - (_month_start_ms(number >> 16) << 16) & _NUMBER_MASK
 
 
 def encode_offset_id(store_host: tuple[str, int], physical_offset: int) -> str:

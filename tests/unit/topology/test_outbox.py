@@ -26,7 +26,7 @@ class WatchedProducer:
 
     def send_messages(
         self, topic: str, messages: Sequence[Message], *, queue_id: int | None = None
-    ) -> list[SendResult]:
+    ) -> Sequence[SendResult]:
         self.gate.wait()
         self.batches.append([message.body for message in messages])
         if self.failures:

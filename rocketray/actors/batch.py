@@ -1,0 +1,212 @@
+"""A producer's batch: the messages that travel together, and what became of each of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.errors import (
+    ConfigError,
+    InvalidMessageError,
+    ShardFencedError,
+    ShardUnavailableError,
+    StoreFullError,
+    StreamError,
+)
+from rocketray.store.encoded_batch import record_sizes
+from rocketray.store.message_columns import MessageColumns, RecordForm
+
+from .ring import Ack, AppendStatus, Durability
+
+__all__ = [
+    "AckMode",
+    "Batch",
+    "BatchResult",
+    "Destination",
+    "SendResult",
+    "SendResults",
+    "durability_of",
+]
+
+
+AckMode = Literal["memory", "disk"]
+_DURABILITY = {"memory": Durability.MEMORY, "disk": Durability.DISK}
+
+
+def durability_of(ack: str) -> Durability:
+    """What an ack mode stands for; raises :class:`ConfigError` for another text."""
+    try:
+        return _DURABILITY[ack]
+    except KeyError:
+        raise ConfigError(f"ack {ack!r} is not 'memory' or 'disk'") from None
+
+
+@dataclass(frozen=True, slots=True)
+class SendResult:
+    """One stored message. ``message_id`` is the unique key that the producer gave it."""
+
+    message_id: str
+    offset_message_id: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """A stored table: how many messages went to each queue."""
+
+    count: int
+    queues: Mapping[int, int]
+
+
+class Destination(Protocol):
+    """What a batch knows of the queue that it goes to."""
+
+    @property
+    def name(self) -> str:
+        """Topic and queue, for messages."""
+
+    @property
+    def queue_id(self) -> int:
+        """The queue's number."""
+
+    @property
+    def id_prefix(self) -> str:
+        """What the offset ids of the queue begin with, before the physical offset."""
+
+
+class Batch:
+    """Messages that travel together, and what became of them."""
+
+    __slots__ = (
+        "_first_id",
+        "_form",
+        "_lane",
+        "_own_ids",
+        "_sizes",
+        "_starts",
+        "ack",
+        "columns",
+        "count",
+        "durability",
+        "failure",
+        "sequence",
+    )
+
+    def __init__(self, lane: Destination, form: RecordForm, durability: Durability) -> None:
+        self.durability = durability
+        self.columns = MessageColumns(form)
+        """The messages, until they are packed."""
+        self.count = 0
+        self.sequence = 0  # 0: not handed over
+        self.ack: Ack | None = None
+        self.failure: Exception | None = None
+        self._lane = lane
+        self._form = form
+        self._first_id = 0
+        self._own_ids: dict[int, str] = {}
+        self._sizes: npt.NDArray[np.int32] | None = None
+        self._starts: list[int] | None = None
+
+    def pack(self, first_id: int, now_ms: int) -> npt.NDArray[np.uint8]:
+        """The batch as it travels; remembers what the results need, and lets go of the messages."""
+        payload = self.columns.pack(first_id, now_ms)
+        self.count, self._first_id = len(self.columns), first_id
+        self._own_ids = self.columns.own_ids()
+        if self.count > 1:
+            self._sizes = record_sizes(payload)
+        self.columns = MessageColumns(self._form)
+        return payload
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known what became of the batch."""
+        return self.ack is not None or self.failure is not None
+
+    def check(self) -> Ack:
+        """The outcome; raises what kept the batch from being stored."""
+        if self.failure is not None:
+            raise self.failure
+        assert self.ack is not None
+        if self.ack.status is not AppendStatus.OK:
+            raise _refusal(self.ack.status, self._lane.name)
+        return self.ack
+
+    def result(self, index: int) -> SendResult:
+        """Where the batch's message of that number was stored; raises as :meth:`check`."""
+        ack, form = self.check(), self._form
+        if self._starts is None:
+            sizes = [] if self._sizes is None else self._sizes.tolist()
+            self._starts = [0, *itertools.accumulate(sizes)]
+        return SendResult(
+            self._own_ids.get(index) or form.unique_id(self._first_id + index),
+            f"{self._lane.id_prefix}{ack.first_physical_offset + self._starts[index]:016X}",
+            self._lane.queue_id,
+            ack.first_queue_offset + index,
+        )
+
+
+class SendResults(Sequence[SendResult]):
+    """The results of stored messages in their order; each is made when it is asked for."""
+
+    __slots__ = ("_count", "_found", "_placed")
+
+    def __init__(self, placed: Sequence[tuple[Batch, Sequence[int]]], count: int) -> None:
+        """*placed* says which messages went with each batch, by their numbers."""
+        self._placed = placed
+        self._count = count
+        self._found: list[tuple[Batch, int]] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> SendResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[SendResult]: ...
+
+    def __getitem__(self, index: int | slice) -> SendResult | list[SendResult]:
+        """The result of one message, or of several."""
+        found = self._find()[index]
+        if isinstance(found, list):
+            return [batch.result(at) for batch, at in found]
+        return found[0].result(found[1])
+
+    def __iter__(self) -> Iterator[SendResult]:
+        """All results."""
+        return (batch.result(at) for batch, at in self._find())
+
+    def _find(self) -> list[tuple[Batch, int]]:
+        """Each message's batch and its number in it."""
+        if not self._found:
+            by_number = {
+                number: (batch, at)
+                for batch, numbers in self._placed
+                for at, number in enumerate(numbers)
+            }
+            self._found = [by_number[number] for number in range(self._count)]
+        return self._found
+
+
+def _refusal(status: AppendStatus, shard: str) -> StreamError:
+    """What the shard refused the batch for."""
+    match status:
+        case AppendStatus.STORE_FULL:
+            return StoreFullError(f"shard {shard}: no room on the disk; nothing was stored")
+        case AppendStatus.FENCED:
+            return ShardFencedError(f"shard {shard}: a newer process owns it; send again")
+        case AppendStatus.NOT_WRITABLE:
+            return ConfigError(
+                f"shard {shard}: the topic does not take messages; change it with: "
+                "rocketray topics alter TOPIC --perm 6"
+            )
+        case AppendStatus.MESSAGE_ILLEGAL:
+            return InvalidMessageError(f"shard {shard} refused the batch as malformed")
+        case _:
+            return ShardUnavailableError(shard, 1000, "it could not store the batch; see its log")

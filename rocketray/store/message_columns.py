@@ -1,0 +1,270 @@
+"""A producer's batch while it is collected: the columns of its messages, packed in one kernel call.
+
+What comes out is what :func:`~.encoded_batch.encode_messages` and ``pack_batch`` make of the same
+messages. A message without a unique key of its own is given one: the producer's prefix and a
+number, which grows by one from message to message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.errors import InvalidMessageError, MessageTooLargeError
+from rocketray.hashing import java_hash_code, tags_code
+from rocketray.kernels.drain import BATCH_HEADER_BYTES
+from rocketray.kernels.layout import HOST_BYTES
+from rocketray.kernels.pack import (
+    BODY_SIZE,
+    BORN_MS,
+    COLUMN_COUNT,
+    FLAGS,
+    ID_DIGITS,
+    IS_NUMBERED,
+    KEYS_SIZE,
+    SYS_FLAGS,
+    TAGS_CODE,
+    TAIL_SIZE,
+    pack_messages,
+)
+from rocketray.message import (
+    BODY_MAX_BYTES,
+    IMPORTED_OFFSET_ID,
+    NAME_VALUE_SEPARATOR,
+    PROPERTIES_MAX_BYTES,
+    PROPERTY_SEPARATOR,
+    UNIQUE_KEY,
+    Message,
+)
+
+from .batch_form import born_host_form, record_header, topic_form
+from .compression import Compression
+from .encoded_batch import batch_header
+
+__all__ = ["MessageColumns", "RecordForm"]
+
+_KNOWN_TAGS_MAX = 4096
+_KEY_END = PROPERTY_SEPARATOR.encode()
+_NO_KEYS = np.empty(0, np.uint8)
+
+
+class RecordForm:
+    """What all records of one producer for one topic share, and the tags that were seen."""
+
+    def __init__(
+        self,
+        topic: str,
+        *,
+        born_host: tuple[str, int],
+        id_prefix: str,
+        compression: Compression | None = None,
+    ) -> None:
+        """*id_prefix* begins every unique key that is given out."""
+        form = topic_form(topic)
+        host = born_host_form(*born_host)
+        header = record_header(len(host.encoded)).pack(
+            0, form.magic, 0, 0, 0, 0, 0, host.sys_flag,
+            0, host.encoded, 0, bytes(HOST_BYTES), 0, 0, 0,
+        )  # fmt: skip
+        id_field = f"{UNIQUE_KEY}{NAME_VALUE_SEPARATOR}{id_prefix}".encode()
+        self.topic = topic
+        self.id_prefix = id_prefix
+        self.compression = compression
+        self.sys_flag = host.sys_flag
+        self.key_seed = form.key_seed
+        self.id_seed = java_hash_code(f"{topic}#{id_prefix}")
+        self.id_bytes = len(id_field) + ID_DIGITS + len(PROPERTY_SEPARATOR)
+        self.record_bytes = len(header) + len(form.field) + 2  # and the body and the properties
+        self.header = np.frombuffer(header, np.uint8)
+        self.topic_field = np.frombuffer(form.field, np.uint8)
+        self.id_field = np.frombuffer(id_field, np.uint8)
+        self.tags = _KnownTags(self)
+        """The property of each tag and its code."""
+
+    def unique_id(self, number: int) -> str:
+        """The unique key with that number."""
+        return f"{self.id_prefix}{number:0{ID_DIGITS}X}"
+
+    def tail(self, message: Message) -> bytes:
+        """The properties but for the unique key that is given out."""
+        tail = message.encoded_properties()
+        size = len(tail) + (0 if message.unique_key else self.id_bytes)
+        if size > PROPERTIES_MAX_BYTES:
+            raise MessageTooLargeError(
+                f"topic {self.topic!r}: a property string", size, PROPERTIES_MAX_BYTES
+            )
+        return tail
+
+
+class _KnownTags(dict[str | None, tuple[bytes, int]]):
+    """Property and code of the tags that were seen; asked for another, it checks and adds it."""
+
+    def __init__(self, form: RecordForm) -> None:
+        super().__init__()
+        self._form = form
+
+    def __missing__(self, tags: str | None) -> tuple[bytes, int]:
+        """Raises :class:`InvalidMessageError` for what is no tag."""
+        if len(self) >= _KNOWN_TAGS_MAX:
+            self.clear()
+        known = (self._form.tail(Message(self._form.topic, b"", tags)), tags_code(tags))
+        self[tags] = known
+        return known
+
+
+class MessageColumns:
+    """Messages of one topic in the order they were added; each is checked then."""
+
+    __slots__ = ("_bodies", "_codes", "_form", "_keys", "_own", "_tails")
+
+    def __init__(self, form: RecordForm) -> None:
+        self._form = form
+        self._bodies: list[bytes] = []
+        self._tails: list[bytes] = []
+        self._codes: list[int] = []
+        self._keys: dict[int, bytes] = {}  # by the number of the message, where there are some
+        self._own: dict[int, Message] = {}  # those with more than body, tags, keys and properties
+
+    def __len__(self) -> int:
+        return len(self._bodies)
+
+    def add(
+        self,
+        body: bytes,
+        tags: str | None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+    ) -> int:
+        """Add a message and return its number.
+
+        Raises:
+            InvalidMessageError, MessageTooLargeError: it was not added.
+        """
+        if keys or properties:
+            message = Message(self._form.topic, body, tags, keys, properties or {})
+            return self.add_message(message)
+        tail, code = self._form.tags[tags]
+        if body.__class__ is not bytes or len(body) > BODY_MAX_BYTES:
+            body = _checked_body(self._form.topic, body)
+        self._bodies.append(body)
+        self._tails.append(tail)
+        self._codes.append(code)
+        return len(self._codes) - 1
+
+    def add_message(self, message: Message) -> int:
+        """Add any message of the topic and return its number; raises as :meth:`add`."""
+        number = len(self._bodies)
+        tail, body = self._form.tail(message), _checked_body(self._form.topic, message.body)
+        keys = [*message.keys]
+        if message.unique_key:
+            keys.insert(0, message.unique_key)
+        if IMPORTED_OFFSET_ID in message.properties:  # sent on, with what it came with
+            keys.append(message.properties[IMPORTED_OFFSET_ID])
+        if keys:
+            joined = PROPERTY_SEPARATOR.join([*keys, ""])
+            self._keys[number] = joined.encode()
+        if message.unique_key or message.flag or message.born_timestamp_ms is not None:
+            self._own[number] = message
+        self._bodies.append(body)
+        self._tails.append(tail)
+        self._codes.append(tags_code(message.tags))
+        return number
+
+    def extend(self, messages: Sequence[Message]) -> None:
+        """Add messages of the topic; raises as :meth:`add`, and some of them may be added then."""
+        special = [
+            one
+            for one in messages
+            if one.keys
+            or one.properties
+            or one.flag
+            or one.unique_key is not None
+            or one.born_timestamp_ms is not None
+        ]
+        if special or self._bodies:
+            for message in messages:
+                self.add_message(message)
+            return
+        bodies = [message.body for message in messages]
+        if {*map(type, bodies)} != {bytes}:
+            bodies = [_checked_body(self._form.topic, body) for body in bodies]
+        known = self._form.tags
+        forms = [known[message.tags] for message in messages]
+        self._bodies = bodies
+        self._tails = [tail for tail, _ in forms]
+        self._codes = [code for _, code in forms]
+
+    def own_ids(self) -> dict[int, str]:
+        """The unique keys that messages brought, by the number of the message."""
+        return {n: own.unique_key for n, own in self._own.items() if own.unique_key}
+
+    def pack(self, first_id: int, now_ms: int) -> npt.NDArray[np.uint8]:
+        """The packed batch.
+
+        *first_id* is the number in the unique key of the first message, *now_ms* the born time of
+        those that have none.
+        """
+        form, n = self._form, len(self._bodies)
+        own = self._own
+        rows = np.empty((n, COLUMN_COUNT), np.int64)
+        rows[:] = (0, 0, 0, 0, 0, form.sys_flag, now_ms, 1)
+        stored = self._bodies if form.compression is None else self._compress(rows)
+        if n == 1:
+            rows[0, BODY_SIZE], rows[0, TAIL_SIZE] = len(stored[0]), len(self._tails[0])
+            rows[0, TAGS_CODE] = self._codes[0]
+        else:
+            rows[:, BODY_SIZE] = [*map(len, stored)]
+            rows[:, TAIL_SIZE] = [*map(len, self._tails)]
+            rows[:, TAGS_CODE] = self._codes
+        for number, message in own.items():
+            rows[number, FLAGS] = message.flag
+            rows[number, IS_NUMBERED] = not message.unique_key
+            if message.born_timestamp_ms is not None:
+                rows[number, BORN_MS] = message.born_timestamp_ms
+        bodies, tails, keys, key_count = b"".join(stored), b"".join(self._tails), _NO_KEYS, 0
+        if self._keys:
+            for number, texts in self._keys.items():
+                rows[number, KEYS_SIZE] = len(texts)
+            joined = b"".join(self._keys.values())
+            keys, key_count = np.frombuffer(joined, np.uint8), joined.count(_KEY_END)
+        numbered = n - len(self.own_ids()) if own else n
+        key_count += numbered
+        total = n * form.record_bytes + numbered * form.id_bytes + len(bodies) + len(tails)
+        payload = np.empty(BATCH_HEADER_BYTES + 12 * n + 8 * key_count + total, np.uint8)
+        batch_header(payload.data, n, key_count, total)
+        pack_messages(
+            payload,
+            form.header,
+            form.topic_field,
+            form.key_seed,
+            form.id_field,
+            form.id_seed,
+            first_id,
+            np.frombuffer(bodies, np.uint8),
+            np.frombuffer(tails, np.uint8),
+            keys,
+            rows,
+        )
+        return payload
+
+    def _compress(self, rows: npt.NDArray[np.int64]) -> list[bytes]:
+        """The bodies as they are stored; says in *rows* which of them are compressed."""
+        compression = self._form.compression
+        assert compression is not None
+        stored = [compression.compress(body) for body in self._bodies]
+        for number, (body, as_stored) in enumerate(zip(self._bodies, stored, strict=True)):
+            if as_stored is not body:
+                rows[number, SYS_FLAGS] |= compression.sys_flag
+        return stored
+
+
+def _checked_body(topic: str, body: object) -> bytes:
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise InvalidMessageError(
+            f"topic {topic!r}: the body is a {type(body).__name__}; encode it to bytes first"
+        )
+    if len(body) > BODY_MAX_BYTES:
+        raise MessageTooLargeError(f"topic {topic!r}: a body", len(body), BODY_MAX_BYTES)
+    return bytes(body)
