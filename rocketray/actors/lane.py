@@ -19,10 +19,13 @@ from .batch import Batch
 from .catalog import TopicConfig
 from .layout import control_path, producer_rings_directory
 from .processes import owned_name
-from .ring import Ack, ProducerRing
+from .ring import SLOT_COUNT, Ack, ProducerRing
 from .watermark import ControlPage, Line
 
 __all__ = ["Lane", "ShardGate", "Shards", "unavailable"]
+
+
+_HARVEST_AT = SLOT_COUNT // 2
 
 
 class ShardGate(Protocol):
@@ -82,7 +85,10 @@ class Lane:
         """Hand a batch over; False while the ring has no room."""
         if self.ring is None or len(payload) > self.ring.payload_max:
             return self._send_by_call(payload, batch)
-        self.harvest()
+        if len(self.in_flight) >= _HARVEST_AT:
+            self.harvest()
+            if len(self.in_flight) >= SLOT_COUNT:
+                return False  # the outcome of the oldest would be written over
         sequence = self.ring.try_write(payload, batch.durability)
         if sequence is None:
             return False
@@ -117,6 +123,7 @@ class Lane:
 
     def wait_for_room(self, timeout_s: float) -> None:
         """Sleep until the ring may have room again, or the time is over."""
+        self.harvest()
         if self.in_flight:
             self.wait(self.in_flight[0], timeout_s)
         # Otherwise all is acknowledged, and the shard is just about to give the room back.

@@ -125,7 +125,8 @@ class Producer:
             lane, batch = self._collect(topic, queue_id, sharding_key, ack)
             index = batch.columns.add(body, tags, keys, properties)
             self._hand_over(lane)
-        self.settle(lane, batch, None)
+        lane.wait(batch, self._timeout_s)
+        self.settle(lane, batch, 0)
         return batch.result(index)
 
     def send_async(

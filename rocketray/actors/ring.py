@@ -25,6 +25,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -86,8 +87,10 @@ class AppendStatus(IntEnum):
     FAILED = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+_STATUS_COUNT = len(AppendStatus)
+
+
+class Ack(NamedTuple):
     """The outcome of one batch; physical offsets of its records follow from their sizes."""
 
     status: AppendStatus
@@ -129,7 +132,7 @@ class _Ring:
 
     def _read_slot(self, sequence: int) -> Ack | None:
         found, status, *rest = _SLOT.unpack_from(self._slots, _slot_start(sequence))
-        if found != sequence or not 0 <= status <= max(AppendStatus):
+        if found != sequence or not 0 <= status < _STATUS_COUNT:
             return None
         return Ack(AppendStatus(status), *rest)
 
@@ -141,6 +144,7 @@ class ProducerRing(_Ring):
         super().__init__(path, _DATA_START + capacity)
         self._next_head = 0
         self._sequence = 0
+        self._known_tail = self._known_acknowledged = 0  # they are at least there
 
     @property
     def payload_max(self) -> int:
@@ -153,14 +157,19 @@ class ProducerRing(_Ring):
         The shard does not see it before :meth:`publish`.
         """
         assert len(payload) <= self.payload_max
-        if self._sequence - self.acknowledged() >= SLOT_COUNT:
-            return None
+        if self._sequence - self._known_acknowledged >= SLOT_COUNT:
+            self._known_acknowledged = self.acknowledged()
+            if self._sequence - self._known_acknowledged >= SLOT_COUNT:
+                return None
         needed = (FRAME_HEADER_BYTES + len(payload) + 31) & ~31
         position = self._next_head % self._capacity
         to_end = self._capacity - position
         padding = to_end if to_end < needed else 0
-        if self._next_head + padding + needed - self._tail.load() > self._capacity:
-            return None
+        next_head = self._next_head + padding + needed
+        if next_head - self._known_tail > self._capacity:
+            self._known_tail = self._tail.load()
+            if next_head - self._known_tail > self._capacity:
+                return None
         if padding:
             self._write_header(position, padding, FRAME_PAD, 0, 0)
             self._next_head += padding

@@ -89,6 +89,7 @@ class ShardWriter:
         self._queue_id = queue_id
         self.control = ControlPage(directory / CONTROL_PAGE, create=True)
         self._epoch = self.control.take_epoch()
+        self._epoch_line = self.control.epoch.address
         self._lock = threading.Lock()
         self._rings: list[ShardRing] = []
         self._batches = self._messages = self._refused = 0
@@ -262,7 +263,7 @@ class ShardWriter:
                 window.max_entries,
                 self._queue_id,
                 store_timestamp_ms,
-                self.control.epoch.address,
+                self._epoch_line,
                 self._epoch,
             )
             to_disk = bool(cursor[StoreCursor.DISK])

@@ -24,6 +24,7 @@ from .intrinsics import (
     atomic_load_i64,
     atomic_load_u32,
     atomic_store_i64,
+    pause,
     syscall,
 )
 
@@ -91,6 +92,7 @@ if _HAS_FUTEX:
         value = atomic_load_i64(line)
         while value <= seen and spins > 0:
             spins -= 1
+            pause()
             value = atomic_load_i64(line)
         if value > seen:
             return value

@@ -29,6 +29,7 @@ __all__ = [
     "load_i32",
     "load_i64",
     "load_native_u64",
+    "pause",
     "release_fence",
     "separator_mask",
     "store_i16",
@@ -162,6 +163,19 @@ def release_fence(_typing: Any) -> Any:
 
     def generate(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
         builder.fence("acq_rel")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def pause(_typing: Any) -> Any:
+    """Leave the core to its other thread for a moment, some 20 to 50 ns; x86-64 only."""
+
+    def generate(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
+        kind = ir.FunctionType(ir.VoidType(), [])
+        name = "llvm.x86.sse2.pause"
+        builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [])
         return context.get_dummy_value()
 
     return types.void(), generate
