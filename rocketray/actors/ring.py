@@ -25,7 +25,6 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -90,7 +89,8 @@ class AppendStatus(IntEnum):
 _STATUS_COUNT = len(AppendStatus)
 
 
-class Ack(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Ack:
     """The outcome of one batch; physical offsets of its records follow from their sizes."""
 
     status: AppendStatus

@@ -221,7 +221,9 @@ def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
 
 def _header(batch: EncodedBatch) -> bytes:
     flags = _KEEPS_STORE_TIMES if batch.keeps_store_times else 0
-    return _HEADER.pack(BATCH_MAGIC, len(batch.sizes), len(batch.key_hashes), flags, len(batch.records))
+    return _HEADER.pack(
+        BATCH_MAGIC, len(batch.sizes), len(batch.key_hashes), flags, len(batch.records)
+    )
 
 
 def _aligned(

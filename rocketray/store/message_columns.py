@@ -64,7 +64,7 @@ class RecordForm:
         """*id_prefix* begins every unique key that is given out."""
         form = topic_form(topic)
         host = born_host_form(*born_host)
-        header = record_header(len(host.encoded)).pack(
+        header = record_header(len(host.encoded), HOST_BYTES).pack(
             0, form.magic, 0, 0, 0, 0, 0, host.sys_flag,
             0, host.encoded, 0, bytes(HOST_BYTES), 0, 0, 0,
         )  # fmt: skip

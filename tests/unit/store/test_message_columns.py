@@ -9,9 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
-from rocketray.message import BODY_MAX_BYTES, Message
+from rocketray.message import BODY_MAX_BYTES, IMPORTED_OFFSET_ID, Message
 from rocketray.store.compression import Compression
-from rocketray.store.encoded_batch import encode_messages, pack_batch, record_sizes, unpack_batch
+from rocketray.store.encoded_batch import (
+    RecordOptions,
+    encode_messages,
+    pack_batch,
+    record_sizes,
+    unpack_batch,
+)
 from rocketray.store.message_columns import MessageColumns, RecordForm
 
 PREFIX = "7F0000010001AABBCCDD"
@@ -27,7 +33,9 @@ messages = st.builds(
     st.binary(max_size=100),
     st.none() | st.sampled_from(["pay", "Aa", "BB", "日本"]) | words,
     st.lists(words, max_size=3),
-    st.dictionaries(words.map(lambda text: "p" + text), texts, max_size=3),
+    st.dictionaries(
+        words.map(lambda text: "p" + text) | st.just(IMPORTED_OFFSET_ID), texts, max_size=3
+    ),
     st.sampled_from([0, 0, 7]),
     st.none() | words,
     st.none() | st.integers(0, 2**41),
@@ -45,7 +53,7 @@ def one_by_one(several: Sequence[Message], compression: Compression | None = Non
         born_host=BORN_HOST,
         clock_ms=lambda: NOW_MS,
         unique_keys=ids,
-        compression=compression,
+        options=RecordOptions(compression),
     )
     return pack_batch(batch)
 
