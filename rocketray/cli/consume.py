@@ -12,6 +12,7 @@ from .node import connect
 from .options import (
     DATA_DEFAULT,
     DataOption,
+    DialectOption,
     GroupOption,
     JsonOption,
     OnFilterErrorOption,
@@ -41,6 +42,7 @@ def consume(
     group: GroupOption,
     tags: TagsOption = None,
     sql: SqlOption = None,
+    dialect: DialectOption = "rocketmq",
     where: WhereOption = None,
     on_filter_error: OnFilterErrorOption = "stop",
     start: Annotated[
@@ -66,7 +68,7 @@ def consume(
     messages may be printed again by the next one. All messages come unless one of --tags, --sql
     and --where says which.
     """
-    subscription = chosen_subscription(tags, sql, where, on_filter_error)
+    subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
     with (
         connect(data) as connection,
         until_signalled() as signalled,

@@ -12,7 +12,7 @@ from rocketray.errors import FilterSyntaxError
 from rocketray.names import check_topic
 
 from .filter_preview import AnyDataOption
-from .options import DATA_DEFAULT, JsonOption, checked
+from .options import DATA_DEFAULT, DialectOption, JsonOption, checked
 from .output import print_json, print_line
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def check(
     sample_count: Annotated[
         int, typer.Option("--sample", metavar="N", min=1, max=100_000, help="So many of them.")
     ] = 1000,
+    dialect: DialectOption = "rocketmq",
     data: AnyDataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -53,7 +54,7 @@ def check(
     from rocketray.filters.sql92.advice import advise  # noqa: PLC0415 - the same
 
     try:
-        tree = parse(expression)
+        tree = parse(expression, dialect)
     except FilterSyntaxError as error:
         if not as_json:
             raise

@@ -11,6 +11,7 @@ from .lookup_options import BeginOption, EndOption
 from .messages import one_line, to_json
 from .options import (
     DATA_DEFAULT,
+    DialectOption,
     JsonOption,
     SqlOption,
     TagsOption,
@@ -69,6 +70,7 @@ def preview(
         int,
         typer.Option("--max-scan", metavar="N", min=1, help="Look at so many messages at most."),
     ] = _SCAN_DEFAULT,
+    dialect: DialectOption = "rocketmq",
     data: AnyDataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -83,7 +85,8 @@ def preview(
 
     if expression is not None and sql is not None:
         raise typer.BadParameter("EXPR and --sql are the same; give one")
-    subscription = chosen_subscription(tags, sql if expression is None else expression, where)
+    chosen = sql if expression is None else expression
+    subscription = chosen_subscription(tags, chosen, where, dialect=dialect)
     within = PreviewRange(begin_offset, end_offset, begin_ms, end_ms, queue_id, max_scan)
     found = run(data, topic, subscription, within, show=limit)
     if as_json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
 
 import typer
 
@@ -15,6 +15,9 @@ from .filter_preview import preview
 from .filter_stats import stats
 from .lines import parse_object, read_lines
 from .output import print_json
+
+if TYPE_CHECKING:
+    from rocketray.filters.sql92 import Dialect
 
 __all__ = ["evaluate", "filters"]
 
@@ -38,7 +41,7 @@ def evaluate_lines(
       {"expr": "a > 5 AND region = 'eu'", "props": {"a": "7", "region": "eu"}}
       {"result": true, "message": null}
 
-    result is true, false or null (unknown: the message does not match); "error" when the
+    "dialect": "rocketray" takes its extensions of SQL92. result is true, false or null (unknown: the message does not match); "error" when the
     expression fails on these properties (the message does not match); or "parse-error".
 
     \b
@@ -64,17 +67,20 @@ def evaluate(request: dict[str, Any]) -> dict[str, Any]:
     if kind == "TAG" and isinstance(expression, str | None):
         return _evaluate_tag(expression, request.get("tag"))
     if kind == "SQL92" and isinstance(expression, str):
-        return _evaluate_sql(expression, request.get("props"))
+        dialect = request.get("dialect", "rocketmq")
+        if dialect not in ("rocketmq", "rocketray"):
+            return _failed("parse-error", '"dialect" is "rocketmq" or "rocketray"')
+        return _evaluate_sql(expression, request.get("props"), dialect)
     return _failed("parse-error", 'give "expr" as text, and "type" as "SQL92" or "TAG" if at all')
 
 
-def _evaluate_sql(expression: str, properties: object) -> dict[str, Any]:
+def _evaluate_sql(expression: str, properties: object, dialect: Dialect) -> dict[str, Any]:
     from rocketray.filters.sql92 import compile_expression  # noqa: PLC0415 - imports NumPy
 
     if properties is not None and not _is_texts(properties):
         return _failed("parse-error", '"props" is an object of texts, or null')
     try:
-        compiled = compile_expression(expression)
+        compiled = compile_expression(expression, dialect)
     except FilterSyntaxError as error:
         return _failed("parse-error", str(error))
     try:

@@ -15,11 +15,13 @@ from rocketray.errors import ConfigError, FilterError
 from rocketray.names import check_group, check_queue_count, check_topic
 
 if TYPE_CHECKING:
+    from rocketray.filters.sql92 import Dialect
     from rocketray.filters.subscription import ErrorPolicy, Subscription
 
 __all__ = [
     "DATA_DEFAULT",
     "DataOption",
+    "DialectOption",
     "GroupArgument",
     "GroupOption",
     "JsonOption",
@@ -91,6 +93,10 @@ SqlOption = Annotated[
     str | None,
     typer.Option("--sql", metavar="SQL92", help='Messages whose properties match: "amount > 100".'),
 ]
+DialectOption = Annotated[
+    Literal["rocketmq", "rocketray"],
+    typer.Option(help='Whose SQL it is; "rocketray" adds "names", LIKE and IN with numbers.'),
+]
 WhereOption = Annotated[
     str | None,
     typer.Option(
@@ -108,7 +114,11 @@ OnFilterErrorOption = Annotated[
 
 
 def chosen_subscription(
-    tags: str | None, sql: str | None, where: str | None, on_error: ErrorPolicy = "stop"
+    tags: str | None,
+    sql: str | None,
+    where: str | None,
+    on_error: ErrorPolicy = "stop",
+    dialect: Dialect = "rocketmq",
 ) -> Subscription:
     """The one subscription that the options say; all messages without any.
 
@@ -126,11 +136,11 @@ def chosen_subscription(
         raise typer.BadParameter(f"{' and '.join(given)} exclude each other; give one")
     try:
         if where is not None:
-            subscription = Subscription.where(where, on_error)
+            subscription = Subscription("CLASS", where, on_error, dialect)
         elif sql is not None:
-            subscription = Subscription("SQL92", sql, on_error)
+            subscription = Subscription("SQL92", sql, on_error, dialect)
         else:
-            subscription = Subscription("TAG", "*" if tags is None else tags, on_error)
+            subscription = Subscription("TAG", "*" if tags is None else tags, on_error, dialect)
         subscription.check_text()
     except (FilterError, ConfigError) as error:
         hint = given[0] if given else None

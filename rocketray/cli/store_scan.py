@@ -10,7 +10,7 @@ import typer
 
 from .lookup_options import TIME_MAX_MS, BeginOption, EndOption
 from .messages import one_line, to_json
-from .options import JsonOption, SqlOption, TagsOption, chosen_subscription
+from .options import DialectOption, JsonOption, SqlOption, TagsOption, chosen_subscription
 from .output import print_json, print_line
 from .store_directory import DirectoryArgument, open_stores
 
@@ -34,6 +34,7 @@ def scan(
     end_ms: EndOption = None,
     tags: TagsOption = None,
     sql: SqlOption = None,
+    dialect: DialectOption = "rocketmq",
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", min=1, help="Stop after so many messages.")
     ] = None,
@@ -51,7 +52,7 @@ def scan(
     queueOffset, commitLogOffset, tags, keys, properties, body (base64), storeTimestamp and
     offsetMsgId. Filters narrow it down: TIME is milliseconds since 1970 or ISO 8601.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
-    chosen = chosen_subscription(tags, sql, None)
+    chosen = chosen_subscription(tags, sql, None, dialect=dialect)
     span = begin_ms or 0, TIME_MAX_MS if end_ms is None else end_ms
     with open_stores(directory) as opened:
         found = (

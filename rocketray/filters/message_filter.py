@@ -74,7 +74,9 @@ class MessageFilter:
         kind, expression = subscription.expression_type, subscription.expression
         self.subscription = subscription
         self._tags = parse(expression if kind == "TAG" else "*")
-        self._scalar = compile_expression(expression) if kind == "SQL92" else None
+        self._scalar = (
+            compile_expression(expression, subscription.dialect) if kind == "SQL92" else None
+        )
         self.sql = VectorizedExpression(self._scalar) if self._scalar else None
         self._predicate = load_predicate(expression, allowed=allowed) if kind == "CLASS" else None
         self.batch_columns = batch_columns(self._predicate) if self._predicate else None

@@ -15,7 +15,7 @@ from rocketray.errors import ConfigError, FilterSyntaxError
 from rocketray.hashing import java_hash_code
 
 from .class_filter import check_predicate, load_predicate, predicate_path
-from .sql92 import SQL_MAX_CHARS, compile_expression
+from .sql92 import SQL_MAX_CHARS, Dialect, compile_expression
 
 __all__ = [
     "EXPRESSION_MAX_CHARS",
@@ -71,6 +71,7 @@ class Subscription:
 
     ``on_error`` says what becomes of a message on which a predicate fails: the group stops before
     it, goes on without it, or gets it. SQL92 that fails on a message never matches it.
+    ``dialect`` says which SQL it is: RocketMQ's, or "rocketray" with its extensions.
 
     Making one checks nothing but types; :meth:`check` says whether it can be used.
     """
@@ -78,6 +79,7 @@ class Subscription:
     expression_type: ExpressionType
     expression: str
     on_error: ErrorPolicy = "stop"
+    dialect: Dialect = "rocketmq"
 
     def __post_init__(self) -> None:
         if self.expression_type not in get_args(ExpressionType):
@@ -94,15 +96,20 @@ class Subscription:
                 "SQL fails does not match, and tags cannot fail: leave it out"
             )
 
+        if self.dialect not in get_args(Dialect):
+            raise ConfigError(f"dialect is {self.dialect!r}, not rocketmq or rocketray")
+        if self.dialect != "rocketmq" and self.expression_type != "SQL92":
+            raise ConfigError(f"dialect={self.dialect!r} is for SQL expressions: leave it out")
+
     @classmethod
     def tags(cls, expression: str) -> Subscription:
         """By tags: ``"*"``, or ``"pay || order"``."""
         return cls("TAG", expression)
 
     @classmethod
-    def sql(cls, expression: str) -> Subscription:
+    def sql(cls, expression: str, dialect: Dialect = "rocketmq") -> Subscription:
         """By an SQL92 expression over the properties."""
-        return cls("SQL92", expression)
+        return cls("SQL92", expression, dialect=dialect)
 
     @classmethod
     def where(
@@ -122,12 +129,17 @@ class Subscription:
                 f"{value!r:.80} is no subscription; it needs expressionType and expression"
             ) from None
         policy = cast("ErrorPolicy", value.get("onFilterError", "stop"))
-        return cls(cast("ExpressionType", kind), expression, policy)  # which checks all three
+        dialect = cast("Dialect", value.get("dialect", "rocketmq"))
+        return cls(cast("ExpressionType", kind), expression, policy, dialect)  # which checks them
 
     def to_json(self) -> dict[str, str]:
         """The subscription as JSON keeps it."""
         value = {"expressionType": self.expression_type, "expression": self.expression}
-        return value | ({"onFilterError": self.on_error} if self.on_error != "stop" else {})
+        if self.on_error != "stop":
+            value["onFilterError"] = self.on_error
+        if self.dialect != "rocketmq":
+            value["dialect"] = self.dialect
+        return value
 
     def check(self) -> None:
         """Parse the expression, or import the predicate, now.
@@ -151,13 +163,14 @@ class Subscription:
         if self.expression_type == "TAG":
             parse(self.expression)
         elif self.expression_type == "SQL92":
-            compile_expression(self.expression)
+            compile_expression(self.expression, self.dialect)
         else:
             check_predicate(self.expression)
 
     def __str__(self) -> str:
         policy = "" if self.on_error == "stop" else f" (on an error: {self.on_error})"
-        return f"{_WORDS[self.expression_type]} {self.expression!r}{policy}"
+        dialect = "" if self.dialect == "rocketmq" else f" (dialect: {self.dialect})"
+        return f"{_WORDS[self.expression_type]} {self.expression!r}{policy}{dialect}"
 
 
 def _check_length(expression: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import faust
 
 from rocketray.errors import ConfigError
+from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.message import Message
 from rocketray.names import check_queue_count
@@ -95,6 +96,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         sql: str | None = None,
         where: str | Callable[..., Any] | None = None,
         on_filter_error: ErrorPolicy = "stop",
+        dialect: Dialect = "rocketmq",
         group: str | None = None,
         name: str | None = None,
         concurrency: int = 1,
@@ -109,10 +111,11 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
 
         *group* defaults to ``"{app.id}-{agent name}"``; agents of one group share its messages.
         *on_filter_error* says what becomes of a message on which the predicate *where* fails:
-        ``"stop"`` before it, ``"skip"`` it, or ``"deliver"`` it.
+        ``"stop"`` before it, ``"skip"`` it, or ``"deliver"`` it. *dialect* ``"rocketray"`` lets
+        *sql* have names in double quotes, LIKE, and IN with numbers.
         *concurrency* handlers of this process work side by side, which gives up the queue's order.
         """
-        subscription = make_subscription(tags, sql, where, on_filter_error)
+        subscription = make_subscription(tags, sql, where, on_filter_error, dialect)
 
         def declare(function: Callable[..., Any]) -> Agent:
             agent_name = name or function.__name__
@@ -147,7 +150,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     ) -> Callable[[Callable[..., Any]], SinkSpec]:
         """Declare a Spark query over *topic*: of a function from a streaming DataFrame to a writer.
 
-        *options* are those of :class:`~.spark.sink_spec.SinkSpec`: tags or sql, checkpoint,
+        *options* are those of :class:`~.spark.sink_spec.SinkSpec`: tags or sql, dialect, checkpoint,
         trigger, schema, max_rows, starting_offsets. Spark runs it (see spark/sink.py), not the app.
         """
         _refuse_unknown("app.sink", options, set(SinkSpec.__dataclass_fields__) - _SINK_OWN)

@@ -9,10 +9,11 @@ cause of lost messages where it is broken. Here breaking it is an error when the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rocketray.errors import ConfigError, SubscriptionConflictError
+from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.names import check_group
 
@@ -36,10 +37,12 @@ def make_subscription(
     sql: str | None,
     where: str | Callable[..., Any] | None,
     on_filter_error: ErrorPolicy = "stop",
+    dialect: Dialect = "rocketmq",
 ) -> Subscription:
     """The subscription of at most one of *tags*, *sql*, *where*; all messages when none is given.
 
-    *on_filter_error* says what becomes of a message on which the predicate *where* fails.
+    *on_filter_error* says what becomes of a message on which the predicate *where* fails, and
+    *dialect* which SQL it is.
 
     Parses and imports now, so a wrong expression is an error where it stands.
     """
@@ -51,11 +54,12 @@ def make_subscription(
             "tags can be part of an SQL expression: TAGS = 'pay' AND amount > 100"
         )
     if where is not None:
-        subscription = Subscription.where(where, on_filter_error)
+        subscription = replace(Subscription.where(where, on_filter_error), dialect=dialect)
     elif sql is not None:
-        subscription = Subscription("SQL92", sql, on_filter_error)
+        subscription = Subscription("SQL92", sql, on_filter_error, dialect)
     else:
-        subscription = Subscription("TAG", "*" if tags is None else tags, on_filter_error)
+        expression = "*" if tags is None else tags
+        subscription = Subscription("TAG", expression, on_filter_error, dialect)
     subscription.check()
     return subscription
 

@@ -35,7 +35,8 @@ numerals = st.one_of(
 def random_program(generator: random.Random) -> Program:
     while True:
         try:
-            return compile_program(compile_expression(random_expression(generator)).tree)
+            compiled = compile_expression(random_expression(generator), "rocketray")
+            return compile_program(compiled.tree)
         except FilterSyntaxError:
             continue
 

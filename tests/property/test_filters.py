@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from typing import get_args
 
 import pytest
 from hypothesis import given, settings
@@ -13,10 +14,20 @@ from support.expressions import broken_texts, messages, trees
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.filters.bloom import RocketBloomFilter
 from rocketray.filters.message_filter import compile_filter
-from rocketray.filters.sql92 import compile_expression, parse, to_sql
+from rocketray.filters.sql92 import Dialect, compile_expression, parse, to_sql
 from rocketray.filters.sql92.coercion import to_double, to_int32
 from rocketray.filters.sql92.compiled import CompiledExpression
-from rocketray.filters.sql92.nodes import And, BooleanCast, Expression, Literal, Not, Or
+from rocketray.filters.sql92.nodes import (
+    And,
+    BooleanCast,
+    Expression,
+    Like,
+    Literal,
+    Not,
+    Or,
+    Property,
+    children,
+)
 from rocketray.filters.subscription import Subscription
 from rocketray.filters.subscription import parse as parse_tags
 from rocketray.hashing import tags_code
@@ -35,7 +46,25 @@ def answer(tree: Expression, message: dict[str, str]) -> Answer:
 @settings(max_examples=500, deadline=None)
 @given(trees())
 def test_a_printed_tree_parses_to_itself(tree: Expression) -> None:
-    assert parse(to_sql(tree)) == tree
+    text = to_sql(tree)
+    assert parse(text, "rocketray") == tree
+    if is_of_rocketmq(tree):
+        assert parse(text) == tree
+    else:
+        with pytest.raises(FilterSyntaxError, match="rocketray"):
+            parse(text)
+
+
+def is_of_rocketmq(tree: Expression) -> bool:
+    """Whether it has none of the extensions."""
+    waiting = [tree]
+    while waiting:
+        node = waiting.pop()
+        quoted = isinstance(node, Property) and to_sql(node).startswith('"')
+        if quoted or isinstance(node, Like):
+            return False
+        waiting += children(node)
+    return True
 
 
 @settings(max_examples=500, deadline=None)
@@ -50,9 +79,9 @@ def test_logic_follows_from_its_operands(tree: Expression, message: dict[str, st
         assert result == joined(tree, [answer(each, message) for each in tree.operands])
 
 
-def parsed(sql: str) -> Expression | FilterSyntaxError:
+def parsed(sql: str, dialect: Dialect) -> Expression | FilterSyntaxError:
     try:
-        return compile_expression(sql).tree
+        return compile_expression(sql, dialect).tree
     except FilterSyntaxError as error:
         return error
 
@@ -67,14 +96,15 @@ def joined(tree: And | Or, answers: list[Answer]) -> Answer:
 
 
 @settings(max_examples=1000, deadline=None)
-@given(broken_texts())
-def test_any_text_gives_a_tree_or_a_marked_mistake(sql: str) -> None:
-    outcome = parsed(sql)
+@given(broken_texts(), st.sampled_from(get_args(Dialect)))
+def test_any_text_gives_a_tree_or_a_marked_mistake(sql: str, dialect: Dialect) -> None:
+    outcome = parsed(sql, dialect)
     if isinstance(outcome, FilterSyntaxError):
         assert 0 <= outcome.start <= outcome.end <= len(sql)
         assert str(outcome).startswith(outcome.reason)
     else:
-        assert parse(to_sql(outcome)) == outcome
+        assert parse(to_sql(outcome), dialect) == outcome
+        assert parsed(sql, "rocketray") == outcome
 
 
 @settings(max_examples=60, deadline=None)
@@ -82,7 +112,7 @@ def test_any_text_gives_a_tree_or_a_marked_mistake(sql: str) -> None:
 def test_no_text_takes_long(piece: str) -> None:
     sql = (piece * 4096)[:4096]
     start = time.process_time()
-    parsed(sql)
+    parsed(sql, "rocketray")
     assert time.process_time() - start < 1.0
 
 
@@ -141,7 +171,7 @@ def test_the_codes_let_every_wanted_tag_through(wanted: list[str], tag: str) -> 
 @settings(deadline=None)
 @given(trees(), messages())
 def test_only_true_is_a_match(tree: Expression, message: dict[str, str]) -> None:
-    compiled = compile_expression(to_sql(tree))
+    compiled = compile_expression(to_sql(tree), "rocketray")
     result = answer(tree, message)
     if result == "error":
         with pytest.raises(FilterEvaluationError):

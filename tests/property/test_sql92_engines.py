@@ -28,7 +28,7 @@ ROWS = 1_000  # messages for each expression: a million pairs
 def random_compiled(generator: random.Random) -> CompiledExpression:
     while True:
         try:
-            return compile_expression(random_expression(generator))
+            return compile_expression(random_expression(generator), "rocketray")
         except FilterSyntaxError:
             continue
 

@@ -1,10 +1,14 @@
-"""Hypothesis strategies for SQL92: canonical trees, messages that fit them, and broken text."""
+"""Hypothesis strategies for SQL92: canonical trees, messages that fit them, and broken text.
+
+Trees have what the dialect "rocketray" adds; those without it parse in both dialects.
+"""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 
 from rocketray.filters.sql92.lexer import TokenKind, tokenize
+from rocketray.filters.sql92.like import compile_like
 from rocketray.filters.sql92.nodes import (
     And,
     BooleanCast,
@@ -13,6 +17,7 @@ from rocketray.filters.sql92.nodes import (
     In,
     IsNull,
     Kind,
+    Like,
     Literal,
     Match,
     MatchOperator,
@@ -26,7 +31,7 @@ from rocketray.filters.sql92.nodes import (
 
 __all__ = ["NAMES", "broken_texts", "messages", "trees"]
 
-NAMES = ("a", "b", "TAGS", "$x", "_1", "like")
+NAMES = ("a", "b", "TAGS", "$x", "_1", "like", "a-b.c/d", "NOT")
 _TEXTS = st.one_of(
     st.sampled_from(
         [
@@ -74,6 +79,7 @@ _TRUTHS = st.sampled_from([Literal(Kind.BOOLEAN, value=True), Literal(Kind.BOOLE
 _NULL: Literal = Literal(Kind.NULL, None)
 _NUMBERS = _INTEGERS | _DOUBLES
 _VALUES: st.SearchStrategy[Expression] = _PROPERTIES | _STRINGS | _NUMBERS | _TRUTHS
+_PATTERNS = st.one_of(_TEXTS, st.text("x%_5😀", max_size=6))
 _ORDERINGS = st.sampled_from([Operator.LT, Operator.LE, Operator.GT, Operator.GE])
 _EQUALITIES = st.sampled_from([Operator.EQ, Operator.NE])
 
@@ -91,7 +97,25 @@ def messages() -> st.SearchStrategy[dict[str, str]]:
 def broken_texts() -> st.SearchStrategy[str]:
     """Text from the pieces of the language in any order, and plain text."""
     pieces = [kind.value for kind in TokenKind if len(list(tokenize(kind.value))) == 2]
-    pieces += ["a", "5", "5L", "0.5", "'x'", "''", "'", "--", "\n", "/*", "*/", "=", ".", "\ud800"]
+    pieces += [
+        "a",
+        '"a b"',
+        "LIKE",
+        "ESCAPE",
+        "5",
+        "5L",
+        "0.5",
+        "'x'",
+        "''",
+        "'",
+        "--",
+        "\n",
+        "/*",
+        "*/",
+        "=",
+        ".",
+        "\ud800",
+    ]
     sentences = st.lists(st.sampled_from(pieces), max_size=30)
     return st.one_of(sentences.map(" ".join), sentences.map("".join), st.text(max_size=60))
 
@@ -106,8 +130,19 @@ def _leaves() -> st.SearchStrategy[Expression]:
         st.builds(
             In, _PROPERTIES, st.lists(_TEXTS, min_size=1, max_size=3).map(tuple), st.booleans()
         ),
+        st.builds(
+            Like, _PROPERTIES, _PATTERNS, st.sampled_from([None, "x", "%"]), st.booleans()
+        ).filter(_is_pattern),
         _values_of(_VALUES),
     )
+
+
+def _is_pattern(node: Like) -> bool:
+    try:
+        compile_like(node.pattern, node.escape)
+    except ValueError:
+        return False
+    return True
 
 
 def _wider(narrower: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expression]:

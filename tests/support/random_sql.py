@@ -1,4 +1,4 @@
-"""Random SQL92 expressions and property values, much quicker than hypothesis makes them.
+"""Random SQL92 expressions, extensions included, and property values, much quicker than hypothesis makes them.
 
 The same seed gives the same ones. Values are nasty on purpose: numbers on the edge of their
 types, in every spelling that Java takes and many that it does not, and text in several scripts.
@@ -14,7 +14,8 @@ import numpy.typing as npt
 
 __all__ = ["PROPERTY_NAMES", "Spans", "random_expression", "random_message", "spans_of"]
 
-PROPERTY_NAMES = ("TAGS", "a", "b", "c", "region")
+PROPERTY_NAMES = ("TAGS", "a", "b", "a-b.c/d", "region")
+_WRITTEN_NAMES = ("TAGS", "a", "b", '"a-b.c/d"', "region")
 Spans = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 _COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
@@ -71,7 +72,7 @@ def spans_of(messages: Sequence[Mapping[str, str | bytes]], names: Sequence[str]
 
 
 def _plain_test(generator: random.Random) -> str:
-    name, other = generator.choices(PROPERTY_NAMES, k=2)
+    name, other = generator.choices(_WRITTEN_NAMES, k=2)
     number, comparison = _number(generator), generator.choice(_COMPARISONS)
     text, negation = _quoted(generator), generator.choice(("", "NOT "))
     return generator.choice(
@@ -87,6 +88,8 @@ def _plain_test(generator: random.Random) -> str:
             f"{name} {negation}IN ({', '.join(_quoted(generator) for _ in range(3))})",
             f"{name} {negation}{generator.choice(_MATCHES)} {text}",
             f"{name} IS {negation}NULL",
+            f"{name} {negation}LIKE {_pattern(generator)}",
+            f"{name} {negation}IN ({number}, {_number(generator)})",
             f"{name} {generator.choice(('=', '<>'))} {generator.choice(('TRUE', 'FALSE'))}",
             f"TRUE = {name}",
             f"{name} {comparison} -{other}",
@@ -100,7 +103,7 @@ def _plain_test(generator: random.Random) -> str:
 
 def _test_of_conditions(generator: random.Random, depth: int) -> str:
     condition, other = _condition(generator, depth), _condition(generator, depth)
-    name, number, text = generator.choice(PROPERTY_NAMES), _number(generator), _quoted(generator)
+    name, number, text = generator.choice(_WRITTEN_NAMES), _number(generator), _quoted(generator)
     equality, negation = generator.choice(("=", "<>")), generator.choice(("", "NOT "))
     return generator.choice(
         (
@@ -121,6 +124,12 @@ def _test_of_conditions(generator: random.Random, depth: int) -> str:
 
 def _condition(generator: random.Random, depth: int) -> str:
     return f"({random_expression(generator, depth)})"
+
+
+def _pattern(generator: random.Random) -> str:
+    text = "".join(generator.choices("%%_5eux't中!", k=generator.randrange(6)))
+    escape = generator.choice(("", "", " ESCAPE '!'"))
+    return "'" + text.replace("'", "''") + "'" + escape
 
 
 def _number(generator: random.Random) -> str:

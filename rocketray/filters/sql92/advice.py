@@ -24,6 +24,7 @@ from .nodes import (
     In,
     IsNull,
     Kind,
+    Like,
     Literal,
     Match,
     Negate,
@@ -235,7 +236,7 @@ def _about_clashes(root: Expression) -> Iterator[Advice]:
                 _, Literal(kind), Property(name)
             ):
                 (as_number if kind.is_number else as_text).setdefault(name, node)
-            case In(Property(name)) | Match(_, Property(name)):
+            case In(Property(name)) | Match(_, Property(name)) | Like(Property(name)):
                 as_text.setdefault(name, node)
     for name in sorted(as_number.keys() & as_text.keys()):
         number, text = to_sql(as_number[name]), to_sql(as_text[name])

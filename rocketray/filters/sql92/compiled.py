@@ -1,4 +1,4 @@
-"""An expression ready to use, made once for each text.
+"""An expression ready to use, made once for each text and dialect.
 
 An expression travels between processes as its text and is compiled where it lands. Results and
 failures are cached, :data:`CACHE_SIZE` each text at most once, so a member that keeps asking with a
@@ -14,7 +14,7 @@ from rocketray.errors import FilterSyntaxError
 
 from .evaluator import Evaluator, Properties, compile_tree
 from .nodes import Expression, property_names
-from .parser import SQL_MAX_CHARS, parse
+from .parser import SQL_MAX_CHARS, Dialect, parse
 
 __all__ = ["CACHE_SIZE", "CompiledExpression", "compile_expression"]
 
@@ -55,14 +55,14 @@ class CompiledExpression:
         return f"CompiledExpression({self.sql!r})"
 
 
-def compile_expression(sql: str) -> CompiledExpression:
+def compile_expression(sql: str, dialect: Dialect = "rocketmq") -> CompiledExpression:
     """The expression *sql*, from the cache if it was compiled lately.
 
     Raises :class:`FilterSyntaxError`, which marks the place; failures are cached like successes.
     """
     if len(sql) > SQL_MAX_CHARS:
-        parse(sql)  # refuses it; a text that long is not worth keeping
-    outcome = _compile(sql)
+        parse(sql, dialect)  # refuses it; a text that long is not worth keeping
+    outcome = _compile(sql, dialect)
     if isinstance(outcome, CompiledExpression):
         return outcome
     # A new error each time: one that is raised twice would gather tracebacks.
@@ -70,8 +70,8 @@ def compile_expression(sql: str) -> CompiledExpression:
 
 
 @lru_cache(maxsize=CACHE_SIZE)
-def _compile(sql: str) -> CompiledExpression | FilterSyntaxError:
+def _compile(sql: str, dialect: Dialect) -> CompiledExpression | FilterSyntaxError:
     try:
-        return CompiledExpression(sql, parse(sql))
+        return CompiledExpression(sql, parse(sql, dialect))
     except FilterSyntaxError as error:
         return error.with_traceback(None)

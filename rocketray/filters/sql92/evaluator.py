@@ -18,6 +18,7 @@ from typing import Any
 from rocketray.errors import FilterEvaluationError
 
 from .coercion import comparator, compare_doubles, converter
+from .like import compile_like
 from .nodes import (
     And,
     BooleanCast,
@@ -26,6 +27,7 @@ from .nodes import (
     In,
     IsNull,
     Kind,
+    Like,
     Literal,
     Match,
     Negate,
@@ -250,6 +252,17 @@ def _match(node: Match) -> Evaluator:
     return evaluate
 
 
+def _like(node: Like) -> Evaluator:
+    name, negated = node.operand.name, node.negated
+    matches = compile_like(node.pattern, node.escape).matches
+
+    def evaluate(properties: Properties) -> bool | None:
+        text = properties.get(name)
+        return None if text is None else matches(text) is not negated
+
+    return evaluate
+
+
 # -- operands ---------------------------------------------------------------------------------
 
 
@@ -288,4 +301,5 @@ _COMPILERS: dict[type, Callable[[Any], Evaluator]] = {
     IsNull: _is_null,
     In: _in,
     Match: _match,
+    Like: _like,
 }

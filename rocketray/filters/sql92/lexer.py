@@ -3,7 +3,8 @@
 Longest match wins, as in JavaCC. What follows from that and is easy to get wrong:
   1. ``--`` starts a comment only where a line end follows it; without one it is two minus signs.
   2. Numbers have no leading zeros: ``007`` is three tokens, ``0x10`` is ``0`` and ``x10``.
-  3. Letters, digits and blanks are ASCII ones. A string holds anything, and ``''`` is a quote.
+  3. A name in double quotes is a token, though RocketMQ's dialect has no place for it.
+  4. Letters, digits and blanks are ASCII ones. A string holds anything, and ``''`` is a quote.
 
 Lexing never fails: text that is no token ends the tokens as one ILLEGAL token, so that the parser
 reports whichever mistake comes first. Tokens come one by one, and the parser asks for no more than
@@ -24,6 +25,7 @@ class TokenKind(Enum):
     """What a token is; the value of a keyword or sign is its text."""
 
     IDENTIFIER = "a property name"
+    QUOTED = "a property name in double quotes"
     INTEGER = "an integer"
     FLOAT = "a decimal number"
     STRING = "a string"
@@ -66,6 +68,10 @@ class Token(NamedTuple):
         """The position after the token's last character."""
         return self.start + len(self.text)
 
+    def is_word(self, word: str) -> bool:
+        """Whether this is a name that reads like *word*, in any case."""
+        return self.kind is TokenKind.IDENTIFIER and self.text.upper() == word
+
 
 _BLANK = re.compile(r"[ \t\n\r\f]++|/\*(?s:.*?)\*/")
 _BLANK_OR_LINE_COMMENT = re.compile(rf"{_BLANK.pattern}|--[^\n\r]*+[\n\r]")
@@ -73,11 +79,13 @@ _WORD = re.compile(r"[A-Za-z_$][A-Za-z0-9_$]*+")
 _FLOAT = re.compile(r"(?:[0-9]++\.[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[0-9]++[eE][+-]?[0-9]++")
 _INTEGER = re.compile(r"0|[1-9][0-9]*+[lL]?")
 _STRING = re.compile(r"'[^']*+(?:''[^']*+)*+'")
+_QUOTED = re.compile(r'"[^"]++"')
 _SIGN = re.compile(r"<>|<=|>=|[=<>(),+-]")
 _RULES = (
     (_FLOAT, TokenKind.FLOAT),
     (_INTEGER, TokenKind.INTEGER),
     (_STRING, TokenKind.STRING),
+    (_QUOTED, TokenKind.QUOTED),
 )
 _KEYWORDS = {kind.value: kind for kind in TokenKind if kind.value.isupper()}
 _SIGNS = {kind.value: kind for kind in TokenKind if _SIGN.fullmatch(kind.value)}

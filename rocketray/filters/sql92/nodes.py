@@ -24,6 +24,7 @@ __all__ = [
     "In",
     "IsNull",
     "Kind",
+    "Like",
     "Literal",
     "Match",
     "MatchOperator",
@@ -165,8 +166,29 @@ class Match:
     negated: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Like:
+    """``operand [NOT] LIKE pattern [ESCAPE escape]``; an extension."""
+
+    operand: Property
+    pattern: str
+    escape: str | None
+    negated: bool
+
+
 Expression = (
-    Literal | Property | Negate | Not | BooleanCast | And | Or | Compare | IsNull | In | Match
+    Literal
+    | Property
+    | Negate
+    | Not
+    | BooleanCast
+    | And
+    | Or
+    | Compare
+    | IsNull
+    | In
+    | Match
+    | Like
 )
 
 

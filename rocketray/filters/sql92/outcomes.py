@@ -23,6 +23,7 @@ from .nodes import (
     In,
     IsNull,
     Kind,
+    Like,
     Literal,
     Match,
     Not,
@@ -58,7 +59,7 @@ _BY_VALUE = {True: Outcome.TRUE, False: Outcome.FALSE, None: Outcome.UNKNOWN}
 def outcomes(node: Expression) -> Outcomes:
     """The possible outcomes of *node*, a condition."""
     names = property_names(node)
-    if len(names) <= 1 and not any(isinstance(each, Match) for each in walk(node)):
+    if len(names) <= 1 and not any(isinstance(each, Match | Like) for each in walk(node)):
         found = _tried(node, names)
         if found is not None:
             return found
@@ -95,7 +96,7 @@ def _composed(node: Expression) -> Outcomes:
         case IsNull() | Match():
             compares = any(isinstance(each, Compare) for each in walk(node))
             return _TWO | {Outcome.ERROR} if compares else _TWO
-        case In():
+        case In() | Like():
             return _NEVER_ERROR
         case _:
             return _ALL

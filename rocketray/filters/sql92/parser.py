@@ -3,6 +3,10 @@
 The grammar is RocketMQ's, with NOT binding tighter than comparisons, and one difference on
 purpose: text after a complete expression is an error, where RocketMQ drops it silently.
 
+The dialect "rocketray" adds names in double quotes, LIKE, and IN with numbers, which is short for
+comparisons joined by OR. LIKE and ESCAPE are words of the grammar only where no name can stand, so
+an expression of RocketMQ's means the same in both.
+
 Limits, each a :class:`FilterSyntaxError` that marks the place: :data:`SQL_MAX_CHARS` characters,
 :data:`DEPTH_MAX` levels of brackets, of prefixes and of operators in the tree, :data:`NODES_MAX`
 nodes and list items, counted as they are evaluated (the left side of BETWEEN counts twice). They
@@ -12,14 +16,15 @@ keep the recursion here and in everything that walks a tree far from Python's ow
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
-from typing import NamedTuple, NoReturn
+from typing import Literal as OneOf
+from typing import NamedTuple
 
 from rocketray.errors import FilterSyntaxError
 
 from . import reasons
 from .coercion import comparator
-from .lexer import Token, TokenKind, tokenize
+from .lexer import Token, TokenKind
+from .like import compile_like
 from .nodes import (
     And,
     BooleanCast,
@@ -28,6 +33,7 @@ from .nodes import (
     In,
     IsNull,
     Kind,
+    Like,
     Literal,
     Match,
     MatchOperator,
@@ -36,12 +42,15 @@ from .nodes import (
     Operator,
     Or,
     Property,
+    as_literal,
     children,
     is_boolean,
 )
+from .token_reader import TokenReader
 
-__all__ = ["DEPTH_MAX", "NODES_MAX", "SQL_MAX_CHARS", "parse"]
+__all__ = ["DEPTH_MAX", "NODES_MAX", "SQL_MAX_CHARS", "Dialect", "parse"]
 
+Dialect = OneOf["rocketmq", "rocketray"]
 SQL_MAX_CHARS = 4096
 DEPTH_MAX = 64
 NODES_MAX = 1000
@@ -56,6 +65,8 @@ _MATCHES = {TokenKind[operator.name]: operator for operator in MatchOperator}
 _NEGATABLE = frozenset({TokenKind.BETWEEN, TokenKind.IN, *_MATCHES})
 _COMPARISONS = _NEGATABLE | _ORDERING.keys()
 _PREFIXES = frozenset({TokenKind.PLUS, TokenKind.MINUS, TokenKind.NOT})
+_AN_OPERAND = "a property, a value or '('"
+_NUMBER_STARTS = frozenset({TokenKind.INTEGER, TokenKind.FLOAT, TokenKind.PLUS, TokenKind.MINUS})
 _CONSTANTS = {
     TokenKind.TRUE: Literal(Kind.BOOLEAN, value=True),
     TokenKind.FALSE: Literal(Kind.BOOLEAN, value=False),
@@ -63,12 +74,12 @@ _CONSTANTS = {
 }
 
 
-def parse(sql: str) -> Expression:
+def parse(sql: str, dialect: Dialect = "rocketmq") -> Expression:
     """The syntax tree of *sql*; raises :class:`FilterSyntaxError`, which marks the place."""
     if len(sql) > SQL_MAX_CHARS:
         shown = sql[:_SHOWN_CHARS]
         raise FilterSyntaxError(reasons.too_long(len(sql), SQL_MAX_CHARS), shown, 0, len(shown))
-    return _Parser(sql).selector()
+    return _Parser(sql, is_extended=dialect == "rocketray").selector()
 
 
 class _Operand(NamedTuple):
@@ -84,70 +95,69 @@ class _Size(NamedTuple):
     nodes: int
 
 
-class _Parser:
-    """The state of one parse: the tokens, how far they are read, and how large the tree is."""
+class _Parser(TokenReader):
+    """The state of one parse: the tokens, and how large the tree is."""
 
-    def __init__(self, sql: str) -> None:
-        self._sql = sql
-        self._unread = tokenize(sql)
-        self._tokens = list(islice(self._unread, 2))  # what was read, and one token ahead
-        self._index = 0
-        self._depth = 0
+    def __init__(self, sql: str, *, is_extended: bool) -> None:
+        super().__init__(sql, DEPTH_MAX)
+        self._is_extended = is_extended
         self._sizes: dict[int, _Size] = {}  # by id: every measured node is alive, or measured anew
 
     # -- the grammar, loosest binding first ---------------------------------------------------
 
     def selector(self) -> Expression:
         """``selector = or END``."""
-        operand = self._operand(self._start, self._or())
-        if self._kind is not TokenKind.END:
-            self._fail_at_token(reasons.after_end(self._sql, self._tokens, self._index))
+        operand = self._operand(self.start, self._or())
+        if self.kind is not TokenKind.END:
+            self.fail_at_token(
+                reasons.after_end(self.sql, self.previous, self.token, self.following)
+            )
         return self._truth_value(operand)
 
     def _or(self) -> Expression:
         """``or = and { OR and }``."""
-        operands = [self._operand(self._start, self._and())]
-        while self._accept(TokenKind.OR):
-            operands.append(self._operand(self._start, self._and()))
+        operands = [self._operand(self.start, self._and())]
+        while self.accept(TokenKind.OR):
+            operands.append(self._operand(self.start, self._and()))
         return operands[0].node if len(operands) == 1 else self._joined(Or, operands)
 
     def _and(self) -> Expression:
         """``and = equality { AND equality }``."""
-        operands = [self._operand(self._start, self._equality())]
-        while self._accept(TokenKind.AND):
-            operands.append(self._operand(self._start, self._equality()))
+        operands = [self._operand(self.start, self._equality())]
+        while self.accept(TokenKind.AND):
+            operands.append(self._operand(self.start, self._equality()))
         return operands[0].node if len(operands) == 1 else self._joined(And, operands)
 
     def _equality(self) -> Expression:
         """``equality = comparison { ("=" | "<>") comparison | IS [NOT] NULL }``."""
-        left = self._operand(self._start, self._comparison())
+        left = self._operand(self.start, self._comparison())
         while True:
-            if operator := _EQUALITY.get(self._kind):
-                self._advance()
-                right = self._operand(self._start, self._comparison())
+            if operator := _EQUALITY.get(self.kind):
+                self.advance()
+                right = self._operand(self.start, self._comparison())
                 node = self._equal(operator, left, right)
-            elif self._accept(TokenKind.IS):
-                negated = self._accept(TokenKind.NOT)
-                self._expect(TokenKind.NULL)
+            elif self.accept(TokenKind.IS):
+                negated = self.accept(TokenKind.NOT)
+                self.expect(TokenKind.NULL)
                 node = self._measured(IsNull(left.node, negated), left.start)
             else:
                 return left.node
             left = self._operand(left.start, node)
 
     def _comparison(self) -> Expression:
-        """``comparison = unary { order | [NOT] (between | in | match) }``."""
-        left = self._operand(self._start, self._unary())
-        while self._kind in _COMPARISONS or self._is_negated_comparison():
+        """``comparison = unary { order | [NOT] (between | in | match | like) }``."""
+        left = self._operand(self.start, self._unary())
+        while self.kind in _COMPARISONS or self._is_like(self.token) or self._is_negated():
             left = self._operand(left.start, self._compared(left))
         return left.node
 
     def _unary(self) -> Expression:
         """``unary = ("+" | "-" | NOT) unary | primary``."""
-        if self._kind not in _PREFIXES:
+        if self.kind not in _PREFIXES:
             return self._primary()
-        prefix = self._enter()
-        operand = self._operand(self._start, self._unary())
-        self._depth -= 1
+        prefix = self.enter()
+        operand = self._operand(self.start, self._unary())
+        self.leave()
         if prefix.kind is TokenKind.PLUS:
             return operand.node
         if prefix.kind is TokenKind.MINUS:
@@ -156,21 +166,23 @@ class _Parser:
 
     def _primary(self) -> Expression:
         """``primary = "(" or ")" | leaf``."""
-        if self._kind is not TokenKind.OPEN:
-            return self._measured(self._leaf(), self._start)
-        self._enter()
+        if self.kind is not TokenKind.OPEN:
+            return self._measured(self._leaf(), self.start)
+        self.enter()
         node = self._or()
-        self._expect(TokenKind.CLOSE)
-        self._depth -= 1
+        self.expect(TokenKind.CLOSE)
+        self.leave()
         return node
 
     def _leaf(self) -> Expression:
-        """``leaf = identifier | string | integer | float | TRUE | FALSE | NULL``."""
-        token = self._tokens[self._index]
+        """``leaf = name | string | integer | float | TRUE | FALSE | NULL``."""
+        token = self.token
         if token.kind in _CONSTANTS:
             node: Expression = _CONSTANTS[token.kind]
         elif token.kind is TokenKind.IDENTIFIER:
             node = Property(token.text)
+        elif token.kind is TokenKind.QUOTED and self._is_extended:
+            node = Property(token.text[1:-1])
         elif token.kind is TokenKind.STRING:
             node = Literal(Kind.STRING, _unquote(token))
         elif token.kind is TokenKind.INTEGER:
@@ -178,42 +190,49 @@ class _Parser:
         elif token.kind is TokenKind.FLOAT:
             node = self._double(token)
         else:
-            self._fail_at_token(reasons.expected("a property, a value or '('", self._sql, token))
-        self._advance()
+            self.fail_at_token(reasons.expected(_AN_OPERAND, self.sql, token, self.following))
+        self.advance()
         return node
 
     # -- the parts of a comparison ------------------------------------------------------------
 
-    def _is_negated_comparison(self) -> bool:
-        # NOT is never the last token, so there is always a next one.
-        return self._kind is TokenKind.NOT and self._tokens[self._index + 1].kind in _NEGATABLE
+    def _is_negated(self) -> bool:
+        following = self.following
+        return self.kind is TokenKind.NOT and (
+            following.kind in _NEGATABLE or self._is_like(following)
+        )
+
+    def _is_like(self, token: Token) -> bool:
+        return self._is_extended and token.is_word("LIKE")
 
     def _compared(self, left: _Operand) -> Expression:
-        negated = self._accept(TokenKind.NOT)
-        token = self._advance()
+        negated = self.accept(TokenKind.NOT)
+        token = self.advance()
         if token.kind is TokenKind.BETWEEN:
             return self._between(left, negated=negated)
         if token.kind is TokenKind.IN:
             return self._in(left, negated=negated)
         if operator := _MATCHES.get(token.kind):
             return self._match(operator, left, negated=negated)
+        if self._is_like(token):
+            return self._like(left, negated=negated)
         return self._order(_ORDERING[token.kind], left)
 
     def _order(self, operator: Operator, left: _Operand) -> Expression:
         """``order = ("<" | "<=" | ">" | ">=") unary``."""
-        right = self._operand(self._start, self._unary())
+        right = self._operand(self.start, self._unary())
         return self._ordered(operator, left, right)
 
     def _match(self, operator: MatchOperator, left: _Operand, *, negated: bool) -> Expression:
         """``match = (CONTAINS | STARTSWITH | ENDSWITH) string``."""
-        text = _unquote(self._expect(TokenKind.STRING))
+        text = _unquote(self.expect(TokenKind.STRING))
         return self._measured(Match(operator, left.node, text, negated), left.start)
 
     def _between(self, left: _Operand, *, negated: bool) -> Expression:
         """``between = BETWEEN unary AND unary``."""
-        low = self._operand(self._start, self._unary())
-        self._expect(TokenKind.AND)
-        high = self._operand(self._start, self._unary())
+        low = self._operand(self.start, self._unary())
+        self.expect(TokenKind.AND)
+        high = self._operand(self.start, self._unary())
         if negated:
             below = self._ordered(Operator.LT, left, low)
             above = self._ordered(Operator.GT, left, high)
@@ -223,16 +242,51 @@ class _Parser:
         self._check_bounds(low, high)
         return self._measured(And((at_least, at_most)), left.start)
 
+    def _like(self, left: _Operand, *, negated: bool) -> Expression:
+        """``like = LIKE string [ ESCAPE string ]``, where it is spoken."""
+        name = self._property_before("LIKE", left)
+        start = self.start
+        pattern, escape = _unquote(self.expect(TokenKind.STRING)), None
+        if self.token.is_word("ESCAPE"):
+            self.advance()
+            escape = _unquote(self.expect(TokenKind.STRING))
+        try:
+            compile_like(pattern, escape)
+        except ValueError as error:
+            self.fail(str(error), start, self.previous_end)
+        return self._measured(Like(name, pattern, escape, negated), left.start)
+
     def _in(self, left: _Operand, *, negated: bool) -> Expression:
-        """``in = IN "(" string { "," string } ")"``."""
+        """``in = IN "(" string { "," string } ")" | numbers``."""
+        name = self._property_before("IN", left)
+        self.expect(TokenKind.OPEN)
+        if self.kind in _NUMBER_STARTS:
+            return self._in_numbers(left, negated=negated)
+        items = [_unquote(self.expect(TokenKind.STRING))]
+        while self.accept(TokenKind.COMMA):
+            items.append(_unquote(self.expect(TokenKind.STRING)))
+        self.expect(TokenKind.CLOSE)
+        return self._measured(In(name, tuple(items), negated), left.start)
+
+    def _in_numbers(self, left: _Operand, *, negated: bool) -> Expression:
+        """``numbers = IN "(" number { "," number } ")"``, where it is spoken."""
+        if not self._is_extended:
+            self.fail_at_token(reasons.no_numbers_in_list())
+        operator = Operator.NE if negated else Operator.EQ
+        tests: list[_Operand] = []
+        while not tests or self.accept(TokenKind.COMMA):
+            item = self._operand(self.start, self._unary())
+            literal = as_literal(item.node)
+            if literal is None or not literal.kind.is_number:
+                self.fail(reasons.mixed_list(), item.start, item.end)
+            tests.append(self._operand(left.start, self._equal(operator, left, item)))
+        self.expect(TokenKind.CLOSE)
+        return tests[0].node if len(tests) == 1 else self._joined(And if negated else Or, tests)
+
+    def _property_before(self, keyword: str, left: _Operand) -> Property:
         if not isinstance(left.node, Property):
-            self._fail(reasons.in_without_property(left.node), left.start, left.end)
-        self._expect(TokenKind.OPEN)
-        items = [_unquote(self._expect(TokenKind.STRING))]
-        while self._accept(TokenKind.COMMA):
-            items.append(_unquote(self._expect(TokenKind.STRING)))
-        self._expect(TokenKind.CLOSE)
-        return self._measured(In(left.node, tuple(items), negated), left.start)
+            self.fail(reasons.without_property(keyword, left.node), left.start, left.end)
+        return left.node
 
     # -- checks and measures ------------------------------------------------------------------
 
@@ -248,23 +302,23 @@ class _Parser:
         if is_boolean(node):
             return node
         if not isinstance(node, Property):
-            self._fail(reasons.no_truth_value(), operand.start, operand.end)
+            self.fail(reasons.no_truth_value(), operand.start, operand.end)
         return self._measured(BooleanCast(node), operand.start)
 
     def _equal(self, operator: Operator, left: _Operand, right: _Operand) -> Expression:
         for operand in (left, right):
             if operand.node == _CONSTANTS[TokenKind.NULL]:
-                self._fail(reasons.equal_to_null(operator), operand.start, operand.end)
+                self.fail(reasons.equal_to_null(operator), operand.start, operand.end)
         kinds = [each.node.kind for each in (left, right) if isinstance(each.node, Literal)]
         if len(kinds) == 2 and kinds[0] is Kind.BOOLEAN and kinds[1] is not Kind.BOOLEAN:
-            self._fail(reasons.boolean_with_other(kinds[1]), right.start, right.end)
+            self.fail(reasons.boolean_with_other(kinds[1]), right.start, right.end)
         return self._measured(Compare(operator, left.node, right.node), left.start)
 
     def _ordered(self, operator: Operator, left: _Operand, right: _Operand) -> Expression:
         for operand in (left, right):
             reason = reasons.not_ordered(operand.node, operator)
             if reason:
-                self._fail(reason, operand.start, operand.end)
+                self.fail(reason, operand.start, operand.end)
         return self._measured(Compare(operator, left.node, right.node), left.start)
 
     def _check_bounds(self, low: _Operand, high: _Operand) -> None:
@@ -273,19 +327,19 @@ class _Parser:
         if isinstance(left, Literal) and isinstance(right, Literal):
             order = comparator(left.kind, right.kind)(left.value, right.value)
             if order > 0:
-                self._fail(reasons.empty_range(), low.start, high.end)
+                self.fail(reasons.empty_range(), low.start, high.end)
 
     def _integer(self, token: Token) -> Literal:
         value = int(token.text.rstrip("lL"))
         if value > _INT64_MAX:
-            self._fail_at_token(reasons.integer_too_large())
+            self.fail_at_token(reasons.integer_too_large())
         # The suffix L does not make it 64 bits wide: RocketMQ keeps what fits into 32.
         return Literal(Kind.INT32 if value <= _INT32_MAX else Kind.INT64, value)
 
     def _double(self, token: Token) -> Literal:
         value = float(token.text)
         if value in (0.0, float("inf")):
-            self._fail_at_token(reasons.double_out_of_range(is_zero=value == 0.0))
+            self.fail_at_token(reasons.double_out_of_range(is_zero=value == 0.0))
         return Literal(Kind.DOUBLE, value)
 
     def _measured(self, node: Expression, start: int) -> Expression:
@@ -299,60 +353,14 @@ class _Parser:
         below = max((part.height for part in parts), default=-1)
         height = below if isinstance(node, BooleanCast) else below + 1
         if height > DEPTH_MAX:
-            self._fail(reasons.too_deep(DEPTH_MAX), start, self._previous_end)
+            self.fail(reasons.too_deep(DEPTH_MAX), start, self.previous_end)
         if nodes > NODES_MAX:
-            self._fail(reasons.too_many(NODES_MAX), start, self._previous_end)
+            self.fail(reasons.too_many(NODES_MAX), start, self.previous_end)
         self._sizes[id(node)] = _Size(height, nodes)
         return node
 
-    # -- tokens -------------------------------------------------------------------------------
-
-    @property
-    def _kind(self) -> TokenKind:
-        return self._tokens[self._index].kind
-
-    @property
-    def _start(self) -> int:
-        return self._tokens[self._index].start
-
-    @property
-    def _previous_end(self) -> int:
-        return self._tokens[self._index - 1].end
-
     def _operand(self, start: int, node: Expression) -> _Operand:
-        return _Operand(node, start, self._previous_end)
-
-    def _advance(self) -> Token:
-        token = self._tokens[self._index]
-        self._index += 1
-        self._tokens.extend(islice(self._unread, 1))
-        return token
-
-    def _accept(self, kind: TokenKind) -> bool:
-        if self._kind is not kind:
-            return False
-        self._advance()
-        return True
-
-    def _expect(self, kind: TokenKind) -> Token:
-        if self._kind is not kind:
-            token = self._tokens[self._index]
-            self._fail_at_token(reasons.expected(reasons.described(kind), self._sql, token))
-        return self._advance()
-
-    def _enter(self) -> Token:
-        """Read a bracket or prefix, one level deeper."""
-        self._depth += 1
-        if self._depth > DEPTH_MAX:
-            self._fail_at_token(reasons.too_deep(DEPTH_MAX))
-        return self._advance()
-
-    def _fail_at_token(self, reason: str) -> NoReturn:
-        token = self._tokens[self._index]
-        self._fail(reason, token.start, token.end)
-
-    def _fail(self, reason: str, start: int, end: int) -> NoReturn:
-        raise FilterSyntaxError(reason, self._sql, start, end)
+        return _Operand(node, start, self.previous_end)
 
 
 def _unquote(token: Token) -> str:

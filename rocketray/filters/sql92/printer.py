@@ -1,10 +1,14 @@
-"""A syntax tree back as text, with only the parentheses it needs: ``parse(to_sql(tree)) == tree``."""
+"""A syntax tree back as text, with only the parentheses it needs: ``parse(to_sql(tree)) == tree``.
+
+What is an extension in the tree needs the extended dialect to be parsed again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
+from .lexer import TokenKind, tokenize
 from .nodes import (
     And,
     BooleanCast,
@@ -13,6 +17,7 @@ from .nodes import (
     In,
     IsNull,
     Kind,
+    Like,
     Literal,
     Match,
     Negate,
@@ -60,7 +65,7 @@ def _print_is_null(node: IsNull) -> tuple[str, int]:
 
 def _print_in(node: In) -> tuple[str, int]:
     items = ", ".join(map(_quote, node.items))
-    return f"{node.operand.name} {_not(node)}IN ({items})", _COMPARISON
+    return f"{_name(node.operand)} {_not(node)}IN ({items})", _COMPARISON
 
 
 def _print_match(node: Match) -> tuple[str, int]:
@@ -79,11 +84,17 @@ def _print_negate(node: Negate) -> tuple[str, int]:
 
 
 def _print_cast(node: BooleanCast) -> tuple[str, int]:
-    return node.operand.name, _PRIMARY
+    return _name(node.operand), _PRIMARY
 
 
 def _print_property(node: Property) -> tuple[str, int]:
-    return node.name, _PRIMARY
+    return _name(node), _PRIMARY
+
+
+def _print_like(node: Like) -> tuple[str, int]:
+    escape = "" if node.escape is None else f" ESCAPE {_quote(node.escape)}"
+    text = f"{_name(node.operand)} {_not(node)}LIKE {_quote(node.pattern)}{escape}"
+    return text, _COMPARISON
 
 
 def _print_compare(node: Compare) -> tuple[str, int]:
@@ -106,11 +117,18 @@ def _print_literal(node: Literal) -> tuple[str, int]:
     return repr(node.value), _PRIMARY
 
 
+def _name(node: Property) -> str:
+    """The property's name, in double quotes where it could be taken for something else."""
+    first = next(tokenize(node.name))
+    is_plain = first.kind is TokenKind.IDENTIFIER and first.text == node.name
+    return node.name if is_plain else f'"{node.name}"'
+
+
 def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _not(node: IsNull | In | Match) -> str:
+def _not(node: IsNull | In | Match | Like) -> str:
     return "NOT " if node.negated else ""
 
 
@@ -121,6 +139,7 @@ _PRINTERS: dict[type, Callable[[Any], tuple[str, int]]] = {
     Compare: _print_compare,
     In: _print_in,
     Match: _print_match,
+    Like: _print_like,
     Not: _print_not,
     Negate: _print_negate,
     BooleanCast: _print_cast,

@@ -19,6 +19,7 @@ from rocketray.kernels.condition_codes import Accepts, Column, Operation, Rule, 
 
 from .coercion import to_boolean
 from .evaluator import Evaluator, Properties, compile_tree
+from .like import has_any_one, like_table
 from .nodes import (
     And,
     BooleanCast,
@@ -27,6 +28,7 @@ from .nodes import (
     In,
     IsNull,
     Kind,
+    Like,
     Literal,
     Match,
     Negate,
@@ -268,6 +270,24 @@ class _Compiler:
             self._load(node.operand, into.above(), is_truth=False)  # for its error
         self._emit(Operation.CONSTANT, into, State.FALSE)
 
+    def like(self, node: Like, into: _Into) -> None:
+        """LIKE; the scalar evaluator takes patterns that are too long for the kernel."""
+        table = like_table(node.pattern, node.escape)
+        if table is None:
+            self._emit(Operation.CONSTANT, into, State.ODD)
+            return
+        first = len(self._patterns)
+        self._patterns += table
+        self._ask(
+            Operation.LIKE,
+            into,
+            node.operand,
+            State(not node.negated),
+            first,
+            absent=State.NULL,
+            is_exotic=is_exotic(node.pattern) or has_any_one(node.pattern, node.escape),
+        )
+
     def _one_of(
         self, left: Property, texts: Iterable[str], found: State, into: _Into, *, absent: State
     ) -> None:
@@ -326,4 +346,5 @@ _COMPILERS: dict[type, Callable[[_Compiler, Any, _Into], None]] = {
     IsNull: _Compiler.is_null,
     In: _Compiler.membership,
     Match: _Compiler.match,
+    Like: _Compiler.like,
 }

@@ -6,8 +6,6 @@ in its place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from .lexer import Token, TokenKind
 from .nodes import Expression, Kind, Literal, Not, Operator, is_boolean
 from .printer import shown
@@ -20,13 +18,15 @@ __all__ = [
     "empty_range",
     "equal_to_null",
     "expected",
-    "in_without_property",
     "integer_too_large",
+    "mixed_list",
+    "no_numbers_in_list",
     "no_truth_value",
     "not_ordered",
     "too_deep",
     "too_long",
     "too_many",
+    "without_property",
 ]
 
 _NO_ARITHMETIC = "there is no arithmetic in this dialect"
@@ -38,11 +38,19 @@ _ILLEGAL = {
     "/": _NO_ARITHMETIC,
     "%": _NO_ARITHMETIC,
     ";": "an expression ends without a semicolon",
-    ".": "a property name has no dot",
+    ".": 'a property name has no dot; in the dialect "rocketray" it has, in double quotes',
 }
 _NAMES = "a property name is made of ASCII letters, digits, _ and $"
+_EXTENDED = 'the dialect "rocketray"'
+_QUOTED = (
+    f"text is written in single quotes: 'text'; in double quotes stands a name, in {_EXTENDED}"
+)
+_NO_LIKE = (
+    f"there is no LIKE in this dialect; use CONTAINS, STARTSWITH or ENDSWITH, or take {_EXTENDED}"
+)
 _AFTER_END = {
     TokenKind.CLOSE: "a ')' without its '('",
+    TokenKind.QUOTED: _QUOTED,
     TokenKind.PLUS: _NO_ARITHMETIC,
     TokenKind.MINUS: _NO_ARITHMETIC,
 }
@@ -54,10 +62,31 @@ def described(kind: TokenKind) -> str:
     return kind.value if kind.value[0].isalpha() else repr(kind.value)
 
 
-def expected(what: str, sql: str, token: Token) -> str:
-    """Something else than *what* stands at *token*."""
+def no_numbers_in_list() -> str:
+    """``IN (1, 2)`` in RocketMQ's dialect."""
+    return f"IN compares texts: IN ('1', '2'); for numbers take {_EXTENDED}"
+
+
+def mixed_list() -> str:
+    """``IN (1, 'x')``."""
+    return "this IN lists numbers, so every item has to be one"
+
+
+def without_property(keyword: str, node: Expression) -> str:
+    """Something else than a property on the left of IN or LIKE."""
+    if isinstance(node, Not):
+        return f"NOT binds tighter than {keyword}; write: property NOT {keyword} …"
+    return f"only a property can stand before {keyword}"
+
+
+def expected(what: str, sql: str, token: Token, following: Token) -> str:
+    """Something else than *what* stands at *token*, and *following* behind it."""
     if token.kind is TokenKind.ILLEGAL:
         return _illegal(token)
+    if token.kind is TokenKind.QUOTED:
+        return _QUOTED
+    if _is_like(token, following):
+        return _NO_LIKE
     if token.kind is TokenKind.EQ and sql.endswith("=", 0, token.start):
         return "'equal' is written with one ="
     if token.kind is TokenKind.END:
@@ -65,10 +94,8 @@ def expected(what: str, sql: str, token: Token) -> str:
     return f"expected {what}, not {shown(token.text)}"
 
 
-def after_end(sql: str, tokens: Sequence[Token], index: int) -> str:
-    """A complete expression, and then the token at *index*."""
-    token = tokens[index]
-    previous = tokens[index - 1]
+def after_end(sql: str, previous: Token, token: Token, following: Token) -> str:
+    """A complete expression that ends with *previous*, and then *token* and *following*."""
     if token.kind is TokenKind.ILLEGAL:
         return _illegal(token)
     if sql.startswith("--", token.start):
@@ -77,8 +104,8 @@ def after_end(sql: str, tokens: Sequence[Token], index: int) -> str:
         return _AFTER_END[token.kind]
     if previous.kind in _NUMBERS and previous.end == token.start:
         return "a number has no leading zeros, no hexadecimal form and no suffix but L"
-    if token.text.upper() == "LIKE":
-        return "there is no LIKE in this dialect; use CONTAINS, STARTSWITH or ENDSWITH"
+    if _is_like(token, following):
+        return _NO_LIKE
     return "the expression is complete before this; join conditions with AND or OR"
 
 
@@ -114,13 +141,6 @@ def boolean_with_other(kind: Kind) -> str:
     return f"a truth value cannot be compared with a {kind.value}"
 
 
-def in_without_property(node: Expression) -> str:
-    """Something else than a property on the left of IN."""
-    if isinstance(node, Not):
-        return "NOT binds tighter than IN; write: property NOT IN ('a', 'b')"
-    return "only a property can stand before IN"
-
-
 def empty_range() -> str:
     """``BETWEEN 5 AND 1``."""
     return "the lower bound of BETWEEN is above the upper one"
@@ -153,3 +173,8 @@ def _illegal(token: Token) -> str:
     if token.text.startswith("/*"):
         return "a comment without its */"
     return _ILLEGAL.get(token.text[0], f"'{shown(token.text)}' is not allowed here: {_NAMES}")
+
+
+def _is_like(token: Token, following: Token) -> bool:
+    """Whether here stands ``LIKE`` or ``NOT LIKE``."""
+    return (following if token.kind is TokenKind.NOT else token).is_word("LIKE")

@@ -24,6 +24,7 @@ OPTION_NAMES = (
     "topic",
     "tags",
     "sql",
+    "dialect",
     "startingOffsets",
     "endingOffsets",
     "maxOffsetsPerTrigger",
@@ -69,7 +70,9 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
     given = {_canonical_name(name): value for name, value in options.items()}
     return SourceOptions(
         topics=_topics(given.get("topic")),
-        subscription=_subscription(given.get("tags"), given.get("sql")),
+        subscription=_subscription(
+            given.get("tags"), given.get("sql"), given.get("dialect", "rocketmq")
+        ),
         data=data_directory(given.get("data"), environ),
         starting=_rule(given, "startingOffsets", others=EARLIEST),
         ending=_rule(given, "endingOffsets", others=LATEST),
@@ -104,10 +107,13 @@ def _topics(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _subscription(tags: str | None, sql: str | None) -> Subscription:
+def _subscription(tags: str | None, sql: str | None, dialect: str) -> Subscription:
     if tags is not None and sql is not None:
         raise ConfigError("both tags and sql are given; put TAGS into the sql, or drop one of them")
-    subscription = Subscription.sql(sql) if sql is not None else Subscription.tags(tags or "*")
+    kind, expression = ("TAG", tags or "*") if sql is None else ("SQL92", sql)
+    subscription = Subscription.from_json(
+        {"expressionType": kind, "expression": expression, "dialect": dialect}
+    )
     subscription.check()
     return subscription
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rocketray.errors import ConfigError
+from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_topic
 
@@ -44,6 +45,7 @@ class SinkSpec:
     topic: str
     tags: str | None = None
     sql: str | None = None
+    dialect: Dialect = "rocketmq"
     checkpoint: str | None = None
     trigger: str = DEFAULT_TRIGGER
     schema: str | None = None
@@ -69,7 +71,9 @@ class SinkSpec:
     def subscription(self) -> Subscription:
         """The filter, as agents have it."""
         return (
-            Subscription.tags(self.tags or "*") if self.sql is None else Subscription.sql(self.sql)
+            Subscription("TAG", self.tags or "*", dialect=self.dialect)
+            if self.sql is None
+            else Subscription.sql(self.sql, self.dialect)
         )
 
     @property
@@ -100,6 +104,7 @@ class SinkSpec:
             "topic": self.topic,
             "tags": self.tags,
             "sql": self.sql,
+            "dialect": None if self.dialect == "rocketmq" else self.dialect,
             "startingOffsets": self.starting_offsets,
             "maxOffsetsPerTrigger": None if self.max_rows is None else str(self.max_rows),
         }

@@ -29,6 +29,13 @@ def test_sql92(expression: str, properties: dict[str, str] | None, result: objec
     assert (answer["message"] is None) == (result in (True, False, None))
 
 
+def test_the_extended_dialect_is_taken_by_name() -> None:
+    request = {"expr": "\"a.b\" LIKE 'x%'", "props": {"a.b": "xy"}}
+    assert evaluate(request)["result"] == "parse-error"
+    assert evaluate({**request, "dialect": "rocketray"})["result"] is True
+    assert evaluate({**request, "dialect": "oracle"})["result"] == "parse-error"
+
+
 @pytest.mark.parametrize(
     ("expression", "tag", "broker", "consumer"),
     [

@@ -8,6 +8,7 @@ from support.golden import golden_rows
 from support.predicates import body_is_short
 
 from rocketray.errors import ConfigError, FilterError, FilterSyntaxError, PredicateError
+from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.subscription import EXPRESSION_MAX_CHARS, Subscription, parse
 
 
@@ -126,3 +127,22 @@ def test_the_text_is_checked_without_importing() -> None:
     for wrong in (Subscription.where("no path"), Subscription.sql("a >"), Subscription.tags("||")):
         with pytest.raises(FilterError):
             wrong.check_text()
+
+
+def test_only_sql_has_a_dialect_and_it_travels_and_tells_subscriptions_apart() -> None:
+    extended = Subscription.sql("a LIKE 'x%'", "rocketray")
+    extended.check()
+    assert Subscription.from_json(extended.to_json()) == extended
+    assert extended.to_json()["dialect"] == "rocketray"
+    assert "dialect" not in Subscription.sql("a = 1").to_json()
+    assert extended != Subscription.sql("a LIKE 'x%'")
+    assert str(extended) == "sql \"a LIKE 'x%'\" (dialect: rocketray)"
+    expression = compile_filter(extended).sql
+    assert expression is not None
+    assert expression.names == ("a",)
+    with pytest.raises(FilterSyntaxError, match='the dialect "rocketray"'):
+        Subscription.sql("a LIKE 'x%'").check()
+    with pytest.raises(ConfigError, match="leave it out"):
+        Subscription("TAG", "a", dialect="rocketray")
+    with pytest.raises(ConfigError, match="not rocketmq or rocketray"):
+        Subscription.from_json({**extended.to_json(), "dialect": "oracle"})

@@ -23,6 +23,14 @@ def test_at_most_one_of_tags_sql_and_where() -> None:
     assert make_subscription(None, None, None) == Subscription.tags("*")
 
 
+def test_a_dialect_is_for_sql_and_part_of_the_subscription() -> None:
+    like = make_subscription(None, "a LIKE 'x'", None, dialect="rocketray")
+    assert like == Subscription.sql("a LIKE 'x'", "rocketray")
+    for tags, where in (("pay", None), (None, "support.predicates:body_is_short")):
+        with pytest.raises(ConfigError, match="is for SQL"):
+            make_subscription(tags, None, where, dialect="rocketray")
+
+
 def test_a_wrong_expression_is_an_error_where_it_stands() -> None:
     with pytest.raises(FilterSyntaxError, match=r"\^"):
         make_subscription(None, "a >", None)

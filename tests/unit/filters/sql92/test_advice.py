@@ -98,4 +98,4 @@ def test_any_expression_gets_its_advice(tree: Expression) -> None:
         assert each.subject
         assert each.sentence
         if each.code is AdviceCode.NEVER_TRUE:
-            assert is_boolean(parse(each.subject)), to_sql(tree)
+            assert is_boolean(parse(each.subject, "rocketray")), to_sql(tree)

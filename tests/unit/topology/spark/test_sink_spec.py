@@ -53,6 +53,7 @@ def test_the_number_of_arguments_says_which_kind_it_is() -> None:
         ({"name": "a/b"}, ConfigError, "a sink's name"),
         ({"topic": "a.b"}, InvalidNameError, "topic 'a.b'"),
         ({"tags": "a", "sql": "a > 1"}, ConfigError, "both tags and sql"),
+        ({"tags": "a", "dialect": "rocketray"}, ConfigError, "is for SQL"),
         ({"sql": "a >"}, FilterSyntaxError, "a >"),
         ({"tags": "||"}, FilterSyntaxError, "needs a tag"),
         ({"trigger": "soon"}, ConfigError, "trigger='soon'; write an interval"),
@@ -65,6 +66,13 @@ def test_a_wrong_declaration_is_refused_where_it_stands(
 ) -> None:
     with pytest.raises(error, match=message):
         spec(**changes)
+
+
+def test_the_dialect_goes_to_spark_where_it_is_not_rocketmqs() -> None:
+    extended = spec(sql="a LIKE 'x'", dialect="rocketray")
+    assert extended.source_options()["dialect"] == "rocketray"
+    assert extended.subscription().dialect == "rocketray"
+    assert "dialect" not in spec(sql="a = 1").source_options()
 
 
 def test_two_sinks_share_neither_name_nor_checkpoint() -> None:

@@ -1,0 +1,114 @@
+"""LIKE as an automaton that takes one step a character, whatever the pattern.
+
+A pattern is a row of tokens: a character that stands for itself, or ``_`` for any one character.
+State *i* says that the first *i* tokens are matched; ``%`` before token *i* lets state *i* repeat.
+All states that the text so far can have led to are the bits of one number, so there is nothing to
+go back to, and ``%a%a%a%b`` costs no more than ``a%``. ``like_table`` is the same over the bytes
+of UTF-8, for the kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+__all__ = ["BYTE_TOKENS_MAX", "Automaton", "compile_like", "has_any_one", "like_table"]
+
+BYTE_TOKENS_MAX = 62  # the states of a pattern of so many fit into a signed 64-bit number
+_ANY_ONE, _ANY_NUMBER = "_", "%"
+
+_Symbol = TypeVar("_Symbol", str, int)
+
+
+@dataclass(frozen=True, slots=True)
+class Automaton(Generic[_Symbol]):
+    """States as bits: which repeat, which accepts, and which a symbol leads on from."""
+
+    repeated: int
+    accepted: int
+    any_one: int
+    onwards: dict[_Symbol, int]
+
+    def matches(self, text: Iterable[_Symbol]) -> bool:
+        """Whether the pattern covers all of *text*."""
+        states = 1
+        for symbol in text:
+            step = self.onwards.get(symbol, self.any_one)
+            states = (states & step) << 1 | (states & self.repeated)
+            if not states:
+                return False
+        return states & self.accepted != 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Pattern:
+    """``tokens``, None for any one character; ``repeats`` are the numbers that have a % before."""
+
+    tokens: tuple[str | None, ...]
+    repeats: frozenset[int]
+
+
+def compile_like(pattern: str, escape: str | None) -> Automaton[str]:
+    """The automaton over characters.
+
+    Raises :class:`ValueError` where *escape* is no one character, or stands before anything but
+    ``%``, ``_`` and itself.
+    """
+    parsed = _parse(pattern, escape)
+    return _automaton(parsed.tokens, parsed.repeats)
+
+
+def has_any_one(pattern: str, escape: str | None) -> bool:
+    """Whether the pattern has a ``_`` that stands for any one character."""
+    return None in _parse(pattern, escape).tokens
+
+
+def like_table(pattern: str, escape: str | None) -> list[int] | None:
+    """The automaton over bytes as the kernel takes it; None for a pattern that is too long.
+
+    ``_`` stands for one byte there, so it only holds for text that is ASCII.
+    """
+    parsed = _parse(pattern, escape)
+    tokens: list[int | None] = []
+    repeats = set()
+    for number, token in enumerate((*parsed.tokens, "")):
+        if number in parsed.repeats:
+            repeats.add(len(tokens))
+        tokens += [None] if token is None else token.encode("utf-8", "surrogatepass")
+    if len(tokens) > BYTE_TOKENS_MAX:
+        return None
+    found = _automaton(tokens, repeats)
+    return [
+        found.repeated,
+        found.accepted,
+        *(found.onwards.get(byte, found.any_one) for byte in range(256)),
+    ]
+
+
+def _automaton(tokens: Sequence[_Symbol | None], repeats: Iterable[int]) -> Automaton[_Symbol]:
+    any_one = sum(1 << number for number, token in enumerate(tokens) if token is None)
+    onwards: dict[_Symbol, int] = {}
+    for number, token in enumerate(tokens):
+        if token is not None:
+            onwards[token] = onwards.get(token, any_one) | 1 << number
+    return Automaton(sum(1 << number for number in repeats), 1 << len(tokens), any_one, onwards)
+
+
+def _parse(pattern: str, escape: str | None) -> _Pattern:
+    if escape is not None and len(escape) != 1:
+        raise ValueError("ESCAPE takes one character")
+    tokens: list[str | None] = []
+    repeats = set()
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            following = next(characters, "")
+            if following not in (_ANY_ONE, _ANY_NUMBER, escape):
+                raise ValueError(f"{escape} stands before %, _ or {escape} in a pattern")
+            tokens.append(following)
+        elif character == _ANY_NUMBER:
+            repeats.add(len(tokens))
+        else:
+            tokens.append(None if character == _ANY_ONE else character)
+    return _Pattern(tuple(tokens), frozenset(repeats))

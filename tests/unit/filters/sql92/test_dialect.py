@@ -1,0 +1,125 @@
+"""The dialect "rocketray": RocketMQ's, with quoted names, LIKE and numbers in IN."""
+
+from __future__ import annotations
+
+import pytest
+from support.golden import golden_rows
+from support.random_sql import spans_of
+
+from rocketray.errors import FilterSyntaxError
+from rocketray.filters.sql92 import compile_expression, parse, to_sql
+from rocketray.filters.sql92.nodes import Like, Property
+from rocketray.filters.sql92.program import state_of
+from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+
+
+def answer(sql: str, value: str | None) -> bool | str | None:
+    """What an expression says of the property a; both evaluators agree on it."""
+    compiled = compile_expression(sql, "rocketray")
+    properties = {} if value is None else {"a": value}
+    vectorized = VectorizedExpression(compiled)
+    (state,) = vectorized.evaluate(*spans_of([properties], vectorized.names)).tolist()
+    assert state == state_of(compiled.evaluate, properties)
+    return {State.TRUE: True, State.FALSE: False, State.NULL: None}.get(State(state), "error")
+
+
+def test_it_takes_all_that_rocketmqs_takes_and_means_the_same() -> None:
+    count = 0
+    for sql in {row["expr"] for row in golden_rows("sql92")}:
+        try:
+            tree = parse(sql)
+        except FilterSyntaxError:
+            continue
+        assert parse(sql, "rocketray") == tree
+        count += 1
+    assert count > 1000
+
+
+@pytest.mark.parametrize(
+    "name", ["a-b.c/d", "no name at all", "in", "NOT", "中文", "5", "it's", "--"]
+)
+def test_a_name_in_double_quotes_may_be_any(name: str) -> None:
+    tree = parse(f'"{name}" = 1', "rocketray")
+    assert to_sql(tree) == f'"{name}" = 1'
+    compiled = compile_expression(f'"{name}" = 1', "rocketray")
+    assert compiled.property_names == {name}
+    assert compiled.matches({name: "1"})
+
+
+def test_a_quoted_name_that_needs_no_quotes_is_the_plain_one() -> None:
+    assert parse("\"a\" IN ('x')", "rocketray") == parse("a IN ('x')")
+
+
+def test_like_and_escape_are_names_where_a_name_can_stand() -> None:
+    tree = parse("like LIKE 'escape' ESCAPE '!' OR LIKE = Escape", "rocketray")
+    assert to_sql(tree) == "like LIKE 'escape' ESCAPE '!' OR LIKE = Escape"
+    assert parse("a NOT like 'x'", "rocketray") == Like(Property("a"), "x", None, negated=True)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matching", "others"),
+    [
+        ("", [""], ["x"]),
+        ("%", ["", "x", "中文"], []),
+        ("_", ["x", "中", "😀"], ["", "xx"]),
+        ("a%", ["a", "abc"], ["", "ba", "A"]),
+        ("%a", ["a", "ba"], ["ab"]),
+        ("%a%b%", ["ab", "xaxbx"], ["ba", "a"]),
+        ("a_c", ["abc", "a中c"], ["ac", "abbc"]),
+        ("_%_", ["ab", "abc", "中文"], ["a", ""]),
+        ("50!%", ["50%"], ["50", "500"]),
+        ("!_!!", ["_!"], ["a!", "__"]),
+        ("é%", ["é", "éa"], ["e\u0301"]),
+        ("%\ufffd", ["\ufffd"], ["x"]),
+        ("x" * 100 + "%", ["x" * 100], ["x" * 99]),
+    ],
+)
+def test_like(pattern: str, matching: list[str], others: list[str]) -> None:
+    like = f"a LIKE '{pattern}' ESCAPE '!'"
+    assert [answer(like, text) for text in matching] == [True] * len(matching)
+    assert [answer(like, text) for text in others] == [False] * len(others)
+    assert [answer(f"NOT ({like})", text) for text in others] == [True] * len(others)
+    assert answer(like, None) is None
+    assert answer(like.replace("LIKE", "NOT LIKE"), None) is None
+
+
+def test_numbers_in_a_list_are_compared_as_numbers() -> None:
+    assert parse("a IN (1, -2.5)", "rocketray") == parse("a = 1 OR a = -2.5")
+    assert parse("a NOT IN (1, +2)", "rocketray") == parse("a <> 1 AND a <> 2")
+    assert parse("a IN (1)", "rocketray") == parse("a = 1")
+    assert [answer("a IN (5, 7)", value) for value in ("05", "7", "6", None, "x")] == [
+        *(True, True, False, None, "error")
+    ]
+    assert answer("a NOT IN (5, 7)", "6") is True
+
+
+@pytest.mark.parametrize(
+    ("sql", "marked", "reason"),
+    [
+        ("a IN (1, 'x')", "'x'", "has to be one"),
+        ("a IN (1, b)", "b", "has to be one"),
+        ("a IN ('x', 1)", "1", "expected a string"),
+        ("'x' LIKE 'x'", "'x'", "only a property"),
+        ("NOT a LIKE 'x'", "NOT a", "binds tighter than LIKE"),
+        ("a LIKE b", "b", "expected a string"),
+        ("a LIKE 'x' ESCAPE 'no'", "'x' ESCAPE 'no'", "one character"),
+        ("a LIKE 'x!y' ESCAPE '!'", "'x!y' ESCAPE '!'", "stands before"),
+        ("a LIKE 'x!' ESCAPE '!'", "'x!' ESCAPE '!'", "stands before"),
+        ('a CONTAINS "x"', '"x"', "single quotes"),
+        ('"" = 1', '"', "single quotes"),
+    ],
+)
+def test_a_mistake_is_marked(sql: str, marked: str, reason: str) -> None:
+    with pytest.raises(FilterSyntaxError) as caught:
+        parse(sql, "rocketray")
+    assert sql[caught.value.start : caught.value.end] == marked
+    assert reason in caught.value.reason
+
+
+@pytest.mark.parametrize("sql", ['"a" = 1', "a LIKE 'x'", "a NOT LIKE 'x'", "a IN (1)"])
+def test_rocketmqs_dialect_refuses_it_and_names_the_one_that_takes_it(sql: str) -> None:
+    with pytest.raises(FilterSyntaxError, match='dialect "rocketray"'):
+        compile_expression(sql)
+    assert compile_expression(sql, "rocketray").sql == sql
+    with pytest.raises(FilterSyntaxError):
+        compile_expression(sql)
