@@ -1,0 +1,104 @@
+"""How an expression came to its result on one message: every part of it, in the order of evaluation.
+
+For people who ask why a message was not delivered. Each truth value of the tree becomes a step,
+the whole expression first, its operands below it. A part that AND or OR did not need is marked as
+skipped, and so is everything behind an error: exactly what the scalar evaluator does not look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+
+from rocketray.errors import FilterEvaluationError
+
+from .evaluator import Properties, compile_tree
+from .nodes import And, Expression, Not, Or, children, is_boolean, property_names
+from .printer import shown, to_sql
+
+__all__ = ["Outcome", "TraceStep", "trace"]
+
+
+class Outcome(Enum):
+    """What a part of an expression is worth on a message."""
+
+    TRUE = "true"
+    FALSE = "false"
+    NULL = "null"
+    ERROR = "error"
+    SKIPPED = "skipped"
+
+
+_OUTCOMES = {True: Outcome.TRUE, False: Outcome.FALSE, None: Outcome.NULL}
+
+
+@dataclass(frozen=True, slots=True)
+class TraceStep:
+    """One part: ``depth`` 0 is the whole, ``error`` the reason where the outcome is an error.
+
+    ``values`` are the properties that the part names, None where the message has none.
+    """
+
+    depth: int
+    expression: str
+    outcome: Outcome
+    values: dict[str, str | None]
+    error: str | None = None
+
+
+def trace(tree: Expression, properties: Properties) -> list[TraceStep]:
+    """The steps of evaluating *tree*, the whole first; texts are shortened and made printable."""
+    return list(_steps(tree, properties, 0))
+
+
+def _steps(node: Expression, properties: Properties, depth: int) -> Iterator[TraceStep]:
+    outcome, error = _outcome(node, properties)
+    yield _step(node, properties, depth, outcome, error)
+    decided = False
+    for operand in children(node):
+        if not _is_part(node, operand):
+            continue
+        if decided:
+            yield from _skipped(operand, properties, depth + 1)
+            continue
+        yield from _steps(operand, properties, depth + 1)
+        decided = _decides(node, _outcome(operand, properties)[0])
+
+
+def _skipped(node: Expression, properties: Properties, depth: int) -> Iterator[TraceStep]:
+    yield _step(node, properties, depth, Outcome.SKIPPED, None)
+    for operand in children(node):
+        if _is_part(node, operand):
+            yield from _skipped(operand, properties, depth + 1)
+
+
+def _outcome(node: Expression, properties: Properties) -> tuple[Outcome, str | None]:
+    try:
+        return _OUTCOMES[compile_tree(node)(properties)], None
+    except FilterEvaluationError as error:
+        return Outcome.ERROR, str(error)
+
+
+def _decides(node: Expression, outcome: Outcome) -> bool:
+    """Whether the operands behind one of this *outcome* are not looked at."""
+    if outcome is Outcome.ERROR:
+        return True
+    return (isinstance(node, And) and outcome is Outcome.FALSE) or (
+        isinstance(node, Or) and outcome is Outcome.TRUE
+    )
+
+
+def _is_part(node: Expression, operand: Expression) -> bool:
+    """Whether *operand* is a truth value that deserves a step: no property, no literal."""
+    if isinstance(node, And | Or | Not):
+        return True
+    return is_boolean(operand) and bool(children(operand))
+
+
+def _step(
+    node: Expression, properties: Properties, depth: int, outcome: Outcome, error: str | None
+) -> TraceStep:
+    values = {name: properties.get(name) for name in sorted(property_names(node))}
+    short = {name: None if text is None else shown(text) for name, text in values.items()}
+    return TraceStep(depth, to_sql(node), outcome, short, error)
