@@ -147,6 +147,7 @@ class GroupConsumer:
         self._streams: dict[int, _QueueStream] = {}
         self._counted = NO_COUNTERS  # of queues given up, and the member's own part
         self._commits: dict[int, int] = {}
+        self._starts: dict[int, int] = {}
         self._lock = threading.Lock()
         self._granted: dict[int, int] = {}
         self._failure: StreamError | None = None
@@ -271,6 +272,7 @@ class GroupConsumer:
             self._streams[queue_id] = stream
             if offset < 0:
                 self._commits[queue_id] = start  # a member that dies now must not skip or repeat
+                self._starts[queue_id] = start
         self._node.attach_stream(str(stream.ring.path))
 
     def _first_offset(self, queue_id: int, offset: int) -> int:
@@ -303,8 +305,9 @@ class GroupConsumer:
     def _beat(self) -> Heartbeat:
         with self._lock:
             commits, self._commits = self._commits, {}
+            starts = dict(self._starts)
             held = frozenset(self._streams) | frozenset(self._granted)
-        return Heartbeat(*self._identity, self._instance, held, commits, self.counters())
+        return Heartbeat(*self._identity, self._instance, held, commits, self.counters(), starts)
 
     def _keep_beating(self) -> None:
         while not self._closed.wait(HEARTBEAT_INTERVAL_S):

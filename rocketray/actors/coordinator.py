@@ -42,7 +42,11 @@ _SHARD_THREADS = 8
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """One group on one topic; ``counters`` since the coordinator started."""
+    """One group on one topic.
+
+    ``since_ms`` is when its subscription was first heard of, ``starts`` where it began in each
+    queue (-1: not yet, or not known), ``counters`` are since the coordinator started.
+    """
 
     group: str
     topic: str
@@ -50,6 +54,8 @@ class GroupDescription:
     offsets: dict[int, int]
     members: dict[str, list[int]]
     counters: FilterCounters
+    since_ms: int
+    starts: dict[int, int]
 
 
 def shard_name(topic: str, queue_id: int) -> str:
@@ -162,11 +168,16 @@ class CoordinatorActor:
                     topic,
                     subscription,
                     {
-                        queue: self._groups.offset(group, topic, queue)
+                        queue: self._groups.offsets.get(group, topic, queue)
                         for queue in range(self._catalog.get(topic).queues)
                     },
                     self._groups.members(group, topic, now),
                     self._groups.counters(group, topic),
+                    self._groups.subscribed_since_ms(group, topic),
+                    {
+                        queue: self._groups.offsets.start(group, topic, queue)
+                        for queue in range(self._catalog.get(topic).queues)
+                    },
                 )
                 for group, topics in self._groups.groups().items()
                 for topic, subscription in topics.items()
@@ -236,10 +247,10 @@ class CoordinatorActor:
             self._groups.groups_changed = False
 
     def _save_offsets(self) -> None:
-        if self._groups.offsets_changed:
+        if self._groups.offsets.changed:
             path = config_directory(self._data) / "consumerOffset.json"
-            write_json(path, self._groups.offsets_to_json())
-            self._groups.offsets_changed = False
+            write_json(path, self._groups.offsets.to_json())
+            self._groups.offsets.changed = False
 
     def _keep_saving(self) -> None:
         while not self._stop.wait(OFFSETS_INTERVAL_S):

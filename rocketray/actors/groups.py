@@ -23,6 +23,8 @@ from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_case_clash, check_group
 
+from .group_offsets import GroupOffsets
+
 __all__ = [
     "GRACE_MS",
     "SESSION_TIMEOUT_MS",
@@ -41,8 +43,9 @@ class Heartbeat:
     """What a member says about itself, about once a second.
 
     ``instance`` tells a restarted member from its dead predecessor of the same id. ``held`` are
-    the queues that it reads now; ``commits`` maps queue ids to next queue offsets; ``counters``
-    is what its filters did in all, since the instance began.
+    the queues that it reads now; ``commits`` maps queue ids to next queue offsets, ``starts`` to
+    where it began to read for a group that had no offset yet; ``counters`` is what its filters
+    did in all, since the instance began.
     """
 
     group: str
@@ -53,6 +56,7 @@ class Heartbeat:
     held: frozenset[int]
     commits: Mapping[int, int] = field(default_factory=dict)
     counters: FilterCounters = NO_COUNTERS
+    starts: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +109,10 @@ class GroupRegistry:
 
     def __init__(self) -> None:
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
-        self._offsets: dict[tuple[str, str], dict[int, int]] = {}
+        self._since_ms: dict[tuple[str, str], int] = {}
+        self.offsets = GroupOffsets()
         self._memberships: dict[tuple[str, str], _Membership] = {}
         self.groups_changed = False
-        self.offsets_changed = False
         self._restarted_ms: dict[str, int] = {}
 
     def heartbeat(self, beat: Heartbeat, queues: int, now_ms: int) -> HeartbeatReply:
@@ -119,9 +123,7 @@ class GroupRegistry:
         """
         membership = self._membership(beat, now_ms)
         membership.count(beat)
-        for queue, offset in beat.commits.items():
-            if membership.owners.get(queue) == beat.member:
-                self.commit(beat.group, beat.topic, queue, offset)
+        self._take_offsets(beat, membership)
         for queue, owner in list(membership.owners.items()):
             if owner == beat.member and queue not in beat.held:
                 del membership.owners[queue]
@@ -131,7 +133,7 @@ class GroupRegistry:
             wanted = set(beat.held)
         for queue in sorted(wanted):
             if membership.owners.setdefault(queue, beat.member) == beat.member:
-                granted[queue] = self.offset(beat.group, beat.topic, queue)
+                granted[queue] = self.offsets.get(beat.group, beat.topic, queue)
         return HeartbeatReply(granted, len(membership.members))
 
     def leave(self, beat: Heartbeat) -> None:
@@ -143,19 +145,8 @@ class GroupRegistry:
         if member is None or member.instance != beat.instance:
             return
         membership.count(beat)
-        for queue, offset in beat.commits.items():
-            if membership.owners.get(queue) == beat.member:
-                self.commit(beat.group, beat.topic, queue, offset)
+        self._take_offsets(beat, membership)
         membership.forget(beat.member)
-
-    def commit(self, group: str, topic: str, queue: int, offset: int) -> None:
-        """Set the group's next queue offset."""
-        self._offsets.setdefault((group, topic), {})[queue] = offset
-        self.offsets_changed = True
-
-    def offset(self, group: str, topic: str, queue: int) -> int:
-        """The group's next queue offset, or −1."""
-        return self._offsets.get((group, topic), {}).get(queue, -1)
 
     def needed_from(self, topic: str, queue: int) -> int | None:
         """The first queue offset that some group of *topic* has not finished; None without groups.
@@ -163,11 +154,17 @@ class GroupRegistry:
         A group without an offset needs everything: where it will begin is not known here.
         """
         groups = [group for group, topics in self._subscriptions.items() if topic in topics]
-        return min((max(self.offset(group, topic, queue), 0) for group in groups), default=None)
+        return min(
+            (max(self.offsets.get(group, topic, queue), 0) for group in groups), default=None
+        )
 
     def groups(self) -> dict[str, dict[str, Subscription]]:
         """Each group's subscriptions by topic."""
         return {group: dict(topics) for group, topics in self._subscriptions.items()}
+
+    def subscribed_since_ms(self, group: str, topic: str) -> int:
+        """When the subscription that is in force was first heard of; 0 for long ago."""
+        return self._since_ms.get((group, topic), 0)
 
     def members(self, group: str, topic: str, now_ms: int) -> dict[str, list[int]]:
         """The living members and the queues that each owns."""
@@ -218,39 +215,39 @@ class GroupRegistry:
                     "groupName": group,
                     "consumeEnable": True,
                     "retryMaxTimes": 16,
-                    "subscriptions": {topic: value.to_json() for topic, value in topics.items()},
+                    "subscriptions": {
+                        topic: {
+                            **value.to_json(),
+                            "subVersion": self.subscribed_since_ms(group, topic),
+                        }
+                        for topic, value in topics.items()
+                    },
                 }
                 for group, topics in self._subscriptions.items()
-            }
-        }
-
-    def offsets_to_json(self) -> dict[str, Any]:
-        """The offsets, in the form of RocketMQ's ``consumerOffset.json``."""
-        return {
-            "offsetTable": {
-                f"{topic}@{group}": {str(queue): offset for queue, offset in queues.items()}
-                for (group, topic), queues in self._offsets.items()
             }
         }
 
     def load(
         self, groups: Mapping[str, Any] | None, offsets: Mapping[str, Any] | None, now_ms: int
     ) -> None:
-        """Take the state that the two ``to_json`` methods wrote (invariant 4)."""
+        """Take the state that the two ``to_json`` methods wrote (invariant 4).
+
+        ``subVersion`` is RocketMQ's name for the time of a subscription.
+        """
         for group, value in (groups or {}).get("subscriptionGroupTable", {}).items():
             topics = value.get("subscriptions", {})
             self._restarted_ms[group] = now_ms
             self._subscriptions[check_group(group)] = {
                 topic: Subscription.from_json(text) for topic, text in topics.items()
             }
-        for name, queues in (offsets or {}).get("offsetTable", {}).items():
-            topic, _, group = name.rpartition("@")
-            self._offsets[group, topic] = {int(queue): int(o) for queue, o in queues.items()}
+            for topic, text in topics.items():
+                self._since_ms[group, topic] = int(text.get("subVersion", 0))
+        self.offsets.load(offsets or {})
 
     def _membership(self, beat: Heartbeat, now_ms: int) -> _Membership:
         membership = self._memberships.setdefault((beat.group, beat.topic), _Membership())
         _expire(membership, now_ms)
-        self._check_subscription(beat, membership)
+        self._check_subscription(beat, membership, now_ms)
         known = membership.members.get(beat.member)
         if known is not None and known.instance != beat.instance:
             membership.forget(beat.member)
@@ -260,7 +257,15 @@ class GroupRegistry:
             membership.members[beat.member] = _Member(beat.instance, now_ms, beat.counters)
         return membership
 
-    def _check_subscription(self, beat: Heartbeat, membership: _Membership) -> None:
+    def _take_offsets(self, beat: Heartbeat, membership: _Membership) -> None:
+        """Only what the member owns (invariant 2)."""
+        owned = {queue for queue, owner in membership.owners.items() if owner == beat.member}
+        for queue in owned & beat.starts.keys():
+            self.offsets.begin(beat.group, beat.topic, queue, beat.starts[queue])
+        for queue in owned & beat.commits.keys():
+            self.offsets.commit(beat.group, beat.topic, queue, beat.commits[queue])
+
+    def _check_subscription(self, beat: Heartbeat, membership: _Membership, now_ms: int) -> None:
         if beat.group not in self._subscriptions:
             check_group(beat.group)
             check_case_clash("group", beat.group, self._subscriptions)
@@ -273,14 +278,15 @@ class GroupRegistry:
                 beat.group, beat.topic, str(existing), str(beat.subscription)
             )
         topics[beat.topic] = beat.subscription
+        self._since_ms[beat.group, beat.topic] = now_ms
         self.groups_changed = True
 
     def _drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:
-        for key in [key for key in self._offsets if doomed(key)]:
-            del self._offsets[key]
+        self.offsets.drop(doomed)
         for key in [key for key in self._memberships if doomed(key)]:
             del self._memberships[key]
-        self.offsets_changed = True
+        for key in [key for key in self._since_ms if doomed(key)]:
+            del self._since_ms[key]
 
 
 def _expire(membership: _Membership, now_ms: int) -> None:

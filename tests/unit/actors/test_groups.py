@@ -79,9 +79,9 @@ def test_only_the_owner_moves_the_offset() -> None:
     registry = GroupRegistry()
     registry.heartbeat(beat("a"), 1, 0)
     registry.heartbeat(beat("b", commits={0: 99}), 1, 1)
-    assert registry.offset("group", "Topic", 0) == -1
+    assert registry.offsets.get("group", "Topic", 0) == -1
     registry.heartbeat(beat("a", {0}, commits={0: 5}), 1, 2)
-    assert registry.offset("group", "Topic", 0) == 5
+    assert registry.offsets.get("group", "Topic", 0) == 5
 
 
 def test_leaving_commits_and_frees_the_queues() -> None:
@@ -116,7 +116,7 @@ def test_state_survives_a_restart_and_members_keep_what_they_hold_first() -> Non
     before.heartbeat(beat("a"), 2, 0)
     before.heartbeat(beat("a", {0, 1}, commits={0: 3, 1: 4}), 2, 1)
     after = GroupRegistry()
-    after.load(before.groups_to_json(), before.offsets_to_json(), 10)
+    after.load(before.groups_to_json(), before.offsets.to_json(), 10)
     assert after.groups() == {"group": {"Topic": PAY}}
     assert after.heartbeat(beat("b", {1}), 2, 11).granted == {1: 4}
     assert after.heartbeat(beat("a", {0}), 2, 12).granted == {0: 3}

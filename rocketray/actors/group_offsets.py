@@ -1,0 +1,73 @@
+"""How far each consumer group has come in each queue, and where it began.
+
+Kept as JSON in the form of RocketMQ's ``consumerOffset.json``, with a table of its own for the
+places where groups began, which RocketMQ does not keep and passes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["GroupOffsets"]
+
+_OFFSETS, _STARTS = "offsetTable", "startTable"
+_Table = dict[tuple[str, str], dict[int, int]]
+
+
+class GroupOffsets:
+    """Next queue offsets by group, topic and queue; ``changed`` says that they are to be saved."""
+
+    def __init__(self) -> None:
+        self._offsets: _Table = {}
+        self._starts: _Table = {}
+        self.changed = False
+
+    def begin(self, group: str, topic: str, queue: int, offset: int) -> None:
+        """Note where a group that had no offset begins; what was noted before stays."""
+        self._starts.setdefault((group, topic), {}).setdefault(queue, offset)
+        self.changed = True
+
+    def commit(self, group: str, topic: str, queue: int, offset: int) -> None:
+        """Set the group's next queue offset."""
+        self._offsets.setdefault((group, topic), {})[queue] = offset
+        self.changed = True
+
+    def get(self, group: str, topic: str, queue: int) -> int:
+        """The group's next queue offset, or -1."""
+        return self._offsets.get((group, topic), {}).get(queue, -1)
+
+    def start(self, group: str, topic: str, queue: int) -> int:
+        """Where the group began, or -1."""
+        return self._starts.get((group, topic), {}).get(queue, -1)
+
+    def drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:
+        """Forget the (group, topic) pairs for which *doomed* is true."""
+        for table in (self._offsets, self._starts):
+            for key in [key for key in table if doomed(key)]:
+                del table[key]
+        self.changed = True
+
+    def to_json(self) -> dict[str, Any]:
+        """Both tables: ``{"offsetTable": {"topic@group": {"0": 17}}, "startTable": …}``."""
+        return {_OFFSETS: _table_to_json(self._offsets), _STARTS: _table_to_json(self._starts)}
+
+    def load(self, value: Mapping[str, Any]) -> None:
+        """Take what :meth:`to_json` wrote."""
+        self._offsets = _table_from_json(value.get(_OFFSETS, {}))
+        self._starts = _table_from_json(value.get(_STARTS, {}))
+
+
+def _table_to_json(table: _Table) -> dict[str, dict[str, int]]:
+    return {
+        f"{topic}@{group}": {str(queue): offset for queue, offset in queues.items()}
+        for (group, topic), queues in table.items()
+    }
+
+
+def _table_from_json(value: Mapping[str, Mapping[str, int]]) -> _Table:
+    table: _Table = {}
+    for name, queues in value.items():
+        topic, _, group = name.rpartition("@")
+        table[group, topic] = {int(queue): int(offset) for queue, offset in queues.items()}
+    return table
