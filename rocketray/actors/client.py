@@ -27,8 +27,10 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from .catalog import TopicCatalog, TopicConfig
 from .consumer import GroupConsumer, StartFrom
 from .coordinator import COORDINATOR_NAME, GroupDescription, shard_name
+from .explanation import Explanation, StoredFacts
 from .files import read_json
 from .groups import Heartbeat, HeartbeatReply
+from .inquiry import inquire
 from .layout import node_file
 from .producer import AckMode
 from .producer import Producer as ShardProducer
@@ -220,6 +222,25 @@ class Connection:
             topic, lambda shard: shard.query_by_time.remote(begin_ms, end_ms, max_count)
         )
         return _merge(answers, max_count)
+
+    def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
+        """Why the message with the id or key *message* was, or was not, delivered to *group*.
+
+        Changes nothing. A key is looked up in *topic*, else in the topics of the group.
+        """
+        return inquire(self, message, group, topic)
+
+    def stored_facts(self, message: StoredMessage) -> StoredFacts:
+        """What the message's shard knows of it."""
+        shard = _actor(shard_name(message.topic, message.queue_id))
+        facts: StoredFacts = self._ask(shard.facts.remote(message))
+        return facts
+
+    def ask_predicate(self, subscription: Subscription, message: StoredMessage) -> bool:
+        """What a class filter says of a stored message, in the filter actor."""
+        place = message.topic, message.queue_id, message.queue_offset
+        answer: bool = self._ask(_actor(FILTER_NAME).ask_predicate.remote(subscription, place))
+        return answer
 
     def close(self) -> None:
         """Close the producers made here."""

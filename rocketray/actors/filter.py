@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rocketray.errors import StreamError
+from rocketray.filters.subscription import Subscription
 
 from .filter_rules import FilterRules
 from .filter_stream import FilterStream
 from .layout import consumer_directory, filter_doorbell_path
 from .match_ring import MatchRing
+from .predicate_question import ask_once
+from .predicate_rules import PredicateRules
 from .predicate_stream import PredicateStream
 from .processes import is_alive, owner_pid
 from .watermark import Doorbell
@@ -124,6 +127,10 @@ class FilterEngine:
             for path in dead:
                 self._streams.pop(path).close()
 
+    def ask_predicate(self, subscription: Subscription, place: tuple[str, int, int]) -> bool:
+        """See :func:`ask_once`."""
+        return ask_once(self._data, self._rules, subscription, place)
+
     def statistics(self) -> FilterStatistics:
         """Counters of now."""
         with self._lock:
@@ -151,6 +158,10 @@ class FilterActor:
     def attach(self, path: str) -> None:
         """See :meth:`FilterEngine.attach`."""
         self._engine.attach(Path(path))
+
+    def ask_predicate(self, subscription: Subscription, place: tuple[str, int, int]) -> bool:
+        """See :func:`ask_once`."""
+        return self._engine.ask_predicate(subscription, place)
 
     def statistics(self) -> FilterStatistics:
         """See :class:`FilterStatistics`."""

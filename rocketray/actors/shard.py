@@ -21,6 +21,7 @@ from rocketray.store.retention import RetentionPolicy
 
 from .catalog import TopicCatalog
 from .clock import system_clock_ms
+from .explanation import StoredFacts
 from .files import disk_use
 from .layout import filter_doorbell_path, producer_rings_directory, shard_directory
 from .ray_runtime import ray
@@ -76,6 +77,10 @@ class ShardActor:
                 return self._writer.store.view(PhysicalOffset(physical_offset))
             except OffsetOutOfRangeError:
                 return None
+
+    def facts(self, message: StoredMessage) -> StoredFacts:
+        """What the queue says of a message of this shard."""
+        return self._writer.facts(message)
 
     def query(self, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
         """The messages with that key, oldest first."""

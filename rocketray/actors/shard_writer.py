@@ -27,16 +27,19 @@ from rocketray.errors import (
     CorruptRecordError,
     InvalidMessageError,
     MessageTooLargeError,
+    OffsetOutOfRangeError,
     ShardFencedError,
     StoreFullError,
 )
 from rocketray.kernels.drain import StoreCursor, drain_frames
+from rocketray.message import StoredMessage
 from rocketray.store.append_window import AppendWindow
 from rocketray.store.encoded_batch import EncodedBatch, unpack_batch
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
 from rocketray.store.sys_flag import PREPARED
 
+from .explanation import StoredFacts
 from .layout import CONTROL_PAGE
 from .processes import is_alive, owner_pid
 from .ring import Ack, AppendStatus, Durability, Frame, RingCorruptError, ShardRing
@@ -204,6 +207,20 @@ class ShardWriter:
                 refused_batches=self._refused,
                 rings=len(self._rings),
             )
+
+    def facts(self, message: StoredMessage) -> StoredFacts:
+        """What the queue says of a message of this shard."""
+        with self._lock:
+            bounds = {
+                "min_queue_offset": self.store.min_queue_offset(self._topic, self._queue_id),
+                "max_queue_offset": self._next_queue_offset(),
+            }
+            try:
+                entry = self.store.queue_entry(self._topic, self._queue_id, message.queue_offset)
+            except OffsetOutOfRangeError:
+                return StoredFacts(message, is_dispatched=False, tags_code=None, **bounds)
+        is_dispatched = entry.physical_offset == message.physical_offset
+        return StoredFacts(message, is_dispatched, entry.tags_code, **bounds)
 
     def reading(self) -> threading.Lock:
         """The lock under which queries read the store beside the writer."""

@@ -15,6 +15,7 @@ from rocketray.errors import StreamError
 from .bench import bench
 from .consume import consume
 from .demo import demo
+from .explain import explain
 from .filters import filters
 from .groups import groups
 from .query import query
@@ -80,6 +81,7 @@ application.add_typer(groups, name="groups")
 application.command()(send)
 application.command()(consume)
 application.command()(query)
+application.command()(explain)
 application.add_typer(filters, name="filter")
 application.add_typer(stores, name="store")
 application.command()(bench)

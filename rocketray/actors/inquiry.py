@@ -1,0 +1,93 @@
+"""Gathering what is known of a message and a group, to explain why the one reached the other or not.
+
+Asks the coordinator, one shard and, for a class filter, the filter actor; changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from rocketray.errors import ConfigError
+from rocketray.filters.explain import explain_filter
+from rocketray.filters.subscription import Subscription
+from rocketray.message import StoredMessage
+
+from .catalog import TopicConfig
+from .coordinator import GroupDescription
+from .explanation import Explanation, GroupFacts, StoredFacts, explain, not_found
+
+__all__ = ["Inquiries", "inquire"]
+
+
+class Inquiries(Protocol):
+    """What this module asks of a connection."""
+
+    def view(self, offset_message_id: str) -> StoredMessage | None:
+        """The message with that offset id, or None; raises ConfigError for what is no id."""
+
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """All topics by name."""
+
+    def query(self, topic: str, key: str, max_count: int = 64) -> list[StoredMessage]:
+        """The topic's messages with a business key or unique key, oldest first."""
+
+    def groups(self) -> list[GroupDescription]:
+        """All groups, an entry for each topic."""
+
+    def stored_facts(self, message: StoredMessage) -> StoredFacts:
+        """What the message's shard knows of it."""
+
+    def ask_predicate(self, subscription: Subscription, message: StoredMessage) -> bool:
+        """A class filter's answer; raises :class:`PredicateError`."""
+
+
+def inquire(node: Inquiries, wanted: str, group: str, topic: str | None) -> Explanation:
+    """Why the message with the id or key *wanted* was, or was not, delivered to *group*.
+
+    A key is looked up in *topic*, else in the topics of the group, else in all; the newest
+    message that has it is the one that is explained.
+    """
+    subscriptions = {each.topic: each for each in node.groups() if each.group == group}
+    message = _by_offset_id(node, wanted)
+    for name in [topic] if topic else [*subscriptions] or [*node.topics()]:
+        if message is None:
+            message = max(node.query(name, wanted), key=_age, default=None)
+    if message is None:
+        return not_found(wanted)
+    stored = node.stored_facts(message)
+    description = subscriptions.get(message.topic)
+    verdict = facts = None
+    if description is not None:
+        facts = _facts(description, message.queue_id)
+        verdict = explain_filter(
+            description.subscription, message, stored.tags_code, node.ask_predicate
+        )
+    return explain(
+        stored,
+        group,
+        other_topics=list(subscriptions) or None,
+        facts=facts,
+        verdict=verdict,
+    )
+
+
+def _by_offset_id(node: Inquiries, wanted: str) -> StoredMessage | None:
+    try:
+        return node.view(wanted)
+    except ConfigError:
+        return None  # a key, or a producer's unique id
+
+
+def _age(message: StoredMessage) -> tuple[int, int]:
+    return message.store_timestamp_ms, message.queue_offset
+
+
+def _facts(description: GroupDescription, queue_id: int) -> GroupFacts:
+    return GroupFacts(
+        str(description.subscription),
+        description.since_ms,
+        description.starts.get(queue_id, -1),
+        description.offsets.get(queue_id, -1),
+        description.members,
+    )
