@@ -26,10 +26,10 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .catalog import TopicCatalog, TopicConfig
 from .consumer import GroupConsumer, StartFrom
-from .coordinator import COORDINATOR_NAME, GroupDescription, shard_name
+from .coordinator import COORDINATOR_NAME, shard_name
 from .explanation import Explanation, StoredFacts
 from .files import read_json
-from .groups import Heartbeat, HeartbeatReply
+from .groups import GroupDescription, Heartbeat, HeartbeatReply
 from .inquiry import inquire
 from .layout import node_file
 from .producer import AckMode
@@ -228,7 +228,7 @@ class Connection:
 
         Changes nothing. A key is looked up in *topic*, else in the topics of the group.
         """
-        return inquire(self, message, group, topic)
+        return inquire(self, self.groups(), message, group, topic)
 
     def stored_facts(self, message: StoredMessage) -> StoredFacts:
         """What the message's shard knows of it."""

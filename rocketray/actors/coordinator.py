@@ -12,50 +12,29 @@ import logging
 import os
 import shutil
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError
-from rocketray.filters.counters import FilterCounters
-from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .catalog import TopicCatalog, TopicConfig
 from .clock import system_clock_ms
 from .files import read_json, write_json
 from .filter_rules import FilterRules
-from .groups import GroupRegistry, Heartbeat, HeartbeatReply
+from .groups import GroupDescription, GroupRegistry, Heartbeat, HeartbeatReply
 from .layout import config_directory, shard_directory
 from .ray_runtime import NAMESPACE, GetTimeoutError, RayActorError, RayTaskError, ray
 from .shard import ShardActor
 
-__all__ = ["COORDINATOR_NAME", "CoordinatorActor", "GroupDescription", "shard_name"]
+__all__ = ["COORDINATOR_NAME", "CoordinatorActor", "shard_name"]
 
 _LOG = logging.getLogger(__name__)
 COORDINATOR_NAME = "coordinator"
 OFFSETS_INTERVAL_S = 5.0
 EXPIRE_INTERVAL_S = 10.0
 _SHARD_THREADS = 8
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
-    """One group on one topic.
-
-    ``since_ms`` is when its subscription was first heard of, ``starts`` where it began in each
-    queue (-1: not yet, or not known), ``counters`` are since the coordinator started.
-    """
-
-    group: str
-    topic: str
-    subscription: Subscription
-    offsets: dict[int, int]
-    members: dict[str, list[int]]
-    counters: FilterCounters
-    since_ms: int
-    starts: dict[int, int]
 
 
 def shard_name(topic: str, queue_id: int) -> str:
@@ -160,28 +139,9 @@ class CoordinatorActor:
 
     def groups(self) -> list[GroupDescription]:
         """All groups, one entry a topic."""
-        now = system_clock_ms()
         with self._lock:
-            return [
-                GroupDescription(
-                    group,
-                    topic,
-                    subscription,
-                    {
-                        queue: self._groups.offsets.get(group, topic, queue)
-                        for queue in range(self._catalog.get(topic).queues)
-                    },
-                    self._groups.members(group, topic, now),
-                    self._groups.counters(group, topic),
-                    self._groups.subscribed_since_ms(group, topic),
-                    {
-                        queue: self._groups.offsets.start(group, topic, queue)
-                        for queue in range(self._catalog.get(topic).queues)
-                    },
-                )
-                for group, topics in self._groups.groups().items()
-                for topic, subscription in topics.items()
-            ]
+            queues = {name: topic.queues for name, topic in self._catalog.topics.items()}
+            return self._groups.describe(queues, system_clock_ms())
 
     def delete_group(self, group: str) -> None:
         """Forget a group and its offsets; it must have no members."""

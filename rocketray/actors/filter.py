@@ -21,7 +21,6 @@ from .filter_stream import FilterStream
 from .layout import consumer_directory, filter_doorbell_path
 from .match_ring import MatchRing
 from .predicate_question import ask_once
-from .predicate_rules import PredicateRules
 from .predicate_stream import PredicateStream
 from .processes import is_alive, owner_pid
 from .watermark import Doorbell

@@ -28,6 +28,7 @@ from .group_offsets import GroupOffsets
 __all__ = [
     "GRACE_MS",
     "SESSION_TIMEOUT_MS",
+    "GroupDescription",
     "GroupRegistry",
     "Heartbeat",
     "HeartbeatReply",
@@ -65,6 +66,24 @@ class HeartbeatReply:
 
     granted: Mapping[int, int]
     members: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """One group on one topic.
+
+    ``since_ms`` is when its subscription was first heard of, ``starts`` where it began in each
+    queue (-1: not yet, or not known), ``counters`` are since the coordinator started.
+    """
+
+    group: str
+    topic: str
+    subscription: Subscription
+    offsets: dict[int, int]
+    starts: dict[int, int]
+    members: dict[str, list[int]]
+    counters: FilterCounters
+    since_ms: int
 
 
 @dataclass(slots=True)
@@ -158,13 +177,22 @@ class GroupRegistry:
             (max(self.offsets.get(group, topic, queue), 0) for group in groups), default=None
         )
 
-    def groups(self) -> dict[str, dict[str, Subscription]]:
-        """Each group's subscriptions by topic."""
-        return {group: dict(topics) for group, topics in self._subscriptions.items()}
-
-    def subscribed_since_ms(self, group: str, topic: str) -> int:
-        """When the subscription that is in force was first heard of; 0 for long ago."""
-        return self._since_ms.get((group, topic), 0)
+    def describe(self, queues: Mapping[str, int], now_ms: int) -> list[GroupDescription]:
+        """All groups, an entry for each topic; *queues* says how many each topic has."""
+        return [
+            GroupDescription(
+                group,
+                topic,
+                subscription,
+                {queue: self.offsets.get(group, topic, queue) for queue in range(queues[topic])},
+                {queue: self.offsets.start(group, topic, queue) for queue in range(queues[topic])},
+                self.members(group, topic, now_ms),
+                self.counters(group, topic),
+                self._since_ms.get((group, topic), 0),
+            )
+            for group, topics in self._subscriptions.items()
+            for topic, subscription in topics.items()
+        ]
 
     def members(self, group: str, topic: str, now_ms: int) -> dict[str, list[int]]:
         """The living members and the queues that each owns."""
@@ -218,7 +246,7 @@ class GroupRegistry:
                     "subscriptions": {
                         topic: {
                             **value.to_json(),
-                            "subVersion": self.subscribed_since_ms(group, topic),
+                            "subVersion": self._since_ms.get((group, topic), 0),
                         }
                         for topic, value in topics.items()
                     },

@@ -5,7 +5,7 @@ Asks the coordinator, one shard and, for a class filter, the filter actor; chang
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from rocketray.errors import ConfigError
@@ -14,8 +14,8 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 
 from .catalog import TopicConfig
-from .coordinator import GroupDescription
 from .explanation import Explanation, GroupFacts, StoredFacts, explain, not_found
+from .groups import GroupDescription
 
 __all__ = ["Inquiries", "inquire"]
 
@@ -32,9 +32,6 @@ class Inquiries(Protocol):
     def query(self, topic: str, key: str, max_count: int = 64) -> list[StoredMessage]:
         """The topic's messages with a business key or unique key, oldest first."""
 
-    def groups(self) -> list[GroupDescription]:
-        """All groups, an entry for each topic."""
-
     def stored_facts(self, message: StoredMessage) -> StoredFacts:
         """What the message's shard knows of it."""
 
@@ -42,13 +39,20 @@ class Inquiries(Protocol):
         """A class filter's answer; raises :class:`PredicateError`."""
 
 
-def inquire(node: Inquiries, wanted: str, group: str, topic: str | None) -> Explanation:
+def inquire(
+    node: Inquiries,
+    groups: Sequence[GroupDescription],
+    wanted: str,
+    group: str,
+    topic: str | None = None,
+) -> Explanation:
     """Why the message with the id or key *wanted* was, or was not, delivered to *group*.
 
+    *groups* are all that there are, an entry for each topic.
     A key is looked up in *topic*, else in the topics of the group, else in all; the newest
     message that has it is the one that is explained.
     """
-    subscriptions = {each.topic: each for each in node.groups() if each.group == group}
+    subscriptions = {each.topic: each for each in groups if each.group == group}
     message = _by_offset_id(node, wanted)
     for name in [topic] if topic else [*subscriptions] or [*node.topics()]:
         if message is None:

@@ -11,7 +11,7 @@ from .options import DATA_DEFAULT, DataOption, JsonOption
 from .output import print_json, print_table
 
 if TYPE_CHECKING:
-    from rocketray.actors.coordinator import GroupDescription
+    from rocketray.actors.groups import GroupDescription
 
 __all__ = ["stats"]
 

@@ -162,6 +162,12 @@ def test_lines_are_sent_in_order_and_consumed_by_groups(
     [found] = [g for g in run("groups", "list", "--json").lines() if g["group"] == "tag"]
     assert found["topic"] == "Lines"
     assert found["offsets"]["0"] == 1500
+    [explained] = run("explain", acks[1]["msgId"], "--group", "tag", "--json").lines()
+    assert explained["cause"] == "tag_collision"
+    assert explained["offsetMsgId"] == acks[1]["offsetMsgId"]
+    told = run("explain", acks[9]["offsetMsgId"], "--group", "sql")
+    assert told.out.startswith("sql_false  ")
+    assert "i >= 10: false" in told.out.replace("  ", " ")
     [stats] = run("filter", "stats", "tag", "--json").lines()
     assert stats["counters"] == found["counters"]
     assert stats["counters"]["delivered"] == 1500

@@ -10,9 +10,10 @@ from typing import Self
 from rocketray.actors.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.clock import system_clock_ms
 from rocketray.actors.consumer import GroupConsumer, StartFrom
+from rocketray.actors.explanation import StoredFacts
 from rocketray.actors.filter import FilterEngine
 from rocketray.actors.filter_rules import FilterRules
-from rocketray.actors.groups import GroupRegistry, Heartbeat, HeartbeatReply
+from rocketray.actors.groups import GroupDescription, GroupRegistry, Heartbeat, HeartbeatReply
 from rocketray.actors.layout import filter_doorbell_path, runtime_directory, shard_directory
 from rocketray.actors.producer import Producer
 from rocketray.actors.ring import Ack, Durability
@@ -20,6 +21,8 @@ from rocketray.actors.shard_writer import ShardWriter
 from rocketray.actors.watermark import Doorbell
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
+from rocketray.message import StoredMessage
+from rocketray.store.message_id import decode_offset_id
 from rocketray.store.retention import KEEP_ALL, DiskUse, ExpiredFile, RetentionPolicy
 
 SMALL = StoreConfig(
@@ -135,6 +138,31 @@ class LocalNode:
 
     def attach_stream(self, path: str) -> None:
         self.filter.attach(Path(path))
+
+    # What explaining asks for
+
+    def topics(self) -> dict[str, TopicConfig]:
+        return dict(self._catalog.topics)
+
+    def view(self, offset_message_id: str) -> StoredMessage | None:
+        shard = self._catalog.shard_of_host(decode_offset_id(offset_message_id).store_host)
+        return shard and self.shards[shard].writer.store.view_by_id(offset_message_id)
+
+    def query(self, topic: str, key: str, max_count: int = 64) -> list[StoredMessage]:
+        queues = range(self.topic(topic).queues)
+        stores = [self.shards[topic, queue].writer.store for queue in queues]
+        return [found for store in stores for found in store.query(topic, key, max_count)]
+
+    def descriptions(self) -> list[GroupDescription]:
+        queues = {name: topic.queues for name, topic in self._catalog.topics.items()}
+        return self.groups.describe(queues, system_clock_ms())
+
+    def stored_facts(self, message: StoredMessage) -> StoredFacts:
+        return self.shards[message.topic, message.queue_id].writer.facts(message)
+
+    def ask_predicate(self, subscription: Subscription, message: StoredMessage) -> bool:
+        place = message.topic, message.queue_id, message.queue_offset
+        return self.filter.ask_predicate(subscription, place)
 
     def producer(self) -> Producer:
         return Producer(self)

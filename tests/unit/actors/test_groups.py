@@ -117,7 +117,9 @@ def test_state_survives_a_restart_and_members_keep_what_they_hold_first() -> Non
     before.heartbeat(beat("a", {0, 1}, commits={0: 3, 1: 4}), 2, 1)
     after = GroupRegistry()
     after.load(before.groups_to_json(), before.offsets.to_json(), 10)
-    assert after.groups() == {"group": {"Topic": PAY}}
+    (description,) = after.describe({"Topic": 4}, 10)
+    assert (description.group, description.topic) == ("group", "Topic")
+    assert description.subscription == PAY
     assert after.heartbeat(beat("b", {1}), 2, 11).granted == {1: 4}
     assert after.heartbeat(beat("a", {0}), 2, 12).granted == {0: 3}
     assert after.heartbeat(beat("c"), 2, 13).granted == {}

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from typing import Any
+
+from support.batches import stored
+
+from rocketray.errors import PredicateError
+from rocketray.filters.explain import FilterReason, FilterVerdict, explain_filter
+from rocketray.filters.subscription import Subscription
+from rocketray.hashing import tags_code
+from rocketray.message import Message, StoredMessage
+
+
+def message(tags: str | None = None, **properties: str) -> StoredMessage:
+    return stored(Message("T", b"body", tags=tags, properties=properties), 0, 0)
+
+
+def verdict(subscription: Subscription, about: StoredMessage, answer: Any = None) -> FilterVerdict:
+    def ask(_: Subscription, __: Any) -> bool:
+        if isinstance(answer, Exception):
+            raise answer
+        return bool(answer)
+
+    return explain_filter(subscription, about, tags_code(about.tags), ask)
+
+
+def looks(found: FilterVerdict) -> list[tuple[str, str]]:
+    return [(step.stage, step.result) for step in found.steps]
+
+
+def test_tags_are_looked_at_by_code_and_then_by_text() -> None:
+    found = verdict(Subscription.tags("Aa || C"), message("Aa"))
+    assert found.reason is FilterReason.MATCHED
+    assert looks(found) == [("tag code", "equal"), ("tag text", "equal")]
+    found = verdict(Subscription.tags("Aa"), message("BB"))
+    assert found.reason is FilterReason.TAG_COLLISION
+    assert looks(found) == [("tag code", "equal"), ("tag text", "collided")]
+    found = verdict(Subscription.tags("Aa"), message(None))
+    assert found.reason is FilterReason.TAG_MISMATCH
+    assert "no tag" in found.steps[0].detail
+    assert verdict(Subscription.tags("*"), message("x")).reason is FilterReason.MATCHED
+
+
+def test_a_code_that_cannot_be_read_passes_the_first_look() -> None:
+    found = explain_filter(Subscription.tags("a"), message("b"), None, lambda _, __: True)
+    assert found.reason is FilterReason.TAG_COLLISION
+
+
+def test_sql_is_shown_part_by_part_with_its_values() -> None:
+    found = verdict(Subscription.sql("a > 5 AND b = 'x'"), message(a="6"))
+    assert found.reason is FilterReason.SQL_NULL
+    assert [(step.depth, step.result) for step in found.steps] == [
+        (0, "null"),
+        (1, "true"),
+        (1, "null"),
+    ]
+    assert found.steps[1].values == {"a": "6"}
+    assert found.steps[2].values == {"b": None}
+    assert verdict(Subscription.sql("a > 5"), message(a="1")).reason is FilterReason.SQL_FALSE
+    failed = verdict(Subscription.sql("a > 5"), message(a="5.5"))
+    assert failed.reason is FilterReason.SQL_ERROR
+    assert "'5.5' is not a 32-bit integer" in failed.steps[0].detail
+
+
+def test_a_predicate_is_asked() -> None:
+    where = Subscription.where("shop.filters:is_large")
+    assert verdict(where, message(), answer=True).reason is FilterReason.MATCHED
+    assert verdict(where, message(), answer=False).reason is FilterReason.CLASS_FALSE
+    found = verdict(where, message(), answer=PredicateError("it broke"))
+    assert found.reason is FilterReason.CLASS_ERROR
+    assert found.steps[0].detail == "it broke"
