@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
@@ -134,7 +135,7 @@ def _way(
     if facts is None or verdict is None:
         yield _without_subscription(group, stored.message.topic, other_topics)
         return
-    wants = f"group {group!r} wants {facts.subscription}, since {facts.since_ms} ms"
+    wants = f"group {group!r} wants {facts.subscription}, since {_time(facts.since_ms)}"
     yield None, ExplainStep("subscription", "found", wants)
     if facts.start >= 0 and stored.message.queue_offset < facts.start:
         detail = f"the group began at offset {facts.start} of this queue, behind the message"
@@ -151,7 +152,7 @@ def _in_store(stored: StoredFacts) -> Iterator[tuple[Cause | None, ExplainStep]]
     message = stored.message
     place = (
         f"{message.topic}/{message.queue_id}, physical offset {message.physical_offset}, "
-        f"{message.size} bytes, stored at {message.store_timestamp_ms} ms"
+        f"{message.size} bytes, stored at {_time(message.store_timestamp_ms)}"
     )
     yield None, ExplainStep("stored", "yes", place)
     transaction = message.sys_flag & TRANSACTION
@@ -169,6 +170,11 @@ def _in_store(stored: StoredFacts) -> Iterator[tuple[Cause | None, ExplainStep]]
         yield Cause.NOT_DISPATCHED, ExplainStep("dispatched", "no", detail)
     detail = f"offset {message.queue_offset} of {stored.max_queue_offset} in its queue"
     yield None, ExplainStep("dispatched", "yes", detail)
+
+
+def _time(timestamp_ms: int) -> str:
+    """A time for people and programs, in UTC."""
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _without_subscription(

@@ -12,6 +12,7 @@ from .output import print_json, print_line
 
 if TYPE_CHECKING:
     from rocketray.actors.explanation import Explanation
+    from rocketray.filters.explain import ExplainStep
 
 __all__ = ["explain"]
 
@@ -66,13 +67,13 @@ def _print(found: Explanation) -> None:
     width = max(len(step.stage) for step in found.steps)
     for step in found.steps:
         indent = "  " * step.depth
-        print_line(f"  {step.stage:{width}}  {indent}{step.result}: {step.detail}")
-        if step.depth or step.values:
-            _print_values(step.values, " " * (width + 6) + indent)
+        text = f"{step.result}: {step.detail}{_values(step)}"
+        print_line(f"  {step.stage:{width}}  {indent}{text}")
 
 
-def _print_values(values: dict[str, str | None], indent: str) -> None:
-    shown = [f"{name} = {value!r}" if value is not None else f"{name} is absent"
-             for name, value in values.items()]  # fmt: skip
-    if shown:
-        print_line(indent + ", ".join(shown))
+def _values(step: ExplainStep) -> str:
+    shown = [
+        f"{name} is absent" if value is None else f"{name} = {value!r}"
+        for name, value in step.values.items()
+    ]
+    return f"  ({', '.join(shown)})" if shown else ""

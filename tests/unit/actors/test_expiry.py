@@ -83,7 +83,7 @@ def test_a_group_that_is_behind_holds_files_up_to_twice_the_limit(node: LocalNod
     assert node.groups.needed_from("Trade", 0) == 0  # nothing was committed
     gone = node.expire()
     assert [(one.reason, one.was_held) for one in gone] == [(Reason.SIZE, True)]
-    node.groups.commit("g", "Trade", 0, COUNT)
+    node.groups.offsets.commit("g", "Trade", 0, COUNT)
     assert [one.was_held for one in node.expire()] == [False]
     assert node.expire() == []
     assert minimum(node) == 20
@@ -109,7 +109,7 @@ def test_a_member_that_comes_back_too_late_goes_on_at_the_minimum_and_says_so(
 ) -> None:
     fill(node, NEWEST_ONLY)
     node.consumer("g", "Trade", ALL).close()
-    node.groups.commit("g", "Trade", 0, 3)
+    node.groups.offsets.commit("g", "Trade", 0, 3)
     node.expire()
     first = minimum(node)
     assert first > 3
