@@ -19,6 +19,8 @@ from rocketray.store.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 
 __all__ = ["Cause", "Explanation", "GroupFacts", "StoredFacts", "explain", "not_found"]
 
+_END_OF_YEAR_9999_MS = 253_402_300_800_000
+
 
 class Cause(Enum):
     """Where a message's way to a group ended; ``delivered`` and ``on_its_way`` are no failures."""
@@ -173,7 +175,9 @@ def _in_store(stored: StoredFacts) -> Iterator[tuple[Cause | None, ExplainStep]]
 
 
 def _time(timestamp_ms: int) -> str:
-    """A time for people and programs, in UTC."""
+    """A time for people and programs, in UTC; what no calendar has, as a number."""
+    if not 0 <= timestamp_ms < _END_OF_YEAR_9999_MS:
+        return f"{timestamp_ms} ms"
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
