@@ -21,14 +21,14 @@ from rocketray.store.columns import read_columns
 from rocketray.store.reader import QueueReader
 
 from .layout import shard_directory
-from .predicate_rules import PredicateRules
+from .filter_rules import FilterRules
 
 __all__ = ["ask_once"]
 
 
 def ask_once(
     data: Path,
-    rules: PredicateRules,
+    rules: FilterRules,
     subscription: Subscription,
     place: tuple[str, int, int],
 ) -> bool:
