@@ -20,8 +20,8 @@ from rocketray.filters.subscription import Subscription
 from rocketray.store.columns import read_columns
 from rocketray.store.reader import QueueReader
 
-from .layout import shard_directory
 from .filter_rules import FilterRules
+from .layout import shard_directory
 
 __all__ = ["ask_once"]
 
