@@ -94,6 +94,7 @@ class ShardWriter:
         self._epoch = self.control.take_epoch()
         self._epoch_line = self.control.epoch.address
         self._lock = threading.Lock()
+        self._expiry_lock = threading.Lock()  # taken before the other one
         self._rings: list[ShardRing] = []
         self._batches = self._messages = self._refused = 0
         self.writable = True
@@ -173,14 +174,15 @@ class ShardWriter:
         Raises:
             StoreError: a file cannot be removed; the next call tries again.
         """
-        return self.store.expire(
-            policy,
-            disk,
-            limits=self._disk_limits,
-            needed={} if needed_from is None else {(self._topic, self._queue_id): needed_from},
-            guard=self._lock,
-            announce=self._publish_minimum,
-        )
+        with self._expiry_lock:
+            return self.store.expire(
+                policy,
+                disk,
+                limits=self._disk_limits,
+                needed={} if needed_from is None else {(self._topic, self._queue_id): needed_from},
+                guard=self._lock,
+                announce=self._publish_minimum,
+            )
 
     def forget_closed_rings(self) -> None:
         """Remove the rings whose producers closed them or died, once they are drained."""
@@ -228,7 +230,7 @@ class ShardWriter:
 
     def close(self) -> None:
         """Bring everything to disk and release the directory."""
-        with self._lock:
+        with self._expiry_lock, self._lock:
             self.flush()
             self.store.close()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.local_node import SMALL, LocalNode
+from support.local_node import EMPTY_DISK, SMALL, LocalNode
 
 from rocketray.actors.consumed_batch import ConsumedBatch
 from rocketray.actors.consumer import GroupConsumer
@@ -20,7 +21,7 @@ from rocketray.actors.watermark import Doorbell
 from rocketray.errors import StoreFullError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
-from rocketray.message import Message
+from rocketray.message import Message, PhysicalOffset
 from rocketray.store.encoded_batch import encode_messages, pack_batch
 from rocketray.store.reader import EntryColumns
 from rocketray.store.retention import DiskUse, Reason, RetentionPolicy
@@ -184,6 +185,37 @@ def test_a_file_that_goes_while_it_is_scanned_stops_no_stream(
     assert stream.pump()
     assert ring.counters().missed == minimum(node)
     stream.close()
+
+
+def test_a_shard_stops_while_it_removes_files(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(node, NEWEST_ONLY)
+    shard = node.shards.pop(("Trade", 0))
+    store = shard.writer.store
+    flushing, go_on = threading.Event(), threading.Event()
+    flush = store.flush
+
+    def wait_and_flush(*, everything: bool = False) -> PhysicalOffset:
+        if everything:
+            flushing.set()
+            go_on.wait(30)
+        return flush(everything=everything)
+
+    monkeypatch.setattr(store, "flush", wait_and_flush)
+    expiring = threading.Thread(
+        target=shard.writer.expire, args=(NEWEST_ONLY, None, EMPTY_DISK), daemon=True
+    )
+    closing = threading.Thread(target=shard.close, daemon=True)
+    expiring.start()
+    assert flushing.wait(30)
+    closing.start()
+    closing.join(0.2)  # it waits for the files to be removed
+    go_on.set()
+    for thread in (expiring, closing):
+        thread.join(30)
+        assert not thread.is_alive()
+    assert len(log_files(node)) == 1
 
 
 def test_a_full_disk_refuses_messages_until_there_is_room(node: LocalNode) -> None:
