@@ -133,8 +133,8 @@ def test_a_queue_is_needed_from_where_the_last_of_its_groups_is() -> None:
     registry.heartbeat(beat("a"), 2, 1)
     assert registry.needed_from("Topic", 0) == 0, "a group without an offset may need everything"
     assert registry.needed_from("Other", 0) is None
-    registry.commit("group", "Topic", 0, 7)
-    registry.commit("gone", "Topic", 0, 3)  # of a group that was deleted
+    registry.offsets.commit("group", "Topic", 0, 7)
+    registry.offsets.commit("gone", "Topic", 0, 3)  # of a group that was deleted
     assert registry.needed_from("Topic", 0) == 7
     assert registry.needed_from("Topic", 1) == 0
 
