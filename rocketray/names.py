@@ -23,6 +23,7 @@ __all__ = [
     "check_group",
     "check_queue_count",
     "check_topic",
+    "is_system_topic",
 ]
 
 RETRY_PREFIX = "%RETRY%"
@@ -31,6 +32,21 @@ TOPIC_MAX_BYTES = 127
 RETRY_TOPIC_MAX_BYTES = 255
 GROUP_MAX_CHARS = 120
 QUEUE_COUNT_MAX = 1024
+_SYSTEM_TOPIC_PREFIX = "rmq_sys_"
+_SYSTEM_TOPICS = frozenset(
+    {
+        "BenchmarkTest",
+        "CHECKPOINT_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "SCHEDULE_TOPIC_XXXX",
+        "SELF_TEST_TOPIC",
+        "TBW102",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+    }
+)
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
@@ -38,6 +54,11 @@ def check_topic(name: str) -> str:
     """Return *name*, or raise :class:`InvalidNameError` saying what is wrong with it."""
     limit = RETRY_TOPIC_MAX_BYTES if name.startswith(RETRY_PREFIX) else TOPIC_MAX_BYTES
     return _check("topic", name, limit)
+
+
+def is_system_topic(name: str) -> bool:
+    """Whether a RocketMQ broker keeps its own affairs in *name* (``TopicValidator``)."""
+    return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_TOPIC_PREFIX)
 
 
 def check_group(name: str) -> str:

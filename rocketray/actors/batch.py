@@ -31,6 +31,7 @@ __all__ = [
     "SendResult",
     "SendResults",
     "durability_of",
+    "refusal",
 ]
 
 
@@ -134,7 +135,7 @@ class Batch:
             raise self.failure
         assert self.ack is not None
         if self.ack.status is not AppendStatus.OK:
-            raise _refusal(self.ack.status, self._lane.name)
+            raise refusal(self.ack.status, self._lane.name)
         return self.ack
 
     def result(self, index: int) -> SendResult:
@@ -194,7 +195,7 @@ class SendResults(Sequence[SendResult]):
         return self._found
 
 
-def _refusal(status: AppendStatus, shard: str) -> StreamError:
+def refusal(status: AppendStatus, shard: str) -> StreamError:
     """What the shard refused the batch for."""
     match status:
         case AppendStatus.STORE_FULL:

@@ -188,13 +188,30 @@ class Connection:
         return here == there
 
     def view(self, offset_message_id: str) -> StoredMessage | None:
-        """The message with that offset id, or None."""
+        """The message with that offset id, its own or the one from before it was imported, or None.
+
+        An id that names none of the cluster's shards is asked of all of them.
+        """
         wanted = decode_offset_id(offset_message_id)
-        shard = TopicCatalog(self.topics()).shard_of_host(wanted.store_host)
-        if shard is None:
-            return None
+        topics = self.topics()
+        shard = TopicCatalog(topics).shard_of_host(wanted.store_host)
+        if shard is not None:
+            found: StoredMessage | None = self._ask(
+                _actor(shard_name(*shard)).view.remote(wanted.physical_offset)
+            )
+            if found is not None:
+                return found
+        old_id = offset_message_id.upper()
+        for topic in topics:
+            for message in self.query(topic, old_id):
+                if message.imported_offset_id == old_id:
+                    return message
+        return None
+
+    def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
+        """The message at a queue offset, or None."""
         found: StoredMessage | None = self._ask(
-            _actor(shard_name(*shard)).view.remote(wanted.physical_offset)
+            _actor(shard_name(topic, queue_id)).message_at.remote(queue_offset)
         )
         return found
 

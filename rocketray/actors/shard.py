@@ -82,6 +82,11 @@ class ShardActor:
         """What the queue says of a message of this shard."""
         return self._writer.facts(message)
 
+    def message_at(self, queue_offset: int) -> StoredMessage | None:
+        """The message at a queue offset, or None when there is none."""
+        with self._writer.reading():
+            return self._writer.message_at(queue_offset)
+
     def query(self, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
         """The messages with that key, oldest first."""
         with self._writer.reading():

@@ -224,6 +224,14 @@ class ShardWriter:
         is_dispatched = entry.physical_offset == message.physical_offset
         return StoredFacts(message, is_dispatched, entry.tags_code, **bounds)
 
+    def message_at(self, queue_offset: int) -> StoredMessage | None:
+        """The message at a queue offset, or None; called while :meth:`reading` is held."""
+        try:
+            entry = self.store.queue_entry(self._topic, self._queue_id, queue_offset)
+        except OffsetOutOfRangeError:
+            return None
+        return self.store.view(entry.physical_offset)
+
     def reading(self) -> threading.Lock:
         """The lock under which queries read the store beside the writer."""
         return self._lock

@@ -26,7 +26,11 @@ def query(
     *,
     message_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="ID", help="By message id: the offset id or the unique id."),
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="By message id: the offset id, also that of before an import, or the unique id.",
+        ),
     ] = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="KEY", help="By one of the sender's keys.")
@@ -70,7 +74,12 @@ def query(
 
 
 def _by_id(connection: Connection, topic: str, message_id: str) -> list[StoredMessage]:
-    """The two kinds of ids cannot be told apart, so both are tried, as RocketMQ does."""
+    """The kinds of ids cannot be told apart, so each is tried, as RocketMQ does."""
+    old_id = message_id.upper()
+    found = connection.query(topic, old_id)
+    found = [message for message in found if message.imported_offset_id == old_id]
+    if found:
+        return found
     try:
         message, reason = connection.view(message_id), None
     except ConfigError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from .store_get import get
+from .store_import import import_messages
 from .store_query import query
 from .store_scan import scan
 from .store_views import info, topics
@@ -24,3 +25,4 @@ stores.command()(topics)
 stores.command()(get)
 stores.command()(scan)
 stores.command()(query)
+stores.command("import")(import_messages)

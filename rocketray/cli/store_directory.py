@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from rocketray.store.foreign import ForeignSettings
     from rocketray.store.message_store import MessageStore
 
-__all__ = ["DirectoryArgument", "OpenStore", "SlotsOption", "open_stores", "store_directories"]
+__all__ = [
+    "DirectoryArgument",
+    "OpenStore",
+    "SlotsOption",
+    "foreign_settings",
+    "open_stores",
+    "store_directories",
+]
 
 _SETTINGS = "store.json"
 
@@ -87,15 +94,23 @@ def store_directories(directory: Path) -> list[Path]:
     )
 
 
-def _open(directory: Path, index_hash_slots: int | None) -> OpenStore:
+def foreign_settings(
+    directory: Path, index_hash_slots: int | None = None
+) -> ForeignSettings | None:
+    """How RocketMQ wrote *directory*; None for a store of ours. Raises :class:`StoreError`."""
     from rocketray.store.foreign import read_foreign_settings  # noqa: PLC0415 - imports NumPy
-    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - the same
 
-    foreign = None
-    if not (directory / _SETTINGS).exists():
-        foreign = read_foreign_settings(directory, index_hash_slots=index_hash_slots)
-        for warning in foreign.warnings:
-            progress(f"warning: {warning}")
+    if (directory / _SETTINGS).exists():
+        return None
+    return read_foreign_settings(directory, index_hash_slots=index_hash_slots)
+
+
+def _open(directory: Path, index_hash_slots: int | None) -> OpenStore:
+    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - imports NumPy
+
+    foreign = foreign_settings(directory, index_hash_slots)
+    for warning in foreign.warnings if foreign else ():
+        progress(f"warning: {warning}")
     config = foreign.config if foreign else None
     store = MessageStore(directory, config, read_only=True, clock_ms=now_ms)
     return OpenStore(directory, store, foreign)

@@ -17,7 +17,7 @@ from rocketray.actors.groups import GroupDescription, GroupRegistry, Heartbeat, 
 from rocketray.actors.layout import filter_doorbell_path, runtime_directory, shard_directory
 from rocketray.actors.producer import Producer
 from rocketray.actors.ring import Ack, Durability
-from rocketray.actors.shard_writer import ShardWriter
+from rocketray.actors.shard_writer import ShardStatistics, ShardWriter
 from rocketray.actors.watermark import Doorbell
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
@@ -119,6 +119,15 @@ class LocalNode:
                 self.topic(topic).retention, self.groups.needed_from(topic, queue), disk
             )
         ]
+
+    def shard_statistics(self, topic: str) -> list[ShardStatistics]:
+        queues = range(self.topic(topic).queues)
+        return [self.shards[topic, queue].writer.statistics() for queue in queues]
+
+    def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
+        writer = self.shards[topic, queue_id].writer
+        with writer.reading():
+            return writer.message_at(queue_offset)
 
     def topic(self, name: str) -> TopicConfig:
         return self._catalog.get(name)
