@@ -27,12 +27,12 @@ from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import MappedFile
 from .mapped_file_queue import MappedFileQueue, Mend
 
-__all__ = ["BitmapSource", "ConsumeQueueExt", "ExtUnit"]
+__all__ = ["FIRST_ADDRESS", "BitmapSource", "ConsumeQueueExt", "ExtUnit", "unit_row"]
 
 _UNIT = struct.Struct(">hqqh")
 _UNIT_MAX_BYTES = 32_767  # what an i16 can say
 _ADDRESS_BASE = 1 << 63
-_FIRST_ADDRESS = -_ADDRESS_BASE
+FIRST_ADDRESS = -_ADDRESS_BASE
 _FREE_BYTES = 4  # END_BLANK_DATA_LENGTH
 _END_OF_FILE = b"\xff\xff"
 _Int64s = npt.NDArray[np.int64]
@@ -114,7 +114,7 @@ class ConsumeQueueExt:
         size = _UNIT.size + bitmap_bytes
         if not self._fits(size):
             return tags_codes
-        rows = np.empty(count, _row(bitmap_bytes))
+        rows = np.empty(count, unit_row(bitmap_bytes))
         rows["size"], rows["bitmap_bytes"] = size, bitmap_bytes
         rows["tags_code"], rows["store_timestamp_ms"] = tags_codes, store_timestamps_ms
         if bitmaps is not None:
@@ -125,7 +125,7 @@ class ConsumeQueueExt:
             if not part:
                 file.write(position, _END_OF_FILE)
             file.write(position, rows[done : done + part].tobytes())
-            first = file.start + position + _FIRST_ADDRESS
+            first = file.start + position + FIRST_ADDRESS
             addresses[done : done + part] = first + size * np.arange(part, dtype=np.int64)
             done += part
             self._end = file.start + (position + part * size if part else file.size)
@@ -202,8 +202,8 @@ class ConsumeQueueExt:
             count -= part
 
 
-def _row(bitmap_bytes: int) -> np.dtype[np.void]:
-    """A unit as a NumPy record."""
+def unit_row(bitmap_bytes: int) -> np.dtype[np.void]:
+    """A unit with a bitmap of *bitmap_bytes* as a NumPy record."""
     return np.dtype(
         [
             ("size", ">i2"),

@@ -23,12 +23,14 @@ import numpy.typing as npt
 from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketray.kernels.consume_queue import match_tags, pick_entries, read_entries
+from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from rocketray.kernels.record_properties import find_record_properties
 from rocketray.kernels.spans import Field, end_of_segment, measure_spans
 from rocketray.message import TAGS, StoredMessage
 
 from .arrow_spans import binary_array, find_values, join_names, match_exactly, string_array
 from .bodies import read_bodies
+from .ext_codes import ExtCodes
 from .file_system import SYSTEM_FILES, FileSystem
 from .property_crc import find_crc_mismatches
 from .record import decode_record
@@ -162,6 +164,11 @@ class QueueReader:
             file_system=file_system,
         )
         self._segment_entries = config.consume_queue_segment_entries
+        self._ext = ExtCodes(
+            directory / "consumequeue_ext" / topic / str(queue_id),
+            config.consume_queue_ext_segment_bytes,
+            file_system,
+        )
 
     def entries(self, start: int, stop: int) -> EntryColumns:
         """The entries from queue offset *start* up to, not including, *stop*.
@@ -181,6 +188,7 @@ class QueueReader:
                 columns.tags_codes,
                 queue_offset - start,
             )
+        columns.tags_codes[:] = self._ext.resolve(columns.tags_codes)
         return columns
 
     def match_tags(
@@ -188,7 +196,7 @@ class QueueReader:
     ) -> EntryColumns:
         """The entries whose tags code is one of *codes* int32[c]; all of them for None.
 
-        An entry with a ConsumeQueueExt address cannot tell, so it is among them.
+        An entry with a ConsumeQueueExt address of nothing cannot tell, so it is among them.
         """
         if codes is None:
             return self.entries(start, stop)
@@ -203,8 +211,17 @@ class QueueReader:
                     raw, numbers, found, part.physical_offsets, part.sizes, part.tags_codes
                 )
                 np.add(numbers[:found], queue_offset - first, out=part.queue_offsets)
-                parts.append(part)
+                parts.append(self._with_tags(part, codes))
         return EntryColumns.concatenated(parts)
+
+    def _with_tags(self, found: EntryColumns, codes: npt.NDArray[np.int32]) -> EntryColumns:
+        """Those of *found* that the units behind their addresses do not rule out."""
+        tags_codes = self._ext.resolve(found.tags_codes)
+        if tags_codes is found.tags_codes:
+            return found
+        found.tags_codes[:] = tags_codes
+        unknown = tags_codes <= TAGS_CODE_EXT_MAX
+        return found.select(unknown | np.isin(tags_codes.astype(np.int32), codes))
 
     def records(self, entries: EntryColumns) -> list[SegmentSpans]:
         """Where the parts of the entries' records are, in order; a new item for each segment.
@@ -323,6 +340,7 @@ class QueueReader:
         """Unmap everything."""
         self._log.close()
         self._queue.close()
+        self._ext.close()
 
     def __enter__(self) -> Self:
         return self
