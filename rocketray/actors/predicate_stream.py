@@ -37,6 +37,7 @@ from rocketray.store.reader import EntryColumns, QueueReader
 
 from .filter_rules import FilterRules
 from .filter_stream import FilterStream
+from .record_views import RecordViews
 
 __all__ = ["STUCK_MAX", "PredicateStream", "asker"]
 
@@ -151,12 +152,12 @@ class PredicateStream(FilterStream):
 def asker(
     matcher: MessageFilter, reader: QueueReader, entries: EntryColumns
 ) -> Callable[[int, int], npt.NDArray[np.bool_]]:
-    """The question about a range of *entries*; all that it needs of the store is read here."""
+    """The question about a range of *entries*; it may be asked in any thread."""
     if matcher.batch_columns is not None:
         batch: Any = read_columns(reader, entries, matcher.batch_columns)
         return lambda first, stop: matcher.matches_batch(batch.slice(first, stop - first))
-    messages = reader.messages(entries)
-    return lambda first, _: np.array([matcher.matches_record(messages[first])])
+    views = RecordViews(reader, entries)
+    return lambda first, _: np.array([matcher.matches_record(views[first])])
 
 
 class _Worker:

@@ -186,7 +186,11 @@ def _about_node(node: Expression) -> Iterator[Advice]:
 def _about_absence(node: Expression) -> Iterator[Advice]:
     """What a message without the property comes to."""
     match node:
-        case Compare(Operator.NE, Property(name), _) | In(Property(name), negated=True):
+        case (
+            Compare(Operator.NE, Property(name), _)
+            | In(Property(name), negated=True)
+            | Like(Property(name), negated=True)
+        ):
             yield _advice(
                 AdviceCode.ABSENT_NO_MATCH, node,
                 f"does not match a message without {name}; add OR {name} IS NULL if it should",
