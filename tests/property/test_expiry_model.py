@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,9 +44,17 @@ class ForgettingStore(RuleBasedStateMachine):
         self.counts = dict.fromkeys(QUEUES, 0)
         self.log_min = 0
 
-    @initialize()
+    @initialize(with_ext=st.booleans())
+    def begin(self, with_ext: bool) -> None:
+        self.config = SMALL
+        if with_ext:
+            self.config = replace(
+                SMALL, consume_queue_ext=True, consume_queue_ext_segment_bytes=1024
+            )
+        self.open()
+
     def open(self) -> None:
-        self.store = MessageStore(self.directory, SMALL, clock_ms=self.clock)
+        self.store = MessageStore(self.directory, self.config, clock_ms=self.clock)
 
     @rule(
         queue=st.sampled_from(QUEUES),
