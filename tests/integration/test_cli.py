@@ -88,8 +88,7 @@ def test_the_life_of_a_topic(run: CommandServer) -> None:
     assert (described["retentionMs"], described["retentionBytes"]) == (None, None)
     run("topics", "alter", "Life", "--retention", "72h", "--retention-bytes", "10GiB")
     run("topics", "alter", "Life", "--retention-bytes", "20GiB")
-    [kept] = [line for line in run("topics", "list").out.splitlines() if line.startswith("Life")]
-    assert kept.endswith("3d or 20GiB a queue")
+    assert "3d or 20GiB a queue" in run("topics", "list").out
     assert run("topics", "alter", "Life", "--retention", "soon").code == 2
     refused = run("send", "Life", "not taken")
     assert (refused.code, refused.out) == (1, "")
