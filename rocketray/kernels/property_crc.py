@@ -2,7 +2,7 @@
 
     "__CRC32#" 0x01, ten decimal digits, the lowest first, 0x02
 
-It is a record's if these are its last bytes and begin a pair. Source: RocketMQ 5.3.3,
+It is a record's if its name stands there and begins a pair; then what follows must be right. Source: RocketMQ 5.3.3,
 ``MessageDecoder.createCrc32``, config ``enabledAppendPropCRC``.
 """
 
@@ -77,8 +77,9 @@ def read_property_crcs_plain(data: Bytes, starts: Int64s, sizes: Int64s, out: In
         begins = record[-21:-20] == b"\x02" or record[-22:-20] == b"\x00\x14"
         begins &= size >= CRC_PROPERTY_BYTES + 2
         out[i] = _NONE
-        if begins and (name, end, last) == (CRC_PROPERTY_NAME, b"\x01", b"\x02"):
-            out[i] = int(digits[::-1]) if digits.isdigit() else _BAD
+        if begins and name == CRC_PROPERTY_NAME:
+            is_good = (end, last) == (b"\x01", b"\x02") and digits.isdigit()
+            out[i] = int(digits[::-1]) if is_good else _BAD
             count += 1
     return count
 
@@ -95,12 +96,13 @@ def read_property_crcs(data, starts, sizes, out):
         at = starts[i] + sizes[i] - CRC_PROPERTY_BYTES
         if load_native_u64(data, at) != _NAME_WORD:
             continue
-        if data[at + 8] != _NAME_END or data[at + CRC_PROPERTY_BYTES - 1] != _PAIR_END:
-            continue
         is_all = data[at - 2] == 0 and data[at - 1] == CRC_PROPERTY_BYTES  # the string's length
         if data[at - 1] != _PAIR_END and not is_all:
             continue
         count += 1
+        out[i] = _BAD
+        if data[at + 8] != _NAME_END or data[at + CRC_PROPERTY_BYTES - 1] != _PAIR_END:
+            continue
         value = 0
         for k in range(_DIGITS):
             digit = int(data[at + 8 + _DIGITS - k]) - _ZERO

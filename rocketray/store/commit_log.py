@@ -188,14 +188,17 @@ class CommitLog:
         return decode_record(self.read(physical_offset, size), path, physical_offset)
 
     def store_timestamp_ms(self, physical_offset: int, size: int) -> int | None:
-        """When the record there was stored, or None when it is no record."""
+        """When the record of *size* bytes there was stored, or None when there is no such."""
         segment = self._files.file(physical_offset)
         if segment is None:
             return None
         start = physical_offset - segment.start
         with segment.view() as buffer:
             fields = parse_record(buffer, start, min(start + max(size, 0), segment.size))
-        return None if isinstance(fields, str) else fields.store_timestamp_ms
+        if isinstance(fields, str):
+            return None
+        is_this = (fields.size, fields.physical_offset) == (size, physical_offset)
+        return fields.store_timestamp_ms if is_this else None
 
     def segment(self, physical_offset: int) -> MappedFile | None:
         """The file that *physical_offset* belongs into; for recovery, which looks behind the end."""

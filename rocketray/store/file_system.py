@@ -7,7 +7,8 @@ Invariants
   1. A new content is on disk when its file is synced, a new name when its directory is.
   2. The file system has given all blocks of what :meth:`OpenFile.allocate` was asked for before
      it returns: behind an mmap a full disk is a SIGBUS, not an error.
-Every method raises what the system does: ``OSError``.
+Every method raises what the system does: ``OSError``; and the system's own :class:`StoreError` where
+a directory stands in a file's place.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import stat
 from pathlib import Path
 from typing import Protocol
+
+from rocketray.errors import StoreError
 
 __all__ = ["SYSTEM_FILES", "FileLock", "FileSystem", "OpenFile"]
 
 _ZEROS = bytes(1 << 20)
+_NO_FILE = "{} is a directory, and a file of the store's should be there; restore it from a copy"
 
 
 class OpenFile(Protocol):
@@ -128,11 +133,12 @@ class _SystemFiles:
         return path.stat().st_size
 
     def read(self, path: Path, limit: int) -> bytes:
-        with path.open("rb") as file:
+        descriptor = _open(path, os.O_RDONLY)
+        with os.fdopen(descriptor, "rb") as file:
             return file.read(limit)
 
     def write(self, path: Path, content: bytes) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = _open(path, os.O_RDWR | os.O_CREAT)
         try:
             done = 0
             while done < len(content):
@@ -142,8 +148,7 @@ class _SystemFiles:
             os.close(descriptor)
 
     def create(self, path: Path, size: int, allocated_size: int) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        descriptor = os.open(path, flags, 0o644)
+        descriptor = _open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
         try:
             _allocate(descriptor, 0, allocated_size)
             os.ftruncate(descriptor, size)
@@ -175,8 +180,7 @@ class _SystemFiles:
 
 class _SystemFile:
     def __init__(self, path: Path, *, read_only: bool) -> None:
-        flags = os.O_RDONLY if read_only else os.O_RDWR
-        self._descriptor = os.open(path, flags | os.O_CLOEXEC)
+        self._descriptor = _open(path, os.O_RDONLY if read_only else os.O_RDWR)
         self._access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
         self.size = os.fstat(self._descriptor).st_size
 
@@ -197,7 +201,7 @@ class _SystemLock:
     """Two locks: ``flock`` also keeps this process out, the other is the one that Java takes."""
 
     def __init__(self, path: Path, content: bytes) -> None:
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._descriptor = _open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
@@ -209,6 +213,18 @@ class _SystemLock:
 
     def release(self) -> None:
         os.close(self._descriptor)
+
+
+def _open(path: Path, flags: int) -> int:
+    """A descriptor of a file; the system itself opens a directory, too, where it is only read."""
+    try:
+        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+    except IsADirectoryError:
+        raise StoreError(_NO_FILE.format(path)) from None
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StoreError(_NO_FILE.format(path))
+    return descriptor
 
 
 def _allocate(descriptor: int, start: int, size: int) -> None:

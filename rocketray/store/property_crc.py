@@ -3,7 +3,7 @@
 Off by default, as RocketMQ's ``enabledAppendPropCRC``. A producer leaves room for it; the store
 fills it in when it appends, because it covers the offsets and the store time. Wherever a record
 has the property it is checked: when it is read, and when the end of a log is looked for. Damage to
-these 20 bytes, or to the separator before them, hides it: then the record counts as one without.
+its name, or to the separator before it, hides it: then the record counts as one without.
 
 The CRC is CRC-32 without its top bit over all of the record but the property itself, as ten
 digits, the lowest first. Source: RocketMQ 5.3.3, ``CommitLog``, ``MessageDecoder``.

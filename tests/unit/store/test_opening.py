@@ -117,3 +117,27 @@ def test_rocketmqs_own_directory_is_only_read(tmp_path: Path) -> None:
         open_store(tmp_path, GOLDEN_CONFIG)
     with pytest.raises(ConfigError, match="does not exist"):
         MessageStore(tmp_path / "none", read_only=True, clock_ms=FakeClock())
+
+
+def test_a_last_entry_of_a_false_size_is_not_taken_for_the_end_of_the_log(tmp_path: Path) -> None:
+    with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
+        store.put([message(number) for number in range(3)], 0)
+        end = store.max_physical_offset
+    queue = tmp_path / "consumequeue" / "Trade" / "0" / f"{0:020d}"
+    content = bytearray(queue.read_bytes())
+    content[48:52] = (15_007_744).to_bytes(4, "big")  # the size of the third
+    queue.write_bytes(content)
+    with MessageStore(tmp_path, clock_ms=FakeClock()) as again:
+        assert again.max_physical_offset == end
+        again.put([message(3)], 0)
+        assert check_whole(again) == 4
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "lock", "store.json", f"commitlog/{0:020d}"])
+def test_a_directory_in_a_files_place_is_said(tmp_path: Path, name: str) -> None:
+    with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
+        store.put([message(1)], 0)
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    with pytest.raises(StoreError, match="is a directory, and a file"):
+        MessageStore(tmp_path, clock_ms=FakeClock())

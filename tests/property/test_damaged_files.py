@@ -1,0 +1,222 @@
+"""Whatever stands in the files of a store: our errors, or messages that were written.
+
+Each example damages a copy of a store and does with it all that can be done. Nothing but our own
+errors may come out, no step may be endless, memory is bounded, and each message that is handed
+out must be one that was stored there: the whole of it, because these stores write the CRC over
+the record, or its body where the damage hid that CRC.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.faults import more_memory_at_most
+from support.mutations import damage
+from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, message
+
+from rocketray.config import StoreConfig
+from rocketray.errors import StreamError
+from rocketray.message import CRC_PROPERTY, Message, StoredMessage
+from rocketray.store.columns import COLUMN_TYPES, read_columns
+from rocketray.store.compression import Compression
+from rocketray.store.encoded_batch import RecordOptions, encode_messages
+from rocketray.store.message_store import MessageStore
+from rocketray.store.reader import QueueReader
+
+EXAMPLES = int(os.environ.get("ROCKETRAY_TEST_DAMAGES", "2000"))
+QUICK_EXAMPLES = 60
+MEMORY_BYTES = 768 << 20  # one body may inflate to 64 MiB, an Arrow column is built beside it
+READS_MAX = 400  # more than any of these stores has messages
+Written = dict[int, StoredMessage]
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Written]:
+    """A store of ours with every kind of record, and what is in it by physical offset."""
+    directory = tmp_path_factory.mktemp("ours") / "store"
+    options = [
+        RecordOptions(properties_crc=True),
+        RecordOptions(Compression("zlib", 1), properties_crc=True),
+        RecordOptions(Compression("lz4", 1), properties_crc=True),
+        RecordOptions(Compression("zstd", 1), properties_crc=True),
+        RecordOptions(sys_flag=0x4, properties_crc=True),
+    ]
+    with MessageStore(directory, SMALL, clock_ms=FakeClock()) as store:
+        for number in range(60):
+            topic = ("Trade", "%RETRY%" + "g" * 140)[number % 5 == 0]
+            one = message(number, topic, size=20 + number % 7 * 30)
+            batch = encode_messages(
+                [one],
+                born_host=("10.0.0.9", 1),
+                clock_ms=FakeClock(),
+                options=options[number % len(options)],
+            )
+            store.append(topic, number % 2, batch)
+        return directory, {one.physical_offset: one for one in store.scan()}
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Written]:
+    """The store that RocketMQ wrote."""
+    with MessageStore(GOLDEN_STORE, GOLDEN_CONFIG, read_only=True, clock_ms=FakeClock()) as store:
+        return GOLDEN_STORE, {one.physical_offset: one for one in store.scan()}
+
+
+def check(found: Iterable[StoredMessage], written: Written, *, has_crcs: bool) -> None:
+    """Nothing but what was written may be handed out."""
+    for one in found:
+        original = written.get(one.physical_offset)
+        assert original is not None, f"no message was stored at {one.physical_offset}"
+        assert one.body == original.body
+        if has_crcs and CRC_PROPERTY in one.properties:
+            assert one == original
+
+
+def attempt(
+    written: Written, has_crcs: bool, step: Callable[..., Iterable[StoredMessage]], *arguments: Any
+) -> None:
+    """Do one thing: it gives messages that were written, or an error of ours."""
+    with suppress(StreamError):
+        for count, one in enumerate(step(*arguments)):
+            check([one], written, has_crcs=has_crcs)
+            assert count < 10 * READS_MAX
+
+
+def view(store: MessageStore, offset: int) -> list[StoredMessage]:
+    return [store.view(offset)]
+
+
+def view_by_id(store: MessageStore, offset_id: str) -> list[StoredMessage]:
+    found = store.view_by_id(offset_id)
+    return [found] if found else []
+
+
+def read_queue(store: MessageStore, topic: str, queue_id: int) -> Iterable[StoredMessage]:
+    at = int(store.min_queue_offset(topic, queue_id))
+    for _ in range(READS_MAX):
+        result = store.get_message(topic, queue_id, at, 32)
+        yield from result.messages
+        if result.next_queue_offset <= at:
+            return
+        at = int(result.next_queue_offset)
+
+
+def query(store: MessageStore, topic: str, key: str) -> Iterable[StoredMessage]:
+    found = store.query(topic, key)
+    assert all(key in one.keys or key == one.unique_key for one in found)
+    return found
+
+
+def read_all_ways(store: MessageStore, written: Written, rng: random.Random) -> None:
+    """Everything that an open store answers."""
+    has_crcs = store.config != GOLDEN_CONFIG
+    sample = rng.sample(sorted(written), 8)
+    attempt(written, has_crcs, store.scan)
+    with suppress(StreamError):
+        store.statistics()
+    queues = {(written[offset].topic, written[offset].queue_id) for offset in sample}
+    with suppress(StreamError):
+        queues |= set(store.queues()[:8])
+    for topic, queue_id in sorted(queues):
+        attempt(written, has_crcs, read_queue, store, topic, queue_id)
+        with suppress(StreamError):
+            store.queue_offset_by_time(topic, queue_id, 1_700_000_000_000, "lower")
+        with suppress(StreamError):
+            store.queue_offset_by_time(topic, queue_id, 1_700_000_000_000, "upper")
+    for offset in sample:
+        one = written[offset]
+        attempt(written, has_crcs, view, store, offset)
+        attempt(written, has_crcs, view, store, offset + rng.randrange(-9, 9))
+        attempt(written, has_crcs, view_by_id, store, one.offset_message_id)
+        for key in (*one.keys, one.unique_key or "none"):
+            attempt(written, has_crcs, query, store, one.topic, key)
+
+
+def read_as_a_consumer(
+    directory: Path, config: StoreConfig | None, written: Written, rng: random.Random
+) -> None:
+    """What a process beside the writer reads."""
+    one = written[rng.choice(sorted(written))]
+    of_queue = [
+        other.queue_offset
+        for other in written.values()
+        if (other.topic, other.queue_id) == (one.topic, one.queue_id)
+    ]
+    with suppress(StreamError), QueueReader(directory, one.topic, one.queue_id, config) as reader:
+        for start in range(0, max(of_queue) + 1, 7):
+            with suppress(StreamError):
+                entries = reader.entries(start, min(start + 7, max(of_queue) + 1))
+                check(reader.messages(entries), written, has_crcs=config is None)
+                bodies = reader.bodies(entries)
+                columns = read_columns(reader, entries, list(COLUMN_TYPES))
+                assert columns["body"].to_pylist() == bodies
+
+
+def write_after_damage(directory: Path, written: Written, rng: random.Random) -> None:
+    """Recover, read, append, and read what was appended."""
+    with suppress(StreamError), MessageStore(directory, clock_ms=FakeClock()) as store:
+        read_all_ways(store, written, rng)
+        sent = Message("Trade", b"appended after the damage", tags="new")
+        placed = store.put([sent], 0)[0]
+        assert store.view(placed.physical_offset).body == sent.body
+        end = store.max_queue_offset("Trade", 0)
+        assert end == placed.queue_offset + 1
+        result = store.get_message("Trade", 0, placed.queue_offset, 1)
+        assert [one.body for one in result.messages] == [sent.body]
+
+
+def run(store: tuple[Path, Written], target: Path, seed: int, config: StoreConfig | None) -> None:
+    source, written = store
+    rng = random.Random(seed)
+    shutil.copytree(source, target)
+    done = damage(target, rng)
+    try:
+        with (
+            suppress(StreamError),
+            MessageStore(target, config, read_only=True, clock_ms=FakeClock()) as opened,
+        ):
+            read_all_ways(opened, written, rng)
+        read_as_a_consumer(target, config, written, rng)
+        if config is None:
+            write_after_damage(target, written, rng)
+    except BaseException as error:
+        error.add_note(f"seed {seed}: {', '.join(done)}")
+        raise
+    finally:
+        shutil.rmtree(target)
+
+
+def test_a_damaged_store_of_ours_gives_errors_or_what_was_written(
+    ours: tuple[Path, Written], tmp_path: Path
+) -> None:
+    with more_memory_at_most(MEMORY_BYTES):
+        for seed in range(QUICK_EXAMPLES):
+            run(ours, tmp_path / "copy", seed, None)
+
+
+def test_a_damaged_store_of_rocketmqs_gives_errors_or_what_was_written(
+    theirs: tuple[Path, Written], tmp_path: Path
+) -> None:
+    with more_memory_at_most(MEMORY_BYTES):
+        for seed in range(QUICK_EXAMPLES // 6):
+            run(theirs, tmp_path / "copy", seed, GOLDEN_CONFIG)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_many_damaged_stores(
+    ours: tuple[Path, Written], theirs: tuple[Path, Written], tmp_path: Path
+) -> None:
+    first = random.SystemRandom().randrange(1 << 40)
+    with more_memory_at_most(MEMORY_BYTES):
+        for seed in range(first, first + EXAMPLES):
+            run(ours, tmp_path / "copy", seed, None)
+            if seed % 4 == 0:
+                run(theirs, tmp_path / "copy", seed, GOLDEN_CONFIG)
