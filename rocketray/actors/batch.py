@@ -93,7 +93,6 @@ class Batch:
         "_starts",
         "ack",
         "columns",
-        "count",
         "durability",
         "failure",
         "sequence",
@@ -102,8 +101,7 @@ class Batch:
     def __init__(self, lane: Destination, form: RecordForm, durability: Durability) -> None:
         self.durability = durability
         self.columns = MessageColumns(form)
-        """The messages, until they are packed."""
-        self.count = 0
+        """The messages; none once they are packed."""
         self.sequence = 0  # 0: not handed over
         self.ack: Ack | None = None
         self.failure: Exception | None = None
@@ -116,12 +114,11 @@ class Batch:
 
     def pack(self, first_id: int, now_ms: int) -> npt.NDArray[np.uint8]:
         """The batch as it travels; remembers what the results need, and lets go of the messages."""
+        count = len(self.columns)
         payload = self.columns.pack(first_id, now_ms)
-        self.count, self._first_id = len(self.columns), first_id
-        self._own_ids = self.columns.own_ids()
-        if self.count > 1:
+        self._first_id, self._own_ids = first_id, self.columns.own_ids
+        if count > 1:
             self._sizes = record_sizes(payload)
-        self.columns = MessageColumns(self._form)
         return payload
 
     @property

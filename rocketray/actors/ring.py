@@ -25,6 +25,7 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -86,18 +87,17 @@ class AppendStatus(IntEnum):
     FAILED = 6
 
 
-_STATUS_COUNT = len(AppendStatus)
+_STATUSES = tuple(AppendStatus)
 
 
-@dataclass(frozen=True, slots=True)
-class Ack:
+class Ack(NamedTuple):
     """The outcome of one batch; physical offsets of its records follow from their sizes."""
 
     status: AppendStatus
     first_queue_offset: int = -1
     first_physical_offset: int = -1
     store_timestamp_ms: int = 0
-    count: int = 0
+    messages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +132,9 @@ class _Ring:
 
     def _read_slot(self, sequence: int) -> Ack | None:
         found, status, *rest = _SLOT.unpack_from(self._slots, _slot_start(sequence))
-        if found != sequence or not 0 <= status < _STATUS_COUNT:
+        if found != sequence or not 0 <= status < len(_STATUSES):
             return None
-        return Ack(AppendStatus(status), *rest)
+        return Ack(_STATUSES[status], *rest)
 
 
 class ProducerRing(_Ring):
@@ -281,7 +281,7 @@ class ShardRing(_Ring):
             ack.first_queue_offset,
             ack.first_physical_offset,
             ack.store_timestamp_ms,
-            ack.count,
+            ack.messages,
         )
         _NUMBER.pack_into(self._slots, start, sequence)  # last: it makes the rest count
 

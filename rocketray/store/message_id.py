@@ -103,7 +103,8 @@ class UniqueIdGenerator:
     def take(self, count: int) -> int:
         """The number behind the prefix of the first of *count* new ids; the others count on."""
         with self._lock:
-            number = max(self._clock_ms() << 16, self._next)
+            number = self._clock_ms() << 16
+            number = max(number, self._next)
             self._next = number + count
         return number - (_month_start_ms(number >> 16) << 16) & _NUMBER_MASK
 

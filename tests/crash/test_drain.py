@@ -48,7 +48,7 @@ def check(writer: ShardWriter, ring: ProducerRing, counts: list[int]) -> None:
     first = 0
     for sequence, count in enumerate(counts, 1):
         ack = ring.ack(sequence)
-        assert (ack.status, ack.first_queue_offset, ack.count) == (AppendStatus.OK, first, count)
+        assert (ack.status, ack.first_queue_offset, ack.messages) == (AppendStatus.OK, first, count)
         assert int(writer.store.view(ack.first_physical_offset).body) == first
         assert len(writer.store.query("Topic", f"k{first}")) == 1
         first += count

@@ -82,7 +82,7 @@ def test_a_frame_cut_short_by_a_crash_is_completed_not_repeated(
     assert successor.drain() == 2
     assert bodies(successor) == [b"%d" % n for n in [*range(15), 100, 101, 102]]
     ack = ring.ack(1)
-    assert (ack.status, ack.first_queue_offset, ack.count) == (AppendStatus.OK, 5, 10)
+    assert (ack.status, ack.first_queue_offset, ack.messages) == (AppendStatus.OK, 5, 10)
     assert successor.store.view(ack.first_physical_offset).body == b"5"
     assert len(successor.store.query("Topic", "k7")) == 1
     successor.close()
