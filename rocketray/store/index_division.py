@@ -22,6 +22,8 @@ import numpy.typing as npt
 
 from rocketray.kernels.layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
 
+from .index_chains import expected_chains
+
 __all__ = [
     "KeyHashes",
     "SlotCounts",
@@ -151,15 +153,10 @@ def _agreement(file: _File, hash_slots: int, key_hashes: KeyHashes) -> float:
     hashes, before = rows[:, 0].astype(np.int64), rows[:, 4].astype(np.int64)
     if not (hashes >= 0).all():
         return 0.0
-    slots = hashes % hash_slots
-    order = np.argsort(slots, kind="stable")
-    same = slots[order][1:] == slots[order][:-1]
-    expected = np.zeros(checked, np.int64)
-    expected[order[1:][same]] = order[:-1][same] + 1
-    newest = order[np.append(~same, True)]
-    heads = file.words[_HEADER_WORDS + slots[newest]].astype(np.int64)
+    expected, newest = expected_chains(hashes, hash_slots)
+    heads = file.words[_HEADER_WORDS + hashes[newest - 1] % hash_slots].astype(np.int64)
     whole = checked == file.entries
-    good_heads = heads == newest + 1 if whole else (heads > newest) & (heads <= file.entries)
+    good_heads = heads == newest if whole else (heads >= newest) & (heads <= file.entries)
     return min(
         float((before == expected).mean()),
         float(good_heads.mean()),

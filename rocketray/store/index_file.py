@@ -27,6 +27,7 @@ from rocketray.kernels.index import put_keys
 from rocketray.kernels.layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
 
 from .file_system import SYSTEM_FILES, FileSystem
+from .index_chains import IndexDamage, check_chains
 from .mapped_file import MappedFile, create_file
 
 __all__ = ["IndexFile", "IndexHeader", "index_file_bytes", "index_file_name"]
@@ -81,6 +82,8 @@ class IndexFile:
         self._is_dirty = False
         self.room = max(max_entries - self.header().next_entry, 0)
         """How many entries still fit, for the writer."""
+        self.damaged_slots: set[int] = set()
+        """The slots whose chains :meth:`search` found damaged."""
 
     @classmethod
     def create(
@@ -168,8 +171,8 @@ class IndexFile:
     def search(self, key_hash: int) -> Iterator[int]:
         """The physical offsets of all entries with *key_hash*, newest first.
 
-        A chain that leads out of the file or not backwards is followed to that place, and
-        reported.
+        A chain that leads out of the file or not backwards is followed to that place, reported,
+        and kept in ``damaged_slots``.
         """
         (limit,) = _SLOT.unpack(self._file.read(_NEXT_ENTRY, INDEX_SLOT_BYTES))
         limit = min(limit, self.max_entries)
@@ -182,6 +185,7 @@ class IndexFile:
                 yield physical_offset
             limit, number = number, previous
         if number != 0:
+            self.damaged_slots.add(key_hash % self.hash_slots)
             _LOG.warning(
                 "%s: the chain of slot %d leads from entry %d to %d; keys may be missing",
                 self.path,
@@ -200,6 +204,11 @@ class IndexFile:
                 break
             count += 1
         return count
+
+    def check(self) -> IndexDamage:
+        """Look at every entry and slot for what contradicts the others."""
+        count = self.header().next_entry - 1
+        return check_chains(self.path.name, self._file.data, self.hash_slots, count)
 
     def flush(self) -> None:
         """Bring all entries to disk."""

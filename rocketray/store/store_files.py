@@ -39,7 +39,10 @@ _DERIVED_FLUSH_MS = 1000  # queues, index and checkpoint follow the log this oft
 
 @dataclass(frozen=True, slots=True)
 class StoreStatistics:
-    """What a store holds, and what was appended since it was opened. Offsets are bytes."""
+    """What a store holds, and what was appended since it was opened. Offsets are bytes.
+
+    ``damaged_chains`` counts chains of the key index that lookups could not follow to their end.
+    """
 
     min_physical_offset: int
     max_physical_offset: int
@@ -49,6 +52,7 @@ class StoreStatistics:
     log_files: int
     index_files: int
     keys: int
+    damaged_chains: int
     appended_batches: int
     appended_messages: int
 
@@ -239,6 +243,7 @@ class StoreFiles:
             log_files=len(self.log.segment_starts),
             index_files=self.index.file_count,
             keys=self.index.entry_count(),
+            damaged_chains=self.index.damaged_chain_count(),
             appended_batches=appended_batches,
             appended_messages=appended_messages,
         )
