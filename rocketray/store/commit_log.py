@@ -60,6 +60,7 @@ class CommitLog:
         *,
         read_only: bool,
         mend: Mend = Mend.NOTHING,
+        is_foreign: bool = False,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Find the files; :mod:`.recovery` says where the log ends before it is used."""
@@ -67,6 +68,8 @@ class CommitLog:
             directory, segment_bytes, read_only=read_only, mend=mend, file_system=file_system
         )
         self.store_host = np.frombuffer(encode_host(store_host), np.uint8)
+        self.is_foreign = is_foreign
+        """Whether RocketMQ wrote it, whose property strings need not end as ours do."""
         self._end = self._flushed = self._files.min_offset
 
     @property
@@ -90,9 +93,19 @@ class CommitLog:
         return self._files.starts
 
     @property
+    def directory(self) -> Path:
+        """Where its files are."""
+        return self._files.directory
+
+    @property
     def mended(self) -> list[int]:
         """The first offsets of files that were short or missing and are whole now."""
         return list(self._files.mended)
+
+    @property
+    def files_end(self) -> int:
+        """The offset behind the last file, wherever the log itself ends."""
+        return self._files.end
 
     @property
     def segment_bytes(self) -> int:
@@ -284,6 +297,13 @@ class CommitLog:
                 break
             offset = following
         return offset
+
+    def bytes_behind(self, end: int) -> int:
+        """How many bytes that are not zero stand from the offset *end* on."""
+        return sum(
+            int(np.count_nonzero(file.data[max(end - file.start, 0) :]))
+            for file in self._files.files_between(end, self._files.end)
+        )
 
     def cut(self, end: int, *, flushed: int) -> int:
         """Let the log end at *end*, on disk up to *flushed*; returns the bytes kept aside.

@@ -35,6 +35,8 @@ _ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">
 _FILLER_SIZE = 0x7FFFFFFF
 _BLOCK_ENTRIES = 1024  # made into Python numbers at once
 _Rows = npt.NDArray[np.void]
+_Int64s = npt.NDArray[np.int64]
+_Int32s = npt.NDArray[np.int32]
 
 
 class QueueEntry(NamedTuple):
@@ -138,7 +140,11 @@ class ConsumeQueue:
         rows["physical_offset"], rows["size"] = physical_offsets, sizes
         rows["tags_code"] = tags_codes
         if self._ext is not None:
-            self._put_units(self._ext, rows, store_timestamps_ms, bitmaps)
+            offsets, old_sizes, fields = self.columns(self.max_offset, self.max_offset + len(rows))
+            same = (offsets == physical_offsets) & (old_sizes == sizes)
+            rows["tags_code"] = self._ext.put_again(
+                np.where(same, fields, 0), tags_codes, store_timestamps_ms, bitmaps
+            )
         done = changed = 0
         while done < len(rows):
             file, position = self._place()
@@ -150,14 +156,43 @@ class ConsumeQueue:
             self.max_offset += len(part)
         return changed
 
-    def physical_offsets(self, queue_offset: int, count: int) -> npt.NDArray[np.int64]:
-        """Where the records of *count* entries below ``max_offset`` lie, fewer across files."""
-        file = self._files.file(queue_offset * ENTRY_BYTES)
-        if file is None:
-            return np.empty(0, np.int64)
-        first = queue_offset - file.start // ENTRY_BYTES
-        rows = file.data.view(_ENTRY)[first : first + count]
-        return rows["physical_offset"].astype(np.int64)
+    def columns(self, start: int, stop: int) -> tuple[_Int64s, _Int32s, _Int64s]:
+        """Physical offsets, sizes and third fields of the entries from *start* to *stop*.
+
+        As they stand in the files, also beyond ``max_offset``; fewer where the files end.
+        """
+        parts = [np.empty(0, _ENTRY)]
+        for file in self._files.files_between(start * ENTRY_BYTES, stop * ENTRY_BYTES):
+            first = file.start // ENTRY_BYTES
+            parts.append(file.data.view(_ENTRY)[max(start - first, 0) : stop - first])
+        rows = np.concatenate(parts)
+        return (
+            rows["physical_offset"].astype(np.int64),
+            rows["size"].astype(np.int32),
+            rows["tags_code"].astype(np.int64),
+        )
+
+    def tags_code(self, field: int) -> int | None:
+        """The tags code that the third *field* of an entry stands for; None for a lost ext unit."""
+        if field > TAGS_CODE_EXT_MAX:
+            return field
+        unit = self._ext.unit(field) if self._ext else None
+        return unit.tags_code if unit else None
+
+    @property
+    def files_end(self) -> int:
+        """The queue offset behind the last entry that the files have room for."""
+        return self._files.end // ENTRY_BYTES
+
+    @property
+    def directory(self) -> Path:
+        """Where its files are."""
+        return self._files.directory
+
+    @property
+    def file_count(self) -> int:
+        """How many files there are."""
+        return len(self._files.starts)
 
     def restart_at(self, queue_offset: int) -> None:
         """Drop all entries and let the queue begin at *queue_offset*; for recovery."""
@@ -315,36 +350,6 @@ class ConsumeQueue:
         start = self.max_offset * ENTRY_BYTES
         file = self._files.ensure(start)
         return file, start - file.start
-
-    def _put_units(
-        self,
-        ext: ConsumeQueueExt,
-        rows: _Rows,
-        store_timestamps_ms: npt.NDArray[np.int64],
-        bitmaps: npt.NDArray[np.uint8] | None,
-    ) -> None:
-        """Let *rows*, with tags codes, have the addresses of units: old ones while they are good."""
-        kept = 0
-        for row, time_ms in zip(rows.tolist(), store_timestamps_ms.tolist(), strict=True):
-            physical_offset, size, address = self._standing(self.max_offset + kept)
-            if (physical_offset, size) != row[:2] or not ext.keep(address, row[2], time_ms):
-                break
-            rows["tags_code"][kept] = address
-            kept += 1
-        rows["tags_code"][kept:] = ext.append(
-            rows["tags_code"][kept:].astype(np.int64),
-            store_timestamps_ms[kept:],
-            None if bitmaps is None else bitmaps[kept:],
-        )
-
-    def _standing(self, queue_offset: int) -> tuple[int, int, int]:
-        """What stands in the files at *queue_offset*, below ``max_offset`` or behind it."""
-        file = self._files.file(queue_offset * ENTRY_BYTES)
-        assert file is not None
-        row: tuple[int, int, int] = self._file_rows(file.start)[
-            queue_offset - file.start // ENTRY_BYTES
-        ].item()
-        return row
 
     def _file_rows(self, start: int) -> _Rows:
         file = self._files.file(start)

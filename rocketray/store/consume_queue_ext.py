@@ -140,15 +140,32 @@ class ConsumeQueueExt:
         self._flushed = min(self._flushed, self._end)
         return True
 
-    def keep(self, address: int, tags_code: int, store_timestamp_ms: int) -> bool:
-        """Let the units end with the one at *address*, if it is that and behind those before."""
-        unit = self.unit(address)
-        return (
-            unit is not None
-            and (unit.tags_code, unit.store_timestamp_ms) == (tags_code, store_timestamp_ms)
-            and address + _ADDRESS_BASE >= self._end
-            and self.end_with(address)
+    def put_again(
+        self,
+        addresses: _Int64s,
+        tags_codes: _Int64s,
+        store_timestamps_ms: _Int64s,
+        bitmaps: _Bitmaps | None,
+    ) -> _Int64s:
+        """As :meth:`append`, but units that are there and good stay; for recovery.
+
+        *addresses* int64[n] are what the entries say, 0 where an entry says nothing: then the next
+        unit may be its own. Where a unit is lost and a later one is not, the tags code stands in
+        its place, as it does in RocketMQ's when a unit cannot be put.
+        """
+        fields = tags_codes.copy()
+        kept = 0
+        for row, address in enumerate(addresses.tolist()):
+            place = address or self._next_address()
+            if self._keep(place, int(tags_codes[row]), int(store_timestamps_ms[row])):
+                fields[row] = place
+                kept = row + 1
+        fields[kept:] = self.append(
+            tags_codes[kept:],
+            store_timestamps_ms[kept:],
+            None if bitmaps is None else bitmaps[kept:],
         )
+        return fields
 
     def end_at_begin(self) -> None:
         """Let there be no unit."""
@@ -186,6 +203,22 @@ class ConsumeQueueExt:
     def close(self) -> None:
         """Unmap the files."""
         self._files.close()
+
+    def _next_address(self) -> int:
+        """Where the unit behind the last one begins, if there is one: there, or in the next file."""
+        address = self._end + FIRST_ADDRESS
+        following = self._files.start_of(self._end) + self._files.segment_bytes + FIRST_ADDRESS
+        return address if self.unit(address) else following
+
+    def _keep(self, address: int, tags_code: int, store_timestamp_ms: int) -> bool:
+        """Let the units end with the one at *address*, if it is that and behind those before."""
+        unit = self.unit(address)
+        return (
+            unit is not None
+            and (unit.tags_code, unit.store_timestamp_ms) == (tags_code, store_timestamp_ms)
+            and address + _ADDRESS_BASE >= self._end
+            and self.end_with(address)
+        )
 
     def _fits(self, size: int) -> bool:
         return size <= min(_UNIT_MAX_BYTES, self._files.segment_bytes - _FREE_BYTES)

@@ -11,6 +11,7 @@ RocksDB, and stores with batch queues. Compaction files are copies and are passe
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -35,6 +36,7 @@ __all__ = ["ForeignSettings", "SlotsFrom", "read_foreign_settings"]
 
 SlotsFrom = Literal["nothing", "caller", "default", "files", "unknown"]
 _DEFAULT_SLOTS = (5_000_000, StoreConfig().index_hash_slots)  # maxHashSlotNum, and ours
+_USUAL_ENTRIES_PER_SLOT = 4  # maxIndexNum is 20 million
 _SHOWN_COUNTS = 5
 _END_OF_LOG = 1 << 62
 
@@ -79,20 +81,21 @@ def read_foreign_settings(
     """
     _refuse_other_kinds(directory)
     usual = StoreConfig()
-    log_bytes = _first_size(directory.glob("commitlog/*")) or usual.commit_log_segment_bytes
-    queue_bytes = _first_size(directory.glob("consumequeue/*/*/*"))
+    log_bytes = _usual_size(directory.glob("commitlog/*")) or usual.commit_log_segment_bytes
+    queue_bytes = _usual_size(directory.glob("consumequeue/*/*/*"))
     if queue_bytes % CONSUME_QUEUE_ENTRY_BYTES:
         raise StoreError(
             f"{directory / 'consumequeue'}: a file of {queue_bytes} bytes is none of a queue, "
             f"whose entries have {CONSUME_QUEUE_ENTRY_BYTES}; restore it from a copy"
         )
-    index = index_paths(directory / "index")
+    index = _of_usual_size(index_paths(directory / "index"))
     if index:
         slots = _find_slots(directory, index, log_bytes, index_hash_slots)
         entries = entries_beside(index[0].stat().st_size, slots.count)
     else:
-        slots, entries = _Slots(usual.index_hash_slots, "nothing"), usual.index_entries
-    ext_bytes = _first_size(directory.glob("consumequeue_ext/*/*/*"))
+        slots = _Slots(index_hash_slots or _DEFAULT_SLOTS[0], "nothing")
+        entries = slots.count * _USUAL_ENTRIES_PER_SLOT
+    ext_bytes = _usual_size(directory.glob("consumequeue_ext/*/*/*"))
     config = StoreConfig(
         commit_log_segment_bytes=log_bytes,
         consume_queue_segment_entries=(
@@ -116,7 +119,7 @@ def _refuse_other_kinds(directory: Path) -> None:
         )
     starts = sorted(int(path.name) for path in log.iterdir() if path.name.isdecimal())
     sizes = {following - start for start, following in pairwise(starts)}
-    if len(sizes) > 1 or (sizes and sizes != {_first_size(log.iterdir())}):
+    if len(sizes) > 1 or (sizes and sizes != {_usual_size(log.iterdir())}):
         raise StoreError(
             f"{log}: files are missing between {starts[0]:020d} and {starts[-1]:020d}; a broker "
             f"with several storePathCommitLog paths spreads them: bring all into {log}, in a copy"
@@ -162,7 +165,13 @@ def _find_slots(directory: Path, index: list[Path], log_bytes: int, given: int |
         for default in filter(lambda count: is_division(length, count), _DEFAULT_SLOTS):
             if slots_that_agree(index, key_hashes, only=default).counts:
                 return _Slots(default, "default", (default,))
-        return _inferred(index[0].parent, length, slots_that_agree(index, key_hashes))
+        agreed = slots_that_agree(index, key_hashes)
+        if not agreed.counts and agreed.has_entries:  # one that is damaged spoils it for all
+            alone = [slots_that_agree([path], key_hashes).counts for path in index]
+            found = Counter(counts[0] for counts in alone if len(counts) == 1).most_common(1)
+            counts = tuple(count for count, _ in found)
+            agreed = SlotCounts(counts, all_agree=False, has_entries=True)
+        return _inferred(index[0].parent, length, agreed)
     finally:
         log.close()
 
@@ -188,7 +197,17 @@ def _inferred(index: Path, length: int, agreed: SlotCounts) -> _Slots:
     return _Slots(smallest_division(length), "unknown", agreed.counts, (warning,))
 
 
-def _first_size(paths: Iterable[Path]) -> int:
-    """The size of the first file by name; 0 without files."""
-    files = sorted(path for path in paths if path.name.isdecimal() and path.is_file())
-    return files[0].stat().st_size if files else 0
+def _usual_size(paths: Iterable[Path]) -> int:
+    """The size that most files have, the largest of several; 0 without files.
+
+    The others were cut short, or a crash came before their size was on disk.
+    """
+    sizes = Counter(
+        path.stat().st_size for path in paths if path.name.isdecimal() and path.is_file()
+    )
+    return max(sizes, key=lambda size: (sizes[size], size), default=0)
+
+
+def _of_usual_size(paths: list[Path]) -> list[Path]:
+    size = _usual_size(paths)
+    return [path for path in paths if path.stat().st_size == size]

@@ -36,6 +36,9 @@ _LOG = logging.getLogger(__name__)
 _HEADER = struct.Struct(">qqqqii")
 _SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
+_ENTRY_FIELDS = np.dtype(
+    [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
+)
 _NEXT_ENTRY = 36  # where the header's last field stands
 _ALLOCATION_BYTES = 1 << 20  # blocks are asked for in steps of this
 
@@ -108,6 +111,24 @@ class IndexFile:
     def path(self) -> Path:
         """The file."""
         return self._file.path
+
+    def table(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.void]]:
+        """The slots, and the entries from the first one, as views of the file.
+
+        Fields of an entry: ``hash``, ``physical_offset``, ``seconds`` and ``previous``.
+        """
+        slots_end = INDEX_HEADER_BYTES + self.hash_slots * INDEX_SLOT_BYTES
+        slots = self._file.data[INDEX_HEADER_BYTES:slots_end].view(">i4")
+        entries = self._file.data[self._position(1) : self._position(self.header().next_entry)]
+        return slots, entries.view(_ENTRY_FIELDS)
+
+    def entry_position(self, number: int) -> int:
+        """Where the entry *number* stands in the file."""
+        return self._position(number)
+
+    def slot_position(self, slot: int) -> int:
+        """Where a slot stands in the file."""
+        return INDEX_HEADER_BYTES + slot * INDEX_SLOT_BYTES
 
     def header(self) -> IndexHeader:
         """The header; ``next_entry`` kept within the file whatever stands there."""

@@ -72,6 +72,11 @@ class KeyIndex:
             file_system.unlink(path)
 
     @property
+    def files(self) -> list[IndexFile]:
+        """All files, oldest first."""
+        return list(self._files)
+
+    @property
     def file_count(self) -> int:
         """How many files there are."""
         return len(self._files)

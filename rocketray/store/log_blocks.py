@@ -2,8 +2,9 @@
 
 This is recovery's way through the log: no Python object a record. A record counts when it is
 whole, stands where it says, its body matches its CRC, its topic is a name and its property string
-ends as every one of ours does. Topic and properties have no CRC, unless the store writes one as a
-property, which is checked: a part of them that never came to disk shows as zeros.
+ends as every one of ours does; in a log of RocketMQ's the last separator may be missing. Topic and
+properties have no CRC, unless the store writes one as a property, which is checked: a part of them
+that never came to disk shows as zeros.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def read_blocks(log: CommitLog, start: int) -> Iterator[LogBlock]:
     """
     offset = log.end_after(start)
     while (segment := log.segment(offset)) is not None:
-        block, is_last = _read_block(segment, offset - segment.start)
+        block, is_last = _read_block(segment, offset - segment.start, is_foreign=log.is_foreign)
         if len(block):
             yield block
             offset = block.end
@@ -138,7 +139,7 @@ def record_keys(block: LogBlock) -> tuple[_Int32s, _Int32s]:
     return np.concatenate(found_hashes)[order], all_records[order]
 
 
-def _read_block(segment: MappedFile, position: int) -> tuple[LogBlock, bool]:
+def _read_block(segment: MappedFile, position: int, *, is_foreign: bool) -> tuple[LogBlock, bool]:
     """The good records at *position*, and whether no good one follows in the file."""
     data, n = segment.data, _BLOCK_RECORDS
     offsets, queue_offsets = np.empty(n, np.int64), np.empty(n, np.int64)
@@ -149,7 +150,7 @@ def _read_block(segment: MappedFile, position: int) -> tuple[LogBlock, bool]:
     topics, topic_numbers = _topics(data, spans)
     good = topic_numbers >= 0
     good &= _bodies_match(data, spans, crcs[:n])
-    good &= _properties_end_well(data, spans)
+    good &= _properties_end_well(data, spans, is_foreign=is_foreign)
     good &= ~find_crc_mismatches(data, offsets[:n] - segment.start, sizes[:n].astype(np.int64))
     count = n if good.all() else int(good.argmin())
     starts, lengths = _find_properties(data, spans)
@@ -216,10 +217,13 @@ def _bodies_match(
     return matching
 
 
-def _properties_end_well(data: npt.NDArray[np.uint8], spans: _Int64s) -> npt.NDArray[np.bool_]:
+def _properties_end_well(
+    data: npt.NDArray[np.uint8], spans: _Int64s, *, is_foreign: bool
+) -> npt.NDArray[np.bool_]:
     starts, sizes = spans[Field.PROPERTIES_START], spans[Field.PROPERTIES_SIZE]
     last = data[starts + sizes - 1]  # before the string where it is empty
-    whole: npt.NDArray[np.bool_] = (sizes == 0) | (last == _PROPERTIES_END)
+    ended = last != 0 if is_foreign else last == _PROPERTIES_END
+    whole: npt.NDArray[np.bool_] = (sizes == 0) | ended
     return whole
 
 

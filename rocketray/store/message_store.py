@@ -46,8 +46,9 @@ from .recovery import RecoveryReport
 from .retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
 from .store_files import StoreStatistics, open_files
 from .store_reads import StoreReads
-from .store_settings import settle_config
+from .store_settings import is_foreign, settle_config
 from .sys_flag import PREPARED, ROLLBACK
+from .verify import Verification
 
 __all__ = ["MessageStore", "StoreStatistics"]
 
@@ -61,6 +62,8 @@ class MessageStore(StoreReads):
         config: StoreConfig | None = None,
         *,
         read_only: bool = False,
+        salvage: bool = False,
+        keep_index: bool = False,
         clock_ms: Callable[[], int],
         file_system: FileSystem = SYSTEM_FILES,
         bitmap_source: BitmapSource | None = None,
@@ -68,6 +71,10 @@ class MessageStore(StoreReads):
         """Open *directory*, or make it; after a crash it is recovered first.
 
         *bitmap_source* makes the filter bitmaps of a store with ``consume_queue_ext``.
+
+        To *salvage* it, all of the log is read, queues and index are made to agree with it, and
+        files that are missing or cut short are holes. Also where RocketMQ wrote it, with *config*;
+        with *keep_index* its index stays as it is, for want of the number of its hash slots.
 
         Raises:
             StoreLockedError: another process has it open for writing.
@@ -86,7 +93,7 @@ class MessageStore(StoreReads):
             self._lock = StoreLock(directory, file_system)
         try:
             self.config = settle_config(
-                directory, config, read_only=read_only, file_system=file_system
+                directory, config, read_only=read_only, salvage=salvage, file_system=file_system
             )
             files = open_files(
                 directory,
@@ -95,6 +102,9 @@ class MessageStore(StoreReads):
                 clock_ms=clock_ms,
                 file_system=file_system,
                 bitmap_source=bitmap_source,
+                salvage=salvage,
+                keep_index=keep_index,
+                is_foreign=is_foreign(directory, file_system),
             )
         except BaseException:
             if self._lock is not None:
@@ -289,6 +299,11 @@ class MessageStore(StoreReads):
     def recovery(self) -> RecoveryReport | None:
         """What opening found and did; None for a store that is open read-only."""
         return self._files.recovery
+
+    def verify(self) -> Verification:
+        """Look at every record, queue entry and key; see verify.py. Nothing is changed."""
+        self._check_open()
+        return self._files.verify()
 
     def statistics(self) -> StoreStatistics:
         """Counts and offsets now."""

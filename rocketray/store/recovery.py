@@ -3,13 +3,15 @@
 The log is the truth. After a clean stop the queues say where it ends, and ``stopped.json`` whether
 anything was lost since. After a crash (the ``abort`` file is there) everything that the checkpoint
 does not vouch for is read again: records are verified one by one, and the queue entries and keys
-of the records read are put again. On request all of the log is read so.
+of the records read are put again. To *salvage* a store all of its log is read so, and the index is
+compared with it.
 
 Where a record is not whole, two things may have happened. The power went while it was written:
 then it was never acknowledged for ``disk``, nor was anything behind it, and the log is cut there,
 the bytes behind it kept aside. Or it was whole once and was damaged later: so it is when whole
 records follow that the checkpoint, or a clean stop, vouches for. Then nothing is cut. The place is
-a hole, reported and stepped over.
+a hole, reported and stepped over. RocketMQ makes no such difference: from the file on in which it
+begins to read, it cuts at the first bad record. So it is done in a directory that RocketMQ wrote.
 
 Invariants
   1. No record that anything vouches for is lost unless it is itself damaged; no damaged record is
@@ -29,7 +31,8 @@ from .checkpoint import Checkpoint
 from .commit_log import CommitLog
 from .key_index import KeyIndex
 from .queue_table import QueueTable
-from .replay import Hole, QueueGapError, Replay
+from .replay import Hole, QueueGapError, Replay, put_keys
+from .verify import index_agrees
 
 __all__ = ["RecoveryReport", "Trust", "last_store_timestamp_ms", "recover", "recover_read_only"]
 
@@ -42,7 +45,7 @@ class Trust(Enum):
     CLEAN_STOP = "everything, as the last writer closed the store"
     CHECKPOINT = "what the checkpoint vouches for"
     LOG = "that the log was whole once; all of it is read"
-    NOTHING = "nothing; all of the log is read, and cut at the first record that is not whole"
+    BROKER = "what RocketMQ would; all of the log is read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +77,38 @@ def recover(
     checkpoint: Checkpoint,
     *,
     trust: Trust,
+    was_closed: bool = True,
+    salvage: bool = False,
+    keep_index: bool = False,
     clock_ms: Callable[[], int],
 ) -> RecoveryReport:
     """Make log, queues and index agree and say where they end. The caller is the writer.
+
+    *was_closed* says whether the last writer ended well, *salvage* that all of the log is read,
+    *keep_index* that the index is not to be touched then.
 
     Raises:
         StoreFullError: there is no room for entries or keys; opening again goes on.
     """
     began_ms = clock_ms()
-    replay = _after_clean_stop(log, queues, index) if trust is Trust.CLEAN_STOP else None
+    trusting = trust is Trust.CLEAN_STOP and not salvage
+    replay = _after_clean_stop(log, queues, index) if trusting else None
     was_clean = replay is not None
     kept = cut = 0
     if replay is not None:
         log.trust_end(replay.end)
     else:
-        replay = _replay_again(log, queues, index, checkpoint, trust)
+        if trust is Trust.CHECKPOINT and not salvage:
+            replay = _replay_from_checkpoint(log, queues, index, checkpoint)
+        else:
+            kept_index = None if keep_index else index
+            replay = _replay_all(log, queues, kept_index, checkpoint, trust, was_closed=was_closed)
         kept = log.cut(replay.end, flushed=replay.start)
     for queue in queues.all():
         queue.find_begin(log.min_offset)
         if not was_clean:
             cut += queue.clear_tail()
-    if trust is not Trust.NOTHING:
+    if trust is not Trust.BROKER:
         _check_end(replay, checkpoint)
     return RecoveryReport(
         was_clean=was_clean,
@@ -179,25 +193,74 @@ def _after_clean_stop(log: CommitLog, queues: QueueTable, index: KeyIndex) -> Re
     return replay
 
 
-def _replay_again(
-    log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint, trust: Trust
+def _replay_from_checkpoint(
+    log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint
 ) -> Replay:
+    index.keep_trusted(checkpoint.index_timestamp_ms)
+    after = index.position()
+    segment = after[0] - after[0] % log.segment_bytes
+    start = max(min(_crash_start(log, checkpoint), segment), log.min_offset)
     vouched_until_ms = checkpoint.log_timestamp_ms
-    if trust is not Trust.CHECKPOINT:
+    replay = Replay(log, queues, index, keys_after=after, vouched_until_ms=vouched_until_ms)
+    try:
+        return _replay_from(start, replay, queues)
+    except QueueGapError:
+        return _replay_all(log, queues, index, checkpoint, Trust.CHECKPOINT, was_closed=False)
+
+
+def _replay_all(
+    log: CommitLog,
+    queues: QueueTable,
+    index: KeyIndex | None,
+    checkpoint: Checkpoint,
+    trust: Trust,
+    *,
+    was_closed: bool,
+) -> Replay:
+    """Read the whole log; an index that agrees with it stays, any other is made again."""
+    vouched_until_ms, vouched_below = _NO_LIMIT, 0
+    if trust is Trust.BROKER:
+        vouched_until_ms = 0
+        vouched_below = _broker_start(log, queues, checkpoint, was_closed=was_closed)
+    elif trust is Trust.CHECKPOINT:
+        vouched_until_ms = checkpoint.log_timestamp_ms
+    replay = Replay(
+        log,
+        queues,
+        None,
+        keys_after=(0, 0),
+        vouched_until_ms=vouched_until_ms,
+        vouched_below=vouched_below,
+    )
+    _replay_from(log.min_offset, replay, queues)
+    if index is not None and not index_agrees(log, index, replay.end):
         index.keep_trusted(0)
-        vouched_until_ms = _NO_LIMIT if trust is not Trust.NOTHING else 0
-    else:
-        index.keep_trusted(checkpoint.index_timestamp_ms)
-        after = index.position()
-        segment = after[0] - after[0] % log.segment_bytes
-        start = max(min(_crash_start(log, checkpoint), segment), log.min_offset)
-        replay = Replay(log, queues, index, keys_after=after, vouched_until_ms=vouched_until_ms)
-        try:
-            return _replay_from(start, replay, queues)
-        except QueueGapError:
-            index.keep_trusted(0)
-    replay = Replay(log, queues, index, keys_after=(0, 0), vouched_until_ms=vouched_until_ms)
-    return _replay_from(log.min_offset, replay, queues)
+        replay.keys = put_keys(log, index, replay.end)
+    return replay
+
+
+def _broker_start(
+    log: CommitLog, queues: QueueTable, checkpoint: Checkpoint, *, was_closed: bool
+) -> int:
+    """The file in which RocketMQ begins to read: ``recoverNormally``, ``recoverAbnormally``."""
+    if not was_closed:
+        return _crash_start(log, checkpoint)
+    dispatched = 0
+    for queue in queues.all():
+        entry = queue.last_before(queue.find_end(log.files_end))
+        if entry is not None:
+            dispatched = max(dispatched, entry.physical_offset + entry.size)
+    for start in reversed(log.segment_starts):
+        if start <= dispatched and next(log.walk(start, verify=True), None) is not None:
+            return start
+    return log.min_offset
+
+
+def _replay_from(start: int, replay: Replay, queues: QueueTable) -> Replay:
+    for queue in queues.all():
+        queue.max_offset = queue.find_end(start)
+    replay.run(start)
+    return replay
 
 
 def _check_end(replay: Replay, checkpoint: Checkpoint) -> None:
@@ -209,10 +272,3 @@ def _check_end(replay: Replay, checkpoint: Checkpoint) -> None:
             f"there was stored at {replay.last_timestamp_ms}"
         )
         replay.holes.append(Hole(replay.end, replay.end, reason))
-
-
-def _replay_from(start: int, replay: Replay, queues: QueueTable) -> Replay:
-    for queue in queues.all():
-        queue.max_offset = queue.find_end(start)
-    replay.run(start)
-    return replay

@@ -25,7 +25,10 @@ from .log_blocks import LogBlock, read_blocks, record_keys
 from .queue_table import QueueTable
 from .sys_flag import PREPARED, ROLLBACK, TRANSACTION
 
-__all__ = ["Hole", "QueueGapError", "Replay"]
+__all__ = ["Hole", "QueueGapError", "Replay", "put_keys"]
+
+_Int32s = npt.NDArray[np.int32]
+_Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +51,15 @@ class Replay:
         self,
         log: CommitLog,
         queues: QueueTable,
-        index: KeyIndex,
+        index: KeyIndex | None,
         *,
         keys_after: tuple[int, int],
         vouched_until_ms: int,
         vouched_below: int = 0,
     ) -> None:
         """Keys are put from the record at the first of *keys_after* on, less so many of it.
+
+        Without *index* none are put.
 
         Records stored before *vouched_until_ms*, or that begin below the offset *vouched_below*,
         are known to have been whole once.
@@ -84,7 +89,8 @@ class Replay:
         while True:
             for block in read_blocks(self._log, self.end):
                 self._put_entries(block)
-                self._put_keys(block)
+                if self._index is not None:
+                    self._put_keys(self._index, block)
                 self.records += len(block)
                 self.end = block.end
                 self.last_timestamp_ms = int(block.store_timestamps_ms[-1])
@@ -92,8 +98,13 @@ class Replay:
             following = self._log.next_record(self.end)
             if following is None or not self._is_vouched(*following):
                 return
-            self.holes.append(Hole(self.end, following[0], "no whole record stands there"))
+            self._add_hole(self.end, following[0])
             self.end = following[0]
+
+    def _add_hole(self, start: int, end: int) -> None:
+        if self.holes and self.holes[-1].end == start:
+            start = self.holes.pop().start
+        self.holes.append(Hole(start, end, "no whole record stands there"))
 
     def _is_vouched(self, offset: int, store_timestamp_ms: int) -> bool:
         return offset < self._vouched_below or store_timestamp_ms < self._vouched_until_ms
@@ -138,7 +149,7 @@ class Replay:
             return
         if missing < 0:  # RocketMQ's redispatch: what is there already is not put again
             there = min(-missing, end - first)
-            known = queue.physical_offsets(begins_at, there)
+            known, _, _ = queue.columns(begins_at, begins_at + there)
             if not np.array_equal(known, block.physical_offsets[first : first + there]):
                 self._misplaced(block, first, first + there)
             first += there
@@ -184,17 +195,39 @@ class Replay:
             reason = f"its queue offset {block.queue_offsets[row]} does not follow its queue's"
             self.holes.append(Hole(start, start + int(block.sizes[row]), reason))
 
-    def _put_keys(self, block: LogBlock) -> None:
-        wanted = (block.sys_flags & TRANSACTION) != ROLLBACK
-        block = block.only(wanted & (block.physical_offsets >= self._keys_from))
-        if not len(block):
-            return
-        hashes, records = record_keys(block)
-        if block.physical_offsets[0] == self._keys_from:
-            there = min(self._keys_there, int((records == 0).sum()))
-            hashes, records = hashes[there:], records[there:]
-        offsets = block.physical_offsets[records]
-        times = block.store_timestamps_ms[records]
-        self._index.reserve(len(hashes))
-        self._index.put(hashes, offsets, times)
+    def _put_keys(self, index: KeyIndex, block: LogBlock) -> None:
+        hashes, offsets, times = _keys_of(block.only(block.physical_offsets >= self._keys_from))
+        if len(offsets) and offsets[0] == self._keys_from:
+            there = min(self._keys_there, int((offsets == self._keys_from).sum()))
+            hashes, offsets, times = hashes[there:], offsets[there:], times[there:]
+        index.reserve(len(hashes))
+        index.put(hashes, offsets, times)
         self.keys += len(hashes)
+
+
+def put_keys(log: CommitLog, index: KeyIndex, end: int) -> int:
+    """Put the keys of all records below *end* into an empty index; returns how many.
+
+    Raises:
+        StoreFullError: there is no room for them.
+    """
+    count, at = 0, int(log.min_offset)
+    while at < end:
+        for block in read_blocks(log, at):
+            keys = _keys_of(block.only(block.physical_offsets < end))
+            index.reserve(len(keys[0]))
+            index.put(*keys)
+            count += len(keys[0])
+            at = block.end
+        following = log.next_record(log.end_after(at))
+        at = following[0] if following else end
+    return count
+
+
+def _keys_of(block: LogBlock) -> tuple[_Int32s, _Int64s, _Int64s]:
+    """Hash, physical offset and store time of each key of *block*, in log order."""
+    block = block.only((block.sys_flags & TRANSACTION) != ROLLBACK)
+    if not len(block):
+        return np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)
+    hashes, records = record_keys(block)
+    return hashes, block.physical_offsets[records], block.store_timestamps_ms[records]

@@ -29,6 +29,7 @@ from .recovery import (
     recover,
     recover_read_only,
 )
+from .verify import Verification, verify
 
 __all__ = ["StoreFiles", "StoreStatistics", "open_files"]
 
@@ -64,19 +65,26 @@ def open_files(
     *,
     clock_ms: Callable[[], int],
     file_system: FileSystem,
-    salvage: Trust | None = None,
     bitmap_source: BitmapSource | None = None,
+    salvage: bool = False,
+    keep_index: bool = False,
+    is_foreign: bool = False,
 ) -> StoreFiles:
     """Open what is there and find its ends; without *lock* read-only, nothing is touched.
 
-    With *salvage* all of the log is read, and what is missing of it counts as a hole.
+    With *salvage* all of the log is read, and what is missing of it counts as a hole; RocketMQ's
+    own rules hold where the directory *is_foreign*.
 
     Raises:
         CorruptRecordError: a file has a wrong size, or is missing.
         StoreFullError: there is no room for what recovery puts; opening again goes on.
     """
     read_only = lock is None
-    trust = salvage or (Trust.CLEAN_STOP if lock and lock.was_clean else Trust.CHECKPOINT)
+    trust = Trust.CLEAN_STOP if lock and lock.was_clean else Trust.CHECKPOINT
+    if salvage and is_foreign:
+        trust = Trust.BROKER
+    elif salvage and trust is Trust.CLEAN_STOP:
+        trust = Trust.LOG
     mend_log = Mend.NOTHING
     if not read_only and trust is not Trust.CLEAN_STOP:
         mend_log = Mend.SHORT_AND_MISSING if salvage else Mend.SHORT
@@ -86,6 +94,7 @@ def open_files(
         config.store_host,
         read_only=read_only,
         mend=mend_log,
+        is_foreign=is_foreign,
         file_system=file_system,
     )
     queues = QueueTable(
@@ -105,12 +114,20 @@ def open_files(
         clock_ms=clock_ms,
         file_system=file_system,
     )
-    files = StoreFiles(directory, log, queues, index, clock_ms=clock_ms, file_system=file_system)
+    files = StoreFiles(
+        directory,
+        log,
+        queues,
+        index,
+        clock_ms=clock_ms,
+        file_system=file_system,
+        is_foreign=is_foreign,
+    )
     try:
         if lock is None:
             files.find_ends()
         else:
-            files.recover(lock, trust)
+            files.recover(lock, trust, salvage=salvage, keep_index=keep_index)
     except BaseException:
         files.close()
         raise
@@ -129,6 +146,7 @@ class StoreFiles:
         *,
         clock_ms: Callable[[], int],
         file_system: FileSystem,
+        is_foreign: bool = False,
     ) -> None:
         """Hold files whose ends are not known yet; :func:`open_files` makes one that is ready."""
         self.log = log
@@ -139,6 +157,7 @@ class StoreFiles:
         self._directory = directory
         self._checkpoint = directory / _CHECKPOINT
         self._clean_stop = CleanStop(directory, file_system)
+        self._is_foreign = is_foreign
         self._clock_ms = clock_ms
         self._file_system = file_system
         self._derived_flushed_ms = clock_ms()
@@ -150,7 +169,7 @@ class StoreFiles:
         recover_read_only(self.log, self.queues, checkpoint, was_clean=clean)
         self.last_timestamp_ms = last_store_timestamp_ms(self.log, self.queues)
 
-    def recover(self, lock: StoreLock, trust: Trust) -> None:
+    def recover(self, lock: StoreLock, trust: Trust, *, salvage: bool, keep_index: bool) -> None:
         """Find the ends of all files, for the writer, and make them agree.
 
         Raises:
@@ -162,17 +181,18 @@ class StoreFiles:
             self._clean_stop.check_log(self.log)
         lock.mark_open()
         ensure_checkpoint(self._checkpoint, self._file_system)
-        report = self._recover(checkpoint, trust)
+        report = self._recover(checkpoint, trust, lock, salvage=salvage, keep_index=keep_index)
         if report.was_clean:
             difference = self._clean_stop.difference(self.log, self.queues, self.index, checkpoint)
             if difference is not None:
                 _LOG.warning("%s: not as it was closed: %s", self._directory, difference)
-                report = self._recover(checkpoint, Trust.LOG)
+                report = self._recover(checkpoint, Trust.LOG, lock)
         self.recovery = report
         self.last_timestamp_ms = last_store_timestamp_ms(self.log, self.queues)
         if not report.was_clean:
             self.flush(self.last_timestamp_ms, everything=True)
-        self.index.forget_before(self.log.min_offset)
+        if not keep_index:
+            self.index.forget_before(self.log.min_offset)
         self.remove_forgotten()  # what a crash amid deletion left behind
         self._clean_stop.remove()
         _LOG.info("%s: opened: %s", self._directory, report)
@@ -181,13 +201,39 @@ class StoreFiles:
                 "%s: offsets %d to %d: %s", self._directory, hole.start, hole.end, hole.reason
             )
 
-    def _recover(self, checkpoint: Checkpoint, trust: Trust) -> RecoveryReport:
+    def _recover(
+        self,
+        checkpoint: Checkpoint,
+        trust: Trust,
+        lock: StoreLock,
+        *,
+        salvage: bool = False,
+        keep_index: bool = False,
+    ) -> RecoveryReport:
         return recover(
-            self.log, self.queues, self.index, checkpoint, trust=trust, clock_ms=self._clock_ms
+            self.log,
+            self.queues,
+            self.index,
+            checkpoint,
+            trust=trust,
+            was_closed=lock.was_clean,
+            salvage=salvage,
+            keep_index=keep_index,
+            clock_ms=self._clock_ms,
         )
 
+    def verify(self) -> Verification:
+        """Look at everything; see verify.py."""
+        checkpoint = read_checkpoint(self._checkpoint, self._file_system)
+        return verify(self.log, self.queues, self.index, checkpoint)
+
     def stop(self) -> None:
-        """Write down what there is, all of it flushed, for the next opening."""
+        """Write down what there is, all of it flushed, for the next opening.
+
+        Not in a directory of RocketMQ's, where nobody would read it.
+        """
+        if self._is_foreign:
+            return
         checkpoint = read_checkpoint(self._checkpoint, self._file_system)
         self._clean_stop.write(self.log, self.queues, self.index, checkpoint)
 

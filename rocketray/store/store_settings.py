@@ -19,7 +19,7 @@ from rocketray.errors import ConfigError, StoreError, StoreVersionError
 
 from .file_system import SYSTEM_FILES, FileSystem
 
-__all__ = ["settle_config"]
+__all__ = ["is_foreign", "settle_config"]
 
 _NAME = "store.json"
 _VERSION = 1
@@ -32,9 +32,12 @@ def settle_config(
     given: StoreConfig | None,
     *,
     read_only: bool,
+    salvage: bool = False,
     file_system: FileSystem = SYSTEM_FILES,
 ) -> StoreConfig:
     """The settings to open *directory* with; a new directory is given *given* or the defaults.
+
+    A directory that RocketMQ wrote is opened read-only, or to *salvage* it, with *given*.
 
     Raises:
         ConfigError: *given* and the directory disagree, or nobody says what the sizes are.
@@ -43,7 +46,7 @@ def settle_config(
     kept = _read(file_system, directory / _NAME)
     if kept is not None:
         return _agreed(directory, kept, given)
-    if read_only:
+    if read_only or (salvage and given is not None):
         return _of_foreign(file_system, directory, given)
     if file_system.names(directory / "commitlog"):
         raise ConfigError(
@@ -53,6 +56,11 @@ def settle_config(
     config = given or StoreConfig()
     _write(file_system, directory, config)
     return config
+
+
+def is_foreign(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
+    """Whether *directory* is not described by us: then a RocketMQ broker wrote it."""
+    return not file_system.exists(directory / _NAME)
 
 
 def _of_foreign(file_system: FileSystem, directory: Path, given: StoreConfig | None) -> StoreConfig:

@@ -61,6 +61,8 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "store query",
         "store topics",
         "store scan",
+        "store verify",
+        "store recover",
         "bench",
     }
 

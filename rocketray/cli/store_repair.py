@@ -1,0 +1,153 @@
+"""``rocketray store verify`` and ``recover``: is a store whole, and make it so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocketray.errors import CorruptRecordError
+
+from .clock import now_ms
+from .options import JsonOption
+from .output import print_json, print_line, print_table, progress
+from .store_directory import SlotsOption, open_stores, store_directories
+
+if TYPE_CHECKING:
+    from rocketray.store.message_store import MessageStore
+    from rocketray.store.recovery import RecoveryReport
+    from rocketray.store.verify import Verification
+
+__all__ = ["recover", "verify"]
+
+_DirectoryArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="Where it is.")
+]
+
+
+def verify(
+    directory: _DirectoryArgument,
+    *,
+    index_hash_slots: SlotsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read all of a store and say what is wrong with it; nothing is changed.
+
+    \b
+    Every record of the log, with its checksum. Every queue entry and every key against the
+    records, and every record against them. The chains of the index, and the checkpoint.
+
+    DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker; nobody
+    may be writing to it meanwhile. Ends with code 1 when there is a problem.
+    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    problems = 0
+    for path in store_directories(directory):
+        try:
+            with open_stores(path, index_hash_slots=index_hash_slots) as (opened,):
+                found = _shown_verification(path, opened.store.verify())
+        except CorruptRecordError as error:
+            found = {"directory": str(path), "problems": [_unreadable(error)]}
+        problems += len(found["problems"])
+        if as_json:
+            print_json(found)
+        else:
+            _print_verification(found)
+    if problems:
+        raise typer.Exit(1)
+
+
+def recover(
+    directory: _DirectoryArgument,
+    *,
+    index_hash_slots: SlotsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a store whole again: find the end of its log, and let queues and index agree with it.
+
+    \b
+    What stands behind the first bad record is cut off the log, and kept in commitlog/broken. A
+    bad record that good ones follow which were on disk is left out and reported, nothing is cut.
+    Queue entries and keys are made again from the log, and good ConsumeQueueExt units are kept.
+
+    DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker, which
+    can go on with it afterwards. Nobody may have it open. It may be run again at any time.
+    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    from rocketray.store.foreign import read_foreign_settings  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - the same
+    from rocketray.store.store_settings import is_foreign  # noqa: PLC0415 - the same
+
+    for path in store_directories(directory):
+        config, keep_index = None, False
+        if is_foreign(path):
+            settings = read_foreign_settings(path, index_hash_slots=index_hash_slots)
+            config, keep_index = settings.config, settings.slots_from == "unknown"
+            for warning in settings.warnings:
+                progress(f"warning: {warning}")
+        with MessageStore(
+            path, config, salvage=True, keep_index=keep_index, clock_ms=now_ms
+        ) as store:
+            assert store.recovery is not None
+            found = _shown_recovery(path, store, store.recovery)
+        print_json(found) if as_json else print_table(("what", "value"), _rows(found))
+
+
+def _shown_verification(path: Path, found: Verification) -> dict[str, Any]:
+    return {
+        "directory": str(path),
+        "files": {
+            "commitlog": found.log_files,
+            "consumequeue": found.queue_files,
+            "index": found.index_files,
+        },
+        "records": found.records,
+        "queueEntries": found.queue_entries,
+        "keys": found.keys,
+        "problems": [
+            {"file": one.file, "offset": one.offset, "problem": one.what} for one in found.problems
+        ],
+    }
+
+
+def _unreadable(error: CorruptRecordError) -> dict[str, Any]:
+    return {"file": error.path, "offset": error.physical_offset, "problem": error.reason}
+
+
+def _print_verification(found: dict[str, Any]) -> None:
+    print_table(
+        ("what", "value"),
+        _rows({name: value for name, value in found.items() if name != "problems"}),
+    )
+    for problem in found["problems"]:
+        print_line(f"{problem['file']}: at {problem['offset']}: {problem['problem']}")
+    print_line(f"{len(found['problems'])} problems" if found["problems"] else "no problem")
+
+
+def _shown_recovery(path: Path, store: MessageStore, report: RecoveryReport) -> dict[str, Any]:
+    return {
+        "directory": str(path),
+        "minPhyOffset": store.min_physical_offset,
+        "maxPhyOffset": store.max_physical_offset,
+        "messages": report.records_read,
+        "queues": {
+            f"{topic}/{queue_id}": [
+                store.min_queue_offset(topic, queue_id),
+                store.max_queue_offset(topic, queue_id),
+            ]
+            for topic, queue_id in store.queues()
+        },
+        "files": report.files_read,
+        "filesMended": report.files_mended,
+        "bytesCut": report.bytes_kept_aside,
+        "rebuiltEntries": report.queue_entries_put,
+        "entriesCut": report.queue_entries_cut,
+        "rebuiltKeys": report.keys_put,
+        "holes": [
+            {"start": hole.start, "end": hole.end, "reason": hole.reason} for hole in report.holes
+        ],
+        "seconds": report.elapsed_ms / 1000,
+    }
+
+
+def _rows(found: dict[str, Any]) -> list[tuple[str, object]]:
+    return list(found.items())
