@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from pathlib import Path
 
 import pytest
+from support.sim_disk import Bound, Outcome, SimDisk
 from support.stores import SMALL, FakeClock, kill, message, read_all
 
 from rocketray.errors import StoreError
@@ -140,3 +142,38 @@ def test_a_file_that_cannot_be_removed_is_an_error_and_goes_the_next_time(
     assert store.expire(NEWEST_ONLY, DISK) == []
     assert log_starts(store.directory) == [newest]
     store.close()
+
+
+def test_power_that_goes_between_two_removals_takes_nothing_that_stays(
+    rng: random.Random,
+) -> None:
+    """Each call that removes or syncs, and whatever subset of the names the disk then keeps."""
+    disk, clock = SimDisk(), FakeClock()
+    directory = Path("/store")
+    store = MessageStore(directory, SMALL, clock_ms=clock, file_system=disk)
+    for number in range(COUNT):
+        store.put([message(number)], number % 2)
+        clock.now_ms += 1000
+    store.flush(everything=True)
+    newest = max(path.name for path in disk.content() if path.parent.name == "commitlog")
+    left: list[Outcome] = []
+
+    def note(call: str, path: Path) -> None:
+        if call == "unlink" or path.is_relative_to(directory / "index"):
+            left.extend(disk.outcomes(Bound(all_up_to=8, random_count=2), rng))
+
+    disk.before = note
+    store.expire(NEWEST_ONLY, DISK)
+    kill(store)
+    unlike = {outcome.key(): outcome for outcome in left}
+    assert len(unlike) > 10
+    for outcome in unlike.values():
+        again = MessageStore(
+            directory, SMALL, clock_ms=FakeClock(1_800_000_000_000), file_system=outcome.disk()
+        )
+        first = again.min_physical_offset
+        assert first % SMALL.commit_log_segment_bytes == 0
+        assert first <= int(newest)
+        if first:
+            check(again, first)
+        kill(again)
