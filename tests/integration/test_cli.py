@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from support.command_server import CommandServer
 from support.commands import COMMAND, printed, rocketray
+from support.stores import GOLDEN_STORE, open_golden
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 START_S = 120
@@ -237,3 +238,34 @@ def test_an_ack_waits_for_no_further_line_and_survives_sigkill(
         assert message["properties"]["UNIQ_KEY"] == ack["msgId"]
         assert (message["queueId"], message["queueOffset"]) == (ack["queueId"], ack["queueOffset"])
     assert run("send", "Killed", "goes on").code == 0
+
+
+def test_a_rocketmq_store_is_imported_and_its_ids_still_answer(
+    run: CommandServer, environ: dict[str, str]
+) -> None:
+    with open_golden() as store:
+        theirs = [message for message in store.scan() if message.topic == "TopicA"]
+    importing = ("store", "import", GOLDEN_STORE, "--topic", "TopicA", "--json")
+    interrupted = subprocess.Popen([COMMAND, *map(str, importing)], env=environ)
+    time.sleep(0.5)  # it may have stored nothing yet, or some batches, or all
+    interrupted.kill()
+    interrupted.wait()
+    [report] = run(*importing).lines()
+    assert (report["complete"], report["imported"] + report["alreadyThere"]) == (True, len(theirs))
+    for old in theirs[::60]:
+        [found] = run("query", "TopicA", "--id", old.offset_message_id, "--json").lines()
+        assert found["properties"] == {
+            **old.properties,
+            "IMPORTED_OFFSET_ID": old.offset_message_id,
+        }
+        assert base64.b64decode(found["body"]) == old.body
+        assert (found["queueId"], found["storeTimestamp"]) == (old.queue_id, old.store_timestamp_ms)
+        assert run("query", "TopicA", "--id", found["offsetMsgId"], "--json").lines() == [found]
+        for key in old.keys:
+            assert found in run("query", "TopicA", "--key", key, "--max", "1000", "--json").lines()
+    assert run("query", "TopicA", "--id", "7F" * 16).out == ""
+    expected = sum(message.tags == "BB" for message in theirs)
+    group = ("consume", "TopicA", "--group", "imported", "--tags", "BB", "--json")
+    assert len(run(*group, "--max", str(expected)).lines()) == expected
+    [again] = run(*importing).lines()
+    assert (again["imported"], again["alreadyThere"]) == (0, len(theirs))

@@ -1,0 +1,36 @@
+"""Looking a message up by the offset id that it had before it was imported."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rocketray.actors.catalog import TopicCatalog
+from rocketray.actors.client import Connection
+
+OLD_ID = "C0000209000026920000000000000ABC"
+
+
+@pytest.mark.parametrize("topic", ["First", "Second"])
+def test_an_id_of_no_shard_of_ours_is_asked_of_every_topic(
+    topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = TopicCatalog().with_topic("First", 1).with_topic("Second", 2)
+    asked: list[str] = []
+    imported = SimpleNamespace(imported_offset_id=OLD_ID)
+    a_key_like_it = SimpleNamespace(imported_offset_id=None)
+
+    def query(_connection: Connection, name: str, key: str) -> list[Any]:
+        asked.append(name)
+        assert key == OLD_ID
+        return [a_key_like_it, imported] if name == topic else [a_key_like_it]
+
+    monkeypatch.setattr(Connection, "topics", lambda _connection: catalog.topics)
+    monkeypatch.setattr(Connection, "query", query)
+    connection = object.__new__(Connection)
+    assert connection.view(OLD_ID.lower()) is imported
+    assert asked == ["First", "Second"][: 1 + (topic == "Second")]
+    monkeypatch.setattr(Connection, "query", lambda *_: [a_key_like_it])
+    assert connection.view(OLD_ID) is None
