@@ -1,0 +1,137 @@
+"""How many messages a group still has to get: matching ones, not those that its filter leaves out.
+
+What a filter makes of a stored message never changes, so matches are counted once for each block
+of a queue and kept. A question then costs two partial blocks and those that nobody asked about
+before; of these it counts a bounded number, and says when there were more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from rocketray.filters.message_filter import MessageFilter, compile_filter
+from rocketray.filters.sql92.vectorized import State
+from rocketray.filters.subscription import Subscription, parse
+from rocketray.store.reader import QueueReader
+from rocketray.store.store_settings import settle_config
+
+from .filter_stream import sql_states
+from .layout import control_path, shard_directory
+from .watermark import ControlPage
+
+__all__ = ["Exactness", "FilteredLag", "LagCounter", "LagQuestion"]
+
+_BLOCK_ENTRIES = 16_384
+_NEW_BLOCKS_MAX = {"TAG": 512, "SQL92": 64}  # a question: 8 million entries, a million records
+_KEPT_BLOCKS = 65_536
+
+
+class Exactness(Enum):
+    """What the number of a lag is worth."""
+
+    EXACT = "exact"
+    AT_LEAST = "at_least"  # the bound on counting was met
+    UNFILTERED = "unfiltered"  # a predicate is not asked: all messages that are left
+
+
+@dataclass(frozen=True, slots=True)
+class LagQuestion:
+    """A group in a queue; ``queue_offset`` is the next one that it has not finished."""
+
+    topic: str
+    queue_id: int
+    subscription: Subscription
+    queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilteredLag:
+    """``count`` messages match and are not finished; ``behind`` are all that are not finished."""
+
+    count: int
+    behind: int
+    exactness: Exactness
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    store_host: tuple[str, int]  # of one shard for ever, so also a topic made anew is told apart
+    subscription: Subscription
+    number: int
+
+
+class LagCounter:
+    """Counts for the shards of one data directory. Safe to use from several threads."""
+
+    def __init__(self, data: Path, *, block_entries: int = _BLOCK_ENTRIES) -> None:
+        self._data = data
+        self._block_entries = block_entries
+        self._counts: OrderedDict[_Block, int] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def answer(self, questions: Sequence[LagQuestion]) -> list[FilteredLag]:
+        """The lag of each, in order."""
+        return [self._answer(question) for question in questions]
+
+    def _answer(self, question: LagQuestion) -> FilteredLag:
+        directory = shard_directory(self._data, question.topic, question.queue_id)
+        control = ControlPage(control_path(self._data, question.topic, question.queue_id))
+        stop = control.visible()
+        start = min(max(question.queue_offset, control.minimum()), stop)
+        kind = question.subscription.expression_type
+        if kind == "CLASS":
+            return FilteredLag(stop - start, stop - start, Exactness.UNFILTERED)
+        matcher = compile_filter(question.subscription)
+        host = settle_config(directory, None, read_only=True).store_host
+        count, left = 0, _NEW_BLOCKS_MAX[kind]
+        with QueueReader(directory, question.topic, question.queue_id) as reader:
+            for first, end in self._parts(start, stop):
+                block = _Block(host, question.subscription, first // self._block_entries)
+                is_whole = end - first == self._block_entries
+                found = self._kept(block) if is_whole else None
+                if found is None:
+                    if left == 0:
+                        return FilteredLag(count, stop - start, Exactness.AT_LEAST)
+                    left -= 1
+                    found = _matches(matcher, reader, first, end)
+                    if is_whole:
+                        self._keep(block, found)
+                count += found
+        return FilteredLag(count, stop - start, Exactness.EXACT)
+
+    def _parts(self, start: int, stop: int) -> Sequence[tuple[int, int]]:
+        """The range cut where blocks end."""
+        size = self._block_entries
+        cuts = [start, *range(start - start % size + size, stop, size), stop]
+        return [(first, end) for first, end in pairwise(cuts) if first < end]
+
+    def _kept(self, block: _Block) -> int | None:
+        with self._lock:
+            if block in self._counts:
+                self._counts.move_to_end(block)
+            return self._counts.get(block)
+
+    def _keep(self, block: _Block, count: int) -> None:
+        with self._lock:
+            self._counts[block] = count
+            while len(self._counts) > _KEPT_BLOCKS:
+                self._counts.popitem(last=False)
+
+
+def _matches(matcher: MessageFilter, reader: QueueReader, start: int, stop: int) -> int:
+    """How many of the messages from *start* up to, not including, *stop* a consumer would get."""
+    entries = reader.match_tags(start, stop, matcher.tag_codes)
+    if matcher.sql is not None:
+        return int(np.count_nonzero(sql_states(matcher.sql, reader, entries) == State.TRUE))
+    tags = sorted(parse(matcher.subscription.expression).tags_set)
+    if not tags:
+        return len(entries)
+    return int(np.count_nonzero(reader.have_tags(entries, tags)))

@@ -1,0 +1,102 @@
+"""The lag is what a consumer would still get: equal to counting the messages themselves."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.local_node import LocalNode
+
+from rocketray.actors import lag
+from rocketray.actors.lag import Exactness, LagCounter, LagQuestion
+from rocketray.errors import FilterEvaluationError
+from rocketray.filters.sql92 import compile_expression
+from rocketray.filters.subscription import Subscription
+from rocketray.message import Message
+
+SUBSCRIPTIONS = [
+    Subscription.tags("*"),
+    Subscription.tags("Aa"),
+    Subscription.tags("BB || C"),
+    Subscription.sql("a > 5"),
+    Subscription.sql("a > 5 OR TAGS = 'C'"),
+]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path / "data") as node:
+        node.create_topic("Trade", 1)
+        yield node
+
+
+def is_wanted(subscription: Subscription, message: Message) -> bool:
+    if subscription.expression_type == "TAG":
+        tags = [tag.strip() for tag in subscription.expression.split("||")]
+        return tags == ["*"] or message.tags in tags
+    properties = {**message.properties, **({"TAGS": message.tags} if message.tags else {})}
+    try:
+        return compile_expression(subscription.expression).evaluate(properties) is True
+    except FilterEvaluationError:
+        return False
+
+
+def test_lag_equals_a_brute_force_count_over_random_histories(node: LocalNode) -> None:
+    generator = random.Random(23)
+    counter = LagCounter(node.data, block_entries=16)
+    sent: list[Message] = []
+    with node.producer() as producer:
+        for _ in range(30):
+            batch = [
+                Message(
+                    "Trade",
+                    b"x",
+                    tags=generator.choice([None, "Aa", "BB", "C"]),
+                    properties={"a": generator.choice(["1", "7", "5.5"])},
+                )
+                for _ in range(generator.randrange(1, 40))
+            ]
+            producer.send_messages("Trade", batch)
+            sent += batch
+            for subscription in SUBSCRIPTIONS:
+                offset = generator.choice([-1, 0, len(sent), generator.randrange(len(sent) + 1)])
+                question = LagQuestion("Trade", 0, subscription, offset)
+                (found,) = counter.answer([question])
+                left = sent[max(offset, 0) :]
+                wanted = sum(is_wanted(subscription, message) for message in left)
+                assert (found.count, found.behind) == (wanted, len(left))
+                assert found.exactness is Exactness.EXACT
+
+
+def test_a_question_that_costs_too_much_is_answered_with_at_least(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(lag._NEW_BLOCKS_MAX, "TAG", 2)
+    with node.producer() as producer:
+        producer.send_messages("Trade", [Message("Trade", b"x", tags="Aa") for _ in range(100)])
+    counter = LagCounter(node.data, block_entries=16)
+    question = LagQuestion("Trade", 0, Subscription.tags("Aa"), 0)
+    counts = [counter.answer([question])[0] for _ in range(4)]
+    assert [found.count for found in counts] == [32, 64, 96, 100]
+    assert [found.exactness for found in counts] == [Exactness.AT_LEAST] * 3 + [Exactness.EXACT]
+
+
+def test_a_predicate_is_not_asked(node: LocalNode) -> None:
+    with node.producer() as producer:
+        producer.send_messages("Trade", [Message("Trade", b"x") for _ in range(5)])
+    where = Subscription.where("support.predicates:is_even")
+    (found,) = LagCounter(node.data).answer([LagQuestion("Trade", 0, where, 2)])
+    assert (found.count, found.exactness) == (3, Exactness.UNFILTERED)
+
+
+def test_old_counts_are_forgotten(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lag, "_KEPT_BLOCKS", 2)
+    with node.producer() as producer:
+        producer.send_messages("Trade", [Message("Trade", b"x", tags="Aa") for _ in range(100)])
+    counter = LagCounter(node.data, block_entries=16)
+    for _ in range(2):
+        (found,) = counter.answer([LagQuestion("Trade", 0, Subscription.tags("Aa"), 3)])
+        assert found.count == 97
+    assert len(counter._counts) == 2
