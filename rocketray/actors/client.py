@@ -31,6 +31,7 @@ from .explanation import Explanation, StoredFacts
 from .files import read_json
 from .groups import GroupDescription, Heartbeat, HeartbeatReply
 from .inquiry import inquire
+from .lag import FilteredLag, LagQuestion
 from .layout import node_file
 from .producer import AckMode
 from .producer import Producer as ShardProducer
@@ -133,6 +134,15 @@ class Connection:
         """All groups, an entry for each topic."""
         groups: list[GroupDescription] = self._ask(self._coordinator.groups.remote())
         return groups
+
+    def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
+        """How many messages *group* still has to get from each queue of its topic."""
+        questions = [
+            LagQuestion(group.topic, queue, group.subscription, offset)
+            for queue, offset in group.offsets.items()
+        ]
+        answers: list[FilteredLag] = self._ask(_actor(FILTER_NAME).lag.remote(questions))
+        return dict(zip(group.offsets, answers, strict=True))
 
     def delete_group(self, group: str) -> None:
         """Forget a group that has no members."""

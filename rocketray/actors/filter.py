@@ -19,6 +19,7 @@ from rocketray.filters.subscription import Subscription
 
 from .filter_rules import FilterRules
 from .filter_stream import FilterStream
+from .lag import FilteredLag, LagCounter, LagQuestion
 from .layout import consumer_directory, filter_doorbell_path
 from .match_ring import MatchRing
 from .predicate_question import ask_once
@@ -154,6 +155,7 @@ class FilterActor:
     def __init__(self, data: str, rules: FilterRules) -> None:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         self._engine = FilterEngine(Path(data), rules)
+        self._lag = LagCounter(Path(data))
         self._engine.attach_all()
         self._stop = threading.Event()
         threading.Thread(target=self._run, name="filter", daemon=True).start()
@@ -165,6 +167,10 @@ class FilterActor:
     def ask_predicate(self, subscription: Subscription, place: tuple[str, int, int]) -> bool:
         """See :func:`ask_once`."""
         return self._engine.ask_predicate(subscription, place)
+
+    def lag(self, questions: list[LagQuestion]) -> list[FilteredLag]:
+        """See :class:`LagCounter`."""
+        return self._lag.answer(questions)
 
     def statistics(self) -> FilterStatistics:
         """See :class:`FilterStatistics`."""

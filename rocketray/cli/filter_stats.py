@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from .group_choice import OptionalGroupArgument, chosen_groups
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption
 from .output import print_json, print_table
@@ -28,7 +27,7 @@ _COLUMNS = {
 
 
 def stats(
-    group: Annotated[str | None, typer.Argument(help="The group; without it, all groups.")] = None,
+    group: OptionalGroupArgument = None,
     *,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
@@ -46,10 +45,7 @@ def stats(
     evaluationErrors, predicateErrors, predicateTimeouts.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     with connect(data) as connection:
-        found = sorted(connection.groups(), key=lambda each: (each.group, each.topic))
-    chosen = [each for each in found if group is None or each.group == group]
-    if group is not None and not chosen:
-        raise typer.BadParameter(f"there is no group {group!r}; see: rocketray groups list")
+        chosen = chosen_groups(connection.groups(), group)
     if as_json:
         for each in chosen:
             names = {"group": each.group, "topic": each.topic}

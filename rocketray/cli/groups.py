@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from .group_choice import OptionalGroupArgument, chosen_groups
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption
 from .output import print_json, print_line, print_table
@@ -26,7 +27,7 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
     Missed are messages that were deleted before the group read them, since the node started.
     """
     with connect(data) as connection:
-        found = sorted(connection.groups(), key=lambda group: (group.group, group.topic))
+        found = chosen_groups(connection.groups(), None)
     if as_json:
         for group in found:
             print_json(_fields(group))
@@ -44,6 +45,47 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
     ]
     columns = ("group", "topic", "subscribed to", "members", "missed", "next offsets")
     print_table(columns, rows, right=("members", "missed"))
+
+
+@groups.command()
+def lag(
+    group: OptionalGroupArgument = None,
+    *,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Count what groups still have to get, queue by queue.
+
+    Behind are all messages that a group has not finished, lag is those of them that its filter
+    lets pass. A lag is exact, or "at least" where counting on would have cost too much: ask again
+    and it goes on from there. A predicate is not asked: then lag counts all ("unfiltered").
+    """
+    with connect(data) as connection:
+        rows = [
+            (each.group, each.topic, queue, each.offsets[queue], found)
+            for each in chosen_groups(connection.groups(), group)
+            for queue, found in connection.lag(each).items()
+        ]
+    if as_json:
+        for name, topic, queue, offset, found in rows:
+            print_json(
+                {
+                    "group": name,
+                    "topic": topic,
+                    "queueId": queue,
+                    "offset": offset,
+                    "behind": found.behind,
+                    "lag": found.count,
+                    "exactness": found.exactness.value,
+                }
+            )
+        return
+    cells = [
+        (name, topic, queue, offset, found.behind, found.count, found.exactness.value)
+        for name, topic, queue, offset, found in rows
+    ]
+    columns = ("group", "topic", "queue", "next offset", "behind", "lag", "exactness")
+    print_table(columns, cells, right=columns[2:6])
 
 
 @groups.command()

@@ -1,0 +1,26 @@
+"""One group or all of them: the argument, and the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rocketray.actors.groups import GroupDescription
+
+__all__ = ["OptionalGroupArgument", "chosen_groups"]
+
+OptionalGroupArgument = Annotated[
+    str | None, typer.Argument(metavar="[GROUP]", help="The group; without it, all groups.")
+]
+
+
+def chosen_groups(groups: Sequence[GroupDescription], group: str | None) -> list[GroupDescription]:
+    """The entries of *group*, or of all for None, by name and topic."""
+    found = sorted(groups, key=lambda each: (each.group, each.topic))
+    chosen = [each for each in found if group is None or each.group == group]
+    if group is not None and not chosen:
+        raise typer.BadParameter(f"there is no group {group!r}; see: rocketray groups list")
+    return chosen
