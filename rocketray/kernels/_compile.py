@@ -28,6 +28,7 @@ import numpy.typing as npt
 __all__ = [
     "BOOL",
     "INT",
+    "INT_AND_BOOL",
     "IN_BYTES",
     "IN_DOUBLES",
     "IN_INT32S",
@@ -96,6 +97,7 @@ def _array(element: str, dimensions: int = 1, *, readonly: bool = False) -> Any:
 
 
 TWO_INTS: Any = None if PLAIN else types.UniTuple(types.int64, 2)
+INT_AND_BOOL: Any = None if PLAIN else types.Tuple((types.int64, types.boolean))
 BOOL: Any = None if PLAIN else types.boolean
 INT: Any = None if PLAIN else types.int64
 NOTHING: Any = None if PLAIN else types.void

@@ -25,6 +25,7 @@ from ._compile import (
 from .intrinsics import load_native_u64
 
 __all__ = [
+    "CRC_NAME_WORD",
     "CRC_PROPERTY_BYTES",
     "CRC_PROPERTY_NAME",
     "may_hold_crc_property",
@@ -36,7 +37,7 @@ __all__ = [
 CRC_PROPERTY_NAME = b"__CRC32#"
 _DIGITS = 10
 CRC_PROPERTY_BYTES = len(CRC_PROPERTY_NAME) + 1 + _DIGITS + 1
-_NAME_WORD = np.uint64(int.from_bytes(CRC_PROPERTY_NAME, "little"))
+CRC_NAME_WORD = np.uint64(int.from_bytes(CRC_PROPERTY_NAME, "little"))
 _NAME_END, _PAIR_END, _ZERO = 1, 2, 0x30
 _NONE, _BAD = -1, -2
 
@@ -59,7 +60,7 @@ def may_hold_crc_property(records, sizes):
         assert 0 <= end <= len(records)
         if sizes[i] < CRC_PROPERTY_BYTES:
             continue
-        if load_native_u64(records, end - CRC_PROPERTY_BYTES) == _NAME_WORD:
+        if load_native_u64(records, end - CRC_PROPERTY_BYTES) == CRC_NAME_WORD:
             return True
     return False
 
@@ -94,7 +95,7 @@ def read_property_crcs(data, starts, sizes, out):
         if sizes[i] < CRC_PROPERTY_BYTES + 2:
             continue
         at = starts[i] + sizes[i] - CRC_PROPERTY_BYTES
-        if load_native_u64(data, at) != _NAME_WORD:
+        if load_native_u64(data, at) != CRC_NAME_WORD:
             continue
         is_all = data[at - 2] == 0 and data[at - 1] == CRC_PROPERTY_BYTES  # the string's length
         if data[at - 1] != _PAIR_END and not is_all:

@@ -16,13 +16,14 @@ from ._compile import (
     IN_INT32S,
     IN_INT64S,
     INT,
+    INT_AND_BOOL,
     OUT_INT64_ROWS,
     Bytes,
     Int32s,
     Int64s,
     kernel,
 )
-from .intrinsics import load_i32, load_i64
+from .intrinsics import load_i32, load_i64, load_native_u64
 from .layout import (
     PHYSICAL_OFFSET,
     QUEUE_ID,
@@ -32,6 +33,7 @@ from .layout import (
     measure_record_plain,
 )
 from .properties import find_in_string, find_properties_plain
+from .property_crc import CRC_NAME_WORD, CRC_PROPERTY_BYTES, CRC_PROPERTY_NAME
 
 __all__ = ["find_record_properties", "find_record_properties_plain"]
 
@@ -50,22 +52,27 @@ def find_record_properties_plain(
     name_bounds: Int64s,
     value_starts: npt.NDArray[np.int64],
     value_sizes: npt.NDArray[np.int64],
-) -> int:
+) -> tuple[int, bool]:
     """As ``find_properties``, of the records that queue entries point to, from number *first* on.
 
     Returns the number of the first that is not a whole record within the segment, whose first byte
     has the offset *segment_start*, of just this size, physical offset, queue id and queue offset;
-    or how many entries there are.
+    or how many entries there are; and whether the records before it may have a CRC of their own,
+    which only their last 20 bytes tell.
     """
+    may_hold_crc = False
     for i in range(first, len(sizes)):
         position = int(physical_offsets[i]) - segment_start
         found = measure_record_plain(segment, position, len(segment))
         if found.size < 0 or found.size != sizes[i]:
-            return i
+            return i, may_hold_crc
         raw = segment[position : position + RECORD_MIN_BYTES].tobytes()
         stored = _QUEUE_ID_AND_OFFSETS.unpack_from(raw, QUEUE_ID)
         if stored != (queue_id, queue_offsets[i], physical_offsets[i]):
-            return i
+            return i, may_hold_crc
+        end = position + found.size
+        name = segment[end - CRC_PROPERTY_BYTES : end].tobytes()[: len(CRC_PROPERTY_NAME)]
+        may_hold_crc |= name == CRC_PROPERTY_NAME
         find_properties_plain(
             segment,
             np.array([found.properties_start]),
@@ -75,12 +82,12 @@ def find_record_properties_plain(
             value_starts[:, i : i + 1],
             value_sizes[:, i : i + 1],
         )
-    return len(sizes)
+    return len(sizes), may_hold_crc
 
 
 @kernel(
     find_record_properties_plain,
-    INT,
+    INT_AND_BOOL,
     (
         *(IN_BYTES, INT, IN_INT64S, IN_INT32S, IN_INT64S, INT, INT),
         *(IN_BYTES, IN_INT64S, OUT_INT64_ROWS, OUT_INT64_ROWS),
@@ -104,17 +111,20 @@ def find_record_properties(
     assert len(name_bounds) - 1 == value_starts.shape[0] == value_sizes.shape[0]
     assert name_bounds[-1] <= len(names)
     assert first >= 0
+    may_hold_crc = False
     for i in range(first, len(sizes)):
         position = physical_offsets[i] - segment_start
         found = measure_record(segment, position, len(segment))
         if found.size < 0 or found.size != sizes[i]:
-            return i
+            return i, may_hold_crc
         if load_i64(segment, position + PHYSICAL_OFFSET) != physical_offsets[i]:
-            return i
+            return i, may_hold_crc
         if load_i64(segment, position + QUEUE_OFFSET) != queue_offsets[i]:
-            return i
+            return i, may_hold_crc
         if load_i32(segment, position + QUEUE_ID) != queue_id:
-            return i
+            return i, may_hold_crc
+        if load_native_u64(segment, position + found.size - CRC_PROPERTY_BYTES) == CRC_NAME_WORD:
+            may_hold_crc = True
         start, size = found.properties_start, found.properties_size
         find_in_string(segment, start, size, i, names, name_bounds, value_starts, value_sizes)
-    return len(sizes)
+    return len(sizes), may_hold_crc

@@ -252,7 +252,7 @@ class QueueReader:
         while first < len(entries):
             offset = int(entries.physical_offsets[first])
             file = self._log.get(offset - offset % self._log.segment_bytes)
-            last = find_record_properties(
+            last, may_hold_crc = find_record_properties(
                 file.data,
                 file.start,
                 entries.physical_offsets,
@@ -265,18 +265,18 @@ class QueueReader:
                 starts,
                 sizes,
             )
-            damaged = find_crc_mismatches(
-                file.data,
-                entries.physical_offsets[first:last] - file.start,
-                entries.sizes[first:last].astype(np.int64),
-            )
-            if last == first or damaged.any():
-                bad = first + int(damaged.argmax()) if last > first else first
-                self.records(entries.select(slice(bad, bad + 1)))  # raises, and says why
+            if last == first:
+                self.records(entries.select(slice(first, first + 1)))  # raises, and says why
+            part = slice(first, last)
+            if may_hold_crc:
+                places = entries.physical_offsets[part] - file.start
+                record_sizes = entries.sizes[part].astype(np.int64)
+                if find_crc_mismatches(file.data, places, record_sizes).any():
+                    self.records(entries.select(part))  # the same
             yield (
                 file.data,
-                np.ascontiguousarray(starts[:, first:last]),
-                np.ascontiguousarray(sizes[:, first:last]),
+                np.ascontiguousarray(starts[:, part]),
+                np.ascontiguousarray(sizes[:, part]),
             )
             first = last
 

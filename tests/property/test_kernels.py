@@ -220,7 +220,9 @@ def test_properties_of_records_are_found_alike(
     raw = bytearray()
     offsets, sizes = [], []
     for one in several:
-        encoded = RawRecord(**{**vars(one), "physical_offset": 1000 + len(raw)}).encode()
+        ending = data.draw(st.sampled_from([b"", b"__CRC32#\x010123456789\x02"]))
+        changes = {"physical_offset": 1000 + len(raw), "properties": one.properties + ending}
+        encoded = RawRecord(**{**vars(one), **changes}).encode()
         offsets.append(1000 + len(raw))
         sizes.append(len(encoded))
         raw += encoded
@@ -228,7 +230,7 @@ def test_properties_of_records_are_found_alike(
         raw[place] = data.draw(st.integers(0, 255))
     queue_offsets = data.draw(st.lists(st.sampled_from([0, 0, 0, 1]), min_size=4, max_size=4))
     at, length = np.zeros((2, 2, len(sizes)), np.int64)
-    count = both(
+    count, may_hold_crc = both(
         *(record_properties.find_record_properties, record_properties.find_record_properties_plain),
         *(u8(bytes(raw)), 1000, i64(offsets), i32(sizes), i64(queue_offsets[: len(sizes)])),
         *(data.draw(st.integers(0, 1)), 0, u8(b"abT"), i64([0, 1, 3]), at, length),
@@ -236,6 +238,7 @@ def test_properties_of_records_are_found_alike(
     fields = np.zeros((len(Field), len(sizes)), np.int64)
     bad = spans.measure_spans(u8(bytes(raw)), 1000, i64(offsets), i32(sizes), fields)
     assert 0 <= count <= (len(sizes) if bad < 0 else bad)
+    assert may_hold_crc is (b"__CRC32#" in bytes(raw[: sum(sizes[:count])]))
 
 
 @few
