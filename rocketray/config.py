@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from .errors import ConfigError
 
@@ -12,6 +12,7 @@ __all__ = ["CONSUME_QUEUE_ENTRY_BYTES", "StoreConfig"]
 CONSUME_QUEUE_ENTRY_BYTES = 20  # i64 physical offset, i32 size, i64 tags code
 _COMMIT_LOG_SEGMENT_MIN = 4096
 _COMMIT_LOG_SEGMENT_MAX = 1 << 30  # RocketMQ's own; larger ones overflow int32 views
+_FILE_BYTES_MAX = 1 << 31  # RocketMQ's positions in files are int32
 _EXT_SEGMENT_MIN = 1024  # some units with bitmaps of the usual 14 bytes
 
 
@@ -39,6 +40,7 @@ class StoreConfig:
     append_properties_crc: bool = False
 
     def __post_init__(self) -> None:
+        self._check_types()
         size = self.commit_log_segment_bytes
         if not _COMMIT_LOG_SEGMENT_MIN <= size <= _COMMIT_LOG_SEGMENT_MAX:
             raise ConfigError(
@@ -67,3 +69,19 @@ class StoreConfig:
                 f"index_entries is {self.index_entries}; it must be at least 2, "
                 "because entry 0 is never used"
             )
+        queue_bytes = self.consume_queue_segment_entries * CONSUME_QUEUE_ENTRY_BYTES
+        index_bytes = 40 + self.index_entries * 20
+        for what, file_bytes in (
+            ("consume_queue_segment_entries", queue_bytes),
+            ("consume_queue_ext_segment_bytes", self.consume_queue_ext_segment_bytes),
+            ("index_hash_slots and index_entries", self.index_hash_slots * 4 + index_bytes),
+        ):
+            if file_bytes >= _FILE_BYTES_MAX:
+                raise ConfigError(f"{what} make files of {file_bytes} bytes; 2 GiB is too large")
+
+    def _check_types(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "store_host" and type(value) is not type(field.default):
+                kind = type(field.default).__name__
+                raise ConfigError(f"{field.name} is {value!r:.80}, which is no {kind}")

@@ -24,11 +24,12 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from rocketray.errors import StoreVersionError
+from rocketray.errors import StoreVersionError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_group, check_topic
 
+from .ring import RingCorruptError
 from .watermark import LINE_BYTES, SharedFile
 
 __all__ = ["CAPACITY", "MatchRing", "StreamDescription", "StreamState"]
@@ -78,16 +79,25 @@ class StreamDescription:
 
     @classmethod
     def from_json(cls, text: bytes) -> StreamDescription:
-        """The description that :meth:`to_json` wrote."""
-        value = orjson.loads(text)
-        return cls(
-            check_topic(value["topic"]),
-            int(value["queueId"]),
-            check_group(value["group"]),
-            Subscription.from_json(value["subscription"]),
-            int(value["start"]),
-            str(value["doorbell"]),
-        )
+        """The description that :meth:`to_json` wrote.
+
+        Raises:
+            RingCorruptError: nobody wrote this. ConfigError: a name or the subscription is bad.
+        """
+        try:
+            value = orjson.loads(text)
+            return cls(
+                check_topic(value["topic"]),
+                int(value["queueId"]),
+                check_group(value["group"]),
+                Subscription.from_json(value["subscription"]),
+                int(value["start"]),
+                str(value["doorbell"]),
+            )
+        except StreamError:
+            raise
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
+            raise RingCorruptError(f"a match ring describes no stream: {error!r}") from None
 
 
 class MatchRing:
@@ -118,8 +128,9 @@ class MatchRing:
     # The filter actor's side.
 
     def room(self) -> int:
-        """How many entries can be written now."""
-        return CAPACITY - (self._head.load() - self._tail.load())
+        """How many entries can be written now; none where head and tail cannot be."""
+        used = self._head.load() - self._tail.load()
+        return CAPACITY - used if 0 <= used <= CAPACITY else 0
 
     def resume_at(self) -> int:
         """The queue offset to scan next, also after a filter actor that died half-way."""
@@ -153,10 +164,15 @@ class MatchRing:
         """Up to *max_count* matches, copied, and the queue offset to commit when they are done.
 
         The room is given back at once, so the member bounds what it holds.
+
+        Raises:
+            RingCorruptError: head and tail cannot be those of a ring.
         """
         scanned = self._scanned.load()
         head = self._head.load()
         tail = self._tail.load()
+        if not 0 <= head - tail <= CAPACITY:
+            raise RingCorruptError(f"{self.path}: head {head} and tail {tail}")
         count = min(head - tail, max_count)
         first = tail % CAPACITY
         taken = np.concatenate(
@@ -184,8 +200,9 @@ class MatchRing:
 
     @property
     def state(self) -> StreamState:
-        """Whether the stream runs."""
-        return StreamState(self._state.load())
+        """Whether the stream runs; not where its number means nothing."""
+        number = self._state.load()
+        return StreamState(number) if 0 <= number < len(StreamState) else StreamState.FAILED
 
     @property
     def error(self) -> str:

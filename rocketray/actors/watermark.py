@@ -42,6 +42,7 @@ class SharedFile:
 
         Raises:
             StoreFullError: there is no room for it; a later write would be a SIGBUS.
+            StoreVersionError: it is too short, as where its maker was killed while making it.
         """
         self.path = path
         flags = os.O_RDWR if size is None else os.O_RDWR | os.O_CREAT
@@ -51,6 +52,9 @@ class SharedFile:
         try:
             if size is not None and os.fstat(descriptor).st_size < size:
                 os.posix_fallocate(descriptor, 0, size)
+            there = os.fstat(descriptor).st_size
+            if there < _PAGE_BYTES:
+                raise StoreVersionError(f"{path} has {there} bytes: it was never made whole")
             self._map = mmap.mmap(descriptor, 0)
         except OSError as error:
             if size is not None:
