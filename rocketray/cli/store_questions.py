@@ -31,6 +31,7 @@ __all__ = ["Answers", "Registered"]
 
 Registered = Mapping[str, Mapping[str, "ConsumerFilterData"]]
 _SCAN_MAX_COUNT = 10_000
+_KEY_MAX_COUNT = 64  # maxMsgsNumBatch
 _Answer = dict[str, Any]
 
 
@@ -127,7 +128,8 @@ class Answers:
         return {"offset": store.queue_offset_by_time(*queue, question.number("ts"), boundary)}
 
     def _key(self, question: _Question) -> _Answer:
-        topic, key, count = question.text("topic"), question.text("key"), question.number("maxNum")
+        topic, key = question.text("topic"), question.text("key")
+        count = min(question.number("maxNum"), _KEY_MAX_COUNT)
         found = []
         for one in self._stores:
             one.check_keys()

@@ -204,7 +204,13 @@ class MappedFileQueue:
         if not self.read_only:
             for half_made in (name for name in names if name.endswith(HALF_MADE_SUFFIX)):
                 self._file_system.unlink(self.directory / half_made)
-        return [int(name) for name in names if _NAME.match(name)]
+        starts = [int(name) for name in names if _NAME.match(name)]
+        if self.read_only and starts and not self._size(starts[-1]):
+            starts.pop()  # a broker that is at work, or died, had made no more than the name
+        return starts
+
+    def _size(self, start: int) -> int:
+        return self._file_system.size(self.directory / segment_name(start))
 
     def _mend(self, *, missing: bool) -> None:
         """Make short files, and those that are *missing* between others, whole, oldest first."""

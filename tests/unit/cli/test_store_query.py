@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,16 @@ def test_every_question_is_answered_as_rocketmq_answered_it() -> None:
     for row, answer in zip(rows, answers, strict=True):
         assert answer == row
         assert list(answer) == list(row)
+
+
+def test_a_store_that_its_broker_has_open_gives_the_same_answers(tmp_path: Path) -> None:
+    copy = shutil.copytree(STORE, tmp_path / "store")
+    (copy / "abort").write_text("4711")
+    rows = golden_rows("store-v1.queries")
+    text = "".join(json.dumps(question(row)) + "\n" for row in rows)
+    options = ("--limits", "golden", "--filters", FILTERS, "--max-hash-slots", "100")
+    done = run_here("store", "query", copy, "--jsonl", *options, stdin=text)
+    assert done.lines() == rows
 
 
 def test_without_the_registered_filters_stage_two_has_more_to_reject() -> None:

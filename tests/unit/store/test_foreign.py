@@ -88,6 +88,14 @@ def test_a_store_that_a_broker_has_open_reads_the_same(copy: Path) -> None:
     assert (copy / "abort").read_text() == "4711"
 
 
+def test_a_last_file_that_is_no_more_than_a_name_is_passed_over(copy: Path) -> None:
+    for name, start in (("commitlog", 524_288), ("consumequeue/TopicA/0", 4000)):
+        (copy / name / f"{start:020d}").touch()
+    with opened(copy) as store:
+        assert len(list(store.scan())) == 600
+        assert len(read_all(store, "TopicA", 0)) == 199
+
+
 def test_a_queue_without_a_message_is_empty(copy: Path) -> None:
     (copy / "consumequeue" / "TopicC" / "7").mkdir(parents=True)
     (copy / "consumequeue" / "TopicC" / "8").mkdir(parents=True)

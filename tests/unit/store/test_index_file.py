@@ -16,7 +16,7 @@ SLOTS, ENTRIES = 4, 6
 T = 1_700_000_000_000
 PUTS = [("T#A", 100, 0), ("T#B", 200, 1500), ("T#A", 300, 2999), ("T#C", 400, 3000)]
 PUTS += [("T#A", 500, -5000), ("T#D", 600, 0)]
-# As the Java classes wrote it: facts §13.
+# As RocketMQ's Java classes wrote it.
 EXPECTED = """
 0000018bcfe56800 0000018bcfe55478 0000000000000064 00000000000001f4 00000003 00000006
 00000004 00000000 00000005 00000002
