@@ -20,6 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from rocketray.errors import StoreError
+
 from .store_directory import OpenStore
 
 if TYPE_CHECKING:
@@ -149,6 +151,8 @@ class Answers:
         for one in self._stores:
             if one.store.max_queue_offset(*queue):
                 return one.store, queue
+        if not self._stores:
+            raise StoreError("there is no store yet; it is made with its topic's first shard")
         return self._stores[0].store, queue
 
     def _filter(self, question: _Question) -> MessageFilterLike:

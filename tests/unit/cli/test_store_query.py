@@ -127,6 +127,13 @@ def test_a_queue_that_there_is_not_is_empty() -> None:
     assert answers[2]["commitLogOffsets"] == []
 
 
+def test_a_node_without_shards_answers_nothing(tmp_path: Path) -> None:
+    (tmp_path / "shards").mkdir()
+    line = json.dumps({"op": "range", "topic": "A", "queueId": 0})
+    done = run_here("store", "query", tmp_path, "--jsonl", stdin=line)
+    assert (done.code, json.loads(done.out)["line"]) == (1, 1)
+
+
 def test_messages_are_found_by_key_and_by_time_in_all_shards_of_a_node(tmp_path: Path) -> None:
     make_shard(tmp_path / "shards" / "A" / "0", "A", 0, b"a", b"b", b"c")
     make_shard(tmp_path / "shards" / "A" / "1", "A", 1, b"d", b"e")

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from support.golden import DATA, golden_rows
 from support.stores import FakeClock
 
@@ -172,6 +174,24 @@ def test_a_damaged_file_is_refused(tmp_path: Path, field: str, value: Any) -> No
     path.write_text(json.dumps(content), "utf-8")
     with pytest.raises(ConfigError, match="holds no consumer filters"):
         read_filters(path)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_whatever_stands_in_the_file_is_read_or_refused(data: st.DataObject) -> None:
+    raw = bytearray(GOLDEN.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(raw) - 1))
+        noise = st.binary(max_size=6) | st.sampled_from([b"null", b"-1", b"[]", b"{}", b'"a"'])
+        raw[start : start + data.draw(st.integers(0, 6))] = data.draw(noise)
+    try:
+        filters = decode_filters(bytes(raw))
+    except ValueError:
+        return
+    for groups in filters.values():
+        for one in groups.values():
+            assert all(0 <= bit < one.bit_count for bit in one.bit_positions)
+            one.may_match(bytes(one.bit_count // 8))
 
 
 def test_an_expression_of_another_dialect_is_left_out() -> None:

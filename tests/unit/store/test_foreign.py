@@ -169,12 +169,14 @@ def batch_queues(store: Path) -> None:
     write(store / "batchconsumequeue" / "TopicE" / "0" / f"{0:020d}")
 
 
-def odd_queue(store: Path) -> None:
-    (store / "consumequeue" / "TopicA" / "0" / f"{0:020d}").write_bytes(bytes(999))
+def odd_queues(store: Path) -> None:
+    for path in (store / "consumequeue").glob("*/*/*"):
+        path.write_bytes(bytes(999))
 
 
 def odd_index(store: Path) -> None:
-    min((store / "index").iterdir()).write_bytes(bytes(41))
+    for path in (store / "index").iterdir():
+        path.write_bytes(bytes(41))
 
 
 @pytest.mark.parametrize(
@@ -184,7 +186,7 @@ def odd_index(store: Path) -> None:
         (lose_a_log_file, "several storePathCommitLog paths"),
         (queues_in_rocksdb, "RocksDB"),
         (batch_queues, "batch queues"),
-        (odd_queue, "999 bytes is none of a queue"),
+        (odd_queues, "999 bytes is none of a queue"),
         (odd_index, "41 bytes and is no index file"),
     ],
 )
