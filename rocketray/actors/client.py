@@ -29,6 +29,7 @@ from .consumer import GroupConsumer, StartFrom
 from .coordinator import COORDINATOR_NAME, shard_name
 from .explanation import Explanation, StoredFacts
 from .files import read_json
+from .filter import FilterStatistics
 from .groups import GroupDescription, Heartbeat, HeartbeatReply
 from .inquiry import inquire
 from .lag import FilteredLag, LagQuestion
@@ -156,6 +157,11 @@ class Connection:
     def leave(self, beat: Heartbeat) -> None:
         """Leave for a member."""
         self._ask(self._coordinator.leave.remote(beat))
+
+    def filter_statistics(self) -> FilterStatistics:
+        """What the node's filter actor tells about itself."""
+        found: FilterStatistics = self._ask(_actor(FILTER_NAME).statistics.remote())
+        return found
 
     def attach_stream(self, path: str) -> None:
         """Let the filter actor fill a match ring."""

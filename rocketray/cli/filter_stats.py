@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from .group_choice import OptionalGroupArgument, chosen_groups
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption
-from .output import print_json, print_table
+from .output import print_json, print_table, progress
 
 if TYPE_CHECKING:
     from rocketray.actors.groups import GroupDescription
@@ -46,6 +46,9 @@ def stats(
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     with connect(data) as connection:
         chosen = chosen_groups(connection.groups(), group)
+        stuck = connection.filter_statistics().stuck_calls
+    if stuck:
+        progress(f"warning: {stuck} calls of predicates do not come back; see predicateTimeouts")
     if as_json:
         for each in chosen:
             names = {"group": each.group, "topic": each.topic}
