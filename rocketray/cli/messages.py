@@ -19,6 +19,7 @@ from typing import Any
 
 from rocketray.errors import InvalidMessageError
 from rocketray.message import KEYS, TAGS, UNIQUE_KEY, Message, StoredMessage
+from rocketray.store.sys_flag import sys_flag_names
 
 __all__ = ["Outgoing", "from_json", "one_line", "printable", "to_json"]
 
@@ -54,11 +55,13 @@ def to_json(message: StoredMessage) -> dict[str, Any]:
 
 
 def one_line(message: StoredMessage) -> str:
-    """*message* for people: its place, tag, keys, and the start of its body."""
+    """*message* for people: its place, tag, keys, flags if any, and the start of its body."""
     body = message.body[: 4 * _SHOWN_BODY_CHARS].decode("utf-8", "replace")[:_SHOWN_BODY_CHARS]
     shown = printable(body)
     place = f"{message.topic}/{message.queue_id}@{message.queue_offset}"
-    return "  ".join((place, message.tags or "-", " ".join(message.keys) or "-", shown))
+    flags = sys_flag_names(message.sys_flag)
+    parts = (place, message.tags or "-", " ".join(message.keys) or "-", *flags, shown)
+    return "  ".join(parts)
 
 
 def printable(text: str, *, also: str = "") -> str:

@@ -12,7 +12,8 @@ from support.stores import FakeClock
 
 from rocketray.config import StoreConfig
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
-from rocketray.message import Message, decode_properties
+from rocketray.message import CRC_PROPERTY, Message, decode_properties
+from rocketray.store.compression import Compression
 from rocketray.store.message_store import MessageStore
 from rocketray.store.record import decode_record, encode_record, parse_record
 
@@ -116,3 +117,51 @@ def test_a_damaged_record_gives_our_errors_or_a_record_of_the_same_lengths(
         return
     assert message.size == 126
     assert message.properties == decode_properties(bytes(record[-21:]))
+
+
+COMPRESSIONS: list[Compression | None] = [
+    None,
+    Compression("zlib", 0),
+    Compression("lz4", 0),
+    Compression("zstd", 0),
+]
+
+
+@settings(deadline=None, max_examples=200)
+@given(MESSAGES, st.tuples(HOSTS, HOSTS), st.sampled_from(COMPRESSIONS), st.booleans(), st.data())
+def test_a_damaged_record_of_any_form_is_refused_or_the_message_that_it_was(
+    message: Message,
+    hosts: tuple[tuple[str, int], tuple[str, int]],
+    compression: Compression | None,
+    with_crc: bool,
+    data: st.DataObject,
+) -> None:
+    stored = compression.compress(message.body) if compression else message.body
+    record = encode_record(
+        message.topic,
+        stored,
+        message.encoded_properties(),
+        queue_id=1,
+        queue_offset=2,
+        physical_offset=1000,
+        born_timestamp_ms=3,
+        born_host=hosts[0],
+        store_timestamp_ms=4,
+        store_host=hosts[1],
+        sys_flag=compression.sys_flag if compression and stored is not message.body else 0,
+        properties_crc=with_crc,
+    )
+    original = decode_record(record, "log", 1000)
+    assert original.body == message.body
+    damaged = bytearray(record)
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(record) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        found = decode_record(bytes(damaged), "log", 1000)
+    except (CorruptRecordError, MessageTooLargeError):
+        return
+    fields = parse_record(damaged, 0, len(damaged))
+    assert not isinstance(fields, str)
+    assert damaged[fields.body_start : fields.body_end] == stored  # the CRC says so
+    if with_crc and CRC_PROPERTY in found.properties and damaged[-21] == record[-21]:
+        assert found == original

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -53,6 +54,12 @@ def test_a_stored_message_has_the_ten_fields_in_order() -> None:
 def test_without_tag_and_keys_both_are_null() -> None:
     printed = to_json(stored())
     assert (printed["tags"], printed["keys"], printed["properties"]) == (None, None, {})
+
+
+def test_a_line_for_people_names_the_flags() -> None:
+    assert one_line(stored(TAGS="pay")) == "Trade/3@7  pay  -  two books"
+    flagged = replace(stored(), sys_flag=0x209)
+    assert one_line(flagged) == "Trade/3@7  -  -  COMPRESSED(ZSTD)  COMMIT  two books"
 
 
 def test_what_was_printed_is_sent_as_the_same_message() -> None:
