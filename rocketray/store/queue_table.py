@@ -107,9 +107,12 @@ class QueueTable:
 
     def _open(self, topic: str, queue_id: int) -> ConsumeQueue:
         ext = None
-        if self._config.consume_queue_ext:
+        ext_directory = self._directory / _EXTS / topic / str(queue_id)
+        # A broker that went on in a store of ours may have begun one; a writer makes all anew.
+        begun = self._read_only and self._file_system.is_directory(ext_directory)
+        if self._config.consume_queue_ext or begun:
             ext = ConsumeQueueExt(
-                self._directory / _EXTS / topic / str(queue_id),
+                ext_directory,
                 self._config.consume_queue_ext_segment_bytes,
                 read_only=self._read_only,
                 mend=self._mend,

@@ -21,13 +21,16 @@ from support.interop import (
     small_files,
     write_store,
 )
+from support.local_node import LocalNode
 from support.rocketmq_client import RocketMQClient, Seen, seen
 
 from rocketray.actors.clock import system_clock_ms
+from rocketray.actors.importer import Importer
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.hashing import tags_code
 from rocketray.message import Message
+from rocketray.store.import_source import ImportSource
 from rocketray.store.message_store import MessageStore
 
 pytestmark = pytest.mark.timeout(300)
@@ -178,7 +181,7 @@ def test_we_go_on_writing_where_the_broker_left_off(
     with MessageStore(directory, clock_ms=system_clock_ms) as store:
         report = store.recovery
         assert report is not None
-        assert report.was_clean == (state == "stopped")
+        assert not report.was_clean, "it is not as we closed it"
         assert report.bytes_kept_aside == 0
         put = store.put([Message("Trade", b"ours again", keys=("again",))], 1)
         assert put[0].queue_offset == len(expected["Trade", 1])
@@ -190,3 +193,32 @@ def test_we_go_on_writing_where_the_broker_left_off(
     after = read_directory(directory, scene.config)
     assert after.pop(("Trade", 1))[:-1] == expected["Trade", 1]
     assert after == {queue: m for queue, m in expected.items() if queue != ("Trade", 1)}
+
+
+@pytest.mark.parametrize("state", ["killed", "stopped"])
+def test_what_the_broker_left_is_imported_into_a_node(
+    scene: Scene, state: str, tmp_path: Path
+) -> None:
+    source = getattr(scene, state)
+    expected = scene.served if state == "killed" else scene.served_at_last
+    with (
+        LocalNode(tmp_path) as node,
+        ImportSource(source, scene.config, clock_ms=system_clock_ms) as opened,
+    ):
+        importer = Importer(opened, node)
+        importer.prepare(None, {})
+        report = importer.run()
+        assert report.imported == sum(len(expected[queue]) for queue in OWN)
+        assert report.read == report.imported + sum(report.skipped.values())
+        assert set(report.skipped) == {"system topic"}
+        assert node.shards.keys() == OWN
+        for queue, shard in node.shards.items():
+            ours = [seen(message) for message in shard.writer.store.scan()]
+            assert [old.offset_id for old in expected[queue]] == [
+                new.properties["IMPORTED_OFFSET_ID"] for new in ours
+            ]
+            for new, old in zip(ours, expected[queue], strict=True):
+                kept = {name: new.properties[name] for name in old.properties}
+                assert (kept, new.body, new.born_ms, new.born_host, new.store_ms, new.flag) == (
+                    *(old.properties, old.body, old.born_ms, old.born_host, old.store_ms, old.flag),
+                )

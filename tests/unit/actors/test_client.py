@@ -29,7 +29,7 @@ def test_an_id_of_no_shard_of_ours_is_asked_of_every_topic(
 
     monkeypatch.setattr(Connection, "topics", lambda _connection: catalog.topics)
     monkeypatch.setattr(Connection, "query", query)
-    connection = object.__new__(Connection)
+    connection: Any = object.__new__(Connection)
     assert connection.view(OLD_ID.lower()) is imported
     assert asked == ["First", "Second"][: 1 + (topic == "Second")]
     monkeypatch.setattr(Connection, "query", lambda *_: [a_key_like_it])

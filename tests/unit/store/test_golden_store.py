@@ -2,10 +2,18 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.stores import GOLDEN_LIMITS, GOLDEN_STORE, open_golden, read_jsonl
+from support.stores import (
+    GOLDEN_CONFIG,
+    GOLDEN_LIMITS,
+    GOLDEN_STORE,
+    FakeClock,
+    open_golden,
+    read_jsonl,
+)
 
 from rocketray.filters.message_filter import MessageFilter, compile_filter
 from rocketray.filters.subscription import Subscription
@@ -163,3 +171,11 @@ def test_reading_changes_no_byte() -> None:
         opened.query("TopicA", "key-0-0")
         opened.flush()
     assert content() == before
+
+
+def test_an_ext_that_a_broker_began_is_read_though_the_settings_do_not_know_of_it() -> None:
+    config = replace(GOLDEN_CONFIG, consume_queue_ext=False)
+    with MessageStore(GOLDEN_STORE, config, read_only=True, clock_ms=FakeClock()) as store:
+        for topic, queue_id in store.queues():
+            for offset in range(store.max_queue_offset(topic, queue_id)):
+                assert store.queue_entry(topic, queue_id, offset).tags_code is not None
