@@ -19,7 +19,7 @@ def test_an_id_of_no_shard_of_ours_is_asked_of_every_topic(
 ) -> None:
     catalog = TopicCatalog().with_topic("First", 1).with_topic("Second", 2)
     asked: list[str] = []
-    imported = SimpleNamespace(imported_offset_id=OLD_ID)
+    imported: Any = SimpleNamespace(imported_offset_id=OLD_ID)
     a_key_like_it = SimpleNamespace(imported_offset_id=None)
 
     def query(_connection: Connection, name: str, key: str) -> list[Any]:
