@@ -27,7 +27,6 @@ from rocketray.kernels.index import put_keys
 from rocketray.kernels.layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
 
 from .file_system import SYSTEM_FILES, FileSystem
-from .index_chains import IndexDamage, check_chains
 from .mapped_file import MappedFile, create_file
 
 __all__ = ["IndexFile", "IndexHeader", "index_file_bytes", "index_file_name"]
@@ -225,11 +224,6 @@ class IndexFile:
                 break
             count += 1
         return count
-
-    def check(self) -> IndexDamage:
-        """Look at every entry and slot for what contradicts the others."""
-        count = self.header().next_entry - 1
-        return check_chains(self.path.name, self._file.data, self.hash_slots, count)
 
     def flush(self) -> None:
         """Bring all entries to disk."""

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from .directories import make_directory
 from .file_system import SYSTEM_FILES, FileSystem
-from .index_chains import IndexDamage
 from .index_file import IndexFile, IndexHeader, index_file_bytes, index_file_name
 from .mapped_file import HALF_MADE_SUFFIX
 
@@ -88,11 +87,6 @@ class KeyIndex:
     def damaged_chain_count(self) -> int:
         """How many chains lookups found damaged."""
         return sum(len(file.damaged_slots) for file in self._files)
-
-    def check(self) -> list[IndexDamage]:
-        """What contradicts itself, for each file that has something of the kind."""
-        found = [file.check() for file in self._files]
-        return [damage for damage in found if damage.entries or damage.slots]
 
     def entry_count(self) -> int:
         """How many keys there are in all files."""

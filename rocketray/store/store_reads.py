@@ -10,7 +10,6 @@ from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError, StoreClo
 from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage
 
 from .consume_queue import QueueEntry
-from .index_chains import IndexDamage
 from .index_file import IndexHeader
 from .lookups import find_by_key, find_by_time
 from .message_id import decode_offset_id
@@ -151,11 +150,6 @@ class StoreReads:
         """Name and header of each index file, oldest first."""
         self._check_open()
         return self._index.headers()
-
-    def check_index(self) -> list[IndexDamage]:
-        """Compare every chain of the key index with its entries; the files with damage."""
-        self._check_open()
-        return self._index.check()
 
     @property
     def min_physical_offset(self) -> PhysicalOffset:

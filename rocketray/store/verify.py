@@ -24,6 +24,7 @@ from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from .checkpoint import Checkpoint
 from .commit_log import CommitLog
 from .consume_queue import ConsumeQueue
+from .index_chains import expected_chains
 from .index_file import IndexFile
 from .key_index import KeyIndex
 from .log_blocks import LogBlock, read_blocks, record_keys
@@ -282,11 +283,7 @@ def _chain_problems(file: IndexFile) -> list[Problem]:
     if count and hashes.min() < 0:
         row = int((hashes < 0).argmax())
         return [Problem(str(file.path), file.entry_position(row + 1), "its key hash is negative")]
-    slot_numbers = hashes % file.hash_slots
-    order = np.argsort(slot_numbers, kind="stable")
-    same = slot_numbers[order][1:] == slot_numbers[order][:-1]
-    previous = np.zeros(count, np.int64)
-    previous[order[1:][same]] = order[:-1][same] + 1
+    previous, last_of_slots = expected_chains(hashes, file.hash_slots)
     problems = [
         Problem(
             str(file.path),
@@ -297,7 +294,7 @@ def _chain_problems(file: IndexFile) -> list[Problem]:
         for row in np.flatnonzero(entries["previous"] != previous)[:_SHOWN_OF_A_KIND].tolist()
     ]
     newest = np.zeros(file.hash_slots, np.int64)
-    newest[slot_numbers] = np.arange(1, count + 1)
+    newest[hashes[last_of_slots - 1] % file.hash_slots] = last_of_slots
     problems += [
         Problem(
             str(file.path),
