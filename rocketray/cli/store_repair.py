@@ -149,5 +149,15 @@ def _shown_recovery(path: Path, store: MessageStore, report: RecoveryReport) -> 
     }
 
 
-def _rows(found: dict[str, Any]) -> list[tuple[str, object]]:
-    return list(found.items())
+def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, _shown(value)) for name, value in found.items()]
+
+
+def _shown(value: object) -> str:
+    """A value for people: what is in it, without brackets and quotes."""
+    if isinstance(value, dict):
+        return "\n".join(f"{name}: {_shown(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, list):  # of numbers: from the first to behind the last
+        between = " to " if all(isinstance(each, int) for each in value) else ", "
+        return between.join(map(_shown, value)) or "none"
+    return str(value)
