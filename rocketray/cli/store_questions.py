@@ -12,7 +12,8 @@ A line has ``op`` and its inputs; the answer is the line with these fields behin
     bytime                topic queueId ts boundary               offset
     key                   topic key maxNum                        commitLogOffsets
 
-A scan reads on to the queue's end. An expression that fails on a message does not match it.
+Without ``sub`` all messages match, without ``group`` no filter is registered. A scan reads on to
+the queue's end. An expression that fails on a message does not match it.
 """
 
 from __future__ import annotations
@@ -161,9 +162,11 @@ class Answers:
         from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - the same
 
         if question.text("op").startswith("tag"):
-            return compile_filter(Subscription.tags(question.text("sub")))
+            return compile_filter(Subscription.tags(question.text("sub", default="*")))
         groups = self._registered.get(question.text("topic"), {})
-        return ExpressionFilter(question.text("sql"), groups.get(question.text("group")))
+        return ExpressionFilter(
+            question.text("sql"), groups.get(question.text("group", default=""))
+        )
 
 
 class _Question:
@@ -172,8 +175,10 @@ class _Question:
     def __init__(self, line: Mapping[str, Any]) -> None:
         self._line = line
 
-    def text(self, name: str) -> str:
+    def text(self, name: str, default: str | None = None) -> str:
         value = self._line.get(name)
+        if value is None and default is not None:
+            return default
         if isinstance(value, str):
             return value
         raise ValueError(f"{name} is {value!r:.80}; give a text")

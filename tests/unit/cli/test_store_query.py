@@ -114,6 +114,15 @@ def test_a_line_that_cannot_be_answered_is_named_and_the_others_are_answered() -
     assert all(error["error"].startswith(f"line {error['line']}: ") for error in errors)
 
 
+def test_a_group_and_a_tag_expression_may_be_left_out() -> None:
+    scan = {"op": "tag_scan", "topic": "TopicB", "queueId": 0, "sub": None}
+    sql = {"op": "sql_scan", "topic": "TopicB", "queueId": 0, "sql": "flag = TRUE"}
+    everything, some = ask([scan, sql], "--filters", FILTERS)
+    assert everything["offsets"] == list(range(96))
+    assert len(some["offsets"]) == 23
+    assert some["filterMessageCount"] == 96 - 23
+
+
 def test_a_queue_that_there_is_not_is_empty() -> None:
     answers = ask(
         [
