@@ -29,7 +29,7 @@ from rocketray.kernels.layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDE
 from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import MappedFile, create_file
 
-__all__ = ["IndexFile", "IndexHeader", "index_file_bytes", "index_file_name"]
+__all__ = ["IndexFile", "IndexHeader", "index_file_bytes", "index_file_name", "index_file_time_ms"]
 
 _LOG = logging.getLogger(__name__)
 _HEADER = struct.Struct(">qqqqii")
@@ -61,6 +61,14 @@ def index_file_bytes(hash_slots: int, max_entries: int) -> int:
 def index_file_name(now_ms: int) -> str:
     """The name of a file made at *now_ms*: local time to the millisecond."""
     return f"{time.strftime('%Y%m%d%H%M%S', time.localtime(now_ms // 1000))}{now_ms % 1000:03d}"
+
+
+def index_file_time_ms(name: str) -> int:
+    """When a file of that *name* was made; 0 for digits that are no time."""
+    try:
+        return int(time.mktime(time.strptime(name[:14], "%Y%m%d%H%M%S"))) * 1000 + int(name[14:])
+    except (ValueError, OverflowError):
+        return 0
 
 
 class IndexFile:

@@ -17,7 +17,13 @@ import numpy.typing as npt
 
 from .directories import make_directory
 from .file_system import SYSTEM_FILES, FileSystem
-from .index_file import IndexFile, IndexHeader, index_file_bytes, index_file_name
+from .index_file import (
+    IndexFile,
+    IndexHeader,
+    index_file_bytes,
+    index_file_name,
+    index_file_time_ms,
+)
 from .mapped_file import HALF_MADE_SUFFIX
 
 __all__ = ["KeyIndex", "index_paths"]
@@ -226,8 +232,12 @@ class KeyIndex:
 
     def _sync_names(self) -> None:
         if self._names_changed:
-            self._names_changed = False
-            self._file_system.sync(self._directory)
+            self._names_changed = False  # before it, for names that come meanwhile
+            try:
+                self._file_system.sync(self._directory)
+            except BaseException:
+                self._names_changed = True
+                raise
 
     def _usable(self, paths: list[Path]) -> list[Path]:
         """The files up to the first one that has not the size of an index file."""
@@ -240,6 +250,8 @@ class KeyIndex:
         self._sync_names()  # no later file without the ones before it
         now_ms = self._clock_ms()
         newest = self._files[-1].path.name if self._files else ""
+        if newest >= index_file_name(now_ms):  # a clock that went back
+            now_ms = max(now_ms, index_file_time_ms(newest))
         while (name := index_file_name(now_ms)) <= newest:
             now_ms += 1
         file = IndexFile.create(

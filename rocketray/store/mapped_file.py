@@ -24,7 +24,7 @@ from rocketray.errors import CorruptRecordError, StoreFullError
 
 from .file_system import SYSTEM_FILES, FileSystem
 
-__all__ = ["HALF_MADE_SUFFIX", "MappedFile", "create_file", "keep_aside"]
+__all__ = ["HALF_MADE_SUFFIX", "MappedFile", "create_file", "keep_aside", "no_room_is_full"]
 
 HALF_MADE_SUFFIX = ".tmp"
 _FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -40,9 +40,9 @@ def create_file(file_system: FileSystem, path: Path, size: int, allocated_size: 
     """
     half_made = path.with_name(path.name + HALF_MADE_SUFFIX)
     try:
-        with _no_room_is_an_error_of_ours(path, allocated_size):
+        with no_room_is_full(path):
             file_system.create(half_made, size, allocated_size)
-        file_system.rename(half_made, path)
+            file_system.rename(half_made, path)
     except BaseException:
         file_system.unlink(half_made)
         raise
@@ -115,7 +115,7 @@ class MappedFile:
 
     def allocate(self, position: int, size: int) -> None:
         """Blocks for a part of the file; raises :class:`StoreFullError`."""
-        with _no_room_is_an_error_of_ours(self.path, size):
+        with no_room_is_full(self.path):
             self._file.allocate(position, size)
 
     def populate(self) -> None:
@@ -152,13 +152,14 @@ class MappedFile:
 
 
 @contextmanager
-def _no_room_is_an_error_of_ours(path: Path, size: int) -> Iterator[None]:
+def no_room_is_full(path: Path) -> Iterator[None]:
+    """Raise :class:`StoreFullError` where the file system, or a limit, gives *path* no room."""
     try:
         yield
     except OSError as error:
         if error.errno not in _FULL_ERRORS:
             raise
         raise StoreFullError(
-            f"{path}: no room for {size} bytes more ({error.strerror}); nothing was stored: "
+            f"{path}: no room for it ({error.strerror}); nothing was stored: "
             "free space on its file system, or delete a topic, then send again"
         ) from None

@@ -265,8 +265,12 @@ class MappedFileQueue:
 
     def _sync_names(self) -> None:
         if self._names_changed:
-            self._names_changed = False
-            self._file_system.sync(self.directory)
+            self._names_changed = False  # before it, for names that come meanwhile
+            try:
+                self._file_system.sync(self.directory)
+            except BaseException:
+                self._names_changed = True
+                raise
 
     def _open(self, start: int) -> MappedFile:
         with self._lock:

@@ -16,8 +16,8 @@ run beside the writer too, and see a message when ``append`` has returned, or a 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -30,6 +30,7 @@ from rocketray.errors import (
     ConfigError,
     CorruptRecordError,
     StoreError,
+    StoreFullError,
 )
 from rocketray.message import Message, PhysicalOffset, QueueOffset
 
@@ -42,6 +43,7 @@ from .encoded_batch import RecordOptions, encode_messages
 from .expiry import Expiry
 from .file_system import SYSTEM_FILES, FileSystem
 from .lock import StoreLock
+from .mapped_file import no_room_is_full
 from .recovery import RecoveryReport
 from .retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
 from .store_files import StoreStatistics, open_files
@@ -162,11 +164,12 @@ class MessageStore(StoreReads):
         times = store_times(batch, self._last_timestamp_ms, self._clock_ms)
         bitmaps = self._bitmaps(topic, batch) if queue is not None and queue.has_ext else None
         self._window = None
-        self._log.reserve(len(batch.records))
-        if queue is not None:
-            queue.reserve(count, 0 if bitmaps is None else bitmaps.shape[1])
-        if len(key_offsets):
-            self._index.reserve(len(key_offsets))
+        with self._making_files():
+            self._log.reserve(len(batch.records))
+            if queue is not None:
+                queue.reserve(count, 0 if bitmaps is None else bitmaps.shape[1])
+            if len(key_offsets):
+                self._index.reserve(len(key_offsets))
         first_ms = int(times[0])
         first_queue_offset = 0 if queue is None else queue.max_offset
         try:
@@ -219,8 +222,10 @@ class MessageStore(StoreReads):
         Called often enough, no append waits for a new file. Raises :class:`StoreFullError`.
         """
         self._check_open()
-        self._log.prepare_next()
-        self._queues.prepare_next()
+        self._check_sound()
+        with self._making_files():
+            self._log.prepare_next()
+            self._queues.prepare_next()
 
     def flush(self, *, everything: bool = False) -> PhysicalOffset:
         """Bring the log to disk, and queues, index and checkpoint once a second, or now.
@@ -320,13 +325,24 @@ class MessageStore(StoreReads):
             flushed = self._files.flush(self._last_timestamp_ms, everything=everything)
             if stop:
                 self._files.stop()
-        except OSError as error:
-            self._damage = f"flushing failed: {error}"
-            raise StoreError(
-                f"{self.directory}: {self._damage}; messages from offset "
-                f"{self._log.flushed_offset} on may not be on disk: check the disk, then open anew"
-            ) from error
+        except (OSError, StoreFullError) as error:
+            raise self._failed("flushing", error) from error
         return flushed
+
+    @contextmanager
+    def _making_files(self) -> Iterator[None]:
+        try:
+            with no_room_is_full(self.directory):
+                yield
+        except OSError as error:
+            raise self._failed("making a file", error) from error
+
+    def _failed(self, what: str, error: Exception) -> StoreError:
+        self._damage = f"{what} failed: {error}"
+        return StoreError(
+            f"{self.directory}: {self._damage}; messages from offset {self._log.flushed_offset} on "
+            "may not be on disk: check the disk, then open anew"
+        )
 
     def _check_writable(self) -> None:
         self._check_open()

@@ -1,0 +1,209 @@
+"""Each call that a store makes of its file system fails once: no room, or the disk gives up.
+
+What was acknowledged is there afterwards, what was refused is not, and after a flush that failed
+the store takes nothing more: nobody knows what the system still has of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import random
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.sim_disk import Bound, SimDisk
+from support.stores import SMALL, FakeClock, check_whole, kill, message
+
+from rocketray.config import StoreConfig
+from rocketray.errors import StoreError, StoreFullError
+from rocketray.message import StoredMessage
+from rocketray.store.message_store import MessageStore
+
+STORE = Path("/store")
+CONFIG = StoreConfig(
+    commit_log_segment_bytes=4096,
+    consume_queue_segment_entries=2,
+    index_hash_slots=3,
+    index_entries=8,
+    consume_queue_ext=True,
+    consume_queue_ext_segment_bytes=4096,
+)
+STEPS = ("put", "roll", "prepare", "put", "flush", "put", "dispatch", "roll", "put", "dispatch")
+ERRORS = {"no room": errno.ENOSPC, "broken disk": errno.EIO}
+NEEDS_ROOM = {"create", "allocate", "write", "rename", "make_directory"}
+
+
+class Workload:
+    """Goes through the steps, whatever fails, and remembers what was promised."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self.clock = FakeClock()
+        self.store = MessageStore(STORE, CONFIG, clock_ms=self.clock, file_system=disk)
+        self.kept: list[StoredMessage] = []
+        self.safe = 0
+        self.failures: list[StoreError] = []
+
+    def run(self) -> None:
+        for number, step in enumerate(STEPS):
+            self.clock.now_ms += 5000
+            try:
+                self._do(number, step)
+            except StoreError as error:  # nothing else may come out
+                self.failures.append(error)
+
+    def _do(self, number: int, step: str) -> None:
+        if step in ("put", "roll"):
+            size = 20 if step == "put" else 3700
+            (placed,) = self.store.put([message(number, size=size)], number % 2)
+            self.kept.append(self.store.view(placed.physical_offset))
+        elif step == "prepare":
+            self.store.prepare_next()
+        else:
+            self.store.flush(everything=step == "dispatch")
+            self.safe = len(self.kept)
+
+
+def calls_of_the_workload() -> list[tuple[str, Path]]:
+    made: list[tuple[str, Path]] = []
+    disk = SimDisk()
+    workload = Workload(disk)
+    disk.before = lambda name, path: made.append((name, path))
+    workload.run()
+    assert not workload.failures
+    kill(workload.store)
+    return made
+
+
+CALLS = calls_of_the_workload()
+
+
+@pytest.mark.parametrize("kind", ERRORS)
+def test_a_call_that_fails_costs_nothing_that_was_acknowledged(kind: str) -> None:
+    tried = 0
+    for failing, (name, _) in enumerate(CALLS):
+        if kind != "broken disk" and name not in NEEDS_ROOM:
+            continue
+        tried += 1
+        disk = SimDisk()
+        workload = Workload(disk)
+        disk.before = fail_once(failing, ERRORS[kind])
+        workload.run()
+        disk.before = lambda _name, _path: None
+        assert workload.failures
+        first = workload.failures[0]
+        if isinstance(first, StoreFullError):
+            assert "free space" in str(first)
+            assert len(workload.failures) == 1  # the next one goes in
+        else:
+            assert all("open" in str(error) for error in workload.failures)
+            safe = re.search(r"from offset (\d+) on may not be on disk", str(first))
+            assert safe is None or int(safe[1]) == workload.store.flushed_offset
+            workload.store.close()  # says nothing, and leaves the mark of a crash
+            assert disk.exists(STORE / "abort")
+        for outcome in itertools.islice(disk.outcomes(Bound(2, 1), random.Random(failing)), 3):
+            check(outcome.disk(), workload, at_least=workload.safe)
+        disk.locks.clear()
+        check(disk, workload, at_least=len(workload.kept))
+    assert tried > 10
+
+
+def fail_once(failing: int, number: int) -> Callable[[str, Path], None]:
+    left = itertools.count(failing, -1)
+
+    def fail(_name: str, path: Path) -> None:
+        if next(left) == 0:
+            raise OSError(number, os.strerror(number), str(path))
+
+    return fail
+
+
+def check(disk: SimDisk, workload: Workload, *, at_least: int) -> None:
+    store = MessageStore(STORE, CONFIG, clock_ms=FakeClock(), file_system=disk)
+    assert store.verify().problems == ()
+    found = list(store.scan())
+    assert found == workload.kept[: len(found)]
+    assert len(found) >= at_least
+    kill(store)
+
+
+@contextmanager
+def small_disk(directory: Path, size: str) -> Iterator[None]:
+    directory.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(directory)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("NOT TESTED on a full file system: there is no mount command here")
+    if done.returncode != 0:
+        pytest.skip(f"NOT TESTED on a full file system: mounting is refused: {done.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+def test_a_full_file_system_refuses_what_it_has_no_room_for(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "small", "160k"):
+        directory = tmp_path / "small" / "store"
+        ballast = tmp_path / "small" / "ballast"
+        ballast.write_bytes(bytes(40_000))
+        kept = 0
+        with MessageStore(directory, SMALL, clock_ms=FakeClock()) as store:
+            full = None
+            while full is None:
+                try:
+                    store.put([message(kept, size=900)], 0)
+                    kept += 1
+                except StoreFullError as error:
+                    full = error
+            assert "free space on its file system" in str(full)
+            assert kept > 5
+            assert check_whole(store) == kept
+            store.flush()
+            ballast.unlink()
+            store.put([message(kept)], 0)
+            assert check_whole(store) == kept + 1
+        with MessageStore(directory, SMALL, clock_ms=FakeClock()) as store:
+            assert check_whole(store) == kept + 1
+
+
+LIMITED = """
+import resource, signal, sys
+from dataclasses import replace
+from pathlib import Path
+from support.stores import SMALL, FakeClock, message
+from rocketray.errors import StoreFullError
+from rocketray.store.message_store import MessageStore
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+config = replace(SMALL, commit_log_segment_bytes=8192)
+store = MessageStore(Path(sys.argv[1]), config, clock_ms=FakeClock())
+store.put([message(0)], 0)
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
+for number in range(1, 99):
+    try:
+        store.put([message(number)], 0)
+    except StoreFullError:
+        print(number, flush=True)
+        store.close()
+        break
+"""
+
+
+def test_a_limit_on_file_sizes_refuses_what_is_over_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LIMITED, str(tmp_path / "store"), "8191"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    kept = int(done.stdout)
+    assert kept > 5
+    with MessageStore(tmp_path / "store", clock_ms=FakeClock()) as store:
+        assert store.recovery is not None
+        assert store.recovery.was_clean
+        assert check_whole(store) == kept
