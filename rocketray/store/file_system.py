@@ -165,7 +165,10 @@ class _SystemFiles:
         path.rename(new_path)
 
     def unlink(self, path: Path) -> None:
-        path.unlink(missing_ok=True)
+        try:
+            path.unlink(missing_ok=True)
+        except IsADirectoryError:
+            raise StoreError(_NO_FILE.format(path)) from None
 
     def make_directory(self, path: Path) -> None:
         path.mkdir(exist_ok=True)
