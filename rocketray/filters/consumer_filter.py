@@ -21,11 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
-from rocketray.message import decode_properties
 
 from .bloom import bit_positions, bloom_parameters
 from .consumer_filter_data import SQL92, ConsumerFilterData, encode_filters, read_filters
 from .sql92 import compile_expression
+from .topic_bitmaps import TopicBitmaps
 
 __all__ = ["ConsumerFilterManager", "ConsumerSubscription"]
 
@@ -59,6 +59,7 @@ class ConsumerFilterManager:
         self._clock_ms = clock_ms
         self._bloom = error_percent, consumers
         self._filters: dict[str, dict[str, ConsumerFilterData]] = {}
+        self._compiled: dict[str, TopicBitmaps] = {}  # of the filters that there are now
 
     @property
     def bit_count(self) -> int:
@@ -112,13 +113,13 @@ class ConsumerFilterManager:
 
         Their property strings lie in *data* uint8, at *starts* int64[n] with *sizes* int64[n].
         """
-        if not self._filters.get(topic):
+        filters = self._filters.get(topic)
+        if not filters:
             return None
-        found = np.empty((len(starts), self.bit_count // 8), np.uint8)
-        for row, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-            properties = decode_properties(data[start : start + size].tobytes())
-            found[row] = np.frombuffer(self.bitmap(topic, properties) or b"", np.uint8)
-        return found
+        compiled = self._compiled.get(topic)
+        if compiled is None:
+            compiled = self._compiled[topic] = TopicBitmaps(filters.values(), self.bit_count)
+        return compiled.of(data, starts, sizes)
 
     def save(self, path: Path) -> None:
         """Write the file, and keep the one before as ``.bak``; the long dead are left out."""
@@ -132,6 +133,7 @@ class ConsumerFilterManager:
             for topic, filters in self._filters.items()
         }
         self._filters = {topic: filters for topic, filters in kept.items() if filters}
+        self._compiled.clear()
         half_made = path.with_name(path.name + ".tmp")
         half_made.write_bytes(encode_filters(self._filters))
         if path.exists():
@@ -151,6 +153,7 @@ class ConsumerFilterManager:
                 _LOG.warning("%s: made for bitmaps of %d bits; not used", path, data.bit_count)
                 return
         left_ms = self._clock_ms() - _DEAD_SINCE_MS
+        self._compiled.clear()
         self._filters = {
             topic: {
                 group: data
@@ -176,6 +179,7 @@ class ConsumerFilterManager:
             new = replace(
                 old, client_version=version, dead_time_ms=0 if old.is_dead else old.dead_time_ms
             )
+        self._compiled.pop(subscription.topic, None)
         if new is not None:
             self._filters.setdefault(subscription.topic, {})[group] = new
         elif old is not None:

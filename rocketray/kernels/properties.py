@@ -7,6 +7,7 @@ Separators are found 64 bytes at a time. Source: ``MessageDecoder.string2message
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -33,6 +34,7 @@ __all__ = [
     "find_in_string",
     "find_properties",
     "find_properties_plain",
+    "join_names",
     "list_pairs",
     "list_pairs_plain",
     "match_values",
@@ -41,6 +43,15 @@ __all__ = [
 
 _NAME_END, _PAIR_END = 1, 2
 _BLOCK_BYTES = 64
+
+
+@lru_cache(maxsize=1024)
+def join_names(names: tuple[str, ...]) -> tuple[Bytes, Int64s]:
+    """Texts back to back in UTF-8, and their bounds: uint8[total] and int64[n + 1]."""
+    encoded = [name.encode("utf-8", "surrogatepass") for name in names]
+    bounds = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum([len(name) for name in encoded], out=bounds[1:])
+    return np.frombuffer(b"".join(encoded), np.uint8), bounds
 
 
 def find_properties_plain(

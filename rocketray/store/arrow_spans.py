@@ -8,7 +8,6 @@ Java does; Arrow would refuse the whole array.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketray.errors import ConfigError
-from rocketray.kernels.properties import find_properties, list_pairs, match_values
+from rocketray.kernels.properties import find_properties, join_names, list_pairs, match_values
 from rocketray.kernels.spans import gather_spans, is_ascii, sum_sizes
 
 __all__ = [
@@ -24,7 +23,6 @@ __all__ = [
     "binary_array",
     "find_values",
     "fixed_array",
-    "join_names",
     "match_exactly",
     "properties_array",
     "string_array",
@@ -72,15 +70,6 @@ def properties_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:
     names = string_array(segment, pairs[0, :count], pairs[1, :count])
     values = string_array(segment, pairs[2, :count], pairs[3, :count])
     return pa.MapArray.from_arrays(fixed_array(pa.int32(), bounds), names, values)
-
-
-@lru_cache(maxsize=1024)
-def join_names(names: tuple[str, ...]) -> tuple[Bytes, Int64s]:
-    """Texts back to back in UTF-8, and their bounds: uint8[total] and int64[n + 1]."""
-    encoded = [name.encode("utf-8", "surrogatepass") for name in names]
-    bounds = np.zeros(len(encoded) + 1, np.int64)
-    np.cumsum([len(name) for name in encoded], out=bounds[1:])
-    return np.frombuffer(b"".join(encoded), np.uint8), bounds
 
 
 def find_values(

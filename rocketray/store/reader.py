@@ -24,11 +24,12 @@ from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketray.kernels.consume_queue import match_tags, pick_entries, read_entries
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
+from rocketray.kernels.properties import join_names
 from rocketray.kernels.record_properties import find_record_properties
 from rocketray.kernels.spans import Field, end_of_segment, measure_spans
 from rocketray.message import TAGS, StoredMessage
 
-from .arrow_spans import binary_array, find_values, join_names, match_exactly, string_array
+from .arrow_spans import binary_array, find_values, match_exactly, string_array
 from .bodies import read_bodies
 from .ext_codes import ExtCodes
 from .file_system import SYSTEM_FILES, FileSystem

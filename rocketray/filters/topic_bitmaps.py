@@ -1,0 +1,76 @@
+"""The filter bitmaps of many messages of one topic at once.
+
+The properties that any of the filters names are found in one pass over the messages, an
+expression that several groups share is evaluated once, and the bits are ORed column by column.
+The oracle is ``ConsumerFilterManager.bitmap``, which takes one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.kernels.properties import find_properties, join_names
+
+from .consumer_filter_data import ConsumerFilterData
+from .sql92 import compile_expression
+from .sql92.vectorized import State, VectorizedExpression
+
+__all__ = ["TopicBitmaps"]
+
+_Int64s = npt.NDArray[np.int64]
+_Bytes = npt.NDArray[np.uint8]
+_BLOCK = 1024  # messages whose spans stay in the cache while every expression looks at them
+
+
+class TopicBitmaps:
+    """The filters of one topic, compiled. Immutable; safe in several threads."""
+
+    __slots__ = ("_bitmap_bytes", "_bounds", "_expressions", "_names")
+
+    def __init__(self, filters: Iterable[ConsumerFilterData], bit_count: int) -> None:
+        """Compile *filters*, whose bits are positions in bitmaps of *bit_count*."""
+        bits: dict[str, set[int]] = {}
+        for data in filters:
+            bits.setdefault(data.expression, set()).update(data.bit_positions)
+        compiled = {sql: VectorizedExpression(compile_expression(sql)) for sql in bits}
+        names = list(dict.fromkeys(name for one in compiled.values() for name in one.names))
+        rows = {name: row for row, name in enumerate(names)}
+        self._names, self._bounds = join_names(tuple(names))
+        self._bitmap_bytes = bit_count // 8
+        self._expressions = [
+            (one, np.array([rows[name] for name in one.names], np.intp), _masks(bits[sql]))
+            for sql, one in compiled.items()
+        ]
+
+    def of(self, data: _Bytes, starts: _Int64s, sizes: _Int64s) -> _Bytes:
+        """The bitmaps of *n* messages, uint8[n, bytes].
+
+        Their property strings lie in *data* uint8, at *starts* int64[n] with *sizes* int64[n]. An
+        expression that fails on a message does not match it.
+        """
+        found = np.zeros((len(starts), self._bitmap_bytes), np.uint8)
+        for first in range(0, len(starts), _BLOCK):
+            part = slice(first, first + _BLOCK)
+            self._set_bits(data, starts[part], sizes[part], found[part])
+        return found
+
+    def _set_bits(self, data: _Bytes, starts: _Int64s, sizes: _Int64s, found: _Bytes) -> None:
+        value_starts = np.empty((len(self._bounds) - 1, len(starts)), np.int64)
+        value_sizes = np.empty_like(value_starts)
+        find_properties(data, starts, sizes, self._names, self._bounds, value_starts, value_sizes)
+        for expression, rows, masks in self._expressions:
+            states = expression.evaluate(data, value_starts[rows], value_sizes[rows])
+            matched = (states == State.TRUE).view(np.uint8)
+            for place, mask in masks:
+                found[:, place] |= matched * mask
+
+
+def _masks(positions: Iterable[int]) -> list[tuple[int, np.uint8]]:
+    """The bytes of a bitmap that *positions* touch, and the bits of each."""
+    masks: dict[int, int] = {}
+    for bit in positions:
+        masks[bit >> 3] = masks.get(bit >> 3, 0) | 1 << (bit & 7)
+    return [(place, np.uint8(mask)) for place, mask in sorted(masks.items())]
