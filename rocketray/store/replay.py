@@ -4,14 +4,15 @@ The end is the first place without a whole record, unless somebody vouches that 
 the place is a *hole*. It is stepped over and reported, and the queue offsets that it swallowed get
 entries that lead into it, to nothing, so that a consumer steps over them too.
 
-Queue offsets have no checksum. A record whose queue offset does not follow that of its queue's
-last one, where no hole explains it, is damaged: it is a hole like any other.
+Queue offsets have no checksum. Where they jump, the records after the jump are believed when the
+missing ones could have stood between, unless those behind go on as if there had been no jump: then
+the record itself is damaged, and a hole like any other.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import numpy as np
 import numpy.typing as npt
@@ -125,8 +126,13 @@ class Replay:
         if self.start <= self._log.min_offset and id(queue) not in self._begun:
             self._begun.add(id(queue))
             self._begin(queue, block, runs)
-        for first, end in runs:
-            self._put_run(topic, queue, block, first, end)
+        for (first, end), following in zip_longest(runs, runs[1:]):
+            begins_at = int(block.queue_offsets[first])
+            resumes_at = int(block.queue_offsets[following[0]]) if following else -1
+            if begins_at > queue.max_offset and resumes_at == queue.max_offset + end - first:
+                self._misplaced(block, first, end)  # the next ones go on as if these were right
+            else:
+                self._put_run(topic, queue, block, first, end)
 
     def _begin(self, queue: ConsumeQueue, block: LogBlock, runs: list[tuple[int, int]]) -> None:
         """Let *queue* begin with the first record of the log that is its own.
@@ -175,11 +181,13 @@ class Replay:
         if self.start > self._log.min_offset and not self.holes:
             raise QueueGapError
         last = queue.last_before(queue.max_offset)
-        after = self._log.min_offset if last is None else last.physical_offset
-        holes = [hole for hole in self.holes if after < hole.start < before]
-        room = sum(max((hole.end - hole.start) // RECORD_MIN_BYTES, 1) for hole in holes)
-        if count > room:
-            return False
+        after = self._log.min_offset if last is None else last.physical_offset + last.size
+        if count > (before - after) // RECORD_MIN_BYTES:
+            return False  # so many records do not fit between
+        holes = [hole for hole in self.holes if after <= hole.start < before]
+        if not holes:
+            holes = [Hole(after, before, f"{count} messages of one queue are missing here")]
+            self.holes += holes
         offsets = holes[0].start + np.arange(count, dtype=np.int64)
         ones: npt.NDArray[np.int32] = np.ones(count, np.int32)
         nothing = np.zeros(count, np.int64)

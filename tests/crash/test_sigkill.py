@@ -8,66 +8,110 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
+from typing import IO, NamedTuple
 
-from support.stores import FakeClock, check_whole, message, read_all
+from support.stores import SMALL, FakeClock, message, read_all
 
 from rocketray.store.message_store import MessageStore
 
-KILLS = int(os.environ.get("ROCKETRAY_TEST_KILLS", "10"))
+KILLS = int(os.environ.get("ROCKETRAY_TEST_KILLS", "100"))
+KILLS_A_STORE = 10
 TESTS = Path(__file__).parents[1]
 
 
-def write_until_killed(directory: Path, start: int, seed: int, delay_s: float) -> list[str]:
-    """Run the writer, kill it *delay_s* after its first acknowledgement; its whole lines."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(TESTS),
-        "ROCKETRAY_PLAIN_KERNELS": "1" if seed % 3 else "0",  # the plain twins start much sooner
-    }
-    command = [sys.executable, "-m", "support.store_writer", str(directory), str(start), str(seed)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as writer:
-        assert writer.stdout is not None
-        first = writer.stdout.readline()
+class Promise(NamedTuple):
+    """What the writer was told: messages from ``first_number`` on have offsets from ``first`` on."""
+
+    topic: str
+    queue_id: int
+    first: int
+    first_number: int
+    count: int
+
+
+class Writer(NamedTuple):
+    """The server of ``support.store_writer``."""
+
+    requests: IO[str]
+    answers: IO[str]
+
+    def write_until_killed(
+        self, directory: Path, start: int, seed: int, delay_s: float
+    ) -> list[Promise]:
+        """Let a child write, and kill it *delay_s* after its first promise; at times while it opens."""
+        self.requests.write(f"{directory} {start} {seed}\n")
+        self.requests.flush()
+        child = int(self.answers.readline())
+        first = [self.answers.readline()] if seed % 4 else []
         time.sleep(delay_s)
-        writer.send_signal(signal.SIGKILL)
-        rest = writer.stdout.read()
-    assert first, "the writer died before it wrote"
-    return (first + rest).decode().rpartition("\n")[0].split("\n")
+        os.kill(child, signal.SIGKILL)
+        promises = []
+        for line in chain(first, iter(self.answers.readline, "end\n")):
+            assert line, "the server died"
+            if line.endswith("end\n"):  # the child was killed within a line
+                break
+            topic, *rest = line.split()
+            promises.append(Promise(topic, *map(int, rest)))
+        return promises
+
+
+@contextmanager
+def writer(scratch: Path) -> Iterator[Writer]:
+    command = [sys.executable, "-m", "support.store_writer", str(scratch)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield Writer(process.stdin, process.stdout)
+        process.stdin.close()
 
 
 def test_nothing_acknowledged_is_missing_after_sigkill(tmp_path: Path) -> None:
     seed = random.randrange(1 << 30)
     print("seed", seed)  # noqa: T201 - to repeat a failure
     chance = random.Random(seed)
-    promised: list[tuple[str, int, int, int, int]] = []
-    directory = tmp_path / "store"
-    number = 0
-    for _ in range(KILLS):
-        delay_s = chance.uniform(0, 0.05)
-        lines = write_until_killed(directory, number, chance.randrange(100), delay_s)
-        for line in lines:
-            topic, *rest = line.split()
-            queue_id, first, first_number, count = map(int, rest)
-            promised.append((topic, queue_id, first, first_number, count))
-        number = promised[-1][3] + promised[-1][4] + 100  # the last one may have had no time to say
-        with MessageStore(directory, clock_ms=FakeClock()) as store:
-            assert store.recovery is not None
-            assert not store.recovery.was_clean
-            stored = check_whole(store)
-            read = {
-                (topic, queue_id): read_all(store, topic, queue_id)
-                for topic, queue_id in store.queues()
-            }
-            for topic, queue_id, first, first_number, count in promised:
-                for i in range(count):
-                    kept = read[topic, queue_id][first + i]
-                    sent = message(first_number + i, topic, len(kept.body))
-                    assert kept.body == sent.body
-                    assert kept.properties == sent.stored_properties()
-            unspoken = stored - sum(one[4] for one in promised)
-            assert 0 <= unspoken <= KILLS * 13  # at most one batch a kill was stored and not said
-        with MessageStore(directory, clock_ms=FakeClock()) as store:
-            assert store.recovery is not None
-            assert store.recovery.was_clean
-            assert store.statistics().messages == stored
+    promised: list[Promise] = []
+    total = number = 0
+    with writer(tmp_path / "scratch") as server:
+        for kill in range(KILLS):
+            directory = tmp_path / f"store{kill // KILLS_A_STORE}"
+            if kill % KILLS_A_STORE == 0:
+                promised, number = [], 0
+            delay_s = chance.uniform(0, 0.03)
+            promises = server.write_until_killed(directory, number, chance.randrange(100), delay_s)
+            promised += promises
+            total += len(promises)
+            if promised:  # the last batch may have had no time to be told
+                number = promised[-1].first_number + promised[-1].count + 100
+            if directory.exists():
+                check(directory, promised, kills=kill % KILLS_A_STORE + 1)
+    assert total > KILLS
+
+
+def check(directory: Path, promised: list[Promise], kills: int) -> None:
+    """Open what the killed writer left, and again, and compare."""
+    with MessageStore(directory, SMALL, clock_ms=FakeClock()) as store:
+        assert store.verify().problems == ()
+        read = {queue: read_all(store, *queue) for queue in store.queues()}
+        for topic, queue_id, first, first_number, count in promised:
+            for i in range(count):
+                kept = read[topic, queue_id][first + i]
+                sent = message(first_number + i, topic, len(kept.body))
+                assert kept.body == sent.body
+                assert kept.properties == sent.stored_properties()
+        stored = sum(map(len, read.values()))
+        unspoken = stored - sum(one.count for one in promised)
+        assert 0 <= unspoken <= kills * 13  # at most one batch a kill was stored and not told
+    with MessageStore(directory, SMALL, clock_ms=FakeClock()) as store:
+        assert store.recovery is not None
+        assert store.recovery.was_clean
+        assert store.statistics().messages == stored
