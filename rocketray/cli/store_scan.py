@@ -73,7 +73,7 @@ def _filtered(messages: Iterable[StoredMessage], chosen: Subscription) -> Iterat
     from rocketray.filters.message_filter import compile_filter  # noqa: PLC0415 - the same
 
     if chosen.expression_type == "SQL92":
-        expression = ExpressionFilter(chosen.expression)
+        expression = ExpressionFilter(chosen.expression, dialect=chosen.dialect)
         yield from filter(expression.matches_record, messages)
     else:
         tag_filter = compile_filter(chosen)

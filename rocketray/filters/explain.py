@@ -89,7 +89,7 @@ def explain_filter(
         ask_predicate: answers for a class filter; it may raise :class:`PredicateError`.
     """
     if subscription.expression_type == "SQL92":
-        return _explain_sql(subscription.expression, message)
+        return _explain_sql(subscription, message)
     if subscription.expression_type == "CLASS":
         return _explain_class(subscription, message, ask_predicate)
     return _explain_tags(subscription.expression, message.tags, tags_code)
@@ -114,9 +114,10 @@ def _explain_tags(expression: str, tag: str | None, tags_code: int | None) -> Fi
     return FilterVerdict(FilterReason.TAG_COLLISION, (code, collided))
 
 
-def _explain_sql(expression: str, message: RecordView) -> FilterVerdict:
+def _explain_sql(subscription: Subscription, message: RecordView) -> FilterVerdict:
     steps = []
-    parts = trace(compile_expression(expression).tree, message.properties)
+    compiled = compile_expression(subscription.expression, subscription.dialect)
+    parts = trace(compiled.tree, message.properties)
     for part in parts:
         sentence = part.error or _SQL_SENTENCES.get(part.outcome, "not looked at")
         detail = f"{part.expression}: {sentence if part.depth == 0 or part.error else ''}"

@@ -12,7 +12,7 @@ from typing import Protocol
 from rocketray.errors import FilterEvaluationError
 
 from .consumer_filter_data import ConsumerFilterData
-from .sql92 import compile_expression
+from .sql92 import Dialect, compile_expression
 
 __all__ = ["ExpressionFilter"]
 
@@ -39,13 +39,19 @@ class ExpressionFilter:
 
     needs_record = True
 
-    def __init__(self, expression: str, registered: ConsumerFilterData | None = None) -> None:
+    def __init__(
+        self,
+        expression: str,
+        registered: ConsumerFilterData | None = None,
+        *,
+        dialect: Dialect = "rocketmq",
+    ) -> None:
         """Compile; a registration of another expression is no use here and passed over.
 
         Raises:
             FilterSyntaxError: *expression* does not parse.
         """
-        self._compiled = compile_expression(expression)
+        self._compiled = compile_expression(expression, dialect)
         same = registered is not None and registered.expression == expression
         self._registered = registered if same else None
         self.failures = 0

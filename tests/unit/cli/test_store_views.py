@@ -164,3 +164,12 @@ def test_scan_takes_filters() -> None:
         [row for row in ROWS if sql.matches(row["properties"])]
     )
     assert run_here("store", "scan", STORE, "--sql", "a >").code == 2
+
+
+def test_scan_takes_the_extended_dialect() -> None:
+    options = ("--sql", "price LIKE '50%'", "--dialect", "rocketray")
+    found = run_here("store", "scan", STORE, "--json", *options).lines()
+    prices = [row["properties"].get("price", "") for row in ROWS]
+    wanted = [price for price in prices if price.startswith("50")]
+    assert [line["properties"]["price"] for line in found] == wanted
+    assert run_here("store", "scan", STORE, *options[:2]).code == 2

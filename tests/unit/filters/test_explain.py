@@ -46,6 +46,12 @@ def test_a_code_that_cannot_be_read_passes_the_first_look() -> None:
     assert found.reason is FilterReason.TAG_COLLISION
 
 
+def test_sql_is_read_in_the_dialect_of_the_group() -> None:
+    found = verdict(Subscription.sql("a LIKE 'x%'", "rocketray"), message(a="xy"))
+    assert found.reason is FilterReason.MATCHED
+    assert looks(found) == [("sql", "true")]
+
+
 def test_sql_is_shown_part_by_part_with_its_values() -> None:
     found = verdict(Subscription.sql("a > 5 AND b = 'x'"), message(a="6"))
     assert found.reason is FilterReason.SQL_NULL
