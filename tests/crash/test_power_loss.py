@@ -146,6 +146,7 @@ def run(word: Sequence[tuple[str, str]], bound: Bound, seed: int) -> History:
     return History(" ".join(itertools.chain(*word)), outcomes, messages, safe)
 
 
+@pytest.mark.timeout(600)
 def test_every_power_failure_in_a_short_history_loses_nothing_acknowledged(
     record_property: Callable[[str, object], None],
 ) -> None:
