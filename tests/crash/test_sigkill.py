@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -23,7 +24,8 @@ KILLS_A_STORE = 10
 TESTS = Path(__file__).parents[1]
 
 
-class Promise(NamedTuple):
+@dataclass(frozen=True)
+class Promise:
     """What the writer was told: messages from ``first_number`` on have offsets from ``first`` on."""
 
     topic: str
@@ -102,10 +104,10 @@ def check(directory: Path, promised: list[Promise], kills: int) -> None:
     with MessageStore(directory, SMALL, clock_ms=FakeClock()) as store:
         assert store.verify().problems == ()
         read = {queue: read_all(store, *queue) for queue in store.queues()}
-        for topic, queue_id, first, first_number, count in promised:
-            for i in range(count):
-                kept = read[topic, queue_id][first + i]
-                sent = message(first_number + i, topic, len(kept.body))
+        for one in promised:
+            for i in range(one.count):
+                kept = read[one.topic, one.queue_id][one.first + i]
+                sent = message(one.first_number + i, one.topic, len(kept.body))
                 assert kept.body == sent.body
                 assert kept.properties == sent.stored_properties()
         stored = sum(map(len, read.values()))
