@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rocketray.errors import StoreError
+
 from .clock import now_ms
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption
@@ -88,15 +90,26 @@ def _run(importer: Importer, source: ImportSource) -> ImportReport:
 
 
 def _queue_counts(directory: Path) -> dict[str, int]:
-    """How many queues the broker's own ``config/topics.json`` says each topic has."""
+    """How many queues the broker's own ``config/topics.json`` says each topic with files has.
+
+    Raises:
+        StoreError: the file is there and is no table of topics.
+    """
     from rocketray.actors.files import read_json  # noqa: PLC0415 - imports orjson
 
-    table = (read_json(directory / "config" / "topics.json") or {}).get("topicConfigTable", {})
-    return {
-        topic: int(entry.get("readQueueNums", 0))
-        for topic, entry in table.items()
-        if (directory / "consumequeue" / topic).is_dir()
-    }
+    path = directory / "config" / "topics.json"
+    with_files = {topic.name for topic in (directory / "consumequeue").glob("*") if topic.is_dir()}
+    try:
+        table = (read_json(path) or {}).get("topicConfigTable", {})
+        return {
+            topic: int(entry.get("readQueueNums", 0))
+            for topic, entry in table.items()
+            if topic in with_files
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"{path} is no table of topics as a broker keeps it ({error}); restore it from a copy"
+        ) from None
 
 
 def _fields(report: ImportReport) -> dict[str, Any]:

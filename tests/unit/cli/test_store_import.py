@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -56,6 +57,19 @@ def test_topics_are_named_or_all_are_meant(options: tuple[str, ...]) -> None:
     done = run_here("store", "import", GOLDEN_STORE, *options)
     assert (done.code, done.out) == (2, "")
     assert "--topic, once or more, or --all" in done.err
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"topicConfigTable": []}', '{"topicConfigTable": {"TopicA": {"readQueueNums": []}}}', "["],
+)
+def test_a_broken_table_of_topics_is_named(node: LocalNode, tmp_path: Path, content: str) -> None:
+    copy = shutil.copytree(GOLDEN_STORE, tmp_path / "store")
+    (copy / "config").mkdir(exist_ok=True)
+    (copy / "config" / "topics.json").write_text(content)
+    done = run_here("store", "import", copy, "--all")
+    assert (done.code, done.out) == (1, "")
+    assert f"{copy}/config/topics.json" in done.err
 
 
 def test_an_import_that_is_stopped_says_how_to_go_on(
