@@ -17,14 +17,13 @@ from rocketray.names import check_topic
 from rocketray.store.foreign import read_foreign_settings
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reader import QueueReader
+from rocketray.store.store_settings import is_foreign, is_store
 
 from .clock import system_clock_ms
 from .control_view import ControlView
 from .layout import CONTROL_PAGE, shard_directory
 
 __all__ = ["QueueView", "open_queues"]
-
-_SETTINGS = "store.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def open_queues(directory: Path, topic: str) -> Iterator[list[QueueView]]:
             views = _of_node(shard_directory(directory, topic, 0).parent, topic)
         elif (directory / CONTROL_PAGE).is_file() and directory.name.isdecimal():
             views = _of_node(directory.parent, topic, only=directory)
-        elif (directory / _SETTINGS).is_file() or (directory / "commitlog").is_dir():
+        elif is_store(directory):
             views = _of_store(directory, topic)
         else:
             raise StoreError(f"{directory} is no data directory of a node and no store directory")
@@ -93,8 +92,7 @@ def _of_node(shards: Path, topic: str, only: Path | None = None) -> list[QueueVi
 
 def _of_store(directory: Path, topic: str) -> list[QueueView]:
     """The queues of a topic in a store of many: ours, or a broker's."""
-    is_ours = (directory / _SETTINGS).is_file()
-    config = None if is_ours else read_foreign_settings(directory).config
+    config = read_foreign_settings(directory).config if is_foreign(directory) else None
     with MessageStore(directory, config, read_only=True, clock_ms=system_clock_ms) as store:
         return [
             QueueView(

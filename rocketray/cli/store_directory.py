@@ -29,9 +29,8 @@ __all__ = [
     "foreign_settings",
     "open_stores",
     "store_directories",
+    "told_settings",
 ]
-
-_SETTINGS = "store.json"
 
 DirectoryArgument = Annotated[
     Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="What to read.")
@@ -82,14 +81,18 @@ def store_directories(directory: Path) -> list[Path]:
     Raises:
         StoreError: it is none and holds none.
     """
-    if (directory / _SETTINGS).exists() or (directory / "commitlog").is_dir():
+    from rocketray.store.store_settings import is_foreign, is_store  # noqa: PLC0415 - orjson
+
+    if is_store(directory):
         return [directory]
     shards = directory / "shards"
     if shards.is_dir():
-        found = [queue for queue in shards.glob("*/*") if (queue / _SETTINGS).exists()]
+        found = [
+            path for path in shards.glob("*/*") if path.name.isdecimal() and not is_foreign(path)
+        ]
         return sorted(found, key=lambda path: (path.parent.name, int(path.name)))
     raise StoreError(
-        f"{directory} is no store: it has neither {_SETTINGS} nor a commitlog directory, "
+        f"{directory} is no store: it has neither store.json nor a commitlog directory, "
         "and no shards directory as a node's data directory has"
     )
 
@@ -99,18 +102,25 @@ def foreign_settings(
 ) -> ForeignSettings | None:
     """How RocketMQ wrote *directory*; None for a store of ours. Raises :class:`StoreError`."""
     from rocketray.store.foreign import read_foreign_settings  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.store_settings import is_foreign  # noqa: PLC0415 - imports orjson
 
-    if (directory / _SETTINGS).exists():
+    if not is_foreign(directory):
         return None
     return read_foreign_settings(directory, index_hash_slots=index_hash_slots)
+
+
+def told_settings(directory: Path, index_hash_slots: int | None) -> ForeignSettings | None:
+    """:func:`foreign_settings`, and what could not be told from the files is said on stderr."""
+    foreign = foreign_settings(directory, index_hash_slots)
+    for warning in foreign.warnings if foreign else ():
+        progress(f"warning: {warning}")
+    return foreign
 
 
 def _open(directory: Path, index_hash_slots: int | None) -> OpenStore:
     from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - imports NumPy
 
-    foreign = foreign_settings(directory, index_hash_slots)
-    for warning in foreign.warnings if foreign else ():
-        progress(f"warning: {warning}")
+    foreign = told_settings(directory, index_hash_slots)
     config = foreign.config if foreign else None
     store = MessageStore(directory, config, read_only=True, clock_ms=now_ms)
     return OpenStore(directory, store, foreign)

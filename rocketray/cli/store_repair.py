@@ -11,8 +11,8 @@ from rocketray.errors import CorruptRecordError
 
 from .clock import now_ms
 from .options import JsonOption
-from .output import print_json, print_line, print_table, progress
-from .store_directory import SlotsOption, open_stores, store_directories
+from .output import print_json, print_line, print_table
+from .store_directory import SlotsOption, open_stores, store_directories, told_settings
 
 if TYPE_CHECKING:
     from rocketray.store.message_store import MessageStore
@@ -73,17 +73,12 @@ def recover(
     DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker, which
     can go on with it afterwards. Nobody may have it open. It may be run again at any time.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
-    from rocketray.store.foreign import read_foreign_settings  # noqa: PLC0415 - imports NumPy
-    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - the same
-    from rocketray.store.store_settings import is_foreign  # noqa: PLC0415 - the same
+    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - imports NumPy
 
     for path in store_directories(directory):
-        config, keep_index = None, False
-        if is_foreign(path):
-            settings = read_foreign_settings(path, index_hash_slots=index_hash_slots)
-            config, keep_index = settings.config, settings.slots_from == "unknown"
-            for warning in settings.warnings:
-                progress(f"warning: {warning}")
+        foreign = told_settings(path, index_hash_slots)
+        config = foreign.config if foreign else None
+        keep_index = foreign is not None and foreign.slots_from == "unknown"
         with MessageStore(
             path, config, salvage=True, keep_index=keep_index, clock_ms=now_ms
         ) as store:

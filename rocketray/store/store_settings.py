@@ -3,7 +3,7 @@
     {"version": 1, "commit_log_segment_bytes": …, "store_host": ["127.0.0.1", 10911], …}
 
 A directory with a log and without this file was written by RocketMQ; its sizes are the caller's
-to say, and it is opened read-only.
+to say, and it is opened read-only, or to be recovered.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rocketray.errors import ConfigError, StoreError, StoreVersionError
 
 from .file_system import SYSTEM_FILES, FileSystem
 
-__all__ = ["is_foreign", "settle_config"]
+__all__ = ["is_foreign", "is_store", "settle_config"]
 
 _NAME = "store.json"
 _VERSION = 1
@@ -56,6 +56,13 @@ def settle_config(
     config = given or StoreConfig()
     _write(file_system, directory, config)
     return config
+
+
+def is_store(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
+    """Whether *directory* looks like a store, of ours or of RocketMQ's."""
+    return not is_foreign(directory, file_system) or file_system.is_directory(
+        directory / "commitlog"
+    )
 
 
 def is_foreign(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
