@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from .errors import InvalidNameError
 
 __all__ = [
-    "DLQ_PREFIX",
     "GROUP_MAX_CHARS",
     "QUEUE_COUNT_MAX",
     "RETRY_PREFIX",
@@ -27,7 +26,6 @@ __all__ = [
 ]
 
 RETRY_PREFIX = "%RETRY%"
-DLQ_PREFIX = "%DLQ%"
 TOPIC_MAX_BYTES = 127
 RETRY_TOPIC_MAX_BYTES = 255
 GROUP_MAX_CHARS = 120

@@ -18,12 +18,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketray.errors import InvalidMessageError
-from rocketray.message import KEYS, TAGS, UNIQUE_KEY, Message, StoredMessage
+from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message, StoredMessage
 from rocketray.store.sys_flag import sys_flag_names
 
 __all__ = ["Outgoing", "from_json", "one_line", "printable", "to_json"]
 
-SHARDING_KEY = "__SHARDINGKEY"  # RocketMQ's property of messages that are ordered by a key
 _OF_THE_STORE = {"topic", "queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId"}
 _READ = ("body", "text", "tags", "keys", "properties", "queueId", "shardingKey")
 _SHOWN_BODY_CHARS = 200
