@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["groups"]
 
-groups = typer.Typer(help="List and remove consumer groups.", no_args_is_help=True)
+groups = typer.Typer(help="List consumer groups, see their lag, remove them.", no_args_is_help=True)
 
 
 @groups.command("list")

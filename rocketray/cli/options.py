@@ -102,7 +102,7 @@ WhereOption = Annotated[
     typer.Option(
         "--where",
         metavar="MODULE:CALLABLE",
-        help="Messages that a Python predicate takes; the node imports it.",
+        help="Messages that a Python predicate takes.",
     ),
 ]
 OnFilterErrorOption = Annotated[

@@ -1,4 +1,4 @@
-"""``rocketray store``: look into store directories, ours or RocketMQ's own, without a node."""
+"""``rocketray store``: store directories, ours or RocketMQ's own; only import needs a node."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from .store_views import info, topics
 
 __all__ = ["stores"]
 
-stores = typer.Typer(help="Look into store directories; no node is needed.", no_args_is_help=True)
+_HELP = "Look into, verify, recover and import store directories; only import needs a node."
 
-
-@stores.callback()
-def _group() -> None:
-    """Look into store directories; no node is needed."""
+stores = typer.Typer(help=_HELP, no_args_is_help=True)
 
 
 stores.command()(info)
