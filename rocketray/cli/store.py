@@ -7,7 +7,7 @@ import typer
 from .store_get import get
 from .store_import import import_messages
 from .store_query import query
-from .store_repair import recover, verify
+from .store_repair import recover, upgrade, verify
 from .store_scan import scan
 from .store_views import info, topics
 
@@ -26,3 +26,4 @@ stores.command()(query)
 stores.command("import")(import_messages)
 stores.command()(verify)
 stores.command()(recover)
+stores.command()(upgrade)

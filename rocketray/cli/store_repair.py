@@ -1,4 +1,4 @@
-"""``rocketray store verify`` and ``recover``: is a store whole, and make it so."""
+"""``rocketray store verify``, ``recover`` and ``upgrade``: is a store whole, and make it so."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rocketray.store.recovery import RecoveryReport
     from rocketray.store.verify import Verification
 
-__all__ = ["recover", "verify"]
+__all__ = ["recover", "upgrade", "verify"]
 
 _DirectoryArgument = Annotated[
     Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="Where it is.")
@@ -85,6 +85,22 @@ def recover(
             assert store.recovery is not None
             found = _shown_recovery(path, store, store.recovery)
         print_json(found) if as_json else print_table(("what", "value"), _rows(found))
+
+
+def upgrade(directory: _DirectoryArgument, *, as_json: JsonOption = False) -> None:
+    """Bring stores that an older rocketray made up to the version that this one writes.
+
+    Older ones can then not write them any more. DIR is a node's data directory or a shard's; the
+    node must be stopped. A store that is up to date stays as it is.
+    """
+    from rocketray.store.upgrade import upgrade_store  # noqa: PLC0415 - imports NumPy
+
+    for path in store_directories(directory):
+        had = upgrade_store(path)
+        if as_json:
+            print_json({"directory": str(path), "hadVersion": had})
+        else:
+            print_line(f"{path}: had version {had}")
 
 
 def _shown_verification(path: Path, found: Verification) -> dict[str, Any]:

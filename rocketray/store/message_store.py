@@ -81,7 +81,8 @@ class MessageStore(StoreReads):
         Raises:
             StoreLockedError: another process has it open for writing.
             ConfigError: *config* is not what the directory was made with.
-            StoreVersionError: a newer rocketray made the directory.
+            StoreVersionError: a newer rocketray made the directory, or an older one; see
+                upgrade.py.
             CorruptRecordError: a file has a wrong size, or is missing.
         """
         self._read_only = read_only

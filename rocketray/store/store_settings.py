@@ -1,6 +1,10 @@
 """``store.json``: what a store directory was made with, so that it is always opened with that.
 
-    {"version": 1, "commit_log_segment_bytes": …, "store_host": ["127.0.0.1", 10911], …}
+    {"version": 2, "commit_log_segment_bytes": …, "store_host": ["127.0.0.1", 10911], …}
+
+Version 2 may have what version 1 knew nothing of: ext units, IPv6 store hosts, RocketMQ's CRC
+property. A newer version is refused; an older one can be read, and is written after an upgrade
+that somebody asked for, so that an older rocketray is not locked out without a word.
 
 A directory with a log and without this file was written by RocketMQ; its sizes are the caller's
 to say, and it is opened read-only, or to be recovered.
@@ -19,10 +23,10 @@ from rocketray.errors import ConfigError, StoreError, StoreVersionError
 
 from .file_system import SYSTEM_FILES, FileSystem
 
-__all__ = ["is_foreign", "is_store", "settle_config"]
+__all__ = ["is_foreign", "is_store", "settle_config", "upgrade_settings"]
 
 _NAME = "store.json"
-_VERSION = 1
+_VERSION = 2
 _MAX_BYTES = 64 * 1024
 _NOT_OF_THE_DIRECTORY = {"flush_interval_ms"}  # may differ from one opening to the next
 
@@ -41,10 +45,17 @@ def settle_config(
 
     Raises:
         ConfigError: *given* and the directory disagree, or nobody says what the sizes are.
-        StoreVersionError: a newer rocketray made the directory.
+        StoreVersionError: a newer rocketray made the directory, or an older one and it is to be
+            written.
     """
-    kept = _read(file_system, directory / _NAME)
-    if kept is not None:
+    found = _read(file_system, directory / _NAME)
+    if found is not None:
+        version, kept = found
+        if version < _VERSION and not read_only:
+            raise StoreVersionError(
+                f"{directory} has version {version}, this rocketray writes version {_VERSION}; "
+                f"bring it up with: rocketray store upgrade {directory}"
+            )
         return _agreed(directory, kept, given)
     if read_only or (salvage and given is not None):
         return _of_foreign(file_system, directory, given)
@@ -63,6 +74,20 @@ def is_store(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
     return not is_foreign(directory, file_system) or file_system.is_directory(
         directory / "commitlog"
     )
+
+
+def upgrade_settings(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> int:
+    """Let *directory* have the present version; returns the one that it had.
+
+    The caller holds its lock. Raises :class:`ConfigError` where RocketMQ wrote it.
+    """
+    found = _read(file_system, directory / _NAME)
+    if found is None:
+        raise ConfigError(f"{directory} has no {_NAME}: it is no store of rocketray's")
+    version, config = found
+    if version < _VERSION:
+        _write(file_system, directory, config)
+    return version
 
 
 def is_foreign(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
@@ -94,7 +119,8 @@ def _agreed(directory: Path, kept: StoreConfig, given: StoreConfig | None) -> St
     return given
 
 
-def _read(file_system: FileSystem, path: Path) -> StoreConfig | None:
+def _read(file_system: FileSystem, path: Path) -> tuple[int, StoreConfig] | None:
+    """The version and the settings."""
     try:
         raw = file_system.read(path, _MAX_BYTES)
     except FileNotFoundError:
@@ -108,7 +134,7 @@ def _read(file_system: FileSystem, path: Path) -> StoreConfig | None:
                 "open it with the newer one"
             )
         value["store_host"] = (str(value["store_host"][0]), int(value["store_host"][1]))
-        return StoreConfig(**value)
+        return int(version), StoreConfig(**value)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         raise StoreError(
             f"{path} is not a description of a store ({error}); restore it from a copy"

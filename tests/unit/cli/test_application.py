@@ -64,6 +64,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "store query",
         "store topics",
         "store scan",
+        "store upgrade",
         "store verify",
         "store recover",
         "bench",

@@ -95,10 +95,10 @@ def test_a_newer_or_damaged_description_is_refused(tmp_path: Path) -> None:
     open_store(tmp_path, SMALL).close()
     path = tmp_path / "store.json"
     good = path.read_text()
-    path.write_text(good.replace('"version": 1', '"version": 2'))
-    with pytest.raises(StoreVersionError, match="has version 2"):
+    path.write_text(good.replace('"version": 2', '"version": 3'))
+    with pytest.raises(StoreVersionError, match="has version 3"):
         open_store(tmp_path)
-    for bad in ("", "[]", "{}", '{"version": 1, "what": 2}', good.replace("4096", '"x"')):
+    for bad in ("", "[]", "{}", '{"version": 2, "what": 2}', good.replace("4096", '"x"')):
         path.write_text(bad)
         with pytest.raises(StoreError, match="not a description of a store"):
             open_store(tmp_path)
