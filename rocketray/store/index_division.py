@@ -7,6 +7,8 @@ A number of slots is right when, with it,
   2. every entry names, as the one before it, the last one with the same hash modulo the slots, and
      each slot names the newest of its own;
   3. the records that the entries lead to have a key of that hash, as far as the log still has them.
+Numbers for which both ends agree in the first of these are tried alone; the others, of which a file
+that begins with the offset 0 has thousands, only when none of those is right.
 A damaged file may break one of them here and there, so a number counts too when nearly all agrees
 and no other comes near. What is left open is said, never guessed.
 """
@@ -92,11 +94,19 @@ def slots_that_agree(
     if not files:
         return SlotCounts((), all_agree=True, has_entries=False)
     if only is not None:
-        candidates = [only]
-    else:
-        candidates = sorted({number for file in files for number in _candidates(file)})
-    if len(candidates) > _MOST_CHECKED:
-        return SlotCounts(tuple(candidates), all_agree=True, has_entries=True)
+        return _judge(files, [only], key_hashes)
+    found = SlotCounts((), all_agree=False, has_entries=True)
+    for both_ends in (True, False):
+        candidates = sorted({number for file in files for number in _candidates(file, both_ends)})
+        if len(candidates) > _MOST_CHECKED:
+            return SlotCounts(tuple(candidates), all_agree=True, has_entries=True)
+        found = _judge(files, candidates, key_hashes)
+        if found.counts and found.all_agree:
+            break
+    return found
+
+
+def _judge(files: list[_File], candidates: list[int], key_hashes: KeyHashes) -> SlotCounts:
     scores = {
         number: min(_agreement(file, number, key_hashes) for file in files) for number in candidates
     }
@@ -114,8 +124,8 @@ def _read(path: Path) -> _File:
     return _File(words, begin, end, slots_used, min(max(next_entry, 1), most) - 1)
 
 
-def _candidates(file: _File) -> list[int]:
-    """The numbers of slots by which the first or the last entry has the header's offset."""
+def _candidates(file: _File, both_ends: bool) -> list[int]:  # noqa: FBT001 - two passes, one loop
+    """The numbers of slots by which the first and the last entry, or one, has its offset."""
     smallest = smallest_division(4 * len(file.words))
     largest = len(file.words) - _HEADER_WORDS - _ENTRY_WORDS * (file.entries + 1)
     found: list[int] = []
@@ -123,9 +133,9 @@ def _candidates(file: _File) -> list[int]:
         numbers = np.arange(
             start, min(start + _BLOCK * _ENTRY_WORDS, largest + 1), _ENTRY_WORDS, dtype=np.int64
         )
-        good = _is_entry(file, numbers, 1, file.begin_offset)
-        good |= _is_entry(file, numbers, file.entries, file.end_offset)
-        found += numbers[good].tolist()
+        first = _is_entry(file, numbers, 1, file.begin_offset)
+        last = _is_entry(file, numbers, file.entries, file.end_offset)
+        found += numbers[first & last if both_ends else first | last].tolist()
         if len(found) > _MOST_CHECKED:
             break
     return found

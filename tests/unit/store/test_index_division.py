@@ -74,6 +74,14 @@ def test_files_that_one_number_fits_to_rule_the_others_out(tmp_path: Path) -> No
     assert both == SlotCounts((5,), all_agree=True, has_entries=True)
 
 
+def test_a_file_that_begins_at_0_and_is_mostly_empty_is_told_by_both_of_its_ends(
+    tmp_path: Path,
+) -> None:
+    keys = [(number * 7919 % 2**31, number // 2 * 100) for number in range(700)]
+    write_index(tmp_path / "1", 64, 5000, keys)
+    assert slots_that_agree([tmp_path / "1"], lambda _: None).counts == (64,)
+
+
 def test_the_first_key_of_a_store_is_enough(tmp_path: Path) -> None:
     write_index(tmp_path / "1", 5000, 20_000, [(1234, 0)])
     assert slots_that_agree([tmp_path / "1"], lambda _: None).counts == (5000,)
