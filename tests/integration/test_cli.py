@@ -22,7 +22,6 @@ from support.commands import COMMAND, printed, rocketray
 from support.stores import GOLDEN_STORE, open_golden
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-START_S = 120
 
 
 @pytest.fixture(scope="module")

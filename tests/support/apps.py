@@ -13,7 +13,7 @@ from rocketray.message import Message
 from rocketray.topology.app import App
 
 
-async def until(condition: Callable[[], Any], timeout_s: float = 10.0) -> None:
+async def until(condition: Callable[[], Any], timeout_s: float = 60.0) -> None:
     """Wait until *condition* is true; fails saying that it never was."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110  # tests look at anything

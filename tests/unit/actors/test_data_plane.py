@@ -40,7 +40,7 @@ def node(tmp_path: Path) -> Iterator[LocalNode]:
 def receive(consumer: GroupConsumer, count: int, *, commit: bool = True) -> list[StoredMessage]:
     """All messages until there are *count* of them; fails when they do not come in time."""
     found: list[StoredMessage] = []
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while len(found) < count and time.monotonic() < deadline:
         for batch in consumer.poll(0.2):
             found += batch.messages()
@@ -118,7 +118,7 @@ def test_a_full_ring_goes_on_as_soon_as_there_is_room(
     with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("*")) as member:
         producer.send_many("Trade", pa.table({"body": ["x"] * rows}))
         count = 0
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 50
         while count < rows and time.monotonic() < deadline:
             time.sleep(0.05)  # a slow member, so that its ring fills
             count += sum(len(batch) for batch in member.poll(1.0, CAPACITY))
@@ -160,7 +160,7 @@ def test_the_offset_moves_over_what_the_filter_left_out(node: LocalNode) -> None
         node.consumer("g", "Trade", Subscription.tags("no")) as member,
     ):
         producer.send_messages("Trade", [Message("Trade", b"", "yes")] * 100)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         last = 0
         while last < 100 and time.monotonic() < deadline:
             for batch in member.poll(0.1):
@@ -174,7 +174,7 @@ def test_a_group_goes_on_where_it_committed(node: LocalNode) -> None:
     with node.producer() as producer:
         producer.send_messages("Trade", [Message("Trade", b"%d" % n) for n in range(50)])
         with node.consumer("g", "Trade", Subscription.tags("*")) as member:
-            (batch,) = member.poll(5.0, 20)
+            (batch,) = member.poll(60.0, 20)
             member.commit("Trade", 0, batch.next_queue_offset)
         with node.consumer("g", "Trade", Subscription.tags("*")) as member:
             rest = receive(member, 30)
@@ -188,7 +188,7 @@ def test_two_members_share_the_queues_and_hand_them_over_cleanly(node: LocalNode
         producer.send_messages("Trade", [Message("Trade", b"1")] * 3000)
         found = receive(first, 3000)
         second = node.consumer("g", "Trade", Subscription.tags("*"), client_id="b")
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 60
         while len(second.assignment()) < 2 and time.monotonic() < deadline:
             for member in (first, second):
                 assert all(len(batch) == 0 for batch in member.poll(0.05))
