@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rocketray.errors import ConfigError, SubscriptionRefusedError
+from rocketray.errors import ConfigError, StoreError, SubscriptionRefusedError
 from rocketray.filters.checks import FilterKnowledge, FilterRequest, check_subscription
 from rocketray.filters.class_filter import check_predicate
 from rocketray.filters.subscription import Subscription
@@ -73,12 +73,23 @@ class FilterRules:
 
     @classmethod
     def load(cls, data: Path) -> FilterRules:
-        """What :meth:`save` wrote last; the defaults, which allow nothing, before that."""
+        """What :meth:`save` wrote last; the defaults, which allow nothing, before that.
+
+        Raises:
+            StoreError: the file holds no such rules.
+        """
         value = read_json(_path(data))
         if value is None:
             return cls()
-        allowed, limit_ms = tuple(value["allowedPredicates"]), int(value["predicateTimeLimitMs"])
-        return cls(allowed, limit_ms, bool(value["enablePropertyFilter"]))
+        try:
+            allowed = tuple(value["allowedPredicates"])
+            limit_ms = int(value["predicateTimeLimitMs"])
+            return cls(allowed, limit_ms, bool(value["enablePropertyFilter"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"{_path(data)} holds no rules of filters ({type(error).__name__}: {error}); "
+                "restore it from a copy, or remove it to allow no predicates"
+            ) from None
 
     def save(self, data: Path) -> None:
         """Keep the rules for the next start."""

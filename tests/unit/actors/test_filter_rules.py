@@ -8,7 +8,7 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.filter_rules import FilterRules
-from rocketray.errors import ConfigError, PredicateError, SubscriptionRefusedError
+from rocketray.errors import ConfigError, PredicateError, StoreError, SubscriptionRefusedError
 from rocketray.filters.subscription import Subscription
 
 
@@ -45,3 +45,12 @@ def test_what_comes_from_elsewhere_is_checked_again() -> None:
         rules.check("g", "T", Subscription.sql("a >"))
     with pytest.raises(PredicateError, match="not allowed"):
         rules.check("g", "T", Subscription.where("shop:f"))
+
+
+@pytest.mark.parametrize("content", ['{"allowedPredicates": ["a"]}', '{"allowedPredicates": 5}'])
+def test_a_damaged_file_of_rules_is_named(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "config" / "filterRules.json"
+    path.parent.mkdir()
+    path.write_text(content)
+    with pytest.raises(StoreError, match=r"filterRules\.json holds no rules"):
+        FilterRules.load(tmp_path)
