@@ -97,7 +97,14 @@ def preview(
 
 def _fields(topic: str, subscription: Subscription, found: Preview) -> dict[str, Any]:
     counters = found.counters
-    kinds = ("evaluationErrors", "predicateErrors", "notInt32", "notInt64", "notDouble")
+    kinds = (
+        "evaluationErrors",
+        "predicateErrors",
+        "notInt32",
+        "notInt64",
+        "notDouble",
+        "booleanWithText",
+    )
     by_name = counters.to_json()
     return {
         "topic": topic,

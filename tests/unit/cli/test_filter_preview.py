@@ -33,6 +33,12 @@ def test_a_preview_counts_and_shows(data: Path) -> None:
     assert "only 2 of 5 messages were looked at" in shown.stdout
 
 
+def test_every_kind_of_failure_is_named(data: Path) -> None:
+    arguments = ("filter", "preview", "Trade", "TRUE = amount", "--data", data, "--json")
+    [found] = printed(rocketray(*arguments))
+    assert found["failures"] == {"evaluationErrors": 5, "booleanWithText": 5}
+
+
 def test_wrong_usage_and_missing_topics_end_with_their_codes(data: Path) -> None:
     twice = ("filter", "preview", "Trade", "a > 1", "--sql", "a > 1", "--data", data)
     assert rocketray(*twice).returncode == 2
