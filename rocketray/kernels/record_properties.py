@@ -1,7 +1,8 @@
 """From queue entries straight to properties: records are checked and searched in one pass.
 
 What ``spans.measure_spans`` and ``properties.find_properties`` do one after the other, for a filter
-that looks at nothing else of a record.
+that looks at nothing else of a record. And where the property strings of a batch are, of which
+nothing is stored yet.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from ._compile import (
     INT,
     INT_AND_BOOL,
     OUT_INT64_ROWS,
+    OUT_INT64S,
     Bytes,
     Int32s,
     Int64s,
@@ -35,7 +37,12 @@ from .layout import (
 from .properties import find_in_string, find_properties_plain
 from .property_crc import CRC_NAME_WORD, CRC_PROPERTY_BYTES, CRC_PROPERTY_NAME
 
-__all__ = ["find_record_properties", "find_record_properties_plain"]
+__all__ = [
+    "find_property_strings",
+    "find_property_strings_plain",
+    "find_record_properties",
+    "find_record_properties_plain",
+]
 
 _QUEUE_ID_AND_OFFSETS = struct.Struct(">i4xqq")  # the four bytes between are the flag
 
@@ -128,3 +135,34 @@ def find_record_properties(
         start, size = found.properties_start, found.properties_size
         find_in_string(segment, start, size, i, names, name_bounds, value_starts, value_sizes)
     return len(sizes), may_hold_crc
+
+
+def find_property_strings_plain(
+    records: Bytes, sizes: Int32s, property_starts: Int64s, property_sizes: Int64s
+) -> int:
+    """Where the property string of each of *n* records, back to back in *records*, is: int64[n].
+
+    Returns -1, or the number of the first record that is not a whole one of its size.
+    """
+    position = 0
+    for i, size in enumerate(sizes.tolist()):
+        found = measure_record_plain(records, position, len(records))
+        if found.size < 0 or found.size != size:
+            return i
+        property_starts[i], property_sizes[i] = found.properties_start, found.properties_size
+        position += size
+    return -1
+
+
+@kernel(find_property_strings_plain, INT, (IN_BYTES, IN_INT32S, OUT_INT64S, OUT_INT64S))
+def find_property_strings(records, sizes, property_starts, property_sizes):
+    assert len(sizes) == len(property_starts) == len(property_sizes)
+    position = 0
+    for i in range(len(sizes)):
+        found = measure_record(records, position, len(records))
+        if found.size < 0 or found.size != sizes[i]:
+            return i
+        property_starts[i] = found.properties_start
+        property_sizes[i] = found.properties_size
+        position += found.size
+    return -1

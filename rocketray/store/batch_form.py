@@ -23,8 +23,8 @@ from rocketray.kernels.layout import (
     MAGIC_V2,
     SYS_FLAG,
     TOPIC_V1_MAX_BYTES,
-    measure_record_plain,
 )
+from rocketray.kernels.record_properties import find_property_strings
 
 from .compression import Compression
 from .sys_flag import BORN_IPV6, SETTABLE, STORE_IPV6, TRANSACTION
@@ -78,12 +78,10 @@ class EncodedBatch:
             CorruptRecordError: the records are not what ``sizes`` says.
         """
         starts, sizes = np.empty(len(self), np.int64), np.empty(len(self), np.int64)
-        for number, start in enumerate(self.starts().tolist()):
-            end = start + int(self.sizes[number])
-            found = measure_record_plain(self.records, start, end)
-            if found.size != end - start:
-                raise CorruptRecordError("a batch", start, f"record {number} is not whole")
-            starts[number], sizes[number] = found.properties_start, found.properties_size
+        bad = find_property_strings(self.records, self.sizes, starts, sizes)
+        if bad >= 0:
+            where = int(self.starts()[bad])
+            raise CorruptRecordError("a batch", where, f"record {bad} is not whole")
         return starts, sizes
 
 

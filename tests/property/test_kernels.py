@@ -235,11 +235,20 @@ def test_properties_of_records_are_found_alike(
         *(u8(bytes(raw)), 1000, i64(offsets), i32(sizes), i64(queue_offsets[: len(sizes)])),
         *(data.draw(st.integers(0, 1)), 0, u8(b"abT"), i64([0, 1, 3]), at, length),
     )
+    strings = np.zeros((2, len(sizes)), np.int64)
+    not_whole = both(
+        *(record_properties.find_property_strings, record_properties.find_property_strings_plain),
+        *(u8(bytes(raw)), i32(sizes), *strings),
+    )
     fields = np.zeros((len(Field), len(sizes)), np.int64)
     bad = spans.measure_spans(u8(bytes(raw)), 1000, i64(offsets), i32(sizes), fields)
     assert 0 <= count <= (len(sizes) if bad < 0 else bad)
     ends = np.cumsum(sizes[:count]).tolist()
     assert may_hold_crc is any(raw[end - 20 : end].startswith(b"__CRC32#") for end in ends)
+    if bad < 0:
+        assert not_whole < 0
+        expected = fields[[Field.PROPERTIES_START, Field.PROPERTIES_SIZE]]
+        np.testing.assert_array_equal(strings, expected)
 
 
 @few
