@@ -1,9 +1,10 @@
 """The coordinator: topics, groups, offsets and subscriptions of a cluster, and its shard actors.
 
-State on disk, in DATA/config, as JSON: topics before a change takes effect, subscriptions when
-they change, offsets every ``OFFSETS_INTERVAL_S`` and at the stop. A coordinator that died is
-started again by Ray and reads them; members join again with their next heartbeat. What a group
-committed in the last seconds may then be delivered again, and nothing is lost.
+State on disk, in DATA/config, as JSON: topics before a change takes effect, subscriptions and the
+SQL92 filters among them when they change, offsets every ``OFFSETS_INTERVAL_S`` and at the stop. A
+coordinator that died is started again by Ray and reads them; members join again with their next
+heartbeat. What a group committed in the last seconds may then be delivered again, and nothing is
+lost.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from .groups import GroupDescription, GroupRegistry, Heartbeat, HeartbeatReply
 from .layout import config_directory, shard_directory
 from .ray_runtime import NAMESPACE, GetTimeoutError, RayActorError, RayTaskError, ray
 from .shard import ShardActor
+from .sql_filters import SqlFilters
 
 __all__ = ["COORDINATOR_NAME", "CoordinatorActor", "shard_name"]
 
@@ -58,6 +60,7 @@ class CoordinatorActor:
             read_json(config / "consumerOffset.json"),
             system_clock_ms(),
         )
+        self._sql_filters = SqlFilters(self._data, system_clock_ms)
         self._start_shards(list(self._catalog.topics.values()))
         self._stop = threading.Event()
         threading.Thread(target=self._keep_saving, name="offsets", daemon=True).start()
@@ -205,6 +208,10 @@ class CoordinatorActor:
             path = config_directory(self._data) / "subscriptionGroup.json"
             write_json(path, self._groups.groups_to_json())
             self._groups.groups_changed = False
+            self._settle_filters()
+
+    def _settle_filters(self) -> None:
+        self._sql_filters.settle(self._groups.live_subscriptions(system_clock_ms()))
 
     def _save_offsets(self) -> None:
         if self._groups.offsets.changed:
@@ -217,8 +224,9 @@ class CoordinatorActor:
             try:
                 with self._lock:
                     self._save_offsets()
+                    self._settle_filters()
             except OSError:
-                _LOG.exception("the offsets could not be saved; trying again")
+                _LOG.exception("offsets or filters could not be saved; trying again")
 
     def _keep_expiring(self) -> None:
         while not self._stop.wait(EXPIRE_INTERVAL_S):

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rocketray.errors import StreamError, SubscriptionConflictError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
@@ -32,6 +32,7 @@ __all__ = [
     "GroupRegistry",
     "Heartbeat",
     "HeartbeatReply",
+    "LiveSubscription",
     "average",
 ]
 
@@ -83,6 +84,15 @@ class GroupDescription:
     starts: dict[int, int]
     members: dict[str, list[int]]
     counters: FilterCounters
+    since_ms: int
+
+
+class LiveSubscription(NamedTuple):
+    """What the living members of a group subscribe to; a later ``since_ms`` is a later word."""
+
+    group: str
+    topic: str
+    subscription: Subscription
     since_ms: int
 
 
@@ -205,6 +215,15 @@ class GroupRegistry:
             for name in membership.members
         }
 
+    def live_subscriptions(self, now_ms: int) -> list[LiveSubscription]:
+        """The subscriptions that have members."""
+        return [
+            LiveSubscription(group, topic, subscription, self._since_ms.get((group, topic), 0))
+            for group, topics in self._subscriptions.items()
+            for topic, subscription in topics.items()
+            if self.members(group, topic, now_ms)
+        ]
+
     def counters(self, group: str, topic: str) -> FilterCounters:
         """What the filters of the group's members did, since this registry was made."""
         membership = self._memberships.get((group, topic))
@@ -306,7 +325,8 @@ class GroupRegistry:
                 beat.group, beat.topic, str(existing), str(beat.subscription)
             )
         topics[beat.topic] = beat.subscription
-        self._since_ms[beat.group, beat.topic] = now_ms
+        key = beat.group, beat.topic
+        self._since_ms[key] = max(now_ms, self._since_ms.get(key, -1) + 1)  # clocks go back
         self.groups_changed = True
 
     def _drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:

@@ -13,6 +13,7 @@ Rules
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -135,7 +136,10 @@ class ConsumerFilterManager:
         self._filters = {topic: filters for topic, filters in kept.items() if filters}
         self._compiled.clear()
         half_made = path.with_name(path.name + ".tmp")
-        half_made.write_bytes(encode_filters(self._filters))
+        with half_made.open("wb") as file:
+            file.write(encode_filters(self._filters))
+            file.flush()
+            os.fsync(file.fileno())
         if path.exists():
             path.replace(path.with_name(path.name + ".bak"))
         half_made.replace(path)

@@ -16,10 +16,11 @@ import ray
 
 from rocketray.actors.client import Connection
 from rocketray.actors.coordinator import COORDINATOR_NAME, shard_name
-from rocketray.actors.layout import node_file
+from rocketray.actors.layout import config_directory, node_file
 from rocketray.actors.node import Node, NodeOptions, ensure_node
 from rocketray.actors.ray_runtime import NAMESPACE
 from rocketray.errors import NodeNotRunningError, StoreLockedError, StreamError, TopicNotFoundError
+from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.store.retention import RetentionPolicy
@@ -224,6 +225,8 @@ def test_the_filter_and_the_coordinator_come_back(node: Node, connection: Connec
             for batch in member.poll(0.5):
                 found += batch.bodies()
     assert found == [b"%d" % number for number in range(10, 20)]
+    filters = read_filters(config_directory(node.data) / "consumerFilter.json")
+    assert filters["Back"]["back"].expression == "n >= 10"
 
 
 def _pid(actor: ray.actor.ActorHandle, name: str) -> int:
