@@ -18,6 +18,7 @@ BENCHMARKS = {
     "growth": "the same from 10⁵ to 10⁷ messages and from 1 to 16 shards, and an idle shard's memory",
     "flush": "two ways of flushing beside a thread that is busy in Python",
     "scan": "the store alone: tag scan of the ConsumeQueue, SQL92 over records",
+    "bitmaps": "filter bitmaps: what they save when groups scan by SQL92, what they cost at the put",
     "latency": "from publishing to the handler at 1000 messages a second",
 }
 

@@ -15,7 +15,7 @@ from rocketray.errors import ConfigError
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 
-@pytest.mark.parametrize("name", ["scan", "latency"])
+@pytest.mark.parametrize("name", ["scan", "bitmaps", "latency"])
 def test_a_benchmark_ends_with_its_rows(name: str, tmp_path: Path) -> None:
     """In a process of its own, as people run it."""
     command = [sys.executable, "-m", "rocketray", "bench", name, "--quick", "--json"]
