@@ -34,6 +34,7 @@ class SqlFilters:
         """
         self._path = config_directory(data) / "consumerFilter.json"
         self._manager = ConsumerFilterManager(clock_ms=clock_ms)
+        self._unsaved = False
         for path in (self._path, self._path.with_name(self._path.name + ".bak")):
             if path.exists():
                 self._manager.load(path)
@@ -46,7 +47,8 @@ class SqlFilters:
     def settle(self, living: Iterable[LiveSubscription]) -> None:
         """Let those of *living* that are RocketMQ's SQL92 be alive, and no others.
 
-        The file is written when that changes anything.
+        The file is written when that changes anything, or could not be written before. Raises
+        OSError when it cannot.
         """
         before = self._snapshot()
         groups: dict[str, list[ConsumerSubscription]] = {
@@ -59,12 +61,11 @@ class SqlFilters:
                 )
         for group, subscriptions in groups.items():
             self._manager.register(group, subscriptions)
-        if self._snapshot() != before:
-            self._save()
+        self._unsaved |= self._snapshot() != before
+        if self._unsaved:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._manager.save(self._path)
+            self._unsaved = False
 
     def _snapshot(self) -> dict[str, dict[str, ConsumerFilterData]]:
         return {topic: dict(filters) for topic, filters in self._manager.filters.items()}
-
-    def _save(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._manager.save(self._path)

@@ -158,6 +158,16 @@ def test_the_file_before_stands_in_for_one_that_was_being_replaced(
     assert coordinator.restarted().filter_of("g").expression == "a < 5"
 
 
+def test_what_could_not_be_written_is_written_later(coordinator: Coordinator) -> None:
+    half_made = file_of(coordinator.data).with_name("consumerFilter.json.tmp")
+    half_made.mkdir(parents=True)  # in the way
+    with pytest.raises(OSError, match=half_made.name):
+        coordinator.beat("g", SMALL)
+    half_made.rmdir()
+    coordinator.settle()
+    assert read_filters(file_of(coordinator.data))["T"].keys() == {"g"}
+
+
 def test_a_file_of_something_else_is_refused(coordinator: Coordinator) -> None:
     coordinator.beat("g", SMALL)
     file_of(coordinator.data).write_text("[1]")
