@@ -162,7 +162,10 @@ class _SystemFiles:
         return _SystemLock(path, content)
 
     def rename(self, path: Path, new_path: Path) -> None:
-        path.rename(new_path)
+        try:
+            path.rename(new_path)
+        except IsADirectoryError:
+            raise StoreError(_NO_FILE.format(new_path)) from None
 
     def unlink(self, path: Path) -> None:
         try:

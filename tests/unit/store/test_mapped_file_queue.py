@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from support.faults import largest_file
 
-from rocketray.errors import CorruptRecordError, StoreFullError
+from rocketray.errors import CorruptRecordError, StoreError, StoreFullError
 from rocketray.store.file_system import SYSTEM_FILES
 from rocketray.store.mapped_file import MappedFile, create_file
 from rocketray.store.mapped_file_queue import MappedFileQueue, segment_name
@@ -153,3 +153,10 @@ def test_populating_changes_no_byte(tmp_path: Path) -> None:
     assert file.read(5000, 3) == b"abc"
     assert np.count_nonzero(file.data) == 3
     file.close()
+
+
+def test_a_directory_where_a_file_is_to_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "0").mkdir()
+    with pytest.raises(StoreError, match="0 is a directory"):
+        create_file(SYSTEM_FILES, tmp_path / "0", 4096, 4096)
+    assert [path.name for path in tmp_path.iterdir()] == ["0"]
