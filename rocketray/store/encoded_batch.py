@@ -41,8 +41,6 @@ __all__ = [
     "encode_messages",
     "encode_table",
     "pack_batch",
-    "pack_batch_into",
-    "packed_size",
     "record_sizes",
     "unpack_batch",
 ]
@@ -140,36 +138,11 @@ def _transformed(
     return stored, properties, 0 if stored is body else options.compression.sys_flag
 
 
-def packed_size(batch: EncodedBatch) -> int:
-    """The size of the batch's frame, in bytes."""
-    keys = len(batch.key_hashes)
-    return _HEADER.size + 12 * len(batch.sizes) + 8 * keys + len(batch.records)
-
-
 def pack_batch(batch: EncodedBatch) -> bytes:
     """The batch as one frame."""
     header = _header(batch)
     arrays = (batch.tags_codes, batch.sizes, batch.key_hashes, batch.key_records, batch.records)
     return b"".join((header, *[array.data for array in arrays]))
-
-
-def pack_batch_into(batch: EncodedBatch, buffer: memoryview) -> int:
-    """Write the batch's frame to the front of *buffer*, of bytes, and return its size.
-
-    *buffer* must have at least ``packed_size(batch)`` bytes.
-    """
-    position = packed_size(batch)
-    assert len(buffer) >= position
-    target = np.frombuffer(buffer, np.uint8)
-    end = position
-    for array in (
-        batch.records, batch.key_records, batch.key_hashes, batch.sizes, batch.tags_codes
-    ):  # fmt: skip
-        start = position - array.nbytes
-        target[start:position] = array.view(np.uint8)
-        position = start
-    buffer[: _HEADER.size] = _header(batch)
-    return end
 
 
 def batch_header(buffer: memoryview, records: int, keys: int, record_bytes: int) -> None:
