@@ -135,7 +135,8 @@ def _lines(found: dict[str, Any]) -> Iterable[tuple[str, object]]:
     yield "directory", found["directory"]
     yield "written by", found["writtenBy"]
     yield "stopped", "cleanly" if found["cleanStop"] else "not: abort is there, or it is in use"
-    yield "messages", f"{found['messages']} in {found['queues']} queues of {found['topics']} topics"
+    places = f"queues: {found['queues']}, topics: {found['topics']}"
+    yield "messages", f"{found['messages']} ({places})"
     yield "physical offsets", f"{found['minPhyOffset']} to {found['maxPhyOffset']}"
     yield "first stored", shown_time(found["firstStoreTime"])
     yield "last stored", shown_time(found["lastStoreTime"])

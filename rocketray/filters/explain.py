@@ -45,10 +45,9 @@ _SQL_REASONS = {
     Outcome.ERROR: FilterReason.SQL_ERROR,
 }
 _SQL_SENTENCES = {
-    Outcome.TRUE: "true: it matches",
-    Outcome.FALSE: "false: no match",
-    Outcome.NULL: "null, because a property is absent or not comparable: no match",
-    Outcome.ERROR: "it cannot be evaluated on this message: no match",
+    Outcome.TRUE: "it matches",
+    Outcome.FALSE: "no match",
+    Outcome.NULL: "no match, because a property is absent or not comparable",
 }
 
 
@@ -119,11 +118,9 @@ def _explain_sql(subscription: Subscription, message: RecordView) -> FilterVerdi
     compiled = compile_expression(subscription.expression, subscription.dialect)
     parts = trace(compiled.tree, message.properties)
     for part in parts:
-        sentence = part.error or _SQL_SENTENCES.get(part.outcome, "not looked at")
-        detail = f"{part.expression}: {sentence if part.depth == 0 or part.error else ''}"
-        steps.append(
-            ExplainStep("sql", part.outcome.value, detail.rstrip(": "), part.depth, part.values)
-        )
+        sentence = part.error or ("" if part.depth else _SQL_SENTENCES[part.outcome])
+        detail = f"{part.expression}: {sentence}" if sentence else part.expression
+        steps.append(ExplainStep("sql", part.outcome.value, detail, part.depth, part.values))
     return FilterVerdict(_SQL_REASONS[parts[0].outcome], tuple(steps))
 
 
