@@ -79,7 +79,8 @@ def _record_columns(parts: list[SegmentSpans], names: Sequence[str]) -> dict[str
     arrays: dict[str, list[Any]] = {name: [] for name in names}
     wanted = [_PROPERTY_NAMES[name] for name in names if name in _PROPERTY_NAMES]
     for part in parts:
-        values = dict(zip(wanted, zip(*part.find(wanted), strict=True), strict=True))
+        found = zip(*part.find(wanted), strict=True) if wanted else ()
+        values = dict(zip(wanted, found, strict=True))
         for name in names:
             if name in _PROPERTY_NAMES:
                 array = string_array(part.segment, *values[_PROPERTY_NAMES[name]])
