@@ -45,7 +45,7 @@ _APP = "rocketray.demo.app:app"
 _AGENTS = ("destinations", "late_from_jfk", "red_eyes")
 _POLL_S = 0.2
 _STALL_S = 60.0  # without any progress of a consumer
-_SINK_QUIET_S = 10.0  # several triggers of the sink
+_SINK_QUIET_S = 30.0  # longer than a micro-batch takes, also the first on a slow machine
 _SINK_TIMEOUT_S = 120.0
 
 
