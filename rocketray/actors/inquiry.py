@@ -54,9 +54,10 @@ def inquire(
     """
     subscriptions = {each.topic: each for each in groups if each.group == group}
     message = _by_offset_id(node, wanted)
-    for name in [topic] if topic else [*subscriptions] or [*node.topics()]:
-        if message is None:
-            message = max(node.query(name, wanted), key=_age, default=None)
+    if message is None:
+        topics = [topic] if topic else [*subscriptions] or [*node.topics()]
+        found = [each for name in topics for each in node.query(name, wanted)]
+        message = max(found, key=_age, default=None)
     if message is None:
         return not_found(wanted)
     stored = node.stored_facts(message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -98,6 +99,17 @@ def test_a_group_that_began_behind_the_message(node: LocalNode) -> None:
     with node.consumer("g", "Trade", Subscription.tags("*"), start="latest") as member:
         member.poll(0.2)
     assert ask(node, "k").cause is Cause.BEFORE_START
+
+
+def test_a_key_finds_the_newest_message_in_whatever_topic(node: LocalNode) -> None:
+    node.create_topic("Audit", 1)
+    send(node, Message("Trade", b"old", keys=("k",)))
+    time.sleep(0.005)  # store times are milliseconds
+    with node.producer() as producer:
+        producer.send_messages("Audit", [Message("Audit", b"new", keys=("k",))])
+    newest = node.query("Audit", "k")[0].offset_message_id
+    assert ask(node, "k").message_id == newest
+    assert ask(node, "k", topic="Trade").message_id != newest
 
 
 def test_a_living_member_that_has_not_come_so_far_and_none_at_all(node: LocalNode) -> None:
