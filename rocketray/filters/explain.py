@@ -119,7 +119,8 @@ def _explain_sql(subscription: Subscription, message: RecordView) -> FilterVerdi
     parts = trace(compiled.tree, message.properties)
     for part in parts:
         sentence = part.error or ("" if part.depth else _SQL_SENTENCES[part.outcome])
-        detail = f"{part.expression}: {sentence}" if sentence else part.expression
+        is_named = not sentence or sentence.startswith(part.expression)  # as an error's own is
+        detail = (sentence or part.expression) if is_named else f"{part.expression}: {sentence}"
         steps.append(ExplainStep("sql", part.outcome.value, detail, part.depth, part.values))
     return FilterVerdict(_SQL_REASONS[parts[0].outcome], tuple(steps))
 

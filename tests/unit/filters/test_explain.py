@@ -65,7 +65,9 @@ def test_sql_is_shown_part_by_part_with_its_values() -> None:
     assert verdict(Subscription.sql("a > 5"), message(a="1")).reason is FilterReason.SQL_FALSE
     failed = verdict(Subscription.sql("a > 5"), message(a="5.5"))
     assert failed.reason is FilterReason.SQL_ERROR
-    assert "'5.5' is not a 32-bit integer" in failed.steps[0].detail
+    assert failed.steps[0].detail == "a > 5: '5.5' is not a 32-bit integer"
+    inner = verdict(Subscription.sql("b IS NULL AND a > 5"), message(a="5.5"))
+    assert inner.steps[0].detail.startswith("b IS NULL AND a > 5: a > 5: '5.5'")
 
 
 def test_a_predicate_is_asked() -> None:
