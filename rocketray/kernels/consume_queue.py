@@ -16,7 +16,6 @@ from ._compile import (
     IN_INT32S,
     IN_INT64S,
     INT,
-    NOTHING,
     OUT_INT32S,
     OUT_INT64S,
     Bytes,
@@ -128,69 +127,98 @@ def read_entries_plain(
     raw: Bytes,
     first: int,
     count: int,
+    queue_offset: int,
     physical_offsets: Int64s,
     sizes: Int32s,
     tags_codes: Int64s,
+    queue_offsets: Int64s,
     at: int,
-) -> None:
-    """Copy *count* entries from number *first* of *raw* to the three columns, from row *at* on."""
+) -> int:
+    """Copy *count* entries from number *first* of *raw* to the four columns, from row *at* on.
+
+    The first has the given *queue_offset*. Returns how many of their tags codes are addresses of
+    ConsumeQueueExt units.
+    """
     assert first >= 0 and count >= 0 and (first + count) * ENTRY_BYTES <= len(raw)  # noqa: PT018 - one bound
     assert 0 <= at <= len(physical_offsets) - count
     entries = _entries(raw, first, count)
     physical_offsets[at : at + count] = entries["offset"]
     sizes[at : at + count] = entries["size"]
     tags_codes[at : at + count] = entries["code"]
+    queue_offsets[at : at + count] = np.arange(queue_offset, queue_offset + count)
+    return int(np.count_nonzero(entries["code"] <= TAGS_CODE_EXT_MAX))
 
 
 @kernel(
     read_entries_plain,
-    NOTHING,
-    (IN_BYTES, INT, INT, OUT_INT64S, OUT_INT32S, OUT_INT64S, INT),
+    INT,
+    (IN_BYTES, INT, INT, INT, OUT_INT64S, OUT_INT32S, OUT_INT64S, OUT_INT64S, INT),
 )
-def read_entries(raw, first, count, physical_offsets, sizes, tags_codes, at):
+def read_entries(
+    raw, first, count, queue_offset, physical_offsets, sizes, tags_codes, queue_offsets, at
+):
     assert first >= 0
     assert count >= 0
     assert (first + count) * ENTRY_BYTES <= len(raw)
     assert 0 <= at <= len(physical_offsets) - count
-    assert len(physical_offsets) == len(sizes) == len(tags_codes)
+    assert len(physical_offsets) == len(sizes) == len(tags_codes) == len(queue_offsets)
+    addresses = 0
     for i in range(count):
         entry = (first + i) * ENTRY_BYTES
+        code = load_i64(raw, entry + 12)
         physical_offsets[at + i] = load_i64(raw, entry)
         sizes[at + i] = load_i32(raw, entry + 8)
-        tags_codes[at + i] = load_i64(raw, entry + 12)
+        tags_codes[at + i] = code
+        queue_offsets[at + i] = queue_offset + i
+        addresses += code <= TAGS_CODE_EXT_MAX
+    return addresses
 
 
 def pick_entries_plain(
     raw: Bytes,
     numbers: Int64s,
     count: int,
+    queue_offset: int,
     physical_offsets: Int64s,
     sizes: Int32s,
     tags_codes: Int64s,
-) -> None:
-    """Copy the entries whose *numbers* int64[≥ count] ``match_tags`` found, to columns [count]."""
+    queue_offsets: Int64s,
+) -> int:
+    """Copy the entries whose *numbers* int64[≥ count] ``match_tags`` found, to columns [count].
+
+    Entry 0 of *raw* has the given *queue_offset*. Returns as :func:`read_entries`.
+    """
     assert count <= min(len(numbers), len(physical_offsets))
     entries = _entries(raw, 0, len(raw) // ENTRY_BYTES)[numbers[:count]]
     physical_offsets[:count] = entries["offset"]
     sizes[:count] = entries["size"]
     tags_codes[:count] = entries["code"]
+    queue_offsets[:count] = numbers[:count] + queue_offset
+    return int(np.count_nonzero(entries["code"] <= TAGS_CODE_EXT_MAX))
 
 
 @kernel(
     pick_entries_plain,
-    NOTHING,
-    (IN_BYTES, IN_INT64S, INT, OUT_INT64S, OUT_INT32S, OUT_INT64S),
+    INT,
+    (IN_BYTES, IN_INT64S, INT, INT, OUT_INT64S, OUT_INT32S, OUT_INT64S, OUT_INT64S),
 )
-def pick_entries(raw, numbers, count, physical_offsets, sizes, tags_codes):
+def pick_entries(
+    raw, numbers, count, queue_offset, physical_offsets, sizes, tags_codes, queue_offsets
+):
     assert count <= len(numbers)
     assert count <= len(physical_offsets)
-    assert len(physical_offsets) == len(sizes) == len(tags_codes)
+    assert len(physical_offsets) == len(sizes) == len(tags_codes) == len(queue_offsets)
+    addresses = 0
     for i in range(count):
         entry = numbers[i] * ENTRY_BYTES
         assert 0 <= entry <= len(raw) - ENTRY_BYTES
+        code = load_i64(raw, entry + 12)
         physical_offsets[i] = load_i64(raw, entry)
         sizes[i] = load_i32(raw, entry + 8)
-        tags_codes[i] = load_i64(raw, entry + 12)
+        tags_codes[i] = code
+        queue_offsets[i] = queue_offset + numbers[i]
+        addresses += code <= TAGS_CODE_EXT_MAX
+    return addresses
 
 
 def _entries(raw: Bytes, first: int, count: int) -> npt.NDArray[np.void]:

@@ -40,6 +40,9 @@ from .store_settings import settle_config
 
 __all__ = ["EntryColumns", "QueueReader", "SegmentSpans"]
 
+_Int64s = npt.NDArray[np.int64]
+_Int32s = npt.NDArray[np.int32]
+
 
 @dataclass(frozen=True, slots=True)
 class EntryColumns:
@@ -49,13 +52,17 @@ class EntryColumns:
     int64[n].
     """
 
-    physical_offsets: npt.NDArray[np.int64]
-    sizes: npt.NDArray[np.int32]
-    tags_codes: npt.NDArray[np.int64]
-    queue_offsets: npt.NDArray[np.int64]
+    physical_offsets: _Int64s
+    sizes: _Int32s
+    tags_codes: _Int64s
+    queue_offsets: _Int64s
 
     def __len__(self) -> int:
         return len(self.sizes)
+
+    def arrays(self) -> tuple[_Int64s, _Int32s, _Int64s, _Int64s]:
+        """The columns in the order in which the kernels take them."""
+        return self.physical_offsets, self.sizes, self.tags_codes, self.queue_offsets
 
     def select(self, which: Any) -> EntryColumns:
         """The entries that *which*, a slice, a mask bool[n] or numbers int64[m], picks."""
@@ -102,9 +109,9 @@ class SegmentSpans:
     path: str
     segment: npt.NDArray[np.uint8]
     first: int
-    physical_offsets: npt.NDArray[np.int64]
-    sizes: npt.NDArray[np.int32]
-    fields: npt.NDArray[np.int64]
+    physical_offsets: _Int64s
+    sizes: _Int32s
+    fields: _Int64s
 
     def __len__(self) -> int:
         return len(self.sizes)
@@ -120,7 +127,7 @@ class SegmentSpans:
         """One record, decoded; its body is checked and inflated."""
         return decode_record(self.record(row), self.path, int(self.physical_offsets[row]))
 
-    def find(self, names: Sequence[str]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def find(self, names: Sequence[str]) -> tuple[_Int64s, _Int64s]:
         """Starts and sizes, int64[names, n], of the named properties; size -1 where absent."""
         starts, sizes = self.fields[Field.PROPERTIES_START], self.fields[Field.PROPERTIES_SIZE]
         return find_values(self.segment, starts, sizes, names)
@@ -178,23 +185,16 @@ class QueueReader:
             OffsetOutOfRangeError: the queue has no such entries, or not any more.
         """
         columns = EntryColumns.room_for(stop - start)
-        columns.queue_offsets[:] = np.arange(start, stop)
+        addresses = 0
         for raw, first, count, queue_offset in self._queue_parts(start, stop):
-            read_entries(
-                raw,
-                first,
-                count,
-                columns.physical_offsets,
-                columns.sizes,
-                columns.tags_codes,
-                queue_offset - start,
+            addresses += read_entries(
+                *(raw, first, count, queue_offset, *columns.arrays()), queue_offset - start
             )
-        columns.tags_codes[:] = self._ext.resolve(columns.tags_codes)
+        if addresses:
+            columns.tags_codes[:] = self._ext.resolve(columns.tags_codes)
         return columns
 
-    def match_tags(
-        self, start: int, stop: int, codes: npt.NDArray[np.int32] | None
-    ) -> EntryColumns:
+    def match_tags(self, start: int, stop: int, codes: _Int32s | None) -> EntryColumns:
         """The entries whose tags code is one of *codes* int32[c]; all of them for None.
 
         An entry with a ConsumeQueueExt address of nothing cannot tell, so it is among them.
@@ -208,19 +208,14 @@ class QueueReader:
             found = match_tags(raw, first, count, codes, numbers)
             if found:
                 part = EntryColumns.room_for(found)
-                pick_entries(
-                    raw, numbers, found, part.physical_offsets, part.sizes, part.tags_codes
-                )
-                np.add(numbers[:found], queue_offset - first, out=part.queue_offsets)
-                parts.append(self._with_tags(part, codes))
+                if pick_entries(raw, numbers, found, queue_offset - first, *part.arrays()):
+                    part = self._with_tags(part, codes)
+                parts.append(part)
         return EntryColumns.concatenated(parts)
 
-    def _with_tags(self, found: EntryColumns, codes: npt.NDArray[np.int32]) -> EntryColumns:
+    def _with_tags(self, found: EntryColumns, codes: _Int32s) -> EntryColumns:
         """Those of *found* that the units behind their addresses do not rule out."""
-        tags_codes = self._ext.resolve(found.tags_codes)
-        if tags_codes is found.tags_codes:
-            return found
-        found.tags_codes[:] = tags_codes
+        tags_codes = found.tags_codes[:] = self._ext.resolve(found.tags_codes)
         unknown = tags_codes <= TAGS_CODE_EXT_MAX
         return found.select(unknown | np.isin(tags_codes.astype(np.int32), codes))
 
@@ -241,16 +236,16 @@ class QueueReader:
 
     def find_properties(
         self, entries: EntryColumns, names: tuple[str, ...]
-    ) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    ) -> Iterator[tuple[npt.NDArray[np.uint8], _Int64s, _Int64s]]:
         """Segment, and starts and sizes int64[names, n] of named properties; for each segment.
 
         The quick way to what ``records`` and ``SegmentSpans.find`` find; raises as they do.
         """
         joined, bounds = join_names(names)
-        starts = np.empty((len(names), len(entries)), np.int64)
-        sizes = np.empty_like(starts)
-        first = 0
-        while first < len(entries):
+        count, first = len(entries), 0
+        shape = len(names), count
+        starts, sizes = np.empty(shape, np.int64), np.empty(shape, np.int64)
+        while first < count:
             offset = int(entries.physical_offsets[first])
             file = self._log.get(offset - offset % self._log.segment_bytes)
             last, may_hold_crc = find_record_properties(
@@ -274,11 +269,11 @@ class QueueReader:
                 record_sizes = entries.sizes[part].astype(np.int64)
                 if find_crc_mismatches(file.data, places, record_sizes).any():
                     self.records(entries.select(part))  # the same
-            yield (
-                file.data,
-                np.ascontiguousarray(starts[:, part]),
-                np.ascontiguousarray(sizes[:, part]),
-            )
+            if last - first == count:  # as a rule; and a view of all takes time as well
+                yield file.data, starts, sizes
+            else:
+                rows = np.ascontiguousarray(starts[:, part]), np.ascontiguousarray(sizes[:, part])
+                yield (file.data, *rows)
             first = last
 
     def bodies(self, entries: EntryColumns) -> list[bytes]:

@@ -180,16 +180,18 @@ def test_queues_are_scanned_alike(
     found = consume_queue.match_tags(raw, first, count, i32(codes), ours)
     assert consume_queue.match_tags_plain(raw, first, count, i32(codes), theirs) == found
     np.testing.assert_array_equal(ours[:found], theirs[:found])
-    columns = (np.zeros(found, np.int64), np.zeros(found, np.int32), np.zeros(found, np.int64))
     both(
         *(consume_queue.pick_entries, consume_queue.pick_entries_plain),
-        *(raw, ours, found, *columns),
+        *(raw, ours, found, 7, *entry_columns(found)),
     )
-    columns = (np.zeros(50, np.int64), np.zeros(50, np.int32), np.zeros(50, np.int64))
     both(
         *(consume_queue.read_entries, consume_queue.read_entries_plain),
-        *(raw, first, count, *columns, 3),
+        *(raw, first, count, 7, *entry_columns(50), 3),
     )
+
+
+def entry_columns(count: int) -> list[npt.NDArray[Any]]:
+    return [np.zeros(count, dtype) for dtype in (np.int64, np.int32, np.int64, np.int64)]
 
 
 @few

@@ -43,32 +43,44 @@ def test_a_scan_may_begin_and_end_anywhere() -> None:
     assert found([2598919], 8, 0) == []
 
 
-def columns(
-    count: int,
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-    return np.zeros(count, np.int64), np.zeros(count, np.int32), np.zeros(count, np.int64)
+Columns = tuple[
+    npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]
+]
+
+
+def columns(count: int) -> Columns:
+    sizes = np.zeros(count, np.int32)
+    return np.zeros(count, np.int64), sizes, np.zeros(count, np.int64), np.zeros(count, np.int64)
 
 
 def test_entries_are_copied_to_a_row_of_the_columns() -> None:
-    offsets, sizes, codes = columns(4)
-    read_entries(u8(RAW), 2, 2, offsets, sizes, codes, 1)
+    offsets, sizes, codes, queue_offsets = columns(4)
+    assert read_entries(u8(RAW), 2, 2, 70, offsets, sizes, codes, queue_offsets, 1) == 0
     assert offsets.tolist() == [0, 2000, 3000, 0]
     assert sizes.tolist() == [0, 102, 103, 0]
     assert codes.tolist() == [0, -720863880, 2598919, 0]
+    assert queue_offsets.tolist() == [0, 70, 71, 0]
 
 
 def test_picked_entries_are_those_of_the_numbers() -> None:
-    offsets, sizes, codes = columns(2)
-    pick_entries(u8(RAW), np.array([6, 1, 77]), 2, offsets, sizes, codes)
-    assert offsets.tolist() == [6000, 1000]
-    assert sizes.tolist() == [106, 101]
-    assert codes.tolist() == [-2147483649, 0]
+    offsets, sizes, codes, queue_offsets = columns(2)
+    numbers = np.array([7, 1, 77])
+    assert pick_entries(u8(RAW), numbers, 2, 70, offsets, sizes, codes, queue_offsets) == 0
+    assert offsets.tolist() == [7000, 1000]
+    assert sizes.tolist() == [107, 101]
+    assert codes.tolist() == [-2147483648, 0]
+    assert queue_offsets.tolist() == [77, 71]
+
+
+def test_addresses_among_the_tags_codes_are_counted() -> None:
+    assert read_entries(u8(RAW), 0, 8, 0, *columns(8), 0) == 2
+    assert pick_entries(u8(RAW), np.array([4, 5, 6]), 3, 0, *columns(3)) == 2
 
 
 def test_reading_beyond_the_segment_is_a_bug_of_the_caller() -> None:
     with pytest.raises(AssertionError):
         found([1], 1, 8)
     with pytest.raises(AssertionError):
-        read_entries(u8(RAW), 8, 1, *columns(1), 0)
+        read_entries(u8(RAW), 8, 1, 0, *columns(1), 0)
     with pytest.raises((AssertionError, IndexError)):
-        pick_entries(u8(RAW), np.array([8]), 1, *columns(1))
+        pick_entries(u8(RAW), np.array([8]), 1, 0, *columns(1))
