@@ -25,6 +25,7 @@ __all__ = [
     "SHARDING_KEY",
     "TAGS",
     "UNIQUE_KEY",
+    "ForwardedMessage",
     "Message",
     "PhysicalOffset",
     "QueueOffset",
@@ -201,6 +202,60 @@ class StoredMessage:
     def imported_offset_id(self) -> str | None:
         """The offset id that it had in the store from which it was imported, or None."""
         return self.properties.get(IMPORTED_OFFSET_ID)
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardedMessage:
+    """A message that is stored once more, in another topic or queue, and stays what it was.
+
+    ``properties`` are all of them as they are stored, with unique key, keys and tag; the body is
+    not compressed. ``born_host`` is an address and a port.
+    """
+
+    topic: str
+    body: bytes
+    properties: Mapping[str, str]
+    born_timestamp_ms: int
+    born_host: tuple[str, int]
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+        if decode_properties(encode_properties(self.properties)) != self.properties:
+            raise InvalidMessageError(
+                "a property of a forwarded message has an empty name or value, or a separator in "
+                f"it: {dict(self.properties)!r}"
+            )
+
+    @classmethod
+    def of(
+        cls,
+        stored: StoredMessage,
+        *,
+        topic: str,
+        properties: Mapping[str, str] | None = None,
+        sys_flag: int | None = None,
+        reconsume_times: int | None = None,
+        prepared_transaction_offset: int | None = None,
+    ) -> ForwardedMessage:
+        """*stored* for *topic*; what is given replaces what it says of itself."""
+        times, offset = reconsume_times, prepared_transaction_offset
+        return cls(
+            topic=topic,
+            body=stored.body,
+            properties=stored.properties if properties is None else properties,
+            born_timestamp_ms=stored.born_timestamp_ms,
+            born_host=stored.born_host,
+            flag=stored.flag,
+            sys_flag=stored.sys_flag if sys_flag is None else sys_flag,
+            reconsume_times=stored.reconsume_times if times is None else times,
+            prepared_transaction_offset=(
+                stored.prepared_transaction_offset if offset is None else offset
+            ),
+        )
 
 
 def _check_property(name: str, value: str) -> None:

@@ -18,7 +18,9 @@ from rocketray.errors import (
     StoreFullError,
     StreamError,
 )
-from rocketray.store.encoded_batch import record_sizes
+from rocketray.message import UNIQUE_KEY, ForwardedMessage
+from rocketray.store.encoded_batch import pack_batch, record_sizes
+from rocketray.store.forward import encode_forwarded
 from rocketray.store.message_columns import MessageColumns, RecordForm
 
 from .ring import Ack, AppendStatus, Durability
@@ -49,7 +51,7 @@ def durability_of(ack: str) -> Durability:
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """One stored message. ``message_id`` is the unique key that the producer gave it."""
+    """One stored message. ``message_id`` is its unique key, or the offset id where it has none."""
 
     message_id: str
     offset_message_id: str
@@ -121,6 +123,16 @@ class Batch:
             self._sizes = record_sizes(payload)
         return payload
 
+    def pack_forwarded(self, messages: Sequence[ForwardedMessage]) -> bytes:
+        """The batch of *messages* as it travels; they bring their ids."""
+        encoded = encode_forwarded(messages)
+        self._own_ids = {
+            number: message.properties.get(UNIQUE_KEY, "")
+            for number, message in enumerate(messages)
+        }
+        self._sizes = encoded.sizes
+        return pack_batch(encoded)
+
     @property
     def settled(self) -> bool:
         """Whether it is known what became of the batch."""
@@ -141,9 +153,11 @@ class Batch:
         if self._starts is None:
             sizes = [] if self._sizes is None else self._sizes.tolist()
             self._starts = [0, *itertools.accumulate(sizes)]
+        offset_id = f"{self._lane.id_prefix}{ack.first_physical_offset + self._starts[index]:016X}"
+        own_id = self._own_ids.get(index)
         return SendResult(
-            self._own_ids.get(index) or form.unique_id(self._first_id + index),
-            f"{self._lane.id_prefix}{ack.first_physical_offset + self._starts[index]:016X}",
+            form.unique_id(self._first_id + index) if own_id is None else own_id or offset_id,
+            offset_id,
             self._lane.queue_id,
             ack.first_queue_offset + index,
         )

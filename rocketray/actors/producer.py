@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from rocketray.errors import ConfigError, InvalidMessageError, StoreError, StreamError
 from rocketray.hashing import java_hash_code
-from rocketray.message import SHARDING_KEY, Message
+from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
 from rocketray.names import check_topic
 from rocketray.store.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
 from rocketray.store.encoded_batch import RecordOptions, encode_table, pack_batch
@@ -36,6 +36,7 @@ from .batch import AckMode, Batch, BatchResult, SendResult, SendResults, durabil
 from .catalog import TopicConfig
 from .clock import system_clock_ms
 from .lane import Lane, Shards, unavailable
+from .pending_send import PendingSend
 
 __all__ = ["AckMode", "PendingSend", "Producer", "SendResult", "SendResults"]
 
@@ -44,33 +45,6 @@ TABLE_BATCH_ROWS = 4096
 COLLECT_S = 0.0001  # a hand-over takes some 20 µs, as long as collecting ten messages
 LINGER_S = 0.002
 _ROOM_WAIT_S = 0.01
-
-
-class PendingSend:
-    """A message that was sent and is not yet known to be stored."""
-
-    __slots__ = ("_batch", "_index", "_lane", "_producer")
-
-    def __init__(self, producer: Producer, lane: Lane, batch: Batch, index: int) -> None:
-        self._producer = producer
-        self._lane = lane
-        self._batch = batch
-        self._index = index
-
-    def done(self) -> bool:
-        """Whether :meth:`result` would return at once."""
-        return self._batch.settled
-
-    def result(self, timeout_s: float | None = None) -> SendResult:
-        """Wait until the message is stored.
-
-        Raises:
-            ShardUnavailableError: it is not yet known; the message may still be stored later.
-            StreamError: the shard refused it, and nothing was stored.
-        """
-        if not self._batch.settled:
-            self._producer.settle(self._lane, self._batch, timeout_s)
-        return self._batch.result(self._index)
 
 
 class Producer:
@@ -146,7 +120,7 @@ class Producer:
             lane, batch = self._collect(topic, queue_id, sharding_key, ack)
             index = batch.columns.add(body, tags, keys, properties)
             self._hand_over_in_time(lane, index)
-        return PendingSend(self, lane, batch, index)
+        return PendingSend(self.settle, lane, batch, index)
 
     def send_message_async(
         self,
@@ -160,7 +134,7 @@ class Producer:
             lane, batch = self._collect(message.topic, queue_id, sharding_key, ack)
             index = batch.columns.add_message(message)
             self._hand_over_in_time(lane, index)
-        return PendingSend(self, lane, batch, index)
+        return PendingSend(self.settle, lane, batch, index)
 
     def send_messages(
         self,
@@ -256,6 +230,24 @@ class Producer:
             self.settle(lane, batch, None)
             batch.check()
         return BatchResult(table.num_rows, counts)
+
+    def forward(
+        self,
+        topic: str,
+        queue_id: int,
+        messages: Sequence[ForwardedMessage],
+        *,
+        ack: AckMode | None = None,
+    ) -> SendResults:
+        """Store messages again, as one batch: all of them are stored, or none."""
+        with self._lock:
+            lane = self._lane(topic, queue_id, None)
+            self._hand_over(lane)
+            batch = Batch(lane, lane.form, durability_of(ack or self._default_ack))
+            self._write(lane, batch, batch.pack_forwarded(messages))
+        self.settle(lane, batch, None)
+        batch.check()
+        return SendResults([(batch, range(len(messages)))], len(messages))
 
     def flush(self) -> None:
         """Hand over and wait for everything that was sent; results tell what was refused."""

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import struct
 
-import numpy as np
-
 from rocketray.errors import MessageTooLargeError
 from rocketray.hashing import tags_code
-from rocketray.kernels.hashing import separated_key_hashes
 from rocketray.kernels.layout import BORN_HOST, HOST_BYTES, SYS_FLAG
 from rocketray.kernels.property_crc import CRC_PROPERTY_NAME
 from rocketray.message import IMPORTED_OFFSET_ID, KEYS, PROPERTIES_MAX_BYTES, TAGS, UNIQUE_KEY
 
-from .batch_form import EncodedBatch, topic_form
+from .batch_form import EncodedBatch
 from .import_source import SourceRecord
 from .property_crc import with_crc_property
+from .record_collector import RecordCollector
 from .sys_flag import STORE_IPV6, TRANSACTION
 
 __all__ = ["ImportBatch"]
@@ -39,20 +37,20 @@ class ImportBatch:
     """Collects records of one queue; ``size`` is in bytes."""
 
     def __init__(self, topic: str) -> None:
-        self._key_seed = topic_form(topic).key_seed
-        self._records: list[bytes] = []
-        self._tags_codes: list[int] = []
-        self._keys: list[bytes] = []
-        self._key_records: list[int] = []
+        self._records = RecordCollector(topic)
         self._transaction = 0
-        self.size = 0
 
     def __len__(self) -> int:
         return len(self._records)
 
+    @property
+    def size(self) -> int:
+        """The bytes of the records."""
+        return self._records.size
+
     def suits(self, source: SourceRecord) -> bool:
         """Whether a record can be in this batch: all are committed transactions, or none is."""
-        return not self._records or self._transaction == source.fields.sys_flag & TRANSACTION
+        return not len(self._records) or self._transaction == source.fields.sys_flag & TRANSACTION
 
     def add(self, source: SourceRecord, store_timestamp_ms: int) -> None:
         """Take a record over that suits the batch, stored at *store_timestamp_ms*.
@@ -75,29 +73,16 @@ class ImportBatch:
                 PROPERTIES_MAX_BYTES,
             )
         unique, keys = named.get(_UNIQUE, b""), named.get(_KEYS, b"").split(b" ")
-        keys = [key for key in (unique, *keys, offset_id) if key]
-        self._keys += keys
-        self._key_records += [len(self._records)] * len(keys)
-        self._tags_codes.append(tags_code(named.get(_TAGS, b"").decode("utf-8", "replace")))
-        record = _record(source, store_timestamp_ms, text)
-        self._records.append(record)
+        self._records.add(
+            _record(source, store_timestamp_ms, text),
+            tags_code(named.get(_TAGS, b"").decode("utf-8", "replace")),
+            (unique, *keys, offset_id),
+        )
         self._transaction = fields.sys_flag & TRANSACTION
-        self.size += len(record)
 
     def encode(self) -> EncodedBatch:
         """The batch, which keeps the store times of its records."""
-        joined = b"".join([key + _PAIR_END for key in self._keys])
-        hashes = np.empty(len(self._keys), np.int32)
-        count = separated_key_hashes(np.frombuffer(joined, np.uint8), self._key_seed, hashes)
-        assert count == len(self._keys)
-        return EncodedBatch(
-            np.frombuffer(b"".join(self._records), np.uint8),
-            np.array([len(record) for record in self._records], np.int32),
-            np.array(self._tags_codes, np.int64),
-            hashes,
-            np.array(self._key_records, np.int32),
-            keeps_store_times=True,
-        )
+        return self._records.encode(keeps_store_times=True)
 
 
 def _read_properties(text: bytes) -> tuple[list[bytes], dict[bytes, bytes]]:

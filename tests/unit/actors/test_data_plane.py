@@ -28,7 +28,7 @@ from rocketray.errors import (
 )
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
-from rocketray.message import Message, StoredMessage
+from rocketray.message import ForwardedMessage, Message, StoredMessage
 
 
 @pytest.fixture
@@ -63,6 +63,25 @@ def test_a_message_comes_out_as_it_went_in(node: LocalNode) -> None:
     assert message.unique_key == result.message_id
     assert message.offset_message_id == result.offset_message_id
     assert (message.queue_id, message.queue_offset) == (result.queue_id, result.queue_offset)
+
+
+def test_a_message_that_is_forwarded_keeps_its_identity(node: LocalNode) -> None:
+    for topic in ("Trade", "Again"):
+        node.create_topic(topic, 1)
+    with node.producer() as producer:
+        first = producer.send("Trade", b"body", tags="pay", keys=["k"])
+        message = node.view(first.offset_message_id)
+        assert message
+        anonymous = ForwardedMessage("Again", b"", {}, 1, ("192.0.2.1", 1))
+        forwarded = ForwardedMessage.of(message, topic="Again", reconsume_times=2)
+        results = producer.forward("Again", 0, [forwarded, anonymous])
+        assert [one.queue_offset for one in results] == [0, 1]
+        assert results[0].message_id == first.message_id
+        assert results[1].message_id == results[1].offset_message_id
+        [again] = node.query("Again", "k")
+    assert again.offset_message_id == results[0].offset_message_id
+    assert (again.body, again.tags, again.reconsume_times) == (b"body", "pay", 2)
+    assert again.born_timestamp_ms == message.born_timestamp_ms
 
 
 def test_compressed_bodies_come_out_as_they_went_in(node: LocalNode) -> None:
