@@ -7,13 +7,14 @@ import threading
 from pathlib import Path
 from typing import Self
 
-from rocketray.actors.catalog import TopicCatalog, TopicConfig
+from rocketray.actors.catalog import TopicConfig
 from rocketray.actors.clock import system_clock_ms
+from rocketray.actors.cluster_state import ClusterState
 from rocketray.actors.consumer import GroupConsumer, StartFrom
 from rocketray.actors.explanation import StoredFacts
 from rocketray.actors.filter import FilterEngine
 from rocketray.actors.filter_rules import FilterRules
-from rocketray.actors.groups import GroupDescription, GroupRegistry, Heartbeat, HeartbeatReply
+from rocketray.actors.groups import GroupDescription, Heartbeat, HeartbeatReply
 from rocketray.actors.layout import filter_doorbell_path, runtime_directory, shard_directory
 from rocketray.actors.producer import Producer
 from rocketray.actors.ring import Ack, Durability
@@ -89,34 +90,34 @@ class LocalNode:
         self.data = data
         self.rules = rules
         self.shards: dict[tuple[str, int], LocalShard] = {}
-        self.groups = GroupRegistry()
+        self.state = ClusterState(data, rules, system_clock_ms)
+        self.groups = self.state.registry
         self.local = True
-        self._catalog = TopicCatalog.load(data)
         self.filter = FilterEngine(data, rules)
         self._stop = threading.Event()
         self._filter_thread = threading.Thread(
             target=self.filter.run, args=(self._stop,), daemon=True
         )
         self._filter_thread.start()
-        for topic in self._catalog.topics.values():
+        for topic in self.topics().values():
             self._open(topic)
 
     def create_topic(
         self, topic: str, queues: int = 4, retention: RetentionPolicy = KEEP_ALL
     ) -> TopicConfig:
-        if topic not in self._catalog.topics:
-            self._catalog = self._catalog.with_topic(topic, queues, retention)
-            self._catalog.save(self.data)
-            self._open(self._catalog.get(topic))
-        return self._catalog.get(topic)
+        existing = self.topics().get(topic)
+        if existing is None:
+            existing = self.state.create_topic(topic, queues, retention)
+            self._open(existing)
+        return existing
 
     def expire(self, disk: DiskUse = EMPTY_DISK) -> list[ExpiredFile]:
         """What the coordinator has its shards do every ten seconds."""
         return [
             file
-            for (topic, queue), shard in self.shards.items()
-            for file in shard.writer.expire(
-                self.topic(topic).retention, self.groups.needed_from(topic, queue), disk
+            for order in self.state.expiry_orders()
+            for file in self.shards[order.topic.name, order.queue_id].writer.expire(
+                order.topic.retention, order.needed_from, disk
             )
         ]
 
@@ -130,7 +131,7 @@ class LocalNode:
             return writer.message_at(queue_offset)
 
     def topic(self, name: str) -> TopicConfig:
-        return self._catalog.get(name)
+        return self.state.topic(name)
 
     def gate(self, topic: str, queue_id: int) -> LocalShard:
         return self.shards[topic, queue_id]
@@ -139,11 +140,10 @@ class LocalNode:
         return self.local
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
-        self.rules.check(beat.group, beat.topic, beat.subscription)
-        return self.groups.heartbeat(beat, self.topic(beat.topic).queues, system_clock_ms())
+        return self.state.heartbeat(beat)
 
     def leave(self, beat: Heartbeat) -> None:
-        self.groups.leave(beat)
+        self.state.leave(beat)
 
     def attach_stream(self, path: str) -> None:
         self.filter.attach(Path(path))
@@ -151,10 +151,10 @@ class LocalNode:
     # What explaining asks for
 
     def topics(self) -> dict[str, TopicConfig]:
-        return dict(self._catalog.topics)
+        return self.state.topics()
 
     def view(self, offset_message_id: str) -> StoredMessage | None:
-        shard = self._catalog.shard_of_host(decode_offset_id(offset_message_id).store_host)
+        shard = self.state.shard_of_host(decode_offset_id(offset_message_id).store_host)
         return shard and self.shards[shard].writer.store.view_by_id(offset_message_id)
 
     def query(self, topic: str, key: str, max_count: int = 64) -> list[StoredMessage]:
@@ -163,8 +163,7 @@ class LocalNode:
         return [found for store in stores for found in store.query(topic, key, max_count)]
 
     def descriptions(self) -> list[GroupDescription]:
-        queues = {name: topic.queues for name, topic in self._catalog.topics.items()}
-        return self.groups.describe(queues, system_clock_ms())
+        return self.state.groups()
 
     def stored_facts(self, message: StoredMessage) -> StoredFacts:
         return self.shards[message.topic, message.queue_id].writer.facts(message)

@@ -1,0 +1,179 @@
+"""What a coordinator knows and decides: topics, groups, offsets and subscriptions, kept on disk.
+
+State on disk, in DATA/config, as JSON: topics before a change takes effect, subscriptions and the
+SQL92 filters among them when they change, offsets when :meth:`ClusterState.save` is called and
+whenever a member leaves. Plain Python: the coordinator's actor gives it threads and an address, the
+testing kit a clock. Safe to use from several threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketray.errors import ConfigError
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+
+from .catalog import TopicCatalog, TopicConfig
+from .files import read_json, write_json
+from .filter_rules import FilterRules
+from .groups import GroupDescription, GroupRegistry, Heartbeat, HeartbeatReply
+from .layout import config_directory
+from .sql_filters import SqlFilters
+
+__all__ = ["ClusterState", "ExpiryOrder"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryOrder:
+    """What one shard is to remove: what its topic gives up and no group needs any more."""
+
+    topic: TopicConfig
+    queue_id: int
+    needed_from: int | None
+
+
+class ClusterState:
+    """The one place where a cluster's state changes."""
+
+    def __init__(self, data: Path, rules: FilterRules, clock_ms: Callable[[], int]) -> None:
+        """Read what an earlier one wrote.
+
+        Raises:
+            StoreError: a file of the state cannot be read. ConfigError: it is not what we wrote.
+        """
+        self._data = data
+        self._rules = rules
+        self._clock_ms = clock_ms
+        self._lock = threading.RLock()
+        self._catalog = TopicCatalog.load(data)
+        self.registry = GroupRegistry()
+        config = config_directory(data)
+        self.registry.load(
+            read_json(config / "subscriptionGroup.json"),
+            read_json(config / "consumerOffset.json"),
+            clock_ms(),
+        )
+        self._sql_filters = SqlFilters(data, clock_ms)
+
+    # Topics
+
+    def topics(self) -> dict[str, TopicConfig]:
+        """All topics."""
+        return dict(self._catalog.topics)
+
+    def topic(self, name: str) -> TopicConfig:
+        """One topic; raises :class:`TopicNotFoundError`."""
+        return self._catalog.get(name)
+
+    def shard_of_host(self, host: tuple[str, int]) -> tuple[str, int] | None:
+        """See :meth:`TopicCatalog.shard_of_host`."""
+        return self._catalog.shard_of_host(host)
+
+    def create_topic(
+        self, name: str, queues: int, retention: RetentionPolicy = KEEP_ALL
+    ) -> TopicConfig:
+        """Note the topic, or that an existing one gets more queues; its shards are yet to start."""
+        with self._lock:
+            existing = self._catalog.topics.get(name)
+            if existing is None or existing.queues != queues:
+                self._change(self._catalog.with_topic(name, queues, retention))
+            return self._catalog.get(name)
+
+    def set_permission(self, name: str, perm: int) -> TopicConfig:
+        """Allow writing (2), reading (4) or both (6)."""
+        with self._lock:
+            self._change(self._catalog.with_permission(name, perm))
+            return self._catalog.get(name)
+
+    def set_retention(self, name: str, retention: RetentionPolicy) -> TopicConfig:
+        """Keep a topic's messages for another time, or another number of bytes."""
+        with self._lock:
+            self._change(self._catalog.with_retention(name, retention))
+            return self._catalog.get(name)
+
+    def delete_topic(self, name: str) -> TopicConfig:
+        """Forget the topic and what groups did with it; answers what it was."""
+        with self._lock:
+            topic = self._catalog.get(name)
+            self._change(self._catalog.without_topic(name))
+            self.registry.forget_topic(name)
+            self._save_groups()
+            return topic
+
+    # Groups
+
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        """See :meth:`GroupRegistry.heartbeat`."""
+        topic = self._catalog.get(beat.topic)
+        if not topic.readable:
+            raise ConfigError(
+                f"topic {topic.name!r} may not be read (permission {topic.perm}); change it with: "
+                f"rocketray topics alter {topic.name} --perm 6"
+            )
+        self._rules.check(beat.group, beat.topic, beat.subscription)
+        with self._lock:
+            reply = self.registry.heartbeat(beat, topic.queues, self._clock_ms())
+            self._save_groups()
+            return reply
+
+    def leave(self, beat: Heartbeat) -> None:
+        """See :meth:`GroupRegistry.leave`."""
+        with self._lock:
+            self.registry.leave(beat)
+            self._save_offsets()
+
+    def groups(self) -> list[GroupDescription]:
+        """All groups, one entry a topic."""
+        with self._lock:
+            return self.registry.describe(self._catalog.queues(), self._clock_ms())
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group and its offsets; it must have no members."""
+        with self._lock:
+            self.registry.delete(group, self._clock_ms())
+            self._save_groups()
+            self._save_offsets()
+
+    # What the owner does from time to time
+
+    def expiry_orders(self) -> list[ExpiryOrder]:
+        """What each shard is to remove (store/retention.py)."""
+        with self._lock:
+            return [
+                ExpiryOrder(topic, queue, self.registry.needed_from(topic.name, queue))
+                for topic in self._catalog.topics.values()
+                if not topic.retention.keeps_all
+                for queue in range(topic.queues)
+            ]
+
+    def save(self) -> None:
+        """Write the offsets if they moved, and forget the filters that nobody uses any more.
+
+        Raises OSError when a file cannot be written; the next call tries again.
+        """
+        with self._lock:
+            self._save_offsets()
+            self._settle_filters()
+
+    def _change(self, catalog: TopicCatalog) -> None:
+        catalog.save(self._data)
+        self._catalog = catalog
+
+    def _save_groups(self) -> None:
+        if self.registry.groups_changed:
+            path = config_directory(self._data) / "subscriptionGroup.json"
+            write_json(path, self.registry.groups_to_json())
+            self.registry.groups_changed = False
+            self._settle_filters()
+
+    def _settle_filters(self) -> None:
+        self._sql_filters.settle(self.registry.live_subscriptions(self._clock_ms()))
+
+    def _save_offsets(self) -> None:
+        if self.registry.offsets.changed:
+            path = config_directory(self._data) / "consumerOffset.json"
+            write_json(path, self.registry.offsets.to_json())
+            self.registry.offsets.changed = False

@@ -1,0 +1,68 @@
+"""What a coordinator decides survives it, and does not need Ray to be decided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rocketray.actors.cluster_state import ClusterState
+from rocketray.actors.filter_rules import FilterRules
+from rocketray.actors.groups import Heartbeat
+from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.filters.subscription import Subscription
+from rocketray.store.retention import RetentionPolicy
+
+SQL = Subscription.sql("amount > 10")
+
+
+def state(data: Path, now_ms: int = 0) -> ClusterState:
+    return ClusterState(data, FilterRules(), lambda: now_ms)
+
+
+def beat(*held: int, commits: dict[int, int] | None = None) -> Heartbeat:
+    return Heartbeat("g", "Trade", SQL, "one", "instance", frozenset(held), commits or {})
+
+
+def test_another_one_goes_on_where_it_saved(tmp_path: Path) -> None:
+    first = state(tmp_path)
+    made = first.create_topic("Trade", 2, RetentionPolicy(max_bytes=5))
+    first.heartbeat(beat())
+    first.heartbeat(beat(0, 1, commits={0: 7}))
+    first.save()
+    first.heartbeat(beat(0, 1, commits={0: 9}))  # and this it forgets
+    second = state(tmp_path)
+    assert second.topics() == {"Trade": made}
+    (group,) = second.groups()
+    assert (group.subscription, group.offsets, group.members) == (SQL, {0: 7, 1: -1}, {})
+    assert [order.needed_from for order in second.expiry_orders()] == [7, 0]
+    assert second.heartbeat(beat(0, 1)).granted == {0: 7, 1: -1}
+
+
+def test_a_member_that_leaves_is_saved_at_once(tmp_path: Path) -> None:
+    first = state(tmp_path)
+    first.create_topic("Trade", 1)
+    first.heartbeat(beat())
+    first.leave(beat(0, commits={0: 3}))
+    (group,) = state(tmp_path).groups()
+    assert group.offsets == {0: 3}
+
+
+def test_a_topic_that_may_not_be_read_has_no_members(tmp_path: Path) -> None:
+    only = state(tmp_path)
+    only.create_topic("Trade", 1)
+    only.set_permission("Trade", 2)
+    with pytest.raises(ConfigError, match=r"permission 2.*rocketray topics alter Trade --perm 6"):
+        only.heartbeat(beat())
+
+
+def test_a_deleted_topic_takes_its_offsets_along(tmp_path: Path) -> None:
+    only = state(tmp_path)
+    only.create_topic("Trade", 1)
+    only.heartbeat(beat())
+    only.heartbeat(beat(0, commits={0: 3}))
+    only.delete_topic("Trade")
+    with pytest.raises(TopicNotFoundError):
+        only.topic("Trade")
+    only.create_topic("Trade", 1)
+    assert only.heartbeat(beat(0, commits={})).granted == {0: -1}
