@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import InvalidNameError
 from rocketray.hashing import java_hash_code
 from rocketray.kernels.hashing import crc32_spans, hash_spans
@@ -34,6 +35,7 @@ from rocketray.names import check_topic
 from .commit_log import CommitLog
 from .mapped_file import MappedFile
 from .property_crc import find_crc_mismatches
+from .schedule_codes import entry_codes
 
 __all__ = ["LogBlock", "read_blocks", "record_keys"]
 
@@ -166,7 +168,7 @@ def _read_block(segment: MappedFile, position: int, *, is_foreign: bool) -> tupl
         queue_offsets[:count],
         spans[Field.SYS_FLAG, :count],
         spans[Field.STORE_TIMESTAMP, :count],
-        codes[:count].astype(np.int64),
+        _entry_codes(data, spans, topics, topic_numbers, codes.astype(np.int64))[:count],
         spans[Field.PROPERTIES_START, :count],
         spans[Field.PROPERTIES_SIZE, :count],
         starts[1, :count],
@@ -225,6 +227,26 @@ def _properties_end_well(
     ended = last != 0 if is_foreign else last == _PROPERTIES_END
     whole: npt.NDArray[np.bool_] = (sizes == 0) | ended
     return whole
+
+
+def _entry_codes(
+    data: npt.NDArray[np.uint8],
+    spans: _Int64s,
+    topics: list[str],
+    topic_numbers: _Int32s,
+    tags_codes: _Int64s,
+) -> _Int64s:
+    """What the queue entries hold: *tags_codes*, and times of delivery for delay levels."""
+    if SCHEDULE_TOPIC in topics:
+        rows = np.flatnonzero(topic_numbers == topics.index(SCHEDULE_TOPIC))
+        tags_codes[rows] = entry_codes(
+            tags_codes[rows],
+            data,
+            spans[Field.PROPERTIES_START, rows],
+            spans[Field.PROPERTIES_SIZE, rows],
+            spans[Field.STORE_TIMESTAMP, rows],
+        )
+    return tags_codes
 
 
 def _find_properties(data: npt.NDArray[np.uint8], spans: _Int64s) -> tuple[_Int64s, _Int64s]:

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.config import StoreConfig
+from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import (
     ConfigError,
     CorruptRecordError,
@@ -46,6 +47,7 @@ from .lock import StoreLock
 from .mapped_file import no_room_is_full
 from .recovery import RecoveryReport
 from .retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
+from .schedule_codes import entry_codes
 from .store_files import StoreStatistics, open_files
 from .store_reads import StoreReads
 from .store_settings import is_foreign, settle_config
@@ -164,6 +166,9 @@ class MessageStore(StoreReads):
         key_offsets = batch.starts()[keyed]
         times = store_times(batch, self._last_timestamp_ms, self._clock_ms)
         bitmaps = self._bitmaps(topic, batch) if queue is not None and queue.has_ext else None
+        codes = batch.tags_codes
+        if topic == SCHEDULE_TOPIC:
+            codes = entry_codes(codes, batch.records, *batch.property_spans(), times)
         self._window = None
         with self._making_files():
             self._log.reserve(len(batch.records))
@@ -176,7 +181,7 @@ class MessageStore(StoreReads):
         try:
             first = self._log.append(batch, queue_id, first_queue_offset, first_ms)
             if queue is not None:
-                queue.append(batch.sizes, batch.tags_codes, first, times, bitmaps)
+                queue.append(batch.sizes, codes, first, times, bitmaps)
             if len(key_offsets):
                 self._index.put(batch.key_hashes, key_offsets + first, times[keyed])
         except CorruptRecordError:
@@ -195,9 +200,12 @@ class MessageStore(StoreReads):
         """Let *write*, a kernel, append batches to a queue; returns what it returns.
 
         It gets the window on the ends of the present files, whose cursor it moves on, and the
-        store time. It is not called, and 0 returned, when :meth:`append` has to make a file first.
+        store time. It is not called, and 0 returned, when :meth:`append` has to make a file first,
+        and for a topic whose entries hold more than the window's kernel knows.
         """
         self._check_writable()
+        if topic == SCHEDULE_TOPIC:
+            return 0
         queue = self._queues.find(topic, queue_id)
         window = self._window
         if window is None or window.queue is not queue:
