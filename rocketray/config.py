@@ -22,7 +22,8 @@ class StoreConfig:
 
     They belong to the directory: a store is always opened with what it was made with.
     With ``consume_queue_ext`` a queue keeps, beside each entry, its store time and, where SQL92
-    filters are registered, a bitmap that says which of them may match.
+    filters are registered, a bitmap that says which of them may match. It alone may come to be true
+    later.
     ``store_host`` is an IPv4 or IPv6 address and a port that name the store, and are never dialled.
     With ``append_properties_crc`` each record that ``put`` makes ends with a CRC of all of it.
     """

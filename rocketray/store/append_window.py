@@ -27,9 +27,9 @@ _NO_INDEX = np.empty(0, np.uint8)
 def open_window(log: CommitLog, queue: ConsumeQueue | None, index: KeyIndex) -> AppendWindow | None:
     """The window at the present ends, or None when a file has to be made first.
 
-    None as well for a queue with ConsumeQueueExt, whose units the kernel does not write.
+    None as well while the queue gets units in ConsumeQueueExt, which the kernel does not write.
     """
-    if queue is None or queue.has_ext:
+    if queue is None or queue.adds_units:
         return None
     log_file, queue_file = log.segment(log.max_offset), queue.segment()
     if log_file is None or queue_file is None:

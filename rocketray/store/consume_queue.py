@@ -73,6 +73,8 @@ class ConsumeQueue:
         if self._files.mended and min(self._files.mended) < self._files.starts[-1]:
             self._files.clear()  # entries in the middle are gone: all are made again
         self._ext = ext
+        self.adds_units = ext is not None
+        """Whether new entries get a unit in ConsumeQueueExt; the writer may change it."""
         self.segment_entries = segment_entries
         self.min_offset = self.max_offset = self._files.min_offset // ENTRY_BYTES
         self._flushed = self.max_offset
@@ -80,15 +82,20 @@ class ConsumeQueue:
 
     @property
     def has_ext(self) -> bool:
-        """Whether entries have a unit in ConsumeQueueExt beside them."""
+        """Whether entries may have a unit in ConsumeQueueExt beside them."""
         return self._ext is not None
+
+    def begin_ext(self, ext: ConsumeQueueExt) -> None:
+        """Let entries have units in *ext* from now on; what stands there belongs to none."""
+        ext.clear()
+        self._ext = ext
 
     def reserve(self, count: int, bitmap_bytes: int = 0) -> None:
         """Make sure that *count* entries fit, with filter bitmaps of *bitmap_bytes* each.
 
         Raises :class:`StoreFullError`; nothing changed.
         """
-        if self._ext is not None:
+        if self._ext is not None and self.adds_units:
             self._ext.reserve(count, bitmap_bytes)
         start = self.max_offset * ENTRY_BYTES
         end = start + count * ENTRY_BYTES
@@ -112,7 +119,7 @@ class ConsumeQueue:
 
         :meth:`reserve` made room for them. *bitmaps* uint8[n, bytes] go into ConsumeQueueExt.
         """
-        if self._ext is not None:
+        if self._ext is not None and self.adds_units:
             tags_codes = self._ext.append(tags_codes, store_timestamps_ms, bitmaps)
         done, count = 0, len(sizes)
         while done < count:
@@ -141,10 +148,15 @@ class ConsumeQueue:
         rows["tags_code"] = tags_codes
         if self._ext is not None:
             offsets, old_sizes, fields = self.columns(self.max_offset, self.max_offset + len(rows))
-            same = (offsets == physical_offsets) & (old_sizes == sizes)
-            rows["tags_code"] = self._ext.put_again(
-                np.where(same, fields, 0), tags_codes, store_timestamps_ms, bitmaps
-            )
+            fields[(offsets != physical_offsets) | (old_sizes != sizes)] = 0
+            fields, kept = self._ext.keep(fields, tags_codes, store_timestamps_ms)
+            if self.adds_units:
+                fields[kept:] = self._ext.append(
+                    tags_codes[kept:],
+                    store_timestamps_ms[kept:],
+                    None if bitmaps is None else bitmaps[kept:],
+                )
+            rows["tags_code"] = fields
         done = changed = 0
         while done < len(rows):
             file, position = self._place()
@@ -282,6 +294,17 @@ class ConsumeQueue:
             for number in np.flatnonzero(fields <= TAGS_CODE_EXT_MAX)[::-1].tolist():
                 yield first + number, int(fields[number])
 
+    def _first_address(self) -> int | None:
+        """The address in the first entry that has one."""
+        at = self.min_offset
+        while len(rows := self._rows(at)):
+            fields = rows["tags_code"].astype(np.int64)
+            found = np.flatnonzero(fields <= TAGS_CODE_EXT_MAX)
+            if len(found):
+                return int(fields[found[0]])
+            at += len(rows)
+        return None
+
     def last_before(self, end: int) -> QueueEntry | None:
         """The entry before the queue offset *end*, when it is one of a record."""
         file = self._files.file((end - 1) * ENTRY_BYTES) if end > 0 else None
@@ -308,9 +331,8 @@ class ConsumeQueue:
             lambda entry: entry.size != _FILLER_SIZE and entry.physical_offset >= log_min_offset
         )
         last = max(self.max_offset - 1, 0)
-        rows = self._rows(self.min_offset)
-        if self._ext is not None and len(rows):
-            self._ext.forget_before(rows["tags_code"][0].item())
+        if self._ext is not None and self._ext.file_count > 1:
+            self._ext.forget_before(self._first_address())
         self._files.forget_before(min(self.min_offset, last) * ENTRY_BYTES)
 
     def remove_forgotten(self) -> None:

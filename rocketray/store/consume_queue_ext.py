@@ -9,6 +9,8 @@ Invariants
      fit, the i16 -1 closes the file, and the unit goes to the next one.
   2. Units are in the order of the queue's entries. The last entry with an address says where they
      end; the files do not.
+  3. An entry may have no unit: its third field is the tags code then. So it is while the writer
+     adds none, and where none could be put.
 """
 
 from __future__ import annotations
@@ -140,32 +142,23 @@ class ConsumeQueueExt:
         self._flushed = min(self._flushed, self._end)
         return True
 
-    def put_again(
-        self,
-        addresses: _Int64s,
-        tags_codes: _Int64s,
-        store_timestamps_ms: _Int64s,
-        bitmaps: _Bitmaps | None,
-    ) -> _Int64s:
-        """As :meth:`append`, but units that are there and good stay; for recovery.
+    def keep(
+        self, old_fields: _Int64s, tags_codes: _Int64s, store_timestamps_ms: _Int64s
+    ) -> tuple[_Int64s, int]:
+        """Let the units that entries lead to, and that are good, stay; for recovery.
 
-        *addresses* int64[n] are what the entries say, 0 where an entry says nothing: then the next
-        unit may be its own. Where a unit is lost and a later one is not, the tags code stands in
-        its place, as it does in RocketMQ's when a unit cannot be put.
+        *old_fields* int64[n] are the third fields of the entries. Returns the new ones, and how
+        many rows there are up to the last unit that stays. Where there is none, the tags code
+        stands in its place, as it does in RocketMQ's when a unit cannot be put. A unit that no
+        entry leads to belongs to nobody: the bitmap in it may be another message's.
         """
-        fields = tags_codes.copy()
-        kept = 0
-        for row, address in enumerate(addresses.tolist()):
-            place = address or self._next_address()
-            if self._keep(place, int(tags_codes[row]), int(store_timestamps_ms[row])):
-                fields[row] = place
+        fields, kept = tags_codes.copy(), 0
+        for row in np.flatnonzero(old_fields <= TAGS_CODE_EXT_MAX).tolist():
+            address = int(old_fields[row])
+            if self._keep(address, int(tags_codes[row]), int(store_timestamps_ms[row])):
+                fields[row] = address
                 kept = row + 1
-        fields[kept:] = self.append(
-            tags_codes[kept:],
-            store_timestamps_ms[kept:],
-            None if bitmaps is None else bitmaps[kept:],
-        )
-        return fields
+        return fields, kept
 
     def end_at_begin(self) -> None:
         """Let there be no unit."""
@@ -180,10 +173,17 @@ class ConsumeQueueExt:
         """Zero what stands behind the last unit, after recovery."""
         self._files.cut(self._end, keep=False)
 
-    def forget_before(self, address: int) -> None:
-        """Let the files before the one of *address* be no part of this any more."""
-        if address <= TAGS_CODE_EXT_MAX:
-            self._files.forget_before(address + _ADDRESS_BASE)
+    @property
+    def file_count(self) -> int:
+        """How many files there are."""
+        return len(self._files.starts)
+
+    def forget_before(self, address: int | None) -> None:
+        """Let the files before the one of *address*, the first in use, be no part of this any more.
+
+        For None no unit is in use.
+        """
+        self._files.forget_before(self._end if address is None else address + _ADDRESS_BASE)
 
     def remove_forgotten(self) -> None:
         """Remove the forgotten files; may run beside the writer."""
@@ -203,12 +203,6 @@ class ConsumeQueueExt:
     def close(self) -> None:
         """Unmap the files."""
         self._files.close()
-
-    def _next_address(self) -> int:
-        """Where the unit behind the last one begins, if there is one: there, or in the next file."""
-        address = self._end + FIRST_ADDRESS
-        following = self._files.start_of(self._end) + self._files.segment_bytes + FIRST_ADDRESS
-        return address if self.unit(address) else following
 
     def _keep(self, address: int, tags_code: int, store_timestamp_ms: int) -> bool:
         """Let the units end with the one at *address*, if it is that and behind those before."""

@@ -50,7 +50,7 @@ from .retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
 from .schedule_codes import entry_codes
 from .store_files import StoreStatistics, open_files
 from .store_reads import StoreReads
-from .store_settings import is_foreign, settle_config
+from .store_settings import allow_units, is_foreign, settle_config
 from .sys_flag import PREPARED, ROLLBACK
 from .verify import Verification
 
@@ -71,10 +71,12 @@ class MessageStore(StoreReads):
         clock_ms: Callable[[], int],
         file_system: FileSystem = SYSTEM_FILES,
         bitmap_source: BitmapSource | None = None,
+        adds_units: bool = True,
     ) -> None:
         """Open *directory*, or make it; after a crash it is recovered first.
 
-        *bitmap_source* makes the filter bitmaps of a store with ``consume_queue_ext``.
+        *bitmap_source* makes the filter bitmaps of a store with ``consume_queue_ext``; without
+        *adds_units* no entry gets a unit before :meth:`begin_units`.
 
         To *salvage* it, all of the log is read, queues and index are made to agree with it, and
         files that are missing or cut short are holes. Also where RocketMQ wrote it, with *config*;
@@ -88,6 +90,7 @@ class MessageStore(StoreReads):
             CorruptRecordError: a file has a wrong size, or is missing.
         """
         self._read_only = read_only
+        self._file_system = file_system
         self._damage: str | None = None
         self._batches = self._messages = 0
         self._flush_lock = threading.Lock()
@@ -107,6 +110,7 @@ class MessageStore(StoreReads):
                 clock_ms=clock_ms,
                 file_system=file_system,
                 bitmap_source=bitmap_source,
+                adds_units=adds_units,
                 salvage=salvage,
                 keep_index=keep_index,
                 is_foreign=is_foreign(directory, file_system),
@@ -165,7 +169,7 @@ class MessageStore(StoreReads):
         keyed = batch.key_records[: 0 if batch.transaction == ROLLBACK else None]
         key_offsets = batch.starts()[keyed]
         times = store_times(batch, self._last_timestamp_ms, self._clock_ms)
-        bitmaps = self._bitmaps(topic, batch) if queue is not None and queue.has_ext else None
+        bitmaps = self._bitmaps(topic, batch) if queue is not None and queue.adds_units else None
         codes = batch.tags_codes
         if topic == SCHEDULE_TOPIC:
             codes = entry_codes(codes, batch.records, *batch.property_spans(), times)
@@ -224,6 +228,23 @@ class MessageStore(StoreReads):
         self._batches += batches
         self._messages += messages
         return done
+
+    def begin_units(self, source: BitmapSource) -> None:
+        """Give new queue entries a ConsumeQueueExt unit each, with a bitmap of *source*.
+
+        The directory is one with ``consume_queue_ext`` from now on.
+        """
+        self._check_writable()
+        if not self.config.consume_queue_ext:
+            self.config = allow_units(self.directory, self.config, self._file_system)
+        self._files.queues.begin_units(source)
+        self._window = None
+
+    def end_units(self) -> None:
+        """Give new queue entries no unit any more."""
+        self._check_writable()
+        self._files.queues.end_units()
+        self._window = None
 
     def prepare_next(self) -> None:
         """Make the files that will be needed next; for a thread beside the writer.

@@ -36,12 +36,18 @@ class QueueTable:
         read_only: bool,
         mend: Mend = Mend.NOTHING,
         bitmap_source: BitmapSource | None = None,
+        adds_units: bool = True,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Open every queue that has a directory."""
+        """Open every queue that has a directory.
+
+        With *adds_units*, entries get units where the store has ``consume_queue_ext``.
+        """
         self._directory = directory
         self._config = config
+        self._has_ext = config.consume_queue_ext
         self._bitmap_source = bitmap_source
+        self._adds_units = adds_units
         self._read_only = read_only
         self._mend = mend
         self._file_system = file_system
@@ -86,9 +92,23 @@ class QueueTable:
         sizes: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.uint8] | None:
         """The filter bitmaps of messages whose property strings are in *data*; None for none."""
-        if self._bitmap_source is None or not self._config.consume_queue_ext:
+        if self._bitmap_source is None or not self._adds_units or not self._has_ext:
             return None
         return self._bitmap_source.bitmaps(topic, data, starts, sizes)
+
+    def begin_units(self, source: BitmapSource) -> None:
+        """Give new entries units with bitmaps of *source*."""
+        self._bitmap_source, self._adds_units, self._has_ext = source, True, True
+        for name, queue in self._queues.items():
+            if not queue.has_ext:
+                queue.begin_ext(self._ext(*name))
+            queue.adds_units = True
+
+    def end_units(self) -> None:
+        """Give new entries no units any more; those that there are stay."""
+        self._adds_units = False
+        for queue in self.all():
+            queue.adds_units = False
 
     def prepare_next(self) -> None:
         """Make the files that will be needed next; for a thread beside the writer."""
@@ -106,25 +126,26 @@ class QueueTable:
             queue.close()
 
     def _open(self, topic: str, queue_id: int) -> ConsumeQueue:
-        ext = None
         ext_directory = self._directory / _EXTS / topic / str(queue_id)
         # A broker that went on in a store of ours may have begun one; a writer makes all anew.
         begun = self._read_only and self._file_system.is_directory(ext_directory)
-        if self._config.consume_queue_ext or begun:
-            ext = ConsumeQueueExt(
-                ext_directory,
-                self._config.consume_queue_ext_segment_bytes,
-                read_only=self._read_only,
-                mend=self._mend,
-                file_system=self._file_system,
-            )
         queue = ConsumeQueue(
             self._directory / _QUEUES / topic / str(queue_id),
             self._config.consume_queue_segment_entries,
             read_only=self._read_only,
             mend=self._mend,
-            ext=ext,
+            ext=self._ext(topic, queue_id) if self._has_ext or begun else None,
             file_system=self._file_system,
         )
+        queue.adds_units = self._has_ext and self._adds_units
         self._queues[topic, queue_id] = queue
         return queue
+
+    def _ext(self, topic: str, queue_id: int) -> ConsumeQueueExt:
+        return ConsumeQueueExt(
+            self._directory / _EXTS / topic / str(queue_id),
+            self._config.consume_queue_ext_segment_bytes,
+            read_only=self._read_only,
+            mend=self._mend,
+            file_system=self._file_system,
+        )

@@ -66,6 +66,7 @@ def open_files(
     clock_ms: Callable[[], int],
     file_system: FileSystem,
     bitmap_source: BitmapSource | None = None,
+    adds_units: bool = True,
     salvage: bool = False,
     keep_index: bool = False,
     is_foreign: bool = False,
@@ -103,6 +104,7 @@ def open_files(
         read_only=read_only,
         mend=Mend.NOTHING if read_only else Mend.SHORT_AND_MISSING,
         bitmap_source=bitmap_source,
+        adds_units=adds_units,
         file_system=file_system,
     )
     index = KeyIndex(

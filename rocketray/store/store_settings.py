@@ -12,7 +12,7 @@ to say, and it is opened read-only, or to be recovered.
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from rocketray.errors import ConfigError, StoreError, StoreVersionError
 
 from .file_system import SYSTEM_FILES, FileSystem
 
-__all__ = ["is_foreign", "is_store", "settle_config", "upgrade_settings"]
+__all__ = ["allow_units", "is_foreign", "is_store", "settle_config", "upgrade_settings"]
 
 _NAME = "store.json"
 _VERSION = 2
@@ -88,6 +88,13 @@ def upgrade_settings(directory: Path, file_system: FileSystem = SYSTEM_FILES) ->
     if version < _VERSION:
         _write(file_system, directory, config)
     return version
+
+
+def allow_units(directory: Path, config: StoreConfig, file_system: FileSystem) -> StoreConfig:
+    """Let queue entries of *directory*, which the caller writes, have ConsumeQueueExt units."""
+    config = replace(config, consume_queue_ext=True)
+    _write(file_system, directory, config)
+    return config
 
 
 def is_foreign(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
