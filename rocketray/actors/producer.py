@@ -249,6 +249,28 @@ class Producer:
         batch.check()
         return SendResults([(batch, range(len(messages)))], len(messages))
 
+    def choose_queue(
+        self, topic: str, queue_id: int | None = None, sharding_key: str | None = None
+    ) -> int:
+        """The queue that a message goes to: the one that is named, the key's, or the next in turn.
+
+        Raises:
+            TopicNotFoundError, ConfigError: there is no such topic, or it has no such queue.
+        """
+        config = self._topic(topic)
+        if queue_id is None:
+            turn = next(self._turn) if sharding_key is None else java_hash_code(sharding_key)
+            return turn % config.queues
+        if not 0 <= queue_id < config.queues:
+            raise ConfigError(
+                f"topic {topic!r} has the queues 0 to {config.queues - 1}, not {queue_id}"
+            )
+        return queue_id
+
+    def new_unique_key(self) -> str:
+        """An id that no other message has."""
+        return bytes(self._ids.next_ids(1)).decode()
+
     def flush(self) -> None:
         """Hand over and wait for everything that was sent; results tell what was refused."""
         with self._lock:
@@ -324,17 +346,10 @@ class Producer:
     def _lane(self, topic: str, queue_id: int | None, sharding_key: str | None) -> Lane:
         if self._closed.is_set():
             raise StoreError("the producer is closed; make a new one")
-        config = self._topic(topic)
-        if queue_id is None:
-            turn = next(self._turn) if sharding_key is None else java_hash_code(sharding_key)
-            queue_id = turn % config.queues
-        elif not 0 <= queue_id < config.queues:
-            raise ConfigError(
-                f"topic {topic!r} has the queues 0 to {config.queues - 1}, not {queue_id}"
-            )
+        queue_id = self.choose_queue(topic, queue_id, sharding_key)
         lane = self._lanes.get((topic, queue_id))
         if lane is None:
-            lane = Lane(self._shards, config, queue_id, self._form(topic))
+            lane = Lane(self._shards, self._topic(topic), queue_id, self._form(topic))
             self._lanes[topic, queue_id] = lane
         return lane
 
