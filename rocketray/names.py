@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from .errors import InvalidNameError
 
 __all__ = [
+    "DEAD_LETTER_PREFIX",
     "GROUP_MAX_CHARS",
     "QUEUE_COUNT_MAX",
     "RETRY_PREFIX",
@@ -22,10 +23,14 @@ __all__ = [
     "check_group",
     "check_queue_count",
     "check_topic",
+    "is_hosted_by_name",
     "is_system_topic",
 ]
 
 RETRY_PREFIX = "%RETRY%"
+"""Before the name of a group: the topic of the messages that it gets again."""
+DEAD_LETTER_PREFIX = "%DLQ%"
+"""Before the name of a group: the topic of the messages that it gave up."""
 TOPIC_MAX_BYTES = 127
 RETRY_TOPIC_MAX_BYTES = 255
 GROUP_MAX_CHARS = 120
@@ -45,6 +50,8 @@ _SYSTEM_TOPICS = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
     }
 )
+_HOSTED_PREFIXES = (RETRY_PREFIX, DEAD_LETTER_PREFIX, _SYSTEM_TOPIC_PREFIX, "RMQ_SYS_TRANS_")
+_HOSTED_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC"})
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
@@ -57,6 +64,11 @@ def check_topic(name: str) -> str:
 def is_system_topic(name: str) -> bool:
     """Whether a RocketMQ broker keeps its own affairs in *name* (``TopicValidator``)."""
     return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_TOPIC_PREFIX)
+
+
+def is_hosted_by_name(name: str) -> bool:
+    """Whether *name* is one of the topics that a node keeps for itself, in its shard host."""
+    return name in _HOSTED_TOPICS or name.startswith(_HOSTED_PREFIXES)
 
 
 def check_group(name: str) -> str:

@@ -15,7 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.errors import ConfigError, TopicNotFoundError
-from rocketray.names import check_case_clash, check_queue_count, check_topic
+from rocketray.names import (
+    check_case_clash,
+    check_queue_count,
+    check_topic,
+    is_hosted_by_name,
+)
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .files import read_json, write_json
@@ -28,18 +33,23 @@ _SHARD_NUMBER_MAX = (1 << 24) - 1  # what is left of 10.0.0.0/8
 _PERM_READ_WRITE = 6
 _READABLE = 4
 _WRITABLE = 2
+_HOSTED = "shards.hosted"
 _RETENTION_MS, _RETENTION_BYTES = "retention.ms", "retention.bytes"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """One topic: its queues, what may be done with it, how long it keeps what, store hosts."""
+    """One topic: its queues, what may be done with it, how long it keeps what, store hosts.
+
+    The shards of a ``hosted`` topic share one actor (see shard_host.py).
+    """
 
     name: str
     queues: int
     store_hosts: tuple[tuple[str, int], ...]
     perm: int = _PERM_READ_WRITE
     retention: RetentionPolicy = KEEP_ALL
+    hosted: bool = False
 
     @property
     def writable(self) -> bool:
@@ -64,6 +74,7 @@ class TopicConfig:
             "attributes": {
                 "store.hosts": ",".join(f"{ip}:{port}" for ip, port in self.store_hosts),
                 **_retention_attributes(self.retention),
+                **({_HOSTED: "true"} if self.hosted else {}),
             },
         }
 
@@ -78,6 +89,7 @@ class TopicConfig:
                 store_hosts=tuple((ip, int(port)) for ip, _, port in hosts),
                 perm=int(value["perm"]),
                 retention=_retention(value["attributes"]),
+                hosted=value["attributes"].get(_HOSTED) == "true",
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"topics.json has an entry that is not a topic: {error!r}") from None
@@ -128,11 +140,17 @@ class TopicCatalog:
         return {name: topic.queues for name, topic in self.topics.items()}
 
     def with_topic(
-        self, name: str, queues: int, retention: RetentionPolicy = KEEP_ALL
+        self,
+        name: str,
+        queues: int,
+        retention: RetentionPolicy = KEEP_ALL,
+        *,
+        hosted: bool = False,
     ) -> TopicCatalog:
         """The catalog with a new topic, or with more queues on an existing one.
 
-        *retention* is for a new one; an old one keeps its own.
+        *retention* and *hosted* are for a new one; an old one stays as it is. Topics that a node
+        keeps for itself are hosted by their name.
 
         Raises:
             ConfigError: a queue would be taken away; its messages would be out of reach.
@@ -151,7 +169,8 @@ class TopicCatalog:
         if self.next_shard_number + added > _SHARD_NUMBER_MAX:
             raise ConfigError(f"this cluster has handed out all its {_SHARD_NUMBER_MAX} shards")
         hosts += tuple(_store_host(self.next_shard_number + index) for index in range(added))
-        topic = TopicConfig(name, queues, hosts, retention=retention)
+        is_hosted = hosted or is_hosted_by_name(name)
+        topic = TopicConfig(name, queues, hosts, retention=retention, hosted=is_hosted)
         if existing:
             topic = replace(existing, queues=queues, store_hosts=hosts)
         return TopicCatalog({**self.topics, name: topic}, self.next_shard_number + added)

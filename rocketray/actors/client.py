@@ -26,7 +26,7 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .catalog import TopicCatalog, TopicConfig
 from .consumer import GroupConsumer, StartFrom
-from .coordinator import COORDINATOR_NAME, shard_name
+from .coordinator import COORDINATOR_NAME
 from .explanation import Explanation, StoredFacts
 from .files import read_json
 from .filter import FilterStatistics
@@ -34,10 +34,12 @@ from .groups import GroupDescription, Heartbeat, HeartbeatReply
 from .inquiry import inquire
 from .lag import FilteredLag, LagQuestion
 from .layout import node_file
+from .owned_shard import Question
 from .producer import AckMode
 from .producer import Producer as ShardProducer
-from .ray_runtime import NAMESPACE, GetTimeoutError, RayActorError, RayTaskError, join_ray, ray
+from .ray_runtime import GetTimeoutError, RayActorError, RayTaskError, join_ray, ray
 from .ring import Ack
+from .shard_calls import RETRY_AFTER_MS, ShardCalls, find_actor, shards_of
 from .shard_writer import ShardStatistics
 
 __all__ = ["FILTER_NAME", "Client", "Connection", "Producer", "default_data_directory"]
@@ -45,7 +47,6 @@ __all__ = ["FILTER_NAME", "Client", "Connection", "Producer", "default_data_dire
 _LOG = logging.getLogger(__name__)
 FILTER_NAME = "filter"
 CALL_TIMEOUT_S = 60.0
-RETRY_AFTER_MS = 1000
 
 
 def default_data_directory() -> Path:
@@ -59,7 +60,7 @@ class Connection:
     def __init__(self, data: Path) -> None:
         self.data = data
         self._producers: list[ShardProducer] = []
-        self._coordinator = _actor(COORDINATOR_NAME)
+        self._coordinator = find_actor(COORDINATOR_NAME)
         self._gates: dict[tuple[str, int], _Gate] = {}
 
     @classmethod
@@ -82,16 +83,22 @@ class Connection:
     # Topics
 
     def create_topic(
-        self, topic: str, queues: int = 4, retention: RetentionPolicy = KEEP_ALL
+        self,
+        topic: str,
+        queues: int = 4,
+        retention: RetentionPolicy = KEEP_ALL,
+        *,
+        hosted: bool = False,
     ) -> TopicConfig:
         """Make a topic unless it is there; an existing one keeps its queues and its retention.
 
-        Returns when all its shards answer, whoever is making it.
+        The shards of a *hosted* topic share one actor with those of others, which is for topics
+        with few messages. Returns when all its shards answer, whoever is making it.
         """
         existing = self.topics().get(topic)
         queues = existing.queues if existing else queues
         made: TopicConfig = self._ask(
-            self._coordinator.create_topic.remote(topic, queues, retention)
+            self._coordinator.create_topic.remote(topic, queues, retention, hosted)
         )
         return made
 
@@ -126,7 +133,7 @@ class Connection:
 
     def shard_statistics(self, topic: str) -> list[ShardStatistics]:
         """The counters of a topic's shards, by queue."""
-        found: list[ShardStatistics] = self._on_all(topic, lambda shard: shard.statistics.remote())
+        found: list[ShardStatistics] = self._on_all(topic, "statistics")
         return found
 
     # Groups
@@ -142,7 +149,7 @@ class Connection:
             LagQuestion(group.topic, queue, group.subscription, offset)
             for queue, offset in group.offsets.items()
         ]
-        answers: list[FilteredLag] = self._ask(_actor(FILTER_NAME).lag.remote(questions))
+        answers: list[FilteredLag] = self._ask(find_actor(FILTER_NAME).lag.remote(questions))
         return dict(zip(group.offsets, answers, strict=True))
 
     def delete_group(self, group: str) -> None:
@@ -160,12 +167,12 @@ class Connection:
 
     def filter_statistics(self) -> FilterStatistics:
         """What the node's filter actor tells about itself."""
-        found: FilterStatistics = self._ask(_actor(FILTER_NAME).statistics.remote())
+        found: FilterStatistics = self._ask(find_actor(FILTER_NAME).statistics.remote())
         return found
 
     def attach_stream(self, path: str) -> None:
         """Let the filter actor fill a match ring."""
-        self._ask(_actor(FILTER_NAME).attach.remote(path))
+        self._ask(find_actor(FILTER_NAME).attach.remote(path))
 
     # Messages
 
@@ -195,7 +202,11 @@ class Connection:
 
     def gate(self, topic: str, queue_id: int) -> _Gate:
         """A shard's calls."""
-        return self._gates.setdefault((topic, queue_id), _Gate(topic, queue_id, self._ask))
+        found = self._gates.get((topic, queue_id))
+        if found is None:
+            calls = ShardCalls(self.topic(topic), queue_id)
+            found = self._gates[topic, queue_id] = _Gate(calls, self._ask)
+        return found
 
     def is_local(self, topic: str, queue_id: int) -> bool:  # noqa: ARG002 - one node holds all shards
         """Whether the shard's memory can be reached: this process runs on the node's machine."""
@@ -213,7 +224,7 @@ class Connection:
         shard = TopicCatalog(topics).shard_of_host(wanted.store_host)
         if shard is not None:
             found: StoredMessage | None = self._ask(
-                _actor(shard_name(*shard)).view.remote(wanted.physical_offset)
+                ShardCalls(topics[shard[0]], shard[1]).ask("view", wanted.physical_offset)
             )
             if found is not None:
                 return found
@@ -226,9 +237,8 @@ class Connection:
 
     def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
         """The message at a queue offset, or None."""
-        found: StoredMessage | None = self._ask(
-            _actor(shard_name(topic, queue_id)).message_at.remote(queue_offset)
-        )
+        shard = ShardCalls(self.topic(topic), queue_id)
+        found: StoredMessage | None = self._ask(shard.ask("message_at", queue_offset))
         return found
 
     def query(
@@ -242,18 +252,14 @@ class Connection:
         """The topic's messages with a business key or unique key, oldest first."""
         if not key:
             raise InvalidMessageError("the key to look up is empty")
-        answers = self._on_all(
-            topic, lambda shard: shard.query.remote(key, max_count, begin_ms, end_ms)
-        )
+        answers = self._on_all(topic, "query", key, max_count, begin_ms, end_ms)
         return _merge(answers, max_count)
 
     def query_by_time(
         self, topic: str, begin_ms: int, end_ms: int, max_count: int = 64
     ) -> list[StoredMessage]:
         """The topic's messages stored from *begin_ms* up to and including *end_ms*, oldest first."""
-        answers = self._on_all(
-            topic, lambda shard: shard.query_by_time.remote(begin_ms, end_ms, max_count)
-        )
+        answers = self._on_all(topic, "query_by_time", begin_ms, end_ms, max_count)
         return _merge(answers, max_count)
 
     def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
@@ -265,14 +271,14 @@ class Connection:
 
     def stored_facts(self, message: StoredMessage) -> StoredFacts:
         """What the message's shard knows of it."""
-        shard = _actor(shard_name(message.topic, message.queue_id))
-        facts: StoredFacts = self._ask(shard.facts.remote(message))
+        shard = ShardCalls(self.topic(message.topic), message.queue_id)
+        facts: StoredFacts = self._ask(shard.ask("facts", message))
         return facts
 
     def ask_predicate(self, subscription: Subscription, message: StoredMessage) -> bool:
         """What a class filter says of a stored message, in the filter actor."""
         place = message.topic, message.queue_id, message.queue_offset
-        answer: bool = self._ask(_actor(FILTER_NAME).ask_predicate.remote(subscription, place))
+        answer: bool = self._ask(find_actor(FILTER_NAME).ask_predicate.remote(subscription, place))
         return answer
 
     def close(self) -> None:
@@ -289,9 +295,9 @@ class Connection:
         """Close it."""
         self.close()
 
-    def _on_all(self, topic: str, call: Callable[[Any], Any]) -> list[Any]:
-        names = [shard_name(topic, queue) for queue in range(self.topic(topic).queues)]
-        return [self._ask(reference) for reference in [call(_actor(name)) for name in names]]
+    def _on_all(self, topic: str, question: Question, *arguments: Any) -> list[Any]:
+        asked = [shard.ask(question, *arguments) for shard in shards_of(self.topic(topic))]
+        return [self._ask(reference) for reference in asked]
 
     def _ask(self, reference: Any) -> Any:
         """The answer to a call; our own errors come as they were raised there."""
@@ -337,25 +343,16 @@ class Producer(ShardProducer):
 class _Gate:
     """The calls of one shard."""
 
-    def __init__(self, topic: str, queue_id: int, ask: Callable[[Any], Any]) -> None:
-        self._name = shard_name(topic, queue_id)
+    def __init__(self, calls: ShardCalls, ask: Callable[[Any], Any]) -> None:
+        self._calls = calls
         self._ask = ask
 
     def attach(self, path: str) -> None:
-        self._ask(_actor(self._name).attach.remote(path))
+        self._ask(self._calls.ask("attach", path))
 
     def append(self, payload: bytes, durability: int) -> Ack:
-        ack: Ack = self._ask(_actor(self._name).append.remote(payload, durability))
+        ack: Ack = self._ask(self._calls.append(payload, durability))
         return ack
-
-
-def _actor(name: str) -> Any:
-    try:
-        return ray.get_actor(name, namespace=NAMESPACE)
-    except ValueError:
-        raise ShardUnavailableError(
-            name, RETRY_AFTER_MS, "there is no such actor; is the node starting or stopping?"
-        ) from None
 
 
 def _merge(answers: Sequence[list[StoredMessage]], max_count: int) -> list[StoredMessage]:

@@ -73,13 +73,18 @@ class ClusterState:
         return self._catalog.shard_of_host(host)
 
     def create_topic(
-        self, name: str, queues: int, retention: RetentionPolicy = KEEP_ALL
+        self,
+        name: str,
+        queues: int,
+        retention: RetentionPolicy = KEEP_ALL,
+        *,
+        hosted: bool = False,
     ) -> TopicConfig:
         """Note the topic, or that an existing one gets more queues; its shards are yet to start."""
         with self._lock:
             existing = self._catalog.topics.get(name)
             if existing is None or existing.queues != queues:
-                self._change(self._catalog.with_topic(name, queues, retention))
+                self._change(self._catalog.with_topic(name, queues, retention, hosted=hosted))
             return self._catalog.get(name)
 
     def set_permission(self, name: str, perm: int) -> TopicConfig:

@@ -13,9 +13,8 @@ import os
 import shutil
 import threading
 from pathlib import Path
-from typing import Any
 
-from rocketray.config import StoreConfig
+from rocketray.errors import ShardUnavailableError
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .catalog import TopicConfig
@@ -24,21 +23,15 @@ from .cluster_state import ClusterState
 from .filter_rules import FilterRules
 from .groups import GroupDescription, Heartbeat, HeartbeatReply
 from .layout import shard_directory
-from .ray_runtime import NAMESPACE, GetTimeoutError, RayActorError, RayTaskError, ray
-from .shard import ShardActor
+from .ray_runtime import GetTimeoutError, RayActorError, RayTaskError, ray
+from .shard_calls import ShardCalls, remove_shards, shards_of, start_shards, stop_shards
 
-__all__ = ["COORDINATOR_NAME", "CoordinatorActor", "shard_name"]
+__all__ = ["COORDINATOR_NAME", "CoordinatorActor"]
 
 _LOG = logging.getLogger(__name__)
 COORDINATOR_NAME = "coordinator"
 OFFSETS_INTERVAL_S = 5.0
 EXPIRE_INTERVAL_S = 10.0
-_SHARD_THREADS = 8
-
-
-def shard_name(topic: str, queue_id: int) -> str:
-    """The name of a shard's actor."""
-    return f"shard:{topic}:{queue_id}"
 
 
 class CoordinatorActor:
@@ -54,17 +47,21 @@ class CoordinatorActor:
         threading.Thread(target=self._keep_expiring, name="expiry", daemon=True).start()
 
     def create_topic(
-        self, name: str, queues: int, retention: RetentionPolicy = KEEP_ALL
+        self,
+        name: str,
+        queues: int,
+        retention: RetentionPolicy = KEEP_ALL,
+        hosted: bool = False,  # noqa: FBT001, FBT002 - as it came over the wire
     ) -> TopicConfig:
         """Make the topic, or give an existing one more queues; returns when its shards answer."""
-        topic = self._state.create_topic(name, queues, retention)
+        topic = self._state.create_topic(name, queues, retention, hosted=hosted)
         self._start_shards([topic])
         return topic
 
     def set_permission(self, name: str, perm: int) -> TopicConfig:
         """Allow writing (2), reading (4) or both (6)."""
         topic = self._state.set_permission(name, perm)
-        ray.get([shard.set_writable.remote(topic.writable) for shard in _shards(topic)])
+        ray.get([shard.ask("set_writable", topic.writable) for shard in shards_of(topic)])
         return topic
 
     def set_retention(self, name: str, retention: RetentionPolicy) -> TopicConfig:
@@ -74,9 +71,7 @@ class CoordinatorActor:
     def delete_topic(self, name: str) -> None:
         """Remove the topic and all its messages."""
         topic = self._state.delete_topic(name)
-        for shard in _shards(topic):
-            ray.get(shard.stop.remote())
-            ray.kill(shard)
+        remove_shards(topic)
         shutil.rmtree(shard_directory(self._data, name, 0).parent)
 
     def topics(self) -> dict[str, TopicConfig]:
@@ -110,12 +105,12 @@ class CoordinatorActor:
         """
         asked = []
         for order in self._state.expiry_orders():
-            name = shard_name(order.topic.name, order.queue_id)
+            shard = ShardCalls(order.topic, order.queue_id)
             try:
-                shard = ray.get_actor(name, namespace=NAMESPACE)
-                asked.append((name, shard.expire.remote(order.topic.retention, order.needed_from)))
-            except ValueError:
-                _LOG.warning("%s is away; its old files wait", name)
+                answer = shard.ask("expire", order.topic.retention, order.needed_from)
+                asked.append((shard.name, answer))
+            except ShardUnavailableError:
+                _LOG.warning("%s is away; its old files wait", shard.name)
         for name, answer in asked:
             try:
                 ray.get(answer, timeout=EXPIRE_INTERVAL_S)
@@ -134,16 +129,10 @@ class CoordinatorActor:
         """Save the offsets, then stop every shard: all they hold is on disk when this returns."""
         self._stop.set()
         self._state.save()
-        shards = [shard for topic in self._state.topics().values() for shard in _shards(topic)]
-        ray.get([shard.stop.remote() for shard in shards])
+        stop_shards(list(self._state.topics().values()))
 
     def _start_shards(self, topics: list[TopicConfig]) -> None:
-        started = [
-            _start_shard(self._data, topic, queue, self._shard_sizes)
-            for topic in topics
-            for queue in range(topic.queues)
-        ]
-        ray.get([shard.statistics.remote() for shard in started])
+        start_shards(self._data, topics, self._shard_sizes)
 
     def _keep_saving(self) -> None:
         while not self._stop.wait(OFFSETS_INTERVAL_S):
@@ -155,26 +144,3 @@ class CoordinatorActor:
     def _keep_expiring(self) -> None:
         while not self._stop.wait(EXPIRE_INTERVAL_S):
             self.expire()
-
-
-def _shards(topic: TopicConfig) -> list[Any]:
-    return [
-        ray.get_actor(shard_name(topic.name, queue), namespace=NAMESPACE)
-        for queue in range(topic.queues)
-    ]
-
-
-def _start_shard(data: Path, topic: TopicConfig, queue: int, sizes: dict[str, Any]) -> Any:
-    config = StoreConfig(store_host=topic.store_hosts[queue], **sizes)
-    options = {
-        "name": shard_name(topic.name, queue),
-        "namespace": NAMESPACE,
-        "get_if_exists": True,
-        "lifetime": "detached",
-        "num_cpus": 0,
-        "max_restarts": -1,
-        "max_task_retries": -1,
-        "max_concurrency": _SHARD_THREADS,
-    }
-    actor = ray.remote(ShardActor).options(**options)
-    return actor.remote(str(data), topic.name, queue, config)

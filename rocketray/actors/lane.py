@@ -17,10 +17,10 @@ from rocketray.store.message_id import encode_offset_id
 
 from .batch import Batch
 from .catalog import TopicConfig
-from .layout import control_path, producer_rings_directory
+from .layout import control_path, host_doorbell_path, producer_rings_directory
 from .processes import owned_name
 from .ring import SLOT_COUNT, Ack, ProducerRing
-from .watermark import ControlPage, Line
+from .watermark import ControlPage, Doorbell, Line
 
 __all__ = ["Lane", "ShardGate", "Shards", "unavailable"]
 
@@ -70,15 +70,18 @@ class Lane:
         self.form = form
         self.next_hand_over = 0.0
         """When, by the monotonic clock, what is collected goes with the next message."""
-        self._doorbell: Line | None = None
+        self._doorbell: Line | Doorbell | None = None
         self.ring: ProducerRing | None = None
         if shards.is_local(topic.name, queue_id):
-            self._open_ring(shards.data)
+            self._open_ring(shards.data, is_hosted=topic.hosted)
 
-    def _open_ring(self, data: Path) -> None:
+    def _open_ring(self, data: Path, *, is_hosted: bool) -> None:
         directory = producer_rings_directory(data, self.topic, self.queue_id)
         self.ring = ProducerRing(directory / owned_name(uuid.uuid4().hex))
-        self._doorbell = ControlPage(control_path(data, self.topic, self.queue_id)).doorbell
+        if is_hosted:
+            self._doorbell = Doorbell(host_doorbell_path(data))
+        else:
+            self._doorbell = ControlPage(control_path(data, self.topic, self.queue_id)).doorbell
         self.gate.attach(str(self.ring.path))
 
     def try_send(self, payload: memoryview, batch: Batch) -> bool:

@@ -21,6 +21,7 @@ __all__ = [
     "consumer_directory",
     "control_path",
     "filter_doorbell_path",
+    "host_doorbell_path",
     "node_file",
     "producer_rings_directory",
     "runtime_directory",
@@ -67,6 +68,11 @@ def producer_rings_directory(data: Path, topic: str, queue_id: int) -> Path:
 def consumer_directory(data: Path) -> Path:
     """The match rings and doorbells of the node's consumers."""
     return runtime_directory(data) / "consumers"
+
+
+def host_doorbell_path(data: Path) -> Path:
+    """The doorbell that producers ring for all shards of the node's shard host."""
+    return runtime_directory(data) / "host-doorbell"
 
 
 def filter_doorbell_path(data: Path) -> Path:

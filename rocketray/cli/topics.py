@@ -64,10 +64,18 @@ def create(
 
 
 @topics.command("list")
-def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
-    """List all topics, with their queues and what they allow."""
+def list_all(
+    *,
+    with_system: Annotated[
+        bool, typer.Option("--all", help="Also those that the node keeps for itself.")
+    ] = False,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """List the topics, with their queues and what they allow."""
     with connect(data) as connection:
         configs = sorted(connection.topics().values(), key=lambda config: config.name)
+    configs = [config for config in configs if with_system or not config.hosted]
     if as_json:
         for config in configs:
             print_json(_fields(config))

@@ -15,10 +15,11 @@ import pytest
 import ray
 
 from rocketray.actors.client import Connection
-from rocketray.actors.coordinator import COORDINATOR_NAME, shard_name
+from rocketray.actors.coordinator import COORDINATOR_NAME
 from rocketray.actors.layout import config_directory, node_file
 from rocketray.actors.node import Node, NodeOptions, ensure_node
 from rocketray.actors.ray_runtime import NAMESPACE
+from rocketray.actors.shard_calls import HOST_NAME, shard_name
 from rocketray.errors import NodeNotRunningError, StoreLockedError, StreamError, TopicNotFoundError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.subscription import Subscription
@@ -173,6 +174,30 @@ def test_a_killed_shard_loses_and_repeats_nothing(
     assert acknowledged == list(range(60_000))
     bodies = read_all(connection, "Crash", "even", lambda found: len(found) >= 30_000)
     assert bodies == list(range(0, 60_000, 2))
+
+
+def test_a_killed_shard_host_loses_and_repeats_nothing_of_any_of_its_topics(
+    node: Node, connection: Connection
+) -> None:
+    topics = ["%RETRY%one", "%DLQ%one", "Changelog"]
+    for topic in topics:
+        connection.create_topic(topic, 1, hosted=True)
+    host = ray.get_actor(HOST_NAME, namespace=NAMESPACE)
+    with connection.producer() as producer:
+        for block in range(3):
+            for topic in topics:
+                messages = [Message(topic, b"%d" % (block * 500 + n), "even") for n in range(500)]
+                producer.send_messages(topic, messages)
+            before = ray.get(host.pid.remote())
+            os.kill(before, signal.SIGKILL)
+            _wait_for_new_pid(host, before)
+    for topic in topics:
+        bodies = read_all(connection, topic, "even", lambda found: len(found) >= 1_500)
+        assert bodies == list(range(1_500))
+    [message] = connection.query_by_time("Changelog", 0, 2**62, 1)
+    assert connection.view(message.offset_message_id) == message
+    connection.delete_topic("Changelog")
+    assert connection.shard_statistics("%DLQ%one")[0].max_queue_offset == 1_500
 
 
 def _wait_for_new_pid(actor: ray.actor.ActorHandle, before: int) -> None:

@@ -15,9 +15,12 @@ from rocketray.actors.explanation import StoredFacts
 from rocketray.actors.filter import FilterEngine
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.groups import GroupDescription, Heartbeat, HeartbeatReply
+from rocketray.actors.host_services import Services
 from rocketray.actors.layout import filter_doorbell_path, runtime_directory, shard_directory
 from rocketray.actors.producer import Producer
 from rocketray.actors.ring import Ack, Durability
+from rocketray.actors.shard_host import ShardHost
+from rocketray.actors.shard_host_actor import HostThreads
 from rocketray.actors.shard_writer import ShardStatistics, ShardWriter
 from rocketray.actors.watermark import Doorbell
 from rocketray.config import StoreConfig
@@ -31,6 +34,12 @@ SMALL = StoreConfig(
     consume_queue_segment_entries=1000,
     index_hash_slots=1000,
     index_entries=4000,
+)
+SIZES = (
+    "commit_log_segment_bytes",
+    "consume_queue_segment_entries",
+    "index_hash_slots",
+    "index_entries",
 )
 RULES = FilterRules(allowed=("support",))
 
@@ -83,6 +92,43 @@ class LocalShard:
                 doorbell.wait_above(rung, 0.2)
 
 
+class HostedShard:
+    """A shard in the host, as if it stood alone."""
+
+    def __init__(self, host: ShardHost, topic: str, queue_id: int) -> None:
+        self._host = host
+        self._place = topic, queue_id
+
+    @property
+    def writer(self) -> ShardWriter:
+        return self._host.shard(*self._place).writer
+
+    def attach(self, path: str) -> None:
+        self._host.shard(*self._place).attach(path)
+
+    def append(self, payload: bytes, durability: int) -> Ack:
+        return self._host.append(*self._place, payload, durability)
+
+
+class LocalHost:
+    """The shard host with its threads."""
+
+    def __init__(self, data: Path, services: Services) -> None:
+        sizes = {name: getattr(SMALL, name) for name in SIZES}
+        self.host = ShardHost(data, sizes, clock_ms=system_clock_ms)
+        self._threads = HostThreads(
+            self.host,
+            services,
+            clock_ms=system_clock_ms,
+            flush_interval_s=0.5,
+            on_failure=lambda: None,
+        )
+
+    def close(self) -> None:
+        self._threads.stop()
+        self.host.close()
+
+
 class LocalNode:
     """Implements what producers and group members ask of a connection."""
 
@@ -90,6 +136,9 @@ class LocalNode:
         self.data = data
         self.rules = rules
         self.shards: dict[tuple[str, int], LocalShard] = {}
+        self.hosted: dict[tuple[str, int], HostedShard] = {}
+        self.services = Services()
+        self._host: LocalHost | None = None
         self.state = ClusterState(data, rules, system_clock_ms)
         self.groups = self.state.registry
         self.local = True
@@ -103,11 +152,16 @@ class LocalNode:
             self._open(topic)
 
     def create_topic(
-        self, topic: str, queues: int = 4, retention: RetentionPolicy = KEEP_ALL
+        self,
+        topic: str,
+        queues: int = 4,
+        retention: RetentionPolicy = KEEP_ALL,
+        *,
+        hosted: bool = False,
     ) -> TopicConfig:
         existing = self.topics().get(topic)
         if existing is None:
-            existing = self.state.create_topic(topic, queues, retention)
+            existing = self.state.create_topic(topic, queues, retention, hosted=hosted)
             self._open(existing)
         return existing
 
@@ -116,25 +170,25 @@ class LocalNode:
         return [
             file
             for order in self.state.expiry_orders()
-            for file in self.shards[order.topic.name, order.queue_id].writer.expire(
+            for file in self._shard(order.topic.name, order.queue_id).writer.expire(
                 order.topic.retention, order.needed_from, disk
             )
         ]
 
     def shard_statistics(self, topic: str) -> list[ShardStatistics]:
         queues = range(self.topic(topic).queues)
-        return [self.shards[topic, queue].writer.statistics() for queue in queues]
+        return [self._shard(topic, queue).writer.statistics() for queue in queues]
 
     def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
-        writer = self.shards[topic, queue_id].writer
+        writer = self._shard(topic, queue_id).writer
         with writer.reading():
             return writer.message_at(queue_offset)
 
     def topic(self, name: str) -> TopicConfig:
         return self.state.topic(name)
 
-    def gate(self, topic: str, queue_id: int) -> LocalShard:
-        return self.shards[topic, queue_id]
+    def gate(self, topic: str, queue_id: int) -> LocalShard | HostedShard:
+        return self._shard(topic, queue_id)
 
     def is_local(self, topic: str, queue_id: int) -> bool:
         return self.local
@@ -155,18 +209,18 @@ class LocalNode:
 
     def view(self, offset_message_id: str) -> StoredMessage | None:
         shard = self.state.shard_of_host(decode_offset_id(offset_message_id).store_host)
-        return shard and self.shards[shard].writer.store.view_by_id(offset_message_id)
+        return shard and self._shard(*shard).writer.store.view_by_id(offset_message_id)
 
     def query(self, topic: str, key: str, max_count: int = 64) -> list[StoredMessage]:
         queues = range(self.topic(topic).queues)
-        stores = [self.shards[topic, queue].writer.store for queue in queues]
+        stores = [self._shard(topic, queue).writer.store for queue in queues]
         return [found for store in stores for found in store.query(topic, key, max_count)]
 
     def descriptions(self) -> list[GroupDescription]:
         return self.state.groups()
 
     def stored_facts(self, message: StoredMessage) -> StoredFacts:
-        return self.shards[message.topic, message.queue_id].writer.facts(message)
+        return self._shard(message.topic, message.queue_id).writer.facts(message)
 
     def ask_predicate(self, subscription: Subscription, message: StoredMessage) -> bool:
         place = message.topic, message.queue_id, message.queue_offset
@@ -192,6 +246,8 @@ class LocalNode:
         self._filter_thread.join()
         for shard in self.shards.values():
             shard.close()
+        if self._host is not None:
+            self._host.close()
         shutil.rmtree(runtime_directory(self.data), ignore_errors=True)
 
     def __enter__(self) -> Self:
@@ -200,8 +256,17 @@ class LocalNode:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _shard(self, topic: str, queue_id: int) -> LocalShard | HostedShard:
+        key = topic, queue_id
+        return self.hosted[key] if key in self.hosted else self.shards[key]
+
     def _open(self, topic: TopicConfig) -> None:
+        if topic.hosted:
+            self._host = self._host or LocalHost(self.data, self.services)
+            self._host.host.open(topic)
         for queue_id in range(topic.queues):
             key = (topic.name, queue_id)
-            if key not in self.shards:
+            if topic.hosted and self._host is not None:
+                self.hosted[key] = HostedShard(self._host.host, *key)
+            elif key not in self.shards:
                 self.shards[key] = LocalShard(self.data, topic, queue_id)

@@ -39,6 +39,15 @@ def test_retention_is_of_a_new_topic_and_changes_only_when_told(tmp_path: Path) 
     assert changed.with_retention("A", KEEP_ALL).get("A").retention == KEEP_ALL
 
 
+def test_hosted_topics_are_so_by_name_or_when_asked_and_stay_so(tmp_path: Path) -> None:
+    catalog = TopicCatalog().with_topic("Plain", 1).with_topic("Asked", 1, hosted=True)
+    for name in ("%RETRY%g", "%DLQ%g", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"):
+        catalog = catalog.with_topic(name, 1)
+    catalog.with_topic("Asked", 3).with_permission("%DLQ%g", 4).save(tmp_path)
+    topics = TopicCatalog.load(tmp_path).topics
+    assert [name for name, topic in topics.items() if not topic.hosted] == ["Plain"]
+
+
 def test_names_are_checked() -> None:
     catalog = TopicCatalog().with_topic("Trade", 1)
     with pytest.raises(InvalidNameError, match="differs from the existing 'Trade' only in case"):

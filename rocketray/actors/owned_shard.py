@@ -1,0 +1,161 @@
+"""One shard as its owner has it: the writer, and what others may ask of it.
+
+Plain Python. The actor of a shard (shard.py) has one of these, the host of system shards
+(shard_host.py) has many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+from rocketray.config import StoreConfig
+from rocketray.errors import OffsetOutOfRangeError
+from rocketray.message import PhysicalOffset, StoredMessage
+from rocketray.store.retention import RetentionPolicy
+
+from .catalog import TopicConfig
+from .explanation import StoredFacts
+from .files import disk_use
+from .layout import producer_rings_directory, shard_directory
+from .ring import Ack, Durability
+from .shard_writer import ShardStatistics, ShardWriter
+
+__all__ = ["OwnedShard", "Question"]
+
+Question = Literal[
+    "attach",
+    "expire",
+    "facts",
+    "message_at",
+    "query",
+    "query_by_time",
+    "set_writable",
+    "statistics",
+    "view",
+]
+_QUESTIONS = frozenset(get_args(Question))
+QUERY_MAX = 10_000  # messages that one call returns at most
+
+
+class Bell(Protocol):
+    """What wakes a thread."""
+
+    def ring(self) -> None:
+        """Wake it, or keep it from falling asleep."""
+
+
+class OwnedShard:
+    """One ``(topic, queueId)`` that this process writes."""
+
+    def __init__(
+        self,
+        data: Path,
+        topic: TopicConfig,
+        queue_id: int,
+        config: StoreConfig,
+        *,
+        clock_ms: Callable[[], int],
+        doorbell: Bell | None = None,
+    ) -> None:
+        """Open the shard, which recovers it, and take over the rings of its producers.
+
+        *doorbell* wakes the thread that drains it: the shard's own, unless another is given.
+
+        Raises:
+            StoreLockedError: another process owns the shard.
+        """
+        self._topic = topic.name
+        self._queue_id = queue_id
+        self._directory = shard_directory(data, topic.name, queue_id)
+        self.writer = ShardWriter(self._directory, topic.name, queue_id, config, clock_ms=clock_ms)
+        self._doorbell: Bell = doorbell or self.writer.control.doorbell
+        self.watch_disk()
+        self.writer.writable = topic.writable
+        rings = producer_rings_directory(data, topic.name, queue_id)
+        rings.mkdir(parents=True, exist_ok=True)
+        for path in sorted(rings.iterdir()):
+            self.writer.attach(path)
+
+    def answer(self, question: Question, *arguments: Any) -> Any:
+        """What the method of that name says; each of them may be asked twice."""
+        assert question in _QUESTIONS
+        return getattr(self, question)(*arguments)
+
+    def attach(self, path: str) -> None:
+        """Begin to read a producer's ring."""
+        self.writer.attach(Path(path))
+        self._doorbell.ring()
+
+    def append(self, payload: bytes, durability: int) -> Ack:
+        """Store a packed batch: the way in for producers of other nodes, and for large batches."""
+        return self.writer.append(payload, Durability(durability))
+
+    def view(self, physical_offset: int) -> StoredMessage | None:
+        """The message at a physical offset, or None when no record begins there."""
+        with self.writer.reading():
+            try:
+                return self.writer.store.view(PhysicalOffset(physical_offset))
+            except OffsetOutOfRangeError:
+                return None
+
+    def facts(self, message: StoredMessage) -> StoredFacts:
+        """What the queue says of a message of this shard."""
+        return self.writer.facts(message)
+
+    def message_at(self, queue_offset: int) -> StoredMessage | None:
+        """The message at a queue offset, or None when there is none."""
+        with self.writer.reading():
+            return self.writer.message_at(queue_offset)
+
+    def query(self, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
+        """The messages with that key, oldest first."""
+        with self.writer.reading():
+            return self.writer.store.query(
+                self._topic, key, min(max_count, QUERY_MAX), begin_ms, end_ms
+            )
+
+    def query_by_time(self, begin_ms: int, end_ms: int, max_count: int) -> list[StoredMessage]:
+        """The first messages that were stored from *begin_ms* up to and including *end_ms*."""
+        store = self.writer.store
+        found: list[StoredMessage] = []
+        with self.writer.reading():
+            first = store.queue_offset_by_time(self._topic, self._queue_id, begin_ms)
+            end = store.max_queue_offset(self._topic, self._queue_id)
+            for offset in range(first, end):
+                if len(found) == min(max_count, QUERY_MAX):
+                    break
+                entry = store.queue_entry(self._topic, self._queue_id, offset)
+                message = store.view(entry.physical_offset)
+                if message.store_timestamp_ms > end_ms:
+                    break
+                if message.store_timestamp_ms >= begin_ms:
+                    found.append(message)
+        return found
+
+    def statistics(self) -> ShardStatistics:
+        """Counters and offsets."""
+        return self.writer.statistics()
+
+    def set_writable(self, writable: bool) -> None:  # noqa: FBT001 - one value of one switch
+        """Let producers in, or refuse their batches."""
+        self.writer.writable = writable
+
+    def expire(self, policy: RetentionPolicy, needed_from: int | None) -> None:
+        """Remove old files; see :meth:`ShardWriter.expire`."""
+        self.writer.expire(policy, needed_from, disk_use(self._directory))
+
+    def watch_disk(self) -> None:
+        """Refuse messages from now on when the disk is too full, or take them again."""
+        self.writer.watch_disk(disk_use(self._directory))
+
+    def flush(self) -> None:
+        """Bring everything to disk, and forget the producers that went away."""
+        self.writer.flush()
+        self.writer.forget_closed_rings()
+
+    def close(self) -> None:
+        """Store what waits in the rings, flush and release the directory."""
+        self.writer.drain()
+        self.writer.close()

@@ -1,0 +1,151 @@
+"""The shard host's actor: threads and an address for :class:`~rocketray.actors.shard_host.ShardHost`.
+
+Three threads beside Ray's own: one drains rings, one makes files ahead and flushes, one calls the
+services. A thread that fails ends the process: Ray starts a new one, which recovers all shards and
+takes their rings over.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rocketray.config import StoreConfig
+
+from .catalog import TopicConfig
+from .clock import system_clock_ms
+from .host_services import Services
+from .owned_shard import Question
+from .ray_runtime import ray
+from .ring import Ack
+from .shard_host import ShardHost
+
+__all__ = ["HostThreads", "ShardHostActor"]
+
+_LOG = logging.getLogger(__name__)
+_IDLE_WAIT_S = 0.5
+_PREPARE_INTERVAL_S = 0.1
+_DISK_INTERVAL_S = 10.0
+
+
+class HostThreads:
+    """What keeps a host going, until :meth:`stop`."""
+
+    def __init__(
+        self,
+        host: ShardHost,
+        services: Services,
+        *,
+        clock_ms: Callable[[], int],
+        flush_interval_s: float,
+        on_failure: Callable[[], None],
+    ) -> None:
+        """Start the threads; *on_failure* is called in one that fails, with its exception logged."""
+        self._host = host
+        self._services = services
+        self._clock_ms = clock_ms
+        self._flush_interval_s = flush_interval_s
+        self._on_failure = on_failure
+        self._stop = threading.Event()
+        self._stored = threading.Event()
+        self._threads = [
+            threading.Thread(target=self._guard, args=(run,), name=name, daemon=True)
+            for name, run in (
+                ("writer", self._write),
+                ("house", self._keep_house),
+                ("services", self._serve),
+            )
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads; returns when they are through with what they do."""
+        self._stop.set()
+        self._stored.set()
+        self._host.doorbell.ring()
+        for thread in self._threads:
+            thread.join()
+
+    def _guard(self, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except BaseException:  # noqa: BLE001 - a thread that fails ends the process
+            _LOG.exception("the shard host ends")
+            self._on_failure()
+
+    def _write(self) -> None:
+        doorbell = self._host.doorbell
+        while not self._stop.is_set():
+            rung = doorbell.count()
+            if self._host.drain():
+                self._stored.set()
+            else:
+                doorbell.wait(rung, _IDLE_WAIT_S)
+
+    def _keep_house(self) -> None:
+        flushed = watched = time.monotonic()
+        while not self._stop.wait(_PREPARE_INTERVAL_S):
+            self._host.prepare_next()
+            if time.monotonic() - flushed >= self._flush_interval_s:
+                self._host.flush()
+                flushed = time.monotonic()
+            if time.monotonic() - watched >= _DISK_INTERVAL_S:
+                self._host.watch_disk()
+                watched = time.monotonic()
+
+    def _serve(self) -> None:
+        while not self._stop.is_set():
+            self._stored.clear()
+            wakeup_ms = self._services.step(self._clock_ms())
+            self._stored.wait(max(wakeup_ms - self._clock_ms(), 0) / 1000)
+
+
+class ShardHostActor:
+    """Owns all hosted shards of a node."""
+
+    def __init__(self, data: str, sizes: dict[str, int]) -> None:
+        self._host = ShardHost(Path(data), sizes, clock_ms=system_clock_ms)
+        self._threads = HostThreads(
+            self._host,
+            Services(),
+            clock_ms=system_clock_ms,
+            flush_interval_s=StoreConfig().flush_interval_ms / 1000,
+            on_failure=_end_process,
+        )
+
+    def open(self, topic: TopicConfig) -> None:
+        """See :meth:`ShardHost.open`."""
+        self._host.open(topic)
+
+    # What is asked may be asked twice; this would store twice.
+    @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
+    def append(self, topic: str, queue_id: int, payload: bytes, durability: int) -> Ack:
+        """See :meth:`ShardHost.append`."""
+        return self._host.append(topic, queue_id, payload, durability)
+
+    def ask(self, topic: str, queue_id: int, question: Question, *arguments: Any) -> Any:
+        """See :meth:`OwnedShard.answer`."""
+        return self._host.shard(topic, queue_id).answer(question, *arguments)
+
+    def remove(self, topic: str) -> None:
+        """See :meth:`ShardHost.remove`."""
+        self._host.remove(topic)
+
+    def pid(self) -> int:
+        """The process id, for tests that end it."""
+        return os.getpid()
+
+    def stop(self) -> None:
+        """Store what waits in the rings, flush and release all directories."""
+        self._threads.stop()
+        self._host.close()
+
+
+def _end_process() -> None:
+    os._exit(1)

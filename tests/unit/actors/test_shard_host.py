@@ -1,0 +1,148 @@
+"""The host of system shards: many shards behind one doorbell, which outlive its process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.local_node import LocalNode
+
+from rocketray.actors.catalog import TopicCatalog
+from rocketray.actors.host_services import RETRY_AFTER_MS, Services
+from rocketray.actors.shard_host import ShardHost
+from rocketray.errors import StoreError, StoreLockedError, TopicNotFoundError
+from rocketray.filters.subscription import Subscription
+from rocketray.message import Message
+from rocketray.store.retention import RetentionPolicy
+
+SUPPORT = Path(__file__).parents[2] / "support"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path / "data") as node:
+        yield node
+
+
+def test_a_hosted_topic_is_written_filtered_read_and_asked_as_any_other(node: LocalNode) -> None:
+    node.create_topic("Log", 2, hosted=True)
+    with node.producer() as producer:
+        results = [
+            producer.send("Log", b"%d" % n, tags="ab"[n % 2], keys=[f"k{n}"], queue_id=n // 4)
+            for n in range(8)
+        ]
+    with node.consumer("group", "Log", Subscription.tags("a")) as member:
+        bodies: set[bytes] = set()
+        while len(bodies) < 4:
+            for batch in member.poll(10.0):
+                bodies |= {*batch.bodies()}
+    assert bodies == {b"0", b"2", b"4", b"6"}
+    assert [found.body for found in node.query("Log", "k5")] == [b"5"]
+    found = node.view(results[3].offset_message_id)
+    assert found is not None
+    assert (found.body, node.stored_facts(found).is_dispatched) == (b"3", True)
+    assert [one.messages for one in node.shard_statistics("Log")] == [4, 4]
+
+
+def test_old_files_of_a_hosted_topic_go(node: LocalNode) -> None:
+    node.create_topic("%RETRY%g", 1, RetentionPolicy(max_bytes=100_000))
+    with node.producer() as producer:
+        for _ in range(4):
+            producer.send_messages("%RETRY%g", [Message("%RETRY%g", bytes(1000))] * 900)
+    assert node.expire()
+    assert node.shard_statistics("%RETRY%g")[0].min_queue_offset > 0
+
+
+def test_a_batch_that_is_too_large_for_a_ring_goes_by_call(node: LocalNode) -> None:
+    node.create_topic("%DLQ%g", 1)
+    node.local = False
+    with node.producer() as producer:
+        assert producer.send("%DLQ%g", bytes(500_000)).queue_offset == 0
+
+
+def test_all_hosted_shards_are_open_before_the_host_answers(tmp_path: Path) -> None:
+    with LocalNode(tmp_path) as node:
+        node.create_topic("%RETRY%g", 1)
+        with node.producer() as producer:
+            producer.send("%RETRY%g", b"kept")
+    host = ShardHost(tmp_path, {}, clock_ms=lambda: 0)
+    [epoch] = {host.shard("%RETRY%g", 0).statistics().epoch}
+    assert epoch == 2
+    host.remove("%RETRY%g")
+    TopicCatalog().save(tmp_path)
+    with pytest.raises(TopicNotFoundError):
+        host.shard("%RETRY%g", 0)
+    host.close()
+
+
+def test_a_shard_that_cannot_be_opened_does_not_keep_the_others_closed(tmp_path: Path) -> None:
+    with LocalNode(tmp_path) as node:
+        node.create_topic("%RETRY%a", 1)
+        node.create_topic("%RETRY%b", 1)
+    other = ShardHost(tmp_path, {}, clock_ms=lambda: 0)
+    other.remove("%RETRY%b")
+    host = ShardHost(tmp_path, {}, clock_ms=lambda: 0)
+    assert host.shard("%RETRY%b", 0).statistics().max_queue_offset == 0
+    with pytest.raises(StoreLockedError):
+        host.shard("%RETRY%a", 0)
+    host.close()
+    other.close()
+
+
+def test_a_killed_host_keeps_what_it_acknowledged(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    command = [sys.executable, str(SUPPORT / "host_process.py"), str(data)]
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT.parent)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as helper:
+        assert helper.stdout is not None
+        acknowledged = [int(helper.stdout.readline()) for _ in range(300)]
+        helper.kill()
+        acknowledged += map(int, helper.stdout.read().split(b"\n")[:-1])
+    with LocalNode(data) as node:
+        for topic in ("%RETRY%g", "%DLQ%g"):
+            end = node.shard_statistics(topic)[0].max_queue_offset
+            found = [node.message_at(topic, 0, offset) for offset in range(end)]
+            bodies = [int(one.body) for one in found if one is not None]
+            assert bodies == list(range(len(bodies)))
+            assert len(bodies) >= len(acknowledged)
+
+
+class Counting:
+    """A service that fails when told to."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.calls = 0
+        self.called = threading.Event()
+
+    def step(self, now_ms: int) -> int:
+        self.calls += 1
+        self.called.set()
+        if self.fails:
+            raise StoreError("out of order")
+        return now_ms + 500
+
+
+def test_a_service_says_when_it_is_called_next_and_a_failing_one_stops_no_other() -> None:
+    services = Services([Counting()])
+    assert services.step(1_000) == 1_500
+    failing = Counting(fails=True)
+    services.add(failing)
+    services.add(last := Counting())
+    assert services.step(1_000) == 1_500
+    assert (failing.calls, last.calls) == (1, 1)
+    assert Services([failing]).step(0) == RETRY_AFTER_MS
+
+
+def test_the_host_calls_its_services_when_messages_came(node: LocalNode) -> None:
+    node.create_topic("%RETRY%g", 1)
+    service = Counting()
+    node.services.add(service)
+    with node.producer() as producer:
+        producer.send("%RETRY%g", b"")
+    assert service.called.wait(30)
