@@ -30,7 +30,8 @@ from .coordinator import COORDINATOR_NAME
 from .explanation import Explanation, StoredFacts
 from .files import read_json
 from .filter import FilterStatistics
-from .groups import GroupDescription, Heartbeat, HeartbeatReply
+from .groups import GroupDescription
+from .heartbeat import AppInstance, Heartbeat, HeartbeatReply
 from .inquiry import inquire
 from .lag import FilteredLag, LagQuestion
 from .layout import node_file
@@ -196,9 +197,12 @@ class Connection:
         *,
         client_id: str | None = None,
         start: StartFrom = "earliest",
+        together: AppInstance | None = None,
     ) -> GroupConsumer:
-        """A new member of *group*."""
-        return GroupConsumer(self, group, topic, subscription, client_id=client_id, start=start)
+        """A new member of *group*; *together* is the app that owns its queues together."""
+        return GroupConsumer(
+            self, group, topic, subscription, client_id=client_id, start=start, together=together
+        )
 
     def gate(self, topic: str, queue_id: int) -> _Gate:
         """A shard's calls."""

@@ -19,7 +19,8 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from .catalog import TopicCatalog, TopicConfig
 from .files import read_json, write_json
 from .filter_rules import FilterRules
-from .groups import GroupDescription, GroupRegistry, Heartbeat, HeartbeatReply
+from .groups import GroupDescription, GroupRegistry
+from .heartbeat import Heartbeat, HeartbeatReply
 from .layout import config_directory
 from .sql_filters import SqlFilters
 

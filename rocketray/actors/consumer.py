@@ -34,7 +34,7 @@ from rocketray.store.reader import EntryColumns, QueueReader
 
 from .consumed_batch import ConsumedBatch
 from .filter import MATCH_RING_SUFFIX
-from .groups import Heartbeat, HeartbeatReply
+from .heartbeat import AppInstance, Heartbeat, HeartbeatReply
 from .layout import consumer_directory, control_path, filter_doorbell_path, shard_directory
 from .match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
 from .processes import owned_name
@@ -125,8 +125,9 @@ class GroupConsumer:
         *,
         client_id: str | None = None,
         start: StartFrom = "earliest",
+        together: AppInstance | None = None,
     ) -> None:
-        """Join the group.
+        """Join the group; the members of one *together* read the same queue numbers.
 
         Raises:
             SubscriptionConflictError: the group's members subscribe differently.
@@ -140,6 +141,7 @@ class GroupConsumer:
         self._topic = topic
         self._start: StartFrom = start
         self._identity = (group, topic, subscription, client_id or uuid.uuid4().hex)
+        self._together = together
         self._instance = uuid.uuid4().hex
         bell = consumer_directory(node.data) / owned_name(f"{self._instance}.bell")
         self._doorbell_path = bell
@@ -307,7 +309,10 @@ class GroupConsumer:
             commits, self._commits = self._commits, {}
             starts = dict(self._starts)
             held = frozenset(self._streams) | frozenset(self._granted)
-        return Heartbeat(*self._identity, self._instance, held, commits, self.counters(), starts)
+        counters = self.counters()
+        return Heartbeat(
+            *self._identity, self._instance, held, commits, counters, starts, self._together
+        )
 
     def _keep_beating(self) -> None:
         while not self._closed.wait(HEARTBEAT_INTERVAL_S):

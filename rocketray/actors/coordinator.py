@@ -21,7 +21,8 @@ from .catalog import TopicConfig
 from .clock import system_clock_ms
 from .cluster_state import ClusterState
 from .filter_rules import FilterRules
-from .groups import GroupDescription, Heartbeat, HeartbeatReply
+from .groups import GroupDescription
+from .heartbeat import Heartbeat, HeartbeatReply
 from .layout import shard_directory
 from .ray_runtime import GetTimeoutError, RayActorError, RayTaskError, ray
 from .shard_calls import ShardCalls, remove_shards, shards_of, start_shards, stop_shards

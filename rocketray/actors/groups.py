@@ -9,13 +9,15 @@ Invariants
   3. Members of one group subscribe to a topic alike; a group without members may change.
   4. After a restart the members of known groups first keep what they hold, for ``GRACE_MS``: who
      has not reported yet may still read its queues.
-  5. What filters did is counted once: members report sums, and only their growth is added.
+  5. A queue number of an app that owns its queues together belongs to one of its instances, in all
+     topics and groups of the app.
+  6. What filters did is counted once: members report sums, and only their growth is added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rocketray.errors import StreamError, SubscriptionConflictError
@@ -23,50 +25,19 @@ from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_case_clash, check_group
 
+from .assignment import averagely
 from .group_offsets import GroupOffsets
+from .heartbeat import Heartbeat, HeartbeatReply
+from .membership import Membership, app_share
 
 __all__ = [
     "GRACE_MS",
-    "SESSION_TIMEOUT_MS",
     "GroupDescription",
     "GroupRegistry",
-    "Heartbeat",
-    "HeartbeatReply",
     "LiveSubscription",
-    "average",
 ]
 
-SESSION_TIMEOUT_MS = 10_000
 GRACE_MS = 3_000  # three heartbeats
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat:
-    """What a member says about itself, about once a second.
-
-    ``instance`` tells a restarted member from its dead predecessor of the same id. ``held`` are
-    the queues that it reads now; ``commits`` maps queue ids to next queue offsets, ``starts`` to
-    where it began to read for a group that had no offset yet; ``counters`` is what its filters
-    did in all, since the instance began.
-    """
-
-    group: str
-    topic: str
-    subscription: Subscription
-    member: str
-    instance: str
-    held: frozenset[int]
-    commits: Mapping[int, int] = field(default_factory=dict)
-    counters: FilterCounters = NO_COUNTERS
-    starts: Mapping[int, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class HeartbeatReply:
-    """The queues that the member may read, and the group's offset in each (−1: none yet)."""
-
-    granted: Mapping[int, int]
-    members: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,43 +67,6 @@ class LiveSubscription(NamedTuple):
     since_ms: int
 
 
-@dataclass(slots=True)
-class _Member:
-    instance: str
-    seen_ms: int
-    counters: FilterCounters  # of its last report
-
-
-@dataclass(slots=True)
-class _Membership:
-    """The members of one group on one topic."""
-
-    members: dict[str, _Member] = field(default_factory=dict)
-    counters: FilterCounters = NO_COUNTERS  # of all members, past ones too
-    owners: dict[int, str] = field(default_factory=dict)
-
-    def count(self, beat: Heartbeat) -> None:
-        """Add what the member's filters did since its last report."""
-        member = self.members[beat.member]
-        self.counters += beat.counters - member.counters
-        member.counters = beat.counters
-
-    def forget(self, name: str) -> None:
-        self.members.pop(name, None)
-        self.owners = {queue: owner for queue, owner in self.owners.items() if owner != name}
-
-
-def average(queues: int, members: Iterable[str]) -> dict[str, range]:
-    """RocketMQ's ``AllocateMessageQueueAveragely``: contiguous shares, the first ones larger."""
-    names = sorted(members)
-    shares = {}
-    for index, name in enumerate(names):
-        size, extra = divmod(queues, len(names))
-        start = index * size + min(index, extra)
-        shares[name] = range(start, start + size + (index < extra))
-    return shares
-
-
 class GroupRegistry:
     """All groups of a cluster."""
 
@@ -140,8 +74,9 @@ class GroupRegistry:
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         self._since_ms: dict[tuple[str, str], int] = {}
         self.offsets = GroupOffsets()
-        self._memberships: dict[tuple[str, str], _Membership] = {}
+        self._memberships: dict[tuple[str, str], Membership] = {}
         self.groups_changed = False
+        self._apps: dict[str, set[tuple[str, str]]] = {}  # where each app has, or had, members
         self._restarted_ms: dict[str, int] = {}
 
     def heartbeat(self, beat: Heartbeat, queues: int, now_ms: int) -> HeartbeatReply:
@@ -150,19 +85,14 @@ class GroupRegistry:
         Raises:
             SubscriptionConflictError: living members of the group subscribe differently.
         """
-        membership = self._membership(beat, now_ms)
-        membership.count(beat)
+        membership = self._join(beat, queues, now_ms)
         self._take_offsets(beat, membership)
-        for queue, owner in list(membership.owners.items()):
-            if owner == beat.member and queue not in beat.held:
-                del membership.owners[queue]
-        granted = {}
-        wanted = set(average(queues, membership.members)[beat.member])
-        if now_ms - self._restarted_ms.get(beat.group, -GRACE_MS) < GRACE_MS:
-            wanted = set(beat.held)
-        for queue in sorted(wanted):
-            if membership.owners.setdefault(queue, beat.member) == beat.member:
-                granted[queue] = self.offsets.get(beat.group, beat.topic, queue)
+        membership.give_up(beat)
+        granted = {
+            queue: self.offsets.get(beat.group, beat.topic, queue)
+            for queue in sorted(self._share(beat, membership, now_ms))
+            if membership.take(queue, beat.member)
+        }
         return HeartbeatReply(granted, len(membership.members))
 
     def leave(self, beat: Heartbeat) -> None:
@@ -209,11 +139,8 @@ class GroupRegistry:
         membership = self._memberships.get((group, topic))
         if membership is None:
             return {}
-        _expire(membership, now_ms)
-        return {
-            name: sorted(queue for queue, owner in membership.owners.items() if owner == name)
-            for name in membership.members
-        }
+        membership.expire(now_ms)
+        return {name: sorted(membership.owned(name)) for name in membership.members}
 
     def live_subscriptions(self, now_ms: int) -> list[LiveSubscription]:
         """The subscriptions that have members."""
@@ -291,28 +218,46 @@ class GroupRegistry:
                 self._since_ms[group, topic] = int(text.get("subVersion", 0))
         self.offsets.load(offsets or {})
 
-    def _membership(self, beat: Heartbeat, now_ms: int) -> _Membership:
-        membership = self._memberships.setdefault((beat.group, beat.topic), _Membership())
-        _expire(membership, now_ms)
+    def _join(self, beat: Heartbeat, queues: int, now_ms: int) -> Membership:
+        key = beat.group, beat.topic
+        membership = self._memberships.setdefault(key, Membership())
+        membership.expire(now_ms)
         self._check_subscription(beat, membership, now_ms)
-        known = membership.members.get(beat.member)
-        if known is not None and known.instance != beat.instance:
-            membership.forget(beat.member)
-        if beat.member in membership.members:
-            membership.members[beat.member].seen_ms = now_ms
-        else:  # what it did before its first report was counted by whoever heard it then
-            membership.members[beat.member] = _Member(beat.instance, now_ms, beat.counters)
+        membership.queues = queues
+        membership.see(beat, now_ms)
+        if beat.together is not None:
+            self._apps.setdefault(beat.together.app, set()).add(key)
         return membership
 
-    def _take_offsets(self, beat: Heartbeat, membership: _Membership) -> None:
+    def _share(self, beat: Heartbeat, membership: Membership, now_ms: int) -> set[int]:
+        """The queues that the member should have now."""
+        if self._is_grace(beat, now_ms):
+            return set(beat.held)
+        if beat.together is None:
+            shares = averagely(membership.queues, membership.members)
+            return {queue for queue, owner in shares.items() if owner == beat.member}
+        memberships = [self._memberships[key] for key in self._apps[beat.together.app]]
+        for each in memberships:
+            each.expire(now_ms)
+        return app_share(membership, beat.member, memberships, beat.together)
+
+    def _is_grace(self, beat: Heartbeat, now_ms: int) -> bool:
+        """Somebody may hold what he did not report yet (invariant 4)."""
+        groups = self._restarted_ms if beat.together else {beat.group}
+        restarted_ms = max(
+            (self._restarted_ms.get(group, -GRACE_MS) for group in groups), default=-GRACE_MS
+        )
+        return now_ms - restarted_ms < GRACE_MS
+
+    def _take_offsets(self, beat: Heartbeat, membership: Membership) -> None:
         """Only what the member owns (invariant 2)."""
-        owned = {queue for queue, owner in membership.owners.items() if owner == beat.member}
+        owned = membership.owned(beat.member)
         for queue in owned & beat.starts.keys():
             self.offsets.begin(beat.group, beat.topic, queue, beat.starts[queue])
         for queue in owned & beat.commits.keys():
             self.offsets.commit(beat.group, beat.topic, queue, beat.commits[queue])
 
-    def _check_subscription(self, beat: Heartbeat, membership: _Membership, now_ms: int) -> None:
+    def _check_subscription(self, beat: Heartbeat, membership: Membership, now_ms: int) -> None:
         if beat.group not in self._subscriptions:
             check_group(beat.group)
             check_case_clash("group", beat.group, self._subscriptions)
@@ -333,11 +278,7 @@ class GroupRegistry:
         self.offsets.drop(doomed)
         for key in [key for key in self._memberships if doomed(key)]:
             del self._memberships[key]
+        for keys in self._apps.values():
+            keys -= {key for key in keys if doomed(key)}
         for key in [key for key in self._since_ms if doomed(key)]:
             del self._since_ms[key]
-
-
-def _expire(membership: _Membership, now_ms: int) -> None:
-    for name, member in list(membership.members.items()):
-        if now_ms - member.seen_ms > SESSION_TIMEOUT_MS:
-            membership.forget(name)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import signal
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 
 import faust
 
+from rocketray.actors.heartbeat import AppInstance
 from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
@@ -60,6 +62,9 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         self._declaring = asyncio.Lock()
         self._groups = GroupRegistry()
         self.sinks: dict[str, SinkSpec] = {}
+        self.is_coassigned = False
+        """Every agent of an instance reads the same queue numbers; so it is with tables, too."""
+        self._instance = uuid.uuid4().hex
         super().__init__(id, **with_defaults(options))
 
     # What users declare
@@ -169,6 +174,12 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     def predicates(self) -> tuple[str, ...]:
         """The import paths of all predicates that agents name with ``where=``."""
         return self._groups.predicates()
+
+    @property
+    def together(self) -> AppInstance | None:
+        """This instance, where its agents are to read the same queue numbers."""
+        shared = self.is_coassigned or bool(self.tables)
+        return AppInstance(self.conf.id, self._instance) if shared else None
 
     @property
     def fetcher(self) -> FeedFetcher:

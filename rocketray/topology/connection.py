@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from rocketray.actors.heartbeat import AppInstance
     from rocketray.filters.subscription import Subscription
     from rocketray.message import Message, StoredMessage
     from rocketray.store.retention import RetentionPolicy
@@ -135,8 +136,12 @@ class Connection(Protocol):
         subscription: Subscription,
         *,
         start: Literal["earliest", "latest"] = ...,
+        together: AppInstance | None = ...,
     ) -> GroupConsumer:
-        """Join *group* as a new member; *start* counts where the group has no offset yet."""
+        """Join *group* as a new member; *start* counts where the group has no offset yet.
+
+        All members of one *together* read the same queue numbers of their topics.
+        """
         ...
 
     def producer(self) -> Producer:

@@ -14,7 +14,8 @@ from rocketray.actors.consumer import GroupConsumer, StartFrom
 from rocketray.actors.explanation import StoredFacts
 from rocketray.actors.filter import FilterEngine
 from rocketray.actors.filter_rules import FilterRules
-from rocketray.actors.groups import GroupDescription, Heartbeat, HeartbeatReply
+from rocketray.actors.groups import GroupDescription
+from rocketray.actors.heartbeat import AppInstance, Heartbeat, HeartbeatReply
 from rocketray.actors.host_services import Services
 from rocketray.actors.layout import filter_doorbell_path, runtime_directory, shard_directory
 from rocketray.actors.producer import Producer
@@ -237,8 +238,11 @@ class LocalNode:
         *,
         client_id: str | None = None,
         start: StartFrom = "earliest",
+        together: AppInstance | None = None,
     ) -> GroupConsumer:
-        return GroupConsumer(self, group, topic, subscription, client_id=client_id, start=start)
+        return GroupConsumer(
+            self, group, topic, subscription, client_id=client_id, start=start, together=together
+        )
 
     def close(self) -> None:
         self._stop.set()

@@ -8,7 +8,7 @@ import pytest
 
 from rocketray.actors.cluster_state import ClusterState
 from rocketray.actors.filter_rules import FilterRules
-from rocketray.actors.groups import Heartbeat
+from rocketray.actors.heartbeat import Heartbeat
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import RetentionPolicy

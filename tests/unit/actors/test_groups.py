@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rocketray.actors.groups import (
-    GRACE_MS,
-    SESSION_TIMEOUT_MS,
-    GroupRegistry,
-    Heartbeat,
-    average,
-)
+from rocketray.actors.groups import GRACE_MS, GroupRegistry
+from rocketray.actors.heartbeat import Heartbeat
+from rocketray.actors.membership import SESSION_TIMEOUT_MS
 from rocketray.errors import StreamError, SubscriptionConflictError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
@@ -33,17 +27,6 @@ def beat(
     return Heartbeat(
         "group", "Topic", subscription, member, instance, held_queues, commits or {}, counters
     )
-
-
-@given(st.integers(1, 40), st.sets(st.text(min_size=1, max_size=4), min_size=1, max_size=9))
-def test_average_gives_each_queue_to_one_member_in_equal_shares(
-    queues: int, members: set[str]
-) -> None:
-    shares = average(queues, members)
-    given_out = sorted(queue for share in shares.values() for queue in share)
-    assert given_out == list(range(queues))
-    sizes = {len(share) for share in shares.values()}
-    assert max(sizes) - min(sizes) <= 1
 
 
 def test_one_member_gets_all_queues_without_offsets() -> None:

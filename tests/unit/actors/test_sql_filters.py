@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 from support.stores import FakeClock
 
-from rocketray.actors.groups import SESSION_TIMEOUT_MS, GroupRegistry, Heartbeat
+from rocketray.actors.groups import GroupRegistry
+from rocketray.actors.heartbeat import Heartbeat
 from rocketray.actors.layout import config_directory
+from rocketray.actors.membership import SESSION_TIMEOUT_MS
 from rocketray.actors.sql_filters import SqlFilters
 from rocketray.errors import ConfigError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData, read_filters

@@ -1,0 +1,50 @@
+"""What members and the coordinator tell each other: plain values, sent as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.filters.subscription import Subscription
+
+__all__ = ["AppInstance", "Heartbeat", "HeartbeatReply"]
+
+
+class AppInstance(NamedTuple):
+    """One instance of an app; all its members read the same queue numbers of their topics."""
+
+    app: str
+    instance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What a member says about itself, about once a second.
+
+    ``instance`` tells a restarted member from its dead predecessor of the same id. ``held`` are
+    the queues that it reads now; ``commits`` maps queue ids to next queue offsets, ``starts`` to
+    where it began to read for a group that had no offset yet; ``counters`` is what its filters
+    did in all, since the instance began. ``together`` names the app whose members, in all groups
+    and topics, own queue numbers together.
+    """
+
+    group: str
+    topic: str
+    subscription: Subscription
+    member: str
+    instance: str
+    held: frozenset[int]
+    commits: Mapping[int, int] = field(default_factory=dict)
+    counters: FilterCounters = NO_COUNTERS
+    starts: Mapping[int, int] = field(default_factory=dict)
+    together: AppInstance | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HeartbeatReply:
+    """The queues that the member may read, and the group's offset in each (−1: none yet)."""
+
+    granted: Mapping[int, int]
+    members: int

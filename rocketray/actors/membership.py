@@ -1,0 +1,108 @@
+"""The members of one group on one topic, who owns which queue, and what one app owns in all groups.
+
+Invariants
+  1. A queue has at most one owner in a membership.
+  2. A member that was silent for ``SESSION_TIMEOUT_MS`` is forgotten, with what it owned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+
+from .assignment import averagely, sticky
+from .heartbeat import AppInstance, Heartbeat
+
+__all__ = ["SESSION_TIMEOUT_MS", "Membership", "app_share"]
+
+SESSION_TIMEOUT_MS = 10_000
+
+
+@dataclass(slots=True)
+class Member:
+    """What a membership knows of a member."""
+
+    instance: str
+    together: AppInstance | None
+    seen_ms: int
+    counters: FilterCounters  # of its last report
+
+
+@dataclass(slots=True)
+class Membership:
+    """The members of one group on one topic."""
+
+    queues: int = 0
+    members: dict[str, Member] = field(default_factory=dict)
+    counters: FilterCounters = NO_COUNTERS  # of all members, past ones too
+    owners: dict[int, str] = field(default_factory=dict)
+
+    def see(self, beat: Heartbeat, now_ms: int) -> None:
+        """Note that a member lives, and what it holds no more."""
+        member = self.members.get(beat.member)
+        if member is not None and member.instance != beat.instance:
+            self.forget(beat.member)
+            member = None
+        if member is None:  # what it did before its first report was counted by who heard it then
+            member = Member(beat.instance, beat.together, now_ms, beat.counters)
+            self.members[beat.member] = member
+        member.seen_ms = now_ms
+        self.count(beat)
+
+    def give_up(self, beat: Heartbeat) -> None:
+        """Free what the member owned and holds no more."""
+        for queue in self.owned(beat.member) - beat.held:
+            del self.owners[queue]
+
+    def take(self, queue: int, name: str) -> bool:
+        """Make the member the owner of a queue unless another one is."""
+        return self.owners.setdefault(queue, name) == name
+
+    def owned(self, name: str) -> set[int]:
+        """The queues of one member."""
+        return {queue for queue, owner in self.owners.items() if owner == name}
+
+    def count(self, beat: Heartbeat) -> None:
+        """Add what the member's filters did since its last report."""
+        member = self.members[beat.member]
+        self.counters += beat.counters - member.counters
+        member.counters = beat.counters
+
+    def forget(self, name: str) -> None:
+        """Drop a member and what it owned."""
+        self.members.pop(name, None)
+        self.owners = {queue: owner for queue, owner in self.owners.items() if owner != name}
+
+    def expire(self, now_ms: int) -> None:
+        """Forget the members that were silent for too long."""
+        for name, member in list(self.members.items()):
+            if now_ms - member.seen_ms > SESSION_TIMEOUT_MS:
+                self.forget(name)
+
+
+def app_share(
+    membership: Membership, name: str, memberships: Sequence[Membership], app: AppInstance
+) -> set[int]:
+    """The queues that a member may read so that its app's instances share no queue number.
+
+    *memberships* are all of the app. A number that an instance still holds in any of them is
+    nobody else's in all of them. A topic with fewer queues than others lacks the higher numbers.
+    """
+    owners: dict[int, str] = {}
+    instances = set()
+    for each in memberships:
+        for member_name, member in each.members.items():
+            if member.together is not None and member.together.app == app.app:
+                instances.add(member.together.instance)
+                owners |= dict.fromkeys(each.owned(member_name), member.together.instance)
+    shares = sticky(max(each.queues for each in memberships), instances, owners)
+    mine = [
+        queue
+        for queue in range(membership.queues)
+        if shares[queue] == owners.get(queue, app.instance) == app.instance
+    ]
+    colleagues = [other for other, member in membership.members.items() if member.together == app]
+    places = averagely(len(mine), colleagues)
+    return {queue for place, queue in enumerate(mine) if places[place] == name}
