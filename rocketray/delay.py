@@ -13,18 +13,12 @@ Sources: RocketMQ 5.3.3, ``HookUtils.transformDelayLevelMessage`` and ``transfor
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
-from .errors import ConfigError, InvalidMessageError
-from .message import (
-    CRC_PROPERTY,
-    KEYS,
-    TAGS,
-    UNIQUE_KEY,
-    Message,
-    StoredMessage,
-)
+from .errors import ConfigError, InvalidMessageError, InvalidNameError
+from .message import ForwardedMessage, Message, StoredMessage
 
 __all__ = [
     "DELAY_LEVEL",
@@ -68,16 +62,20 @@ DELAY_LEVELS_MS = (
 """The delay of each level; level 1 comes first."""
 DELAY_MAX_MS = 40 * 24 * _HOUR
 _PRECISION_MS = 1000
+_QUEUE_ID = re.compile(r"[0-9]{1,4}")
 
 
-class Placed(NamedTuple):
+AnyMessage = TypeVar("AnyMessage", Message, ForwardedMessage)
+
+
+class Placed(NamedTuple, Generic[AnyMessage]):
     """A message and the queue of its topic that it goes to."""
 
-    message: Message
+    message: AnyMessage
     queue_id: int
 
 
-def at_level(message: Message, level: int, queue_id: int) -> Placed:
+def at_level(message: AnyMessage, level: int, queue_id: int) -> Placed[AnyMessage]:
     """*message* for queue *queue_id*, as it waits at *level*; levels above the last are the last.
 
     Raises:
@@ -94,7 +92,9 @@ def at_level(message: Message, level: int, queue_id: int) -> Placed:
     return Placed(_moved(message, SCHEDULE_TOPIC, waiting), level - 1)
 
 
-def at_time(message: Message, deliver_at_ms: int, queue_id: int, now_ms: int) -> Placed:
+def at_time(
+    message: AnyMessage, deliver_at_ms: int, queue_id: int, now_ms: int
+) -> Placed[AnyMessage]:
     """*message* for queue *queue_id*, as it waits for a time; as it is, when that has come.
 
     Raises:
@@ -118,7 +118,7 @@ def at_time(message: Message, deliver_at_ms: int, queue_id: int, now_ms: int) ->
     return Placed(_moved(message, TIMER_TOPIC, waiting), TIMER_QUEUE_ID)
 
 
-def after(message: Message, delay_ms: int, queue_id: int, now_ms: int) -> Placed:
+def after(message: AnyMessage, delay_ms: int, queue_id: int, now_ms: int) -> Placed[AnyMessage]:
     """*message* for queue *queue_id*, as it waits for *delay_ms*; as it is, for 0 and below.
 
     Unlike a time, a delay is over in time also when the node's clock is set back.
@@ -131,37 +131,27 @@ def after(message: Message, delay_ms: int, queue_id: int, now_ms: int) -> Placed
     return placed._replace(message=replace(placed.message, properties=properties))
 
 
-def restored(stored: StoredMessage) -> Placed:
-    """The message that *stored* waits for, and its queue.
-
-    It keeps body, flag, born time, keys, tag, unique key and all properties.
+def restored(stored: StoredMessage) -> Placed[ForwardedMessage]:
+    """The message that *stored* waits as, and its queue; all it says of itself stays.
 
     Raises:
         InvalidMessageError: *stored* does not say where it belongs.
     """
-    properties = dict(stored.properties)
-    topic, queue_id = properties.get(REAL_TOPIC), properties.get(REAL_QUEUE_ID, "")
-    if topic is None or not (queue_id.isascii() and queue_id.isdecimal()) or len(queue_id) > 4:
-        raise InvalidMessageError(
-            f"message {stored.offset_message_id} of topic {stored.topic!r} has no valid "
-            f"{REAL_TOPIC} and {REAL_QUEUE_ID}, so nobody knows where it belongs"
-        )
-    for name in (UNIQUE_KEY, KEYS, TAGS, CRC_PROPERTY):
-        properties.pop(name, None)
-    message = Message(
-        topic,
-        stored.body,
-        stored.tags,
-        stored.keys,
-        properties,
-        stored.flag,
-        stored.unique_key,
-        stored.born_timestamp_ms,
+    topic = stored.properties.get(REAL_TOPIC, "")
+    queue_id = stored.properties.get(REAL_QUEUE_ID, "")
+    try:
+        if _QUEUE_ID.fullmatch(queue_id):
+            return Placed(ForwardedMessage.of(stored, topic=topic), int(queue_id))
+        reason = f"{REAL_QUEUE_ID} is {queue_id!r:.40}"
+    except InvalidNameError as error:
+        reason = str(error)
+    raise InvalidMessageError(
+        f"message {stored.offset_message_id} of topic {stored.topic!r} does not say where it "
+        f"belongs: {reason}"
     )
-    return Placed(message, int(queue_id))
 
 
-def _place(message: Message, queue_id: int) -> dict[str, str]:
+def _place(message: Message | ForwardedMessage, queue_id: int) -> dict[str, str]:
     if message.topic in {SCHEDULE_TOPIC, TIMER_TOPIC}:
         raise InvalidMessageError(
             f"a message for topic {message.topic!r} cannot be delayed: delayed messages wait there"
@@ -169,7 +159,7 @@ def _place(message: Message, queue_id: int) -> dict[str, str]:
     return {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(queue_id)}
 
 
-def _moved(message: Message, topic: str, waiting: dict[str, str]) -> Message:
+def _moved(message: AnyMessage, topic: str, waiting: dict[str, str]) -> AnyMessage:
     """The message for *topic*, with the properties of an earlier delay replaced."""
     kept = {name: value for name, value in message.properties.items() if name not in _OF_DELAYS}
     return replace(message, topic=topic, properties={**kept, **waiting})

@@ -15,7 +15,13 @@ from rocketray.delay import (
     restored,
 )
 from rocketray.errors import ConfigError, InvalidMessageError
-from rocketray.message import Message, PhysicalOffset, QueueOffset, StoredMessage
+from rocketray.message import (
+    ForwardedMessage,
+    Message,
+    PhysicalOffset,
+    QueueOffset,
+    StoredMessage,
+)
 
 NOW = 1_700_000_000_000
 PAID = Message(
@@ -134,14 +140,18 @@ def test_what_waits_already_cannot_be_delayed(topic: str) -> None:
 
 def test_the_way_back_keeps_all_that_a_message_says() -> None:
     waiting, _ = at_level(PAID, 3, 7)
-    message, queue_id = restored(stored(waiting))
+    message, queue_id = restored(stored(waiting, reconsume_times=2, born_host=("10.9.8.7", 55)))
     assert queue_id == 7
-    assert message.topic == "trade"
-    assert (message.body, message.tags, message.keys) == (b"paid", "pay", ["order-1", "order-2"])
-    assert (message.flag, message.unique_key) == (5, "U1")
-    assert message.born_timestamp_ms == NOW - 3
-    # As RocketMQ, which encoded them before it forgot them.
-    assert message.stored_properties() == waiting.stored_properties()
+    assert message == ForwardedMessage(
+        topic="trade",
+        body=b"paid",
+        # As RocketMQ, which encoded DELAY, REAL_TOPIC and REAL_QID before it forgot them.
+        properties=waiting.stored_properties(),
+        born_timestamp_ms=NOW - 3,
+        born_host=("10.9.8.7", 55),
+        flag=5,
+        reconsume_times=2,
+    )
 
 
 def test_a_second_delay_replaces_the_first() -> None:
@@ -149,6 +159,9 @@ def test_a_second_delay_replaces_the_first() -> None:
     again, queue_id = at_level(restored(stored(waiting)).message, 1, 8)
     assert queue_id == 0
     assert again.properties == {
+        "UNIQ_KEY": "U1",
+        "KEYS": "order-1 order-2",
+        "TAGS": "pay",
         "amount": "9",
         "DELAY": "1",
         "REAL_TOPIC": "trade",
@@ -156,9 +169,17 @@ def test_a_second_delay_replaces_the_first() -> None:
     }
 
 
-@pytest.mark.parametrize("place", [{}, {"REAL_TOPIC": "trade"}, {"REAL_QID": "1"}])
-@pytest.mark.parametrize("queue_id", ["", "-1", "x", "99999"])
-def test_a_message_that_belongs_nowhere_is_refused(place: dict[str, str], queue_id: str) -> None:
-    properties = {**place, "REAL_QID": queue_id}
-    with pytest.raises(InvalidMessageError, match="nobody knows where it belongs"):
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {"REAL_QID": "1"},
+        {"REAL_TOPIC": "trade"},
+        {"REAL_TOPIC": "no/name", "REAL_QID": "1"},
+        {"REAL_TOPIC": "trade", "REAL_QID": "-1"},
+        {"REAL_TOPIC": "trade", "REAL_QID": "99999"},
+        {"REAL_TOPIC": "trade", "REAL_QID": "\u0661"},
+    ],
+)
+def test_a_message_that_belongs_nowhere_is_refused(properties: dict[str, str]) -> None:
+    with pytest.raises(InvalidMessageError, match="does not say where it belongs"):
         restored(stored(PAID, topic=SCHEDULE_TOPIC, properties=properties))
