@@ -15,8 +15,8 @@ from .message import Message, StoredMessage
 if TYPE_CHECKING:
     from faust import Record
 
-    from .actors.client import Client, Producer
     from .actors.node import Node
+    from .actors.standalone import Client, Producer, TransactionProducer
     from .filters.class_filter import predicate
     from .filters.subscription import Subscription
     from .topology.app import App
@@ -31,6 +31,7 @@ __all__ = [
     "StoredMessage",
     "StreamError",
     "Subscription",
+    "TransactionProducer",
     "__version__",
     "predicate",
 ]
@@ -39,11 +40,12 @@ __version__ = "0.1.0"
 
 _LOADED_FROM = {
     "App": "rocketray.topology.app",
-    "Client": "rocketray.actors.client",
+    "Client": "rocketray.actors.standalone",
     "Node": "rocketray.actors.node",
-    "Producer": "rocketray.actors.client",
+    "Producer": "rocketray.actors.standalone",
     "Record": "faust",
     "Subscription": "rocketray.filters.subscription",
+    "TransactionProducer": "rocketray.actors.standalone",
     "predicate": "rocketray.filters.class_filter",
 }
 

@@ -20,7 +20,7 @@ from rocketray.errors import (
 )
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
-from rocketray.store.compression import COMPRESS_OVER_BYTES, CompressionKind
+from rocketray.store.compression import CompressionKind
 from rocketray.store.message_id import decode_offset_id
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
@@ -40,10 +40,10 @@ from .producer import AckMode
 from .producer import Producer as ShardProducer
 from .ray_runtime import GetTimeoutError, RayActorError, RayTaskError, join_ray, ray
 from .ring import Ack
-from .shard_calls import RETRY_AFTER_MS, ShardCalls, find_actor, shards_of
+from .shard_calls import HOST_NAME, RETRY_AFTER_MS, ShardCalls, find_actor, shards_of
 from .shard_writer import ShardStatistics
 
-__all__ = ["FILTER_NAME", "Client", "Connection", "Producer", "default_data_directory"]
+__all__ = ["FILTER_NAME", "Connection", "default_data_directory"]
 
 _LOG = logging.getLogger(__name__)
 FILTER_NAME = "filter"
@@ -285,6 +285,13 @@ class Connection:
         answer: bool = self._ask(find_actor(FILTER_NAME).ask_predicate.remote(subscription, place))
         return answer
 
+    def transaction_checks(self, group: str) -> list[StoredMessage]:
+        """The messages of which a producer of *group* is to say what became of them."""
+        asked: list[StoredMessage] = self._ask(
+            find_actor(HOST_NAME).transaction_checks.remote(group)
+        )
+        return asked
+
     def close(self) -> None:
         """Close the producers made here."""
         for producer in self._producers:
@@ -313,35 +320,6 @@ class Connection:
             raise
         except (RayActorError, GetTimeoutError) as error:
             raise ShardUnavailableError("or coordinator", RETRY_AFTER_MS, str(error)) from error
-
-
-class Client(Connection):
-    """A connection for queries and administration: ``Client(data)`` connects at once."""
-
-    def __init__(self, data: Path | str | None = None) -> None:
-        super().__init__(Connection.open(data).data)
-
-
-class Producer(ShardProducer):
-    """A producer for the node on *data*: ``with Producer() as producer: producer.send(…)``."""
-
-    def __init__(
-        self,
-        data: Path | str | None = None,
-        *,
-        ack: AckMode = "memory",
-        timeout_s: float = 10.0,
-        compression: CompressionKind | None = None,
-        compress_over: int = COMPRESS_OVER_BYTES,
-    ) -> None:
-        """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
-        super().__init__(
-            Connection.open(data),
-            ack=ack,
-            timeout_s=timeout_s,
-            compression=compression,
-            compress_over=compress_over,
-        )
 
 
 class _Gate:

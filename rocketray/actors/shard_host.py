@@ -89,6 +89,10 @@ class ShardHost:
             shard = self._shards[topic, queue_id]
         return shard
 
+    def find(self, topic: str, queue_id: int) -> OwnedShard | None:
+        """A hosted shard that is open, or None."""
+        return self._shards.get((topic, queue_id))
+
     def append(self, topic: str, queue_id: int, payload: bytes, durability: int) -> Ack:
         """Store a packed batch; see :meth:`OwnedShard.append`."""
         ack = self.shard(topic, queue_id).append(payload, durability)

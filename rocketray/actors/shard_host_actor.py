@@ -16,14 +16,17 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.config import StoreConfig
+from rocketray.message import StoredMessage
 
 from .catalog import TopicConfig
 from .clock import system_clock_ms
 from .host_services import Services
+from .hosted_log import HostedLog
 from .owned_shard import Question
 from .ray_runtime import ray
 from .ring import Ack
 from .shard_host import ShardHost
+from .transaction_host import HostNode, TransactionHost
 
 __all__ = ["HostThreads", "ShardHostActor"]
 
@@ -111,9 +114,15 @@ class ShardHostActor:
 
     def __init__(self, data: str, sizes: dict[str, int]) -> None:
         self._host = ShardHost(Path(data), sizes, clock_ms=system_clock_ms)
+        self._transactions = TransactionHost(
+            HostedLog(self._host, system_clock_ms),
+            lambda: _connect(data),
+            data=Path(data),
+            clock_ms=system_clock_ms,
+        )
         self._threads = HostThreads(
             self._host,
-            Services(),
+            Services([self._transactions]),
             clock_ms=system_clock_ms,
             flush_interval_s=StoreConfig().flush_interval_ms / 1000,
             on_failure=_end_process,
@@ -133,6 +142,10 @@ class ShardHostActor:
         """See :meth:`OwnedShard.answer`."""
         return self._host.shard(topic, queue_id).answer(question, *arguments)
 
+    def transaction_checks(self, group: str) -> list[StoredMessage]:
+        """See :meth:`TransactionService.checks`."""
+        return self._transactions.checks(group)
+
     def remove(self, topic: str) -> None:
         """See :meth:`ShardHost.remove`."""
         self._host.remove(topic)
@@ -144,7 +157,14 @@ class ShardHostActor:
     def stop(self) -> None:
         """Store what waits in the rings, flush and release all directories."""
         self._threads.stop()
+        self._transactions.close()
         self._host.close()
+
+
+def _connect(data: str) -> HostNode:
+    from .client import Connection  # noqa: PLC0415  # it imports what starts this actor
+
+    return Connection(Path(data))
 
 
 def _end_process() -> None:

@@ -17,12 +17,14 @@ from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.groups import GroupDescription
 from rocketray.actors.heartbeat import AppInstance, Heartbeat, HeartbeatReply
 from rocketray.actors.host_services import Services
+from rocketray.actors.hosted_log import HostedLog
 from rocketray.actors.layout import filter_doorbell_path, runtime_directory, shard_directory
 from rocketray.actors.producer import Producer
 from rocketray.actors.ring import Ack, Durability
 from rocketray.actors.shard_host import ShardHost
 from rocketray.actors.shard_host_actor import HostThreads
 from rocketray.actors.shard_writer import ShardStatistics, ShardWriter
+from rocketray.actors.transaction_host import TransactionHost
 from rocketray.actors.watermark import Doorbell
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
@@ -114,9 +116,16 @@ class HostedShard:
 class LocalHost:
     """The shard host with its threads."""
 
-    def __init__(self, data: Path, services: Services) -> None:
+    def __init__(self, data: Path, services: Services, node: LocalNode) -> None:
         sizes = {name: getattr(SMALL, name) for name in SIZES}
         self.host = ShardHost(data, sizes, clock_ms=system_clock_ms)
+        self.transactions = TransactionHost(
+            HostedLog(self.host, system_clock_ms),
+            lambda: node,
+            data=data,
+            clock_ms=system_clock_ms,
+        )
+        services.add(self.transactions)
         self._threads = HostThreads(
             self.host,
             services,
@@ -127,6 +136,7 @@ class LocalHost:
 
     def close(self) -> None:
         self._threads.stop()
+        self.transactions.close()
         self.host.close()
 
 
@@ -227,6 +237,9 @@ class LocalNode:
         place = message.topic, message.queue_id, message.queue_offset
         return self.filter.ask_predicate(subscription, place)
 
+    def transaction_checks(self, group: str) -> list[StoredMessage]:
+        return self._host.transactions.checks(group) if self._host else []
+
     def producer(self) -> Producer:
         return Producer(self)
 
@@ -266,7 +279,7 @@ class LocalNode:
 
     def _open(self, topic: TopicConfig) -> None:
         if topic.hosted:
-            self._host = self._host or LocalHost(self.data, self.services)
+            self._host = self._host or LocalHost(self.data, self.services, self)
             self._host.host.open(topic)
         for queue_id in range(topic.queues):
             key = (topic.name, queue_id)

@@ -1,0 +1,54 @@
+"""What a service of the shard host does with the host's own topics: read them, and add to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rocketray.message import Message, StoredMessage
+from rocketray.store.encoded_batch import encode_messages, pack_batch
+
+from .batch import refusal
+from .ring import AppendStatus, Durability
+from .shard_host import ShardHost
+
+__all__ = ["HostedLog"]
+
+_BORN_HOST = ("127.0.0.1", 0)
+
+
+class HostedLog:
+    """Queue 0 of each hosted topic."""
+
+    def __init__(self, host: ShardHost, clock_ms: Callable[[], int]) -> None:
+        self._host = host
+        self._clock_ms = clock_ms
+
+    def exists(self, topic: str) -> bool:
+        """Whether the topic was made."""
+        return self._host.find(topic, 0) is not None
+
+    def read(self, topic: str, queue_offset: int, max_count: int) -> list[StoredMessage]:
+        """Messages from *queue_offset* on, none where the topic was not made yet."""
+        shard = self._host.find(topic, 0)
+        found: list[StoredMessage] = []
+        if shard is None:
+            return found
+        with shard.writer.reading():
+            while len(found) < max_count:
+                message = shard.writer.message_at(queue_offset + len(found))
+                if message is None:
+                    break
+                found.append(message)
+        return found
+
+    def store(self, message: Message) -> int:
+        """Store a message, in memory that outlives the process; its queue offset.
+
+        Raises:
+            StreamError: it was not stored.
+        """
+        batch = encode_messages([message], born_host=_BORN_HOST, clock_ms=self._clock_ms)
+        ack = self._host.append(message.topic, 0, pack_batch(batch), Durability.MEMORY)
+        if ack.status is not AppendStatus.OK:
+            raise refusal(ack.status, f"{message.topic}/0")
+        return ack.first_queue_offset

@@ -1,0 +1,206 @@
+"""Transactional sends: messages that appear only if something else succeeded.
+
+A half message is stored first, which nobody reads; then the program does its own work; then it
+decides. If it dies before it decides, the node asks another producer of its group, or the next
+one that starts, what became of the work (see transactions.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Literal, Protocol, Self
+
+from rocketray.errors import ConfigError, StreamError
+from rocketray.message import SHARDING_KEY, Message, StoredMessage
+from rocketray.transaction import (
+    END_TOPIC,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    Decision,
+    Outcome,
+    decision_message,
+    half_message,
+)
+
+from .batch import AckMode, SendResult
+from .lane import Shards
+from .producer import Producer
+
+__all__ = ["Check", "CheckAnswer", "Transaction", "TransactionNode", "TransactionProducer"]
+
+_LOG = logging.getLogger(__name__)
+_ASK_INTERVAL_S = 1.0
+
+CheckAnswer = Literal["commit", "rollback", "unknown"]
+Check = Callable[[StoredMessage], CheckAnswer]
+
+
+class TransactionNode(Shards, Protocol):
+    """What a transactional producer needs of a connection."""
+
+    def create_topic(self, topic: str, queues: int = 1) -> object:
+        """Make a topic unless it is there."""
+
+    def transaction_checks(self, group: str) -> list[StoredMessage]:
+        """The messages of which a producer of *group* is to say what became of them."""
+
+
+class Transaction:
+    """One message that waits for its decision; as a context, committed unless the block raises."""
+
+    def __init__(self, producer: TransactionProducer, half: SendResult) -> None:
+        self._producer = producer
+        self._half = half
+        self._outcome: Outcome | None = None
+
+    @property
+    def message_id(self) -> str:
+        """The unique key of the message, now and when it is committed."""
+        return self._half.message_id
+
+    def commit(self) -> None:
+        """Let consumers have the message. It is certain when this returns; it comes soon after.
+
+        Raises:
+            ConfigError: it was rolled back before.
+            ShardUnavailableError: it is not known whether the decision was stored; decide again.
+        """
+        self._decide("commit")
+
+    def rollback(self) -> None:
+        """Let nobody have the message; raises as :meth:`commit`."""
+        self._decide("rollback")
+
+    def __enter__(self) -> Self:
+        """The transaction itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Commit, or roll back when the block raised; nothing if it was decided inside."""
+        if self._outcome is not None:
+            return
+        if error is None:
+            self.commit()
+            return
+        try:
+            self.rollback()
+        except StreamError as failure:  # what the block raised matters more
+            _LOG.warning("transaction %s is not rolled back yet: %s", self.message_id, failure)
+
+    def _decide(self, outcome: Outcome) -> None:
+        if self._outcome not in (None, outcome):
+            raise ConfigError(
+                f"transaction {self.message_id} was decided before: {self._outcome}; it cannot "
+                "be changed"
+            )
+        self._producer.decide(self._half.queue_offset, self.message_id, outcome)
+        self._outcome = outcome
+
+
+class TransactionProducer:
+    """Begins transactions for one producer group, and answers for those of its group that died."""
+
+    def __init__(
+        self, node: TransactionNode, group: str, check: Check, *, ack: AckMode = "memory"
+    ) -> None:
+        """*check* says what became of the work that a message belongs to, by the message alone.
+
+        It is called in a thread of its own, for messages of any producer of *group* that were not
+        decided in time: ``"commit"``, ``"rollback"`` or ``"unknown"``, which asks again later.
+        """
+        self._node = node
+        self._group = group
+        self._check = check
+        for topic in (GIVEN_UP_TOPIC, OP_TOPIC, END_TOPIC, HALF_TOPIC):
+            node.create_topic(topic, 1)
+        self._producer = Producer(node, ack=ack)
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._keep_answering, daemon=True, name="checks")
+        self._thread.start()
+
+    def begin(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+    ) -> Transaction:
+        """Store a message that nobody gets before the transaction is committed.
+
+        Raises:
+            TopicNotFoundError: there is no such topic.
+            InvalidMessageError: messages of that topic cannot be transactional.
+        """
+        named = {**(properties or {}), **({SHARDING_KEY: sharding_key} if sharding_key else {})}
+        message = Message(topic, body, tags, keys, named)
+        queue = self._producer.choose_queue(topic, queue_id, sharding_key)
+        half = half_message(message, queue, self._group, self._producer.new_unique_key())
+        return Transaction(self, self._producer.send_message_async(half, 0).result())
+
+    def decide(self, half_offset: int, unique_key: str, outcome: Outcome) -> None:
+        """Store a decision about a half message; the first one counts."""
+        decision = Decision(half_offset, unique_key, self._group, outcome)
+        self._producer.send_message_async(decision_message(decision), 0).result()
+
+    def answer_checks(self) -> int:
+        """Ask the node what it wants to know, and answer; how many questions there were.
+
+        Raises:
+            StreamError: the node does not answer.
+        """
+        asked = self._node.transaction_checks(self._group)
+        for message in asked:
+            answer = self._answer(message)
+            if answer != "unknown":
+                self.decide(message.queue_offset, message.unique_key or "", answer)
+        return len(asked)
+
+    def close(self) -> None:
+        """End the thread and give the rings back; undecided transactions are asked about."""
+        self._closed.set()
+        self._thread.join()
+        self._producer.close()
+
+    def __enter__(self) -> Self:
+        """The producer itself; closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _answer(self, message: StoredMessage) -> CheckAnswer:
+        try:
+            answer = self._check(message)
+        except Exception:  # noqa: BLE001  # the user's; it is asked again
+            _LOG.exception("the check of transaction %s failed; asked later", message.unique_key)
+            return "unknown"
+        if answer in ("commit", "rollback", "unknown"):
+            return answer
+        _LOG.error(
+            "the check of transaction %s answered %r, not 'commit', 'rollback' or 'unknown'; "
+            "asked later",
+            message.unique_key,
+            answer,
+        )
+        return "unknown"
+
+    def _keep_answering(self) -> None:
+        while not self._closed.wait(_ASK_INTERVAL_S):
+            try:
+                self.answer_checks()
+            except StreamError as error:
+                _LOG.warning("no answers about transactions, trying again: %s", error)

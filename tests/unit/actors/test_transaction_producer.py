@@ -1,0 +1,136 @@
+"""Transactional sends from the producer to the consumer, on a node in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.local_node import LocalNode
+
+from rocketray.actors.transaction_producer import CheckAnswer, TransactionProducer
+from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError
+from rocketray.message import StoredMessage
+from rocketray.transaction import GIVEN_UP_TOPIC, HALF_TOPIC
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path / "data") as node:
+        node.create_topic("Trade", 2)
+        yield node
+
+
+def unknown(_message: StoredMessage) -> CheckAnswer:
+    return "unknown"
+
+
+def visible(node: LocalNode, topic: str = "Trade") -> list[StoredMessage]:
+    queues = range(node.topic(topic).queues)
+    found = []
+    for queue_id in queues:
+        end = node.shard_statistics(topic)[queue_id].max_queue_offset
+        for offset in range(end):
+            message = node.message_at(topic, queue_id, offset)
+            assert message
+            found.append(message)
+    return found
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_message_appears_with_its_commit(node: LocalNode) -> None:
+    with TransactionProducer(node, "payments", unknown) as producer:
+        with producer.begin(
+            "Trade", b"body", tags="pay", keys=["k"], properties={"a": "b"}, sharding_key="x"
+        ) as transaction:
+            assert visible(node) == []
+        wait_for(lambda: len(visible(node)) == 1)
+    [message] = visible(node)
+    assert message.unique_key == transaction.message_id
+    assert (message.body, message.tags, message.keys) == (b"body", "pay", ["k"])
+    assert message.properties["a"] == "b"
+    assert message.sys_flag & 0xC == 0x8
+    [half] = visible(node, HALF_TOPIC)
+    assert message.prepared_transaction_offset == half.physical_offset
+    assert message.born_timestamp_ms == half.born_timestamp_ms
+    assert node.query("Trade", "k") == [message]
+
+
+def test_what_raises_is_rolled_back(node: LocalNode) -> None:
+    with TransactionProducer(node, "payments", unknown) as producer:
+        with pytest.raises(ZeroDivisionError), producer.begin("Trade", b"1"):
+            _ = 1 / 0
+        with producer.begin("Trade", b"2") as second:
+            second.rollback()
+        with pytest.raises(ConfigError, match="rollback"):
+            second.commit()
+        with producer.begin("Trade", b"3"):
+            pass
+        wait_for(lambda: [message.body for message in visible(node)] == [b"3"])
+
+
+def test_a_transaction_is_for_a_topic_of_users(node: LocalNode) -> None:
+    with TransactionProducer(node, "payments", unknown) as producer:
+        with pytest.raises(TopicNotFoundError):
+            producer.begin("Absent", b"")
+        with pytest.raises(InvalidMessageError, match="node's own"):
+            producer.begin(HALF_TOPIC, b"")
+    assert visible(node, HALF_TOPIC) == []
+
+
+def test_another_producer_of_the_group_answers_for_one_that_died(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = TransactionProducer(node, "payments", unknown)
+    for number in range(4):
+        first.begin("Trade", b"%d" % number, properties={"number": str(number)})
+    first.close()  # without a decision
+    asked: list[str] = []
+
+    def check(message: StoredMessage) -> CheckAnswer:
+        assert message.topic == "Trade"
+        asked.append(message.properties["number"])
+        match message.properties["number"]:
+            case "0":
+                return "commit"
+            case "1":
+                return "rollback"
+            case "2":
+                raise RuntimeError("the database is away")
+            case _:
+                return "maybe"  # type: ignore[return-value]
+
+    with TransactionProducer(node, "payments", check) as second:
+        now_ms = time.time_ns() // 1_000_000 + 7_000
+        assert node._host
+        monkeypatch.setattr(node._host.transactions, "_clock_ms", lambda: now_ms)
+        wait_for(lambda: second.answer_checks() > 0 or len(asked) == 4)
+        wait_for(lambda: len(visible(node)) == 1)
+        assert second.answer_checks() == 0, "those that are unknown are asked about later"
+    assert sorted(asked) == ["0", "1", "2", "3"]
+    assert [message.body for message in visible(node)] == [b"0"]
+
+
+def test_transactions_go_on_after_a_restart_of_the_node(tmp_path: Path) -> None:
+    with LocalNode(tmp_path / "data") as node:
+        node.create_topic("Trade", 1)
+        producer = TransactionProducer(node, "payments", unknown)
+        open_one = producer.begin("Trade", b"open")
+        with producer.begin("Trade", b"done"):
+            pass
+        wait_for(lambda: len(visible(node)) == 1)
+        producer.close()
+    with LocalNode(tmp_path / "data") as node:
+        with TransactionProducer(node, "payments", unknown) as producer:
+            [half, _] = visible(node, HALF_TOPIC)
+            producer.decide(half.queue_offset, open_one.message_id, "commit")
+            wait_for(lambda: len(visible(node)) == 2)
+        assert [message.body for message in visible(node)] == [b"done", b"open"]
+        assert visible(node, GIVEN_UP_TOPIC) == []
