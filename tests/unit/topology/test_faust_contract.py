@@ -14,6 +14,7 @@ from faust import streams
 from faust.agents import agent as agents
 from faust.agents.actor import Actor
 from faust.app.base import App as FaustApp
+from faust.assignor.partition_assignor import PartitionAssignor
 from faust.events import Event
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
@@ -44,6 +45,10 @@ def source(function: Any) -> str:
         (Conductor, "_flag_changes _resubscribe_sleep_lock_seconds add"),
         (Consumer, "_commit _getmany _seek _to_message _new_topicpartition force_commit"),
         (Consumer, "wait_empty perform_seek on_partitions_assigned on_task_error"),
+        (Consumer, "_clean_unacked_messages _is_changelog_tp commit_and_end_transactions"),
+        (Consumer, "stop_flow pause_partitions on_partitions_revoked _drain_messages"),
+        (PartitionAssignor, "_global_table_standby_assignments _compress _url on_assignment"),
+        (Conductor, "_build_handler on_client_only_start"),
         (Producer, "send send_and_wait flush create_topic supports_headers"),
         (TableManager, "_update_channels recovery on_start"),
         (Transport, "Consumer Producer Conductor Fetcher"),
@@ -146,3 +151,12 @@ def test_settings_that_we_set_exist() -> None:
         "topic_disable_leader", "web_enabled", "stream_wait_empty", "topic_allow_declare",
     ):  # fmt: skip
         assert hasattr(conf, name), name
+
+
+def test_a_stock_consumer_is_driven_as_faust_drives_its_own() -> None:
+    """It waits for events that are not acknowledged, and commits before queues are given back."""
+    assert "self._unacked_messages.add(message)" in source(Consumer.track_message)
+    assert "self._acked.pop(tp, None)" in source(Consumer.on_partitions_revoked)
+    assert "consumer.wait_empty()" in source(FaustApp._consumer_wait_empty)
+    assert "consumer.perform_seek()" in source(Recovery._resume_streams)
+    assert "await self.seek_to_committed()" in source(Consumer.perform_seek)

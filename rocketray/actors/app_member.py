@@ -1,0 +1,212 @@
+"""One instance of an app as a member of one group, on all its topics at once.
+
+Where a :class:`~.consumer.GroupConsumer` owns the way of its messages too, this is membership
+alone: which queues the instance may read, how far it came in them, and when it has to give some
+up. Whoever reads them hears that it changed, stops what has to stop, and calls ``adopt``.
+
+Invariants
+  1. A queue that was adopted is reported as held until the next ``adopt``, which the app calls
+     when it has finished and committed what it had of it.
+  2. Commits go out with a heartbeat, the last ones not later than the heartbeat that no longer
+     names their queue.
+  3. Heartbeats have a thread of their own: an app that is busy keeps its queues.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.filters.subscription import Subscription
+
+from .consumer import HEARTBEAT_INTERVAL_S, StartFrom
+from .groups import Heartbeat, HeartbeatReply
+from .log_reader import Queue
+
+__all__ = ["AppGroups", "AppMember"]
+
+_LOG = logging.getLogger(__name__)
+_EVERYTHING = Subscription.tags("*")  # positions are dense: what reads them has no filter
+_QUICK_INTERVAL_S = 0.1
+_QUICK_BEATS = 20  # two seconds: queues are changing hands, and somebody waits for them
+
+
+class AppGroups(Protocol):
+    """The calls that a member needs."""
+
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        """Report to the coordinator."""
+
+    def leave(self, beat: Heartbeat) -> None:
+        """Give everything up."""
+
+
+class AppMember:
+    """Any thread may call it."""
+
+    def __init__(
+        self,
+        groups: AppGroups,
+        group: str,
+        client_id: str,
+        bounds: Callable[[Queue], tuple[int, int]],
+        *,
+        start: StartFrom = "earliest",
+        on_change: Callable[[], None],
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        """*on_change* and *on_failure* are called in the heartbeat's thread."""
+        self._groups = groups
+        self._group = group
+        self._client_id = client_id
+        self._instance = uuid.uuid4().hex
+        self._bounds = bounds
+        self._start = start
+        self._on_change = on_change
+        self._on_failure = on_failure
+        self._lock = threading.RLock()
+        self._beating = threading.Lock()  # reports leave in the order in which they are made
+        self._topics: tuple[str, ...] = ()
+        self._granted: dict[Queue, int] = {}
+        self._held: dict[Queue, int] = {}
+        self._commits: dict[Queue, int] = {}
+        self._starts: dict[Queue, int] = {}
+        self._quick_beats = 0
+        self._wanted = threading.Event()
+        self._closed = threading.Event()
+        self._heart = threading.Thread(target=self._keep_beating, daemon=True, name="heartbeat")
+
+    def subscribe(self, topics: Iterable[str]) -> None:
+        """Be a member on *topics* too, until the end; the first call begins the heartbeats."""
+        with self._lock:
+            self._topics = tuple(sorted({*self._topics, *topics}))
+            self._quick_beats = _QUICK_BEATS
+        self.beat()
+        if not self._heart.is_alive():
+            self._heart.start()
+
+    def has_changed(self) -> bool:
+        """Whether what is granted differs from what was adopted."""
+        with self._lock:
+            return self._granted.keys() != self._held.keys()
+
+    def adopt(self) -> dict[Queue, int]:
+        """Give back what is no longer granted and take what is; next queue offsets by queue.
+
+        Call it when nothing of what was held is worked on any more.
+        """
+        with self._lock:
+            self._held = {
+                queue: self._held[queue] for queue in self._held.keys() & self._granted.keys()
+            }
+            self._quick_beats = _QUICK_BEATS
+        self.beat()
+        with self._lock:
+            self._held = {
+                queue: self._held.get(queue, self._first_offset(queue, offset))
+                for queue, offset in self._granted.items()
+            }
+            return dict(self._held)
+
+    def committed(self, queue: Queue) -> int:
+        """The next queue offset of a queue that is held."""
+        with self._lock:
+            return self._held[queue]
+
+    def commit(self, offsets: Mapping[Queue, int]) -> None:
+        """Say that everything below the offsets is finished; of queues that are not held: no."""
+        with self._lock:
+            mine = {queue: offset for queue, offset in offsets.items() if queue in self._held}
+            self._held.update(mine)
+            self._commits.update(mine)
+        self._wanted.set()
+
+    def beat(self) -> None:
+        """Report for all topics once, and hear what is granted.
+
+        Raises:
+            ShardUnavailableError: the coordinator is away; nothing is lost.
+            StreamError: it refuses the member.
+        """
+        with self._beating:
+            for topic in self._topics:
+                beat = self._report(topic)
+                try:
+                    reply = self._groups.heartbeat(beat)
+                except (ShardUnavailableError, OSError):
+                    with self._lock:
+                        late = {(topic, queue): at for queue, at in beat.commits.items()}
+                        self._commits = {**late, **self._commits}
+                    raise
+                with self._lock:
+                    others = {key: at for key, at in self._granted.items() if key[0] != topic}
+                    fresh = {(topic, queue): at for queue, at in reply.granted.items()}
+                    self._granted = {**others, **fresh}
+
+    def close(self) -> None:
+        """Send the last commits and leave the group."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._wanted.set()
+        if self._heart.is_alive():
+            self._heart.join()
+        with self._lock:
+            self._held, self._granted = {}, {}
+        for topic in self._topics:
+            self._groups.leave(self._report(topic))
+
+    def _report(self, topic: str) -> Heartbeat:
+        with self._lock:
+            held = {queue for name, queue in (*self._held, *self._granted) if name == topic}
+            mine = {queue for queue in self._commits if queue[0] == topic}
+            commits = {queue[1]: self._commits.pop(queue) for queue in mine}
+            starts = {queue: at for (name, queue), at in self._starts.items() if name == topic}
+        return Heartbeat(
+            group=self._group,
+            topic=topic,
+            subscription=_EVERYTHING,
+            member=self._client_id,
+            instance=self._instance,
+            held=frozenset(held),
+            commits=commits,
+            starts=starts,
+        )
+
+    def _first_offset(self, queue: Queue, offset: int) -> int:
+        """Where to begin: at the group's offset, as far as that is still there."""
+        minimum, visible = self._bounds(queue)
+        if offset < 0:
+            first = minimum if self._start == "earliest" else visible
+            self._commits[queue] = self._starts[queue] = first
+            return first
+        first = min(max(offset, minimum), visible)
+        if first != offset:
+            _LOG.warning(
+                "%s/%d: offset %d of group %s is out of range; going on at %d",
+                *queue, offset, self._group, first,
+            )  # fmt: skip
+        return first
+
+    def _keep_beating(self) -> None:
+        while not self._closed.is_set():
+            quick = self._quick_beats > 0
+            self._quick_beats -= quick
+            self._wanted.wait(_QUICK_INTERVAL_S if quick else HEARTBEAT_INTERVAL_S)
+            self._wanted.clear()
+            if self._closed.is_set():
+                return
+            try:
+                self.beat()
+            except (ShardUnavailableError, OSError) as error:
+                _LOG.warning("the coordinator does not answer, trying again: %s", error)
+                self._closed.wait(HEARTBEAT_INTERVAL_S)
+            except StreamError as error:
+                self._on_failure(error)
+                return
+            if self.has_changed():
+                self._on_change()

@@ -1,0 +1,51 @@
+"""What Faust's assignor is told: the coordinator decided, and tables, routers and leaders ask it.
+
+In Kafka one member of a group computes a plan for all. Here the coordinator grants queues, and
+each instance tells its own assignor what it has, in the form that the plan would have had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from faust.assignor.client_assignment import ClientAssignment, ClientMetadata
+from faust.assignor.partition_assignor import ConsumerProtocolMemberAssignment
+
+__all__ = ["plan_assignment"]
+
+
+def plan_assignment(
+    app: Any, actives: Mapping[str, Sequence[int]], queue_count: Callable[[str], int | None]
+) -> dict[str, set[int]]:
+    """Tell *app*'s assignor of its *actives*; all that it has to read, by topic.
+
+    Every instance reads every queue of a global table's changelog, as Faust's own plan has it.
+    """
+    assignor = app.assignor
+    url = str(assignor._url)  # noqa: SLF001  # contract-tested
+    assignment = ClientAssignment(
+        actives={topic: list(queues) for topic, queues in actives.items()}, standbys={}
+    )
+    counts = {topic: queue_count(topic) for topic in app.tables.changelog_topics}
+    assignor._global_table_standby_assignments({url: assignment}, counts)  # noqa: SLF001  # the same
+    changelogs = app.tables.changelog_topics
+    metadata = ClientMetadata(
+        assignment=assignment,
+        url=url,
+        changelog_distribution={url: _pick(assignment.actives, lambda t: t in changelogs)},
+        external_topic_distribution={url: _pick(assignment.actives, lambda t: t not in changelogs)},
+        topic_groups=dict.fromkeys(assignment.actives, 0),
+    )
+    plan = assignment.kafka_protocol_assignment(app.tables)
+    compressed = assignor._compress(metadata.dumps())  # noqa: SLF001  # the same
+    assignor.on_assignment(
+        ConsumerProtocolMemberAssignment(assignor.version, sorted(plan), compressed)
+    )
+    return {topic: set(queues) for topic, queues in plan}
+
+
+def _pick(
+    actives: Mapping[str, list[int]], is_wanted: Callable[[str], bool]
+) -> dict[str, list[int]]:
+    return {topic: queues for topic, queues in actives.items() if is_wanted(topic)}

@@ -1,0 +1,198 @@
+"""Faust's messages as ours and back: keys, values, headers and names, without loss.
+
+    key        sharding key and business key, as text; a key that no property can hold (binary,
+               or with U+0001 or U+0002 in it) as base64, an empty one as a mark
+    value      the body; a null, which deletes its key from a table, is a mark beside an empty body
+    headers    properties, for filters to see; what no property can hold goes as one list of pairs
+    timestamp  the born timestamp, in milliseconds
+    names      RocketMQ's names have no dots, and Faust's do: other characters are written as in a
+               URL, ``%2E`` for a dot, and the end of a name that is too long becomes its hash
+
+Marks are properties of their own, so that null, empty and absent stay apart. Other producers'
+messages read alike: their sharding key is the key, and their properties are headers.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+from zlib import crc32
+
+from rocketray.errors import InvalidMessageError
+from rocketray.hashing import java_hash_code
+from rocketray.message import (
+    CRC_PROPERTY,
+    KEYS,
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    SHARDING_KEY,
+    TAGS,
+    UNIQUE_KEY,
+    Message,
+    StoredMessage,
+)
+from rocketray.names import GROUP_MAX_CHARS, TOPIC_MAX_BYTES
+
+__all__ = [
+    "NULL_VALUE",
+    "group_name",
+    "key_hash",
+    "message_of",
+    "parts_of",
+    "topic_name",
+]
+
+NULL_VALUE = "FAUST_NULL"
+KEY_FORM = "FAUST_KEY"
+HEADERS = "FAUST_HEADERS"
+_BASE64, _EMPTY, _TRUE = "base64", "empty", "true"
+_NOT_HEADERS = frozenset(
+    {SHARDING_KEY, KEYS, UNIQUE_KEY, CRC_PROPERTY, NULL_VALUE, KEY_FORM, HEADERS}
+)
+_SAFE = "%|"  # besides letters, digits, "_" and "-"
+_HASH_CHARS = 9
+
+Headers = Mapping[str, Any] | Iterable[tuple[str, Any]]
+"""Names with bytes, texts or None."""
+
+
+def message_of(
+    topic: str,
+    key: bytes | str | None,
+    value: bytes | None,
+    headers: Headers | None,
+    timestamp_s: float | None,
+) -> Message:
+    """The message that stores what Faust sends to the topic stored as *topic*.
+
+    Raises:
+        InvalidMessageError: a key or a value is not bytes.
+        MessageTooLargeError: the body, or all properties together, are over their limits.
+    """
+    if not (value is None or isinstance(value, bytes)):
+        raise InvalidMessageError(
+            f"topic {topic!r}: the value is a {type(value).__name__} and not bytes; choose a "
+            "value_serializer that makes bytes of it"
+        )
+    properties, tag = _properties_of(headers)
+    key_text = _add_key(topic, key, properties)
+    if value is None:
+        properties[NULL_VALUE] = _TRUE
+    message = Message(
+        topic,
+        value or b"",
+        tags=tag,
+        keys=(key_text,) if key_text and " " not in key_text else (),
+        properties=properties,
+        born_timestamp_ms=None if timestamp_s is None else int(timestamp_s * 1000),
+    )
+    message.encoded_properties()  # the limit, now and not in the middle of a batch
+    return message
+
+
+def parts_of(
+    message: StoredMessage,
+) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
+    """Key, value and headers of a stored message."""
+    properties = message.properties
+    value = None if NULL_VALUE in properties and not message.body else message.body
+    headers: list[tuple[str, bytes | None]] = [
+        (name, text.encode()) for name, text in properties.items() if name not in _NOT_HEADERS
+    ]
+    if HEADERS in properties:
+        headers += [(name, _from_base64(text)) for name, text in json.loads(properties[HEADERS])]
+    return _key_of(properties), value, headers
+
+
+def key_hash(key: bytes | str) -> int:
+    """The number that chooses a key's queue: that of all producers, so that keys meet."""
+    data = key.encode() if isinstance(key, str) else key
+    return java_hash_code(_text(data) or _to_base64(data))
+
+
+def topic_name(name: str) -> str:
+    """The topic in which what Faust calls *name* is stored."""
+    return _stored_name(name, TOPIC_MAX_BYTES)
+
+
+def group_name(app_id: str) -> str:
+    """The consumer group of an app."""
+    return _stored_name(app_id, GROUP_MAX_CHARS)
+
+
+def _stored_name(name: str, limit: int) -> str:
+    stored = quote(name, safe=_SAFE).replace(".", "%2E").replace("~", "%7E")
+    if len(stored) <= limit:
+        return stored
+    return f"{stored[: limit - _HASH_CHARS]}-{crc32(name.encode()):08x}"
+
+
+def _add_key(topic: str, key: bytes | str | None, properties: dict[str, str]) -> str | None:
+    """Write *key* into *properties*; its text, where it has one that is its own."""
+    if key is None:
+        return None
+    if not isinstance(key, (bytes, str)):
+        raise InvalidMessageError(
+            f"topic {topic!r}: the key is a {type(key).__name__} and not bytes; choose a "
+            "key_serializer that makes bytes of it"
+        )
+    data = key.encode() if isinstance(key, str) else key
+    text = _text(data)
+    if not data:
+        properties[KEY_FORM] = _EMPTY
+    elif text is None:
+        properties[KEY_FORM], properties[SHARDING_KEY] = _BASE64, _to_base64(data)
+    else:
+        properties[SHARDING_KEY] = text
+    return text
+
+
+def _key_of(properties: Mapping[str, str]) -> bytes | None:
+    form, text = properties.get(KEY_FORM), properties.get(SHARDING_KEY)
+    if form == _EMPTY:
+        return b""
+    if text is None:
+        return None
+    return _from_base64(text) if form == _BASE64 else text.encode()
+
+
+def _properties_of(headers: Headers | None) -> tuple[dict[str, str], str | None]:
+    """The properties that hold *headers*, and the tag among them."""
+    pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
+    properties: dict[str, str] = {}
+    others: list[tuple[str, str | None]] = []
+    tag = None
+    for name, value in pairs:
+        data = value.encode() if isinstance(value, str) else value
+        text = None if data is None else _text(data)
+        if name == TAGS and text is not None and tag is None:
+            tag = text
+        elif text is None or name in properties or name in _NOT_HEADERS or not _text(name.encode()):
+            others.append((name, None if data is None else _to_base64(data)))
+        else:
+            properties[name] = text
+    if others:
+        properties[HEADERS] = json.dumps(others)
+    return properties, tag
+
+
+def _text(data: bytes) -> str | None:
+    """*data* as the text of a property; None when no property can hold it."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return None
+    if not text or NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+        return None
+    return text
+
+
+def _to_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _from_base64(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
