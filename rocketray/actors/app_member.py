@@ -24,7 +24,7 @@ from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 
 from .consumer import HEARTBEAT_INTERVAL_S, StartFrom
-from .groups import Heartbeat, HeartbeatReply
+from .heartbeat import AppInstance, Heartbeat, HeartbeatReply
 from .log_reader import Queue
 
 __all__ = ["AppGroups", "AppMember"]
@@ -64,6 +64,7 @@ class AppMember:
         self._group = group
         self._client_id = client_id
         self._instance = uuid.uuid4().hex
+        self._together = AppInstance(group, self._instance)
         self._bounds = bounds
         self._start = start
         self._on_change = on_change
@@ -175,6 +176,7 @@ class AppMember:
             held=frozenset(held),
             commits=commits,
             starts=starts,
+            together=self._together,
         )
 
     def _first_offset(self, queue: Queue, offset: int) -> int:

@@ -1,0 +1,134 @@
+"""An instance of an app as a member on all its topics at once."""
+
+from __future__ import annotations
+
+import threading
+
+from rocketray.actors.app_member import AppMember
+from rocketray.actors.groups import GroupRegistry
+from rocketray.actors.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.actors.log_reader import Queue
+from rocketray.errors import ShardUnavailableError, StreamError
+
+QUEUES = {"A": 4, "B": 4, "C": 2}
+
+
+class Coordinator:
+    """The registry of groups behind calls that can fail."""
+
+    def __init__(self) -> None:
+        self.groups = GroupRegistry()
+        self.failure: Exception | None = None
+        self.lock = threading.Lock()
+
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        with self.lock:
+            if self.failure is not None:
+                raise self.failure
+            return self.groups.heartbeat(beat, QUEUES[beat.topic], 0)
+
+    def leave(self, beat: Heartbeat) -> None:
+        with self.lock:
+            self.groups.leave(beat)
+
+    def offset(self, queue: Queue) -> int:
+        return self.groups.offsets.get("g", *queue)
+
+
+def bounds(queue: Queue) -> tuple[int, int]:
+    return 3, 100
+
+
+def member(coordinator: Coordinator, name: str, failures: list[Exception]) -> AppMember:
+    return AppMember(
+        coordinator, "g", name, bounds, on_change=lambda: None, on_failure=failures.append
+    )
+
+
+def numbers_of(held: dict[Queue, int], topic: str) -> set[int]:
+    return {number for name, number in held if name == topic}
+
+
+def test_instances_own_the_same_queue_numbers_of_all_topics() -> None:
+    coordinator = Coordinator()
+    one, other = (member(coordinator, name, []) for name in ("one", "other"))
+    one.subscribe(["A", "B", "C"])
+    held = one.adopt()
+    assert sorted(held) == [(topic, queue) for topic in QUEUES for queue in range(QUEUES[topic])]
+    other.subscribe(["A", "B", "C"])
+    assert other.adopt() == {}, "the first one still holds them all"
+    one.beat()
+    assert one.has_changed()
+    held = one.adopt()
+    other.beat()
+    taken = other.adopt()
+    assert held.keys().isdisjoint(taken)
+    for each in (held, taken):
+        assert len(numbers_of(each, "A")) == 2
+        assert numbers_of(each, "A") == numbers_of(each, "B") >= numbers_of(each, "C")
+    one.close()
+    other.close()
+
+
+def test_what_was_committed_is_told_before_the_queue_is_given_back() -> None:
+    coordinator = Coordinator()
+    one, other = (member(coordinator, name, []) for name in ("one", "other"))
+    one.subscribe(["A"])
+    assert set(one.adopt().values()) == {3}, "where messages begin"
+    other.subscribe(["A"])
+    one.beat()
+    one.commit({("A", queue): 10 + queue for queue in range(4)})
+    one.adopt()
+    other.beat()
+    taken = other.adopt()
+    assert taken == {queue: 10 + queue[1] for queue in taken}
+    assert taken
+    one.commit(dict.fromkeys(taken, 50))
+    one.beat()
+    assert all(coordinator.offset(queue) == at for queue, at in taken.items())
+    one.close()
+    other.close()
+
+
+def test_commits_survive_a_coordinator_that_is_away_and_go_out_at_the_end() -> None:
+    coordinator = Coordinator()
+    failures: list[Exception] = []
+    one = member(coordinator, "one", failures)
+    one.subscribe(["A"])
+    one.adopt()
+    coordinator.failure = ShardUnavailableError("coordinator", 1, "away")
+    one.commit({("A", 0): 42})
+    coordinator.failure = None
+    one.close()
+    assert coordinator.offset(("A", 0)) == 42
+    assert not failures
+
+
+def test_an_offset_out_of_range_is_moved_into_it() -> None:
+    coordinator = Coordinator()
+    one = member(coordinator, "one", [])
+    one.subscribe(["C"])
+    one.adopt()
+    one.commit({("C", 0): 1, ("C", 1): 200})
+    one.close()
+    again = member(coordinator, "again", [])
+    again.subscribe(["C"])
+    assert again.adopt() == {("C", 0): 3, ("C", 1): 100}
+    again.close()
+
+
+def test_a_refused_member_says_so() -> None:
+    coordinator = Coordinator()
+    refused = threading.Event()
+    one = AppMember(
+        coordinator,
+        "g",
+        "one",
+        bounds,
+        on_change=lambda: None,
+        on_failure=lambda _: refused.set(),
+    )
+    one.subscribe(["A"])
+    coordinator.failure = StreamError("the topic is gone")
+    assert refused.wait(20)
+    one.close()
