@@ -326,6 +326,11 @@ class MessageStore(StoreReads):
         self.close()
 
     @property
+    def last_store_timestamp_ms(self) -> int:
+        """The store time of the newest message; no later one has an earlier time."""
+        return self._last_timestamp_ms
+
+    @property
     def is_sound(self) -> bool:
         """Whether nothing went wrong that only opening anew repairs."""
         return self._damage is None

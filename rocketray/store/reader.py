@@ -31,7 +31,7 @@ from rocketray.message import TAGS, StoredMessage
 
 from .arrow_spans import binary_array, find_values, match_exactly, string_array
 from .bodies import read_bodies
-from .ext_codes import ExtCodes
+from .ext_reader import BitTest, ExtReader
 from .file_system import SYSTEM_FILES, FileSystem
 from .property_crc import find_crc_mismatches
 from .record import decode_record
@@ -172,7 +172,7 @@ class QueueReader:
             file_system=file_system,
         )
         self._segment_entries = config.consume_queue_segment_entries
-        self._ext = ExtCodes(
+        self._ext = ExtReader(
             directory / "consumequeue_ext" / topic / str(queue_id),
             config.consume_queue_ext_segment_bytes,
             file_system,
@@ -195,10 +195,7 @@ class QueueReader:
         return columns
 
     def match_tags(self, start: int, stop: int, codes: _Int32s | None) -> EntryColumns:
-        """The entries whose tags code is one of *codes* int32[c]; all of them for None.
-
-        An entry with a ConsumeQueueExt address of nothing cannot tell, so it is among them.
-        """
+        """The entries whose tags code is one of *codes* int32[c], or is lost; all for None."""
         if codes is None:
             return self.entries(start, stop)
         codes = np.ascontiguousarray(codes, np.int32)
@@ -211,6 +208,17 @@ class QueueReader:
                 if pick_entries(raw, numbers, found, queue_offset - first, *part.arrays()):
                     part = self._with_tags(part, codes)
                 parts.append(part)
+        return EntryColumns.concatenated(parts)
+
+    def match_bits(self, start: int, stop: int, test: BitTest) -> EntryColumns:
+        """The entries that no filter bitmap beside them rules out."""
+        parts = []
+        for raw, first, count, queue_offset in self._queue_parts(start, stop):
+            numbers = np.empty(count, np.int64)
+            part = EntryColumns.room_for(self._ext.match_bits(raw, first, count, test, numbers))
+            if pick_entries(raw, numbers, len(part), queue_offset - first, *part.arrays()):
+                part.tags_codes[:] = self._ext.resolve(part.tags_codes)
+            parts.append(part)
         return EntryColumns.concatenated(parts)
 
     def _with_tags(self, found: EntryColumns, codes: _Int32s) -> EntryColumns:

@@ -1,4 +1,4 @@
-"""The tags codes behind the ConsumeQueueExt addresses of queue entries, many at once.
+"""What the ConsumeQueueExt units say to which queue entries lead, many at once.
 
 For readers of a queue that another process writes: no lock and no directory listing. The files
 and their units are described in consume_queue_ext.py.
@@ -6,32 +6,50 @@ and their units are described in consume_queue_ext.py.
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from rocketray.errors import OffsetOutOfRangeError
-from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
+from rocketray.kernels.ext_units import match_bits
+from rocketray.kernels.layout import ENTRY_BYTES, TAGS_CODE_EXT_MAX
 
 from .consume_queue_ext import FIRST_ADDRESS, unit_row
 from .file_system import SYSTEM_FILES, FileSystem
 from .segment_cache import SegmentCache
 
-__all__ = ["ExtCodes"]
+__all__ = ["BitTest", "ExtReader"]
 
 _UNIT = unit_row(0)
+_FIELD = struct.Struct(">q")
+_KEPT_FILES = 2  # a queue is read in order; a file that was deleted takes room while it is mapped
+_FIELD_AT = 12  # in a queue entry
+_NO_UNITS: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 _Int64s = npt.NDArray[np.int64]
 
 
-class ExtCodes:
+class BitTest(NamedTuple):
+    """A filter's look at bitmaps: of the right size, and stored after *after_ms*.
+
+    A message does not match where one of *bits* int64[k] is not set in such a bitmap.
+    """
+
+    bits: _Int64s
+    bitmap_bytes: int
+    after_ms: int
+
+
+class ExtReader:
     """Looks units of one queue up. For one thread at a time."""
 
     def __init__(
         self, directory: Path, segment_bytes: int, file_system: FileSystem = SYSTEM_FILES
     ) -> None:
         """Map nothing yet; *directory* may come to be later."""
-        self._files = SegmentCache(directory, segment_bytes, file_system=file_system)
+        self._files = SegmentCache(directory, segment_bytes, _KEPT_FILES, file_system)
 
     def resolve(self, fields: _Int64s) -> _Int64s:
         """The tags codes for the third *fields* int64[n] of entries.
@@ -50,6 +68,32 @@ class ExtCodes:
             self._read_units(start, positions[here], rows[here], resolved)
         return resolved
 
+    def match_bits(
+        self, raw: npt.NDArray[np.uint8], first: int, count: int, test: BitTest, out: _Int64s
+    ) -> int:
+        """Find the entries that no bitmap rules out, among *count* of *raw* from *first* on.
+
+        Their numbers go to the front of *out* int64[≥ count]; returns how many they are.
+        """
+        found, at, end = 0, first, first + count
+        units, start = _NO_UNITS, -self._files.segment_bytes  # where no address leads
+        while True:
+            found, at = match_bits(
+                *(raw, at, end - at, units, start, self._files.segment_bytes), *test, out, found
+            )
+            if at == end:
+                return found
+            (address,) = _FIELD.unpack_from(raw, at * ENTRY_BYTES + _FIELD_AT)
+            offset = address - FIRST_ADDRESS
+            start = offset - offset % self._files.segment_bytes
+            units = self._file(start)
+
+    def _file(self, start: int) -> npt.NDArray[np.uint8]:
+        try:
+            return self._files.get(start).data
+        except OffsetOutOfRangeError:
+            return _NO_UNITS
+
     def close(self) -> None:
         """Unmap everything."""
         self._files.close()
@@ -57,9 +101,8 @@ class ExtCodes:
     def _read_units(
         self, start: int, positions: _Int64s, rows: npt.NDArray[np.intp], resolved: _Int64s
     ) -> None:
-        try:
-            data = self._files.get(start).data
-        except OffsetOutOfRangeError:
+        data = self._file(start)
+        if not len(data):
             return
         units = data[positions[:, None] + np.arange(_UNIT.itemsize)].view(_UNIT)[:, 0]
         bitmap_bytes = units["bitmap_bytes"].astype(np.int32)

@@ -10,7 +10,7 @@ import pytest
 from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, message, read_jsonl
 
 from rocketray.hashing import tags_code
-from rocketray.store.ext_codes import ExtCodes
+from rocketray.store.ext_reader import ExtReader
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reader import QueueReader
 
@@ -52,6 +52,6 @@ def test_what_is_no_address_of_a_unit_stays(tmp_path: Path) -> None:
     fields = np.array(
         [0, -1, 2598919, -(1 << 31), -(1 << 31) - 1, FIRST, FIRST + 1010, FIRST + 1024], np.int64
     )
-    codes = ExtCodes(tmp_path, 1024)
+    codes = ExtReader(tmp_path, 1024)
     assert codes.resolve(fields).tolist() == fields.tolist()
     codes.close()

@@ -1,0 +1,118 @@
+"""Which queue entries a filter's bits let pass: a look at the bitmaps beside them.
+
+A ConsumeQueueExt unit is i16 size | i64 tags code | i64 store time | i16 bitmap bytes | bitmap,
+big-endian; bit *j* of a bitmap is ``1 << (j % 8)`` of byte ``j // 8``. An entry whose third field
+is at most ``TAGS_CODE_EXT_MAX`` leads to one: the field less the sign bit is its offset.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ._compile import IN_BYTES, IN_INT64S, INT, OUT_INT64S, TWO_INTS, Bytes, Int64s, kernel
+from .intrinsics import load_i16, load_i64
+from .layout import ENTRY_BYTES, TAGS_CODE_EXT_MAX
+
+__all__ = ["UNIT_BYTES", "match_bits", "match_bits_plain"]
+
+UNIT_BYTES = 20  # without its bitmap
+_STORE_TIME, _BITMAP_BYTES = 10, 18
+_FIELD = 12  # in a queue entry
+_ADDRESS_BASE = -(1 << 63)
+_ENTRY = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
+_UNIT = np.dtype([("size", ">i2"), ("code", ">i8"), ("time", ">i8"), ("bitmap_bytes", ">i2")])
+
+
+def match_bits_plain(
+    raw: Bytes,
+    first: int,
+    count: int,
+    units: Bytes,
+    units_start: int,
+    segment_bytes: int,
+    bits: Int64s,
+    bitmap_bytes: int,
+    after_ms: int,
+    out: Int64s,
+    found: int,
+) -> tuple[int, int]:
+    """Find the entries that may match, among *count* from number *first* of *raw* on.
+
+    Left out is an entry whose unit has a store time after *after_ms* and a bitmap of
+    *bitmap_bytes* in which one of *bits* int64[k] is not set. All others may match.
+
+    *units* is the file of units that begins at *units_start*, or empty where it is gone; files
+    are of *segment_bytes*. Numbers of entries go to *out*, ascending, from place *found* on.
+    Returns how many stand there then, and the number of the entry to go on with: that of the
+    first whose unit is in another file.
+    """
+    assert first >= 0 and count >= 0 and (first + count) * ENTRY_BYTES <= len(raw)  # noqa: PT018 - one bound
+    assert found >= 0 and found + count <= len(out)  # noqa: PT018 - one bound
+    assert all(0 <= bit < 8 * bitmap_bytes for bit in bits.tolist())
+    entries = raw[first * ENTRY_BYTES : (first + count) * ENTRY_BYTES].view(_ENTRY)
+    fields = entries["code"].astype(np.int64)
+    is_address = fields <= TAGS_CODE_EXT_MAX
+    positions = np.where(is_address, (fields ^ np.int64(_ADDRESS_BASE)) - units_start, 0)
+    elsewhere = np.flatnonzero(is_address & ((positions < 0) | (positions >= segment_bytes)))
+    stop = int(elsewhere[0]) if len(elsewhere) else count
+    passes = np.ones(stop, np.bool_)
+    size = UNIT_BYTES + bitmap_bytes
+    rows = np.flatnonzero(is_address[:stop] & (positions[:stop] + size <= len(units)))
+    if len(rows):
+        whole = units[positions[rows][:, None] + np.arange(size)]
+        heads = np.ascontiguousarray(whole[:, :UNIT_BYTES]).view(_UNIT)[:, 0]
+        known = (heads["size"] == size) & (heads["bitmap_bytes"] == bitmap_bytes)
+        known &= heads["time"] > after_ms
+        bitmaps = whole[:, UNIT_BYTES:]
+        is_set = np.ones(len(rows), np.bool_)
+        for bit in bits.tolist():
+            is_set &= (bitmaps[:, bit >> 3] >> (bit & 7) & 1) == 1
+        passes[rows[known & ~is_set]] = False
+    numbers = np.flatnonzero(passes)
+    out[found : found + len(numbers)] = numbers + first
+    return found + len(numbers), first + stop
+
+
+@kernel(
+    match_bits_plain,
+    TWO_INTS,
+    (IN_BYTES, INT, INT, IN_BYTES, INT, INT, IN_INT64S, INT, INT, OUT_INT64S, INT),
+)
+def match_bits(
+    raw,
+    first,
+    count,
+    units,
+    units_start,
+    segment_bytes,
+    bits,
+    bitmap_bytes,
+    after_ms,
+    out,
+    found,
+):
+    assert first >= 0
+    assert count >= 0
+    assert (first + count) * ENTRY_BYTES <= len(raw)
+    assert found >= 0
+    assert found + count <= len(out)
+    for bit in bits:
+        assert 0 <= bit < 8 * bitmap_bytes
+    size = UNIT_BYTES + bitmap_bytes
+    for number in range(first, first + count):
+        field = load_i64(raw, number * ENTRY_BYTES + _FIELD)
+        passes = True
+        if field <= TAGS_CODE_EXT_MAX:
+            position = (field ^ np.int64(_ADDRESS_BASE)) - units_start
+            if position < 0 or position >= segment_bytes:
+                return found, number
+            if position + size <= len(units):
+                known = load_i16(units, position) == size
+                known &= load_i16(units, position + _BITMAP_BYTES) == bitmap_bytes
+                if known and load_i64(units, position + _STORE_TIME) > after_ms:
+                    for bit in bits:
+                        byte = units[position + UNIT_BYTES + (bit >> 3)]
+                        passes &= (byte >> (bit & 7)) & 1 == 1
+        out[found] = number
+        found += passes
+    return found, first + count
