@@ -21,7 +21,7 @@ from .files import read_json, write_json
 from .filter_rules import FilterRules
 from .groups import GroupDescription, GroupRegistry
 from .heartbeat import Heartbeat, HeartbeatReply
-from .layout import config_directory
+from .layout import config_directory, filters_file
 from .sql_filters import SqlFilters
 
 __all__ = ["ClusterState", "ExpiryOrder"]
@@ -57,7 +57,7 @@ class ClusterState:
             read_json(config / "consumerOffset.json"),
             clock_ms(),
         )
-        self._sql_filters = SqlFilters(data, clock_ms)
+        self._sql_filters = SqlFilters(filters_file(data), clock_ms)
 
     # Topics
 

@@ -8,13 +8,15 @@ of the message, how far the group has come, who works for it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
 
+from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.explain import ExplainStep, FilterReason, FilterVerdict
 from rocketray.message import StoredMessage
+from rocketray.store.consume_queue_ext import ExtUnit
 from rocketray.store.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 
 __all__ = ["Cause", "Explanation", "GroupFacts", "StoredFacts", "explain", "not_found"]
@@ -50,7 +52,8 @@ class Cause(Enum):
 class StoredFacts:
     """A message and its queue: ``tags_code`` of its entry, and which offsets are there.
 
-    ``is_dispatched`` says whether the entry at the message's queue offset leads to it.
+    ``is_dispatched`` says whether the entry at the message's queue offset leads to it; ``unit`` is
+    what stands beside the entry, ``filters`` of which groups the shard's bitmaps are.
     """
 
     message: StoredMessage
@@ -58,6 +61,8 @@ class StoredFacts:
     tags_code: int | None
     min_queue_offset: int
     max_queue_offset: int
+    unit: ExtUnit | None = None
+    filters: Mapping[str, ConsumerFilterData] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """The broker-side filter of one stream: scans a queue's entries and writes the matches.
 
-Stage one looks at ConsumeQueue entries (tags codes) in a kernel. Stage two, for SQL92, looks at the
-records behind the entries that are left. Predicates have a stream of their own kind, in
+Stage one looks at ConsumeQueue entries in a kernel: at tags codes, and for SQL92 at the bitmaps
+beside them, where the shard keeps some. Stage two, for SQL92, looks at the records behind the
+entries that are left. Predicates have a stream of their own kind, in
 predicate_stream.py.
 
 Invariants
@@ -23,11 +24,14 @@ from rocketray.errors import OffsetOutOfRangeError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import MessageFilter, compile_filter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.store.ext_reader import BitTest
 from rocketray.store.reader import EntryColumns, QueueReader
 
 from .filter_rules import FilterRules
+from .groups import LiveSubscription
 from .layout import control_path, shard_directory
 from .match_ring import MatchRing, StreamState
+from .shard_bitmaps import StreamBits
 from .watermark import ControlPage, Doorbell
 
 __all__ = ["RECORDS_MAX", "SCAN_MAX", "FilterStream", "scan_block", "sql_states"]
@@ -56,6 +60,9 @@ class FilterStream:
         directory = shard_directory(data, stream.topic, stream.queue_id)
         self._reader = QueueReader(directory, stream.topic, stream.queue_id)
         self._doorbell = Doorbell(Path(stream.doorbell))
+        subscription = LiveSubscription(stream.group, stream.topic, stream.subscription, 0)
+        self._bits = StreamBits(directory, self._control, subscription)
+        self._test: BitTest | None = None
         self._next = self._ring.resume_at()
         self._minimum = 0
 
@@ -71,15 +78,17 @@ class FilterStream:
 
     def pump(self) -> bool:
         """Do one step; False when there is nothing to do now, or no room for matches."""
-        start, stop = self._window(RECORDS_MAX if self._filter.needs_record else SCAN_MAX)
+        reads_all = self._filter.needs_record and self._test is None
+        start, stop = self._window(RECORDS_MAX if reads_all else SCAN_MAX)
         if stop <= start:
             return False
+        self._test = self._bits.test()  # behind the window: see shard_bitmaps.py
         try:
-            matches, counters = scan_block(self._filter, self._reader, start, stop)
+            matches, counters = scan_block(self._filter, self._reader, start, stop, self._test)
         except Exception as error:  # noqa: BLE001 - the member has to hear of it
             self._fail(error)
             return False
-        self._publish(matches, counters, stop)
+        self._publish(matches, counters, start + counters.scanned)
         return True
 
     def close(self) -> None:
@@ -122,15 +131,38 @@ class FilterStream:
 
 
 def scan_block(
-    matcher: MessageFilter, reader: QueueReader, start: int, stop: int
+    matcher: MessageFilter,
+    reader: QueueReader,
+    start: int,
+    stop: int,
+    test: BitTest | None = None,
 ) -> tuple[EntryColumns, FilterCounters]:
-    """The entries from *start* up to, not including, *stop* that match by tags code or by SQL92."""
+    """The entries from *start* up to, not including, *stop* that match by tags code or by SQL92.
+
+    With a *test* for SQL92, bitmaps come first, and it ends earlier where they let many pass:
+    ``scanned`` says where.
+    """
+    if test is not None and matcher.sql is not None:
+        return _scan_bits(matcher.sql, reader, start, stop, test)
     entries = reader.match_tags(start, stop, matcher.tag_codes)
     if matcher.sql is None:
         scanned = stop - start
         return entries, FilterCounters(scanned, tag_rejected=scanned - len(entries))
     states = sql_states(matcher.sql, reader, entries)
     return entries.select(states == State.TRUE), _sql_counters(states)
+
+
+def _scan_bits(
+    expression: VectorizedExpression, reader: QueueReader, start: int, stop: int, test: BitTest
+) -> tuple[EntryColumns, FilterCounters]:
+    entries = reader.match_bits(start, stop, test)
+    if len(entries) > RECORDS_MAX:
+        stop = int(entries.queue_offsets[RECORDS_MAX])
+        entries = entries.select(slice(0, RECORDS_MAX))
+    states = sql_states(expression, reader, entries)
+    rejected = stop - start - len(entries)
+    counters = FilterCounters(scanned=rejected, bloom_rejected=rejected) + _sql_counters(states)
+    return entries.select(states == State.TRUE), counters
 
 
 def sql_states(

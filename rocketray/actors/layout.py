@@ -3,6 +3,7 @@
     DATA/node.json                      how to reach the running node
     DATA/config/topics.json …           the coordinator's state, in RocketMQ's forms
     DATA/shards/<topic>/<queueId>/      a store directory, and beside its files the `control` page
+                                        and config/consumerFilter.json, which its bitmaps are of
     RUNTIME/                            rings and doorbells: shared memory, gone with the node
 
 RUNTIME is on ``/dev/shm`` where there is one, else in DATA/run. Names of topics were checked
@@ -21,6 +22,7 @@ __all__ = [
     "consumer_directory",
     "control_path",
     "filter_doorbell_path",
+    "filters_file",
     "host_doorbell_path",
     "node_file",
     "producer_rings_directory",
@@ -40,6 +42,11 @@ def node_file(data: Path) -> Path:
 def config_directory(data: Path) -> Path:
     """The coordinator's state."""
     return data / "config"
+
+
+def filters_file(directory: Path) -> Path:
+    """The registered SQL92 filters of a node, or of one shard's bitmaps, where a broker has them."""
+    return directory / "config" / "consumerFilter.json"
 
 
 def shard_directory(data: Path, topic: str, queue_id: int) -> Path:

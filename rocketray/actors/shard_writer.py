@@ -15,12 +15,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
-import numpy.typing as npt
 
 from rocketray.config import StoreConfig
 from rocketray.errors import (
@@ -31,6 +28,7 @@ from rocketray.errors import (
     ShardFencedError,
     StoreFullError,
 )
+from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.kernels.drain import StoreCursor, drain_frames
 from rocketray.message import StoredMessage
 from rocketray.store.append_window import AppendWindow
@@ -40,9 +38,11 @@ from rocketray.store.retention import DiskLimits, DiskUse, ExpiredFile, Retentio
 from rocketray.store.sys_flag import PREPARED
 
 from .explanation import StoredFacts
+from .groups import LiveSubscription
 from .layout import CONTROL_PAGE
 from .processes import is_alive, owner_pid
 from .ring import Ack, AppendStatus, Durability, Frame, RingCorruptError, ShardRing
+from .shard_bitmaps import ShardBitmaps
 from .watermark import ControlPage
 
 __all__ = ["ShardStatistics", "ShardWriter"]
@@ -65,6 +65,7 @@ class ShardStatistics:
     messages: int
     refused_batches: int
     rings: int
+    keeps_bitmaps: bool
 
 
 class ShardWriter:
@@ -87,12 +88,15 @@ class ShardWriter:
             StoreLockedError: another process owns the shard.
         """
         made = (directory / CONTROL_PAGE).exists()
-        self.store = MessageStore(directory, None if made else config, clock_ms=clock_ms)
+        self.store = MessageStore(
+            directory, None if made else config, clock_ms=clock_ms, adds_units=False
+        )
         self._topic = topic
         self._queue_id = queue_id
         self.control = ControlPage(directory / CONTROL_PAGE, create=True)
         self._epoch = self.control.take_epoch()
         self._epoch_line = self.control.epoch.address
+        self._bitmaps = ShardBitmaps(self.store, topic, self.control, clock_ms)
         self._lock = threading.Lock()
         self._expiry_lock = threading.Lock()  # taken before the other one
         self._rings: list[ShardRing] = []
@@ -184,6 +188,13 @@ class ShardWriter:
                 announce=self._publish_minimum,
             )
 
+    def keep_bitmaps(
+        self, living: Sequence[LiveSubscription] | None
+    ) -> dict[str, ConsumerFilterData]:
+        """See :meth:`ShardBitmaps.keep`."""
+        with self._lock:
+            return self._bitmaps.keep(living)
+
     def forget_closed_rings(self) -> None:
         """Remove the rings whose producers closed them or died, once they are drained."""
         with self._lock:
@@ -208,21 +219,27 @@ class ShardWriter:
                 messages=self._messages,
                 refused_batches=self._refused,
                 rings=len(self._rings),
+                keeps_bitmaps=self._bitmaps.are_kept,
             )
 
     def facts(self, message: StoredMessage) -> StoredFacts:
         """What the queue says of a message of this shard."""
         with self._lock:
-            bounds = {
-                "min_queue_offset": self.store.min_queue_offset(self._topic, self._queue_id),
-                "max_queue_offset": self._next_queue_offset(),
-            }
+            facts = StoredFacts(
+                message,
+                is_dispatched=False,
+                tags_code=None,
+                min_queue_offset=self.store.min_queue_offset(self._topic, self._queue_id),
+                max_queue_offset=self._next_queue_offset(),
+                filters=dict(self._bitmaps.filters),
+            )
             try:
                 entry = self.store.queue_entry(self._topic, self._queue_id, message.queue_offset)
             except OffsetOutOfRangeError:
-                return StoredFacts(message, is_dispatched=False, tags_code=None, **bounds)
+                return facts
         is_dispatched = entry.physical_offset == message.physical_offset
-        return StoredFacts(message, is_dispatched, entry.tags_code, **bounds)
+        unit = entry.unit if is_dispatched else None
+        return replace(facts, is_dispatched=is_dispatched, tags_code=entry.tags_code, unit=unit)
 
     def message_at(self, queue_offset: int) -> StoredMessage | None:
         """The message at a queue offset, or None; called while :meth:`reading` is held."""
@@ -314,7 +331,7 @@ class ShardWriter:
         first = self._next_queue_offset() if before is None else before.first_queue_offset
         stored = min(self._next_queue_offset() - first, len(batch.sizes))
         ring.record(frame.sequence, Ack(AppendStatus.PENDING, first))
-        ack = self._append(batch if stored == 0 else _without_first(batch, stored))
+        ack = self._append(batch if stored == 0 else batch.without_first(stored))
         if stored and ack.status is AppendStatus.OK:
             ack = self._whole_ack(first, len(batch.sizes))
         ring.record(frame.sequence, ack)
@@ -376,16 +393,3 @@ def _status_of(error: Exception) -> AppendStatus:
     if isinstance(error, MessageTooLargeError | InvalidMessageError | CorruptRecordError):
         return AppendStatus.MESSAGE_ILLEGAL
     return AppendStatus.FAILED
-
-
-def _without_first(batch: EncodedBatch, count: int) -> EncodedBatch:
-    start = int(batch.sizes[:count].sum())
-    kept: npt.NDArray[np.bool_] = batch.key_records >= count
-    return EncodedBatch(
-        records=batch.records[start:],
-        sizes=batch.sizes[count:],
-        tags_codes=batch.tags_codes[count:],
-        key_hashes=batch.key_hashes[kept],
-        key_records=batch.key_records[kept] - np.int32(count),
-        keeps_store_times=batch.keeps_store_times,
-    )

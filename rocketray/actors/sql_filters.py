@@ -1,71 +1,103 @@
-"""The SQL92 filters of a node's groups, as a broker keeps them: ``config/consumerFilter.json``.
+"""Registered SQL92 filters and their file, as a broker keeps them: ``config/consumerFilter.json``.
 
 A filter is alive while some member of its group is. It is born when its expression is first heard
 of, and again when that changes; it dies with the last member or with the group, and is forgotten
-a day later. The file tells RocketMQ's tools and ``store query --filters`` which group's bits stand
-in the bitmaps of a store; the node's own streams evaluate expressions and look at no bitmap.
-Not thread-safe: the owner holds a lock.
+a day later. The file tells whoever reads bitmaps which group's bits stand in them, and since when.
+
+There is one for the node, kept by the coordinator, and one in each shard that ever kept bitmaps:
+that one the bitmaps are made of. Not thread-safe: the owner holds a lock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
 
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
+from rocketray.filters.subscription import Subscription
 
 from .groups import LiveSubscription
-from .layout import config_directory
 
-__all__ = ["SqlFilters"]
+__all__ = ["SqlFilters", "is_registered"]
 
 _ROCKETMQ = "rocketmq"  # the dialect that the file is of
+
+
+def is_registered(subscription: Subscription) -> bool:
+    """Whether it is SQL92 that a broker can keep: in RocketMQ's dialect."""
+    return subscription.expression_type == "SQL92" and subscription.dialect == _ROCKETMQ
 
 
 class SqlFilters:
     """The registered filters, and their file."""
 
-    def __init__(self, data: Path, clock_ms: Callable[[], int]) -> None:
-        """Take over the file in a data directory, else the one before it; or begin without.
+    def __init__(self, path: Path, clock_ms: Callable[[], int]) -> None:
+        """Take over the file at *path*, else the one before it; or begin without.
 
         Raises:
             ConfigError: it is no file of filters.
         """
-        self._path = config_directory(data) / "consumerFilter.json"
+        self._path = path
         self._manager = ConsumerFilterManager(clock_ms=clock_ms)
         self._unsaved = False
-        for path in (self._path, self._path.with_name(self._path.name + ".bak")):
-            if path.exists():
-                self._manager.load(path)
+        for candidate in (path, path.with_name(path.name + ".bak")):
+            if candidate.exists():
+                self._manager.load(candidate)
                 break
 
     def find(self, topic: str, group: str) -> ConsumerFilterData | None:
         """The filter of a group for a topic."""
         return self._manager.find(topic, group)
 
-    def settle(self, living: Iterable[LiveSubscription]) -> None:
+    def of_topic(self, topic: str) -> Mapping[str, ConsumerFilterData]:
+        """The filters for a topic, by group."""
+        return self._manager.filters.get(topic, {})
+
+    def bitmaps(
+        self,
+        topic: str,
+        data: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.uint8] | None:
+        """See :meth:`ConsumerFilterManager.bitmaps`."""
+        return self._manager.bitmaps(topic, data, starts, sizes)
+
+    def settle(
+        self,
+        living: Iterable[LiveSubscription],
+        born_after_ms: Mapping[tuple[str, str], int] | None = None,
+    ) -> bool:
         """Let those of *living* that are RocketMQ's SQL92 be alive, and no others.
 
-        The file is written when that changes anything, or could not be written before. Raises
-        OSError when it cannot.
+        *born_after_ms*, by topic and group, are times before which a filter cannot be born. The
+        file is written when anything changes, or could not be written before; says whether it was.
+        Raises OSError when it cannot.
         """
         before = self._snapshot()
         groups: dict[str, list[ConsumerSubscription]] = {
             group: [] for filters in before.values() for group in filters
         }
         for group, topic, subscription, since_ms in living:
-            if subscription.expression_type == "SQL92" and subscription.dialect == _ROCKETMQ:
+            if is_registered(subscription):
                 groups.setdefault(group, []).append(
                     ConsumerSubscription(topic, subscription.expression, "SQL92", since_ms)
                 )
         for group, subscriptions in groups.items():
             self._manager.register(group, subscriptions)
+        for (topic, group), time_ms in (born_after_ms or {}).items():
+            self._manager.delay_birth(topic, group, time_ms)
         self._unsaved |= self._snapshot() != before
-        if self._unsaved:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            self._manager.save(self._path)
-            self._unsaved = False
+        if not self._unsaved:
+            return False
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._manager.save(self._path)
+        self._unsaved = False
+        return True
 
     def _snapshot(self) -> dict[str, dict[str, ConsumerFilterData]]:
         return {topic: dict(filters) for topic, filters in self._manager.filters.items()}

@@ -156,7 +156,7 @@ class ControlPage:
     """What a shard tells all processes of its node.
 
     Lines: 0 format, 1 visible queue offset, 2 minimum queue offset, 3 flushed physical offset,
-    4 epoch, 5 doorbell of the shard's writer.
+    4 epoch, 5 doorbell of the shard's writer, 6 version of the filters that its bitmaps are of.
     """
 
     _FORMAT = int.from_bytes(b"rktrctl1", "little")
@@ -169,8 +169,9 @@ class ControlPage:
             StoreVersionError: the file is not a control page of this version.
         """
         self._file = SharedFile(path, _PAGE_BYTES if create else None)
-        lines = [self._file.line(number) for number in range(6)]
-        kind, self._visible, self._minimum, self._flushed, self._epoch, self._doorbell = lines
+        lines = [self._file.line(number) for number in range(7)]
+        kind, self._visible, self._minimum, self._flushed, self._epoch, self._doorbell = lines[:6]
+        self._filters = lines[6]
         if create and kind.load() == 0:
             kind.publish(self._FORMAT)
         if kind.load() != self._FORMAT:
@@ -199,6 +200,14 @@ class ControlPage:
     def publish_flushed(self, physical_offset: int) -> None:
         """Say that everything below *physical_offset* is on disk."""
         self._flushed.publish(physical_offset)
+
+    def filters(self) -> int:
+        """The version of the file of filters that bitmaps are made of."""
+        return self._filters.load()
+
+    def publish_filters(self, version: int) -> None:
+        """Say that the file of filters has another version."""
+        self._filters.publish(version)
 
     def take_epoch(self) -> int:
         """Begin a new incarnation of the writer and return its epoch; the others are fenced."""

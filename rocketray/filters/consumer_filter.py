@@ -88,6 +88,12 @@ class ConsumerFilterManager:
         """The group's last consumer left."""
         self._bury(consumer_group, keep=())
 
+    def delay_birth(self, topic: str, consumer_group: str, time_ms: int) -> None:
+        """Let a living filter not be born before *time_ms*: some bitmap up to then knows it not."""
+        data = self.find(topic, consumer_group)
+        if data is not None and not data.is_dead and data.born_time_ms < time_ms:
+            self._filters[topic][consumer_group] = replace(data, born_time_ms=time_ms)
+
     def bitmap(self, topic: str, properties: Mapping[str, str] | None) -> bytes | None:
         """The bitmap of a message of *topic*; None when no filter was ever registered for it.
 
@@ -123,7 +129,10 @@ class ConsumerFilterManager:
         return compiled.of(data, starts, sizes)
 
     def save(self, path: Path) -> None:
-        """Write the file, and keep the one before as ``.bak``; the long dead are left out."""
+        """Write the file, and keep the one before as ``.bak``; the long dead are left out.
+
+        It is on disk when this returns.
+        """
         oldest_ms = self._clock_ms() - _KEPT_DEAD_MS
         kept = {
             topic: {
@@ -143,6 +152,11 @@ class ConsumerFilterManager:
         if path.exists():
             path.replace(path.with_name(path.name + ".bak"))
         half_made.replace(path)
+        directory = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
 
     def load(self, path: Path) -> None:
         """Take over the filters of a file; consumers are taken to be gone until they come back.

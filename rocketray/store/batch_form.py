@@ -71,6 +71,18 @@ class EncodedBatch:
         """The state of the first record's transaction, and so of all: 0 where there is none."""
         return int(self.records[SYS_FLAG + 3]) & TRANSACTION if len(self.records) > SYS_FLAG else 0
 
+    def without_first(self, count: int) -> EncodedBatch:
+        """The batch less its first *count* records."""
+        kept: npt.NDArray[np.bool_] = self.key_records >= count
+        return EncodedBatch(
+            records=self.records[int(self.sizes[:count].sum()) :],
+            sizes=self.sizes[count:],
+            tags_codes=self.tags_codes[count:],
+            key_hashes=self.key_hashes[kept],
+            key_records=self.key_records[kept] - np.int32(count),
+            keeps_store_times=self.keeps_store_times,
+        )
+
     def property_spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Where each record's property string is in ``records``, and its size: int64[n] each.
 

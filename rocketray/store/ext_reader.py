@@ -7,6 +7,7 @@ and their units are described in consume_queue_ext.py.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from .consume_queue_ext import FIRST_ADDRESS, unit_row
 from .file_system import SYSTEM_FILES, FileSystem
 from .segment_cache import SegmentCache
 
-__all__ = ["BitTest", "ExtReader"]
+__all__ = ["BitTest", "ExtReader", "bit_test"]
 
 _UNIT = unit_row(0)
 _FIELD = struct.Struct(">q")
@@ -40,6 +41,11 @@ class BitTest(NamedTuple):
     bits: _Int64s
     bitmap_bytes: int
     after_ms: int
+
+
+def bit_test(positions: Sequence[int], bit_count: int, after_ms: int) -> BitTest:
+    """The test for bits at *positions* in bitmaps of *bit_count*, all below it."""
+    return BitTest(np.array(positions, np.int64), bit_count // 8, after_ms)
 
 
 class ExtReader:
@@ -83,7 +89,7 @@ class ExtReader:
             )
             if at == end:
                 return found
-            (address,) = _FIELD.unpack_from(raw, at * ENTRY_BYTES + _FIELD_AT)
+            (address,) = _FIELD.unpack_from(raw.data, at * ENTRY_BYTES + _FIELD_AT)
             offset = address - FIRST_ADDRESS
             start = offset - offset % self._files.segment_bytes
             units = self._file(start)

@@ -17,7 +17,8 @@ AFTER_MS = 1000
 
 def random_units(rng: random.Random) -> tuple[bytes, list[int]]:
     """A file of units, some of them damaged, and where each begins."""
-    data, places = b"", []
+    data = b""
+    places: list[int] = []
     while True:
         size = rng.choice((0, 2, 2, 2, 3))
         said = size if rng.random() < 0.9 else rng.choice((-1, 2, 500))

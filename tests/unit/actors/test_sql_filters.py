@@ -9,7 +9,7 @@ from support.stores import FakeClock
 
 from rocketray.actors.groups import GroupRegistry
 from rocketray.actors.heartbeat import Heartbeat
-from rocketray.actors.layout import config_directory
+from rocketray.actors.layout import filters_file
 from rocketray.actors.membership import SESSION_TIMEOUT_MS
 from rocketray.actors.sql_filters import SqlFilters
 from rocketray.errors import ConfigError
@@ -26,7 +26,7 @@ class Coordinator:
         self.clock = clock
         self.data = data
         self.registry = GroupRegistry()
-        self.filters = SqlFilters(data, clock)
+        self.filters = SqlFilters(filters_file(data), clock)
 
     def beat(self, group: str, subscription: Subscription, topic: str = "T") -> None:
         beat = Heartbeat(group, topic, subscription, "member", "i", frozenset())
@@ -64,10 +64,6 @@ def coordinator(tmp_path: Path, clock: FakeClock) -> Coordinator:
     return Coordinator(tmp_path, clock)
 
 
-def file_of(data: Path) -> Path:
-    return config_directory(data) / "consumerFilter.json"
-
-
 def test_a_filter_is_born_with_its_groups_first_member(
     coordinator: Coordinator, clock: FakeClock
 ) -> None:
@@ -75,7 +71,7 @@ def test_a_filter_is_born_with_its_groups_first_member(
     found = coordinator.filter_of("g")
     assert (found.expression, found.born_time_ms, found.is_dead) == ("a < 5", clock.now_ms, False)
     assert found.client_version == clock.now_ms
-    assert read_filters(file_of(coordinator.data)) == {"T": {"g": found}}
+    assert read_filters(filters_file(coordinator.data)) == {"T": {"g": found}}
 
 
 def test_only_what_rocketmq_can_read_is_registered(coordinator: Coordinator) -> None:
@@ -83,7 +79,7 @@ def test_only_what_rocketmq_can_read_is_registered(coordinator: Coordinator) -> 
     coordinator.beat("extended", Subscription.sql('"a-b" IS NULL', "rocketray"))
     assert coordinator.filters.find("T", "tags") is None
     assert coordinator.filters.find("T", "extended") is None
-    assert not file_of(coordinator.data).exists()
+    assert not filters_file(coordinator.data).exists()
 
 
 def test_a_filter_dies_with_the_last_member_and_comes_back_unchanged(
@@ -113,7 +109,7 @@ def test_a_silent_member_and_a_deleted_group_leave_dead_filters(
     assert coordinator.filter_of("g").is_dead
     clock.now_ms += DAY_MS
     coordinator.beat("other", SMALL)
-    assert read_filters(file_of(coordinator.data)).keys() == {"T"}
+    assert read_filters(filters_file(coordinator.data)).keys() == {"T"}
     assert coordinator.filters.find("T", "g") is None
 
 
@@ -155,23 +151,23 @@ def test_the_file_before_stands_in_for_one_that_was_being_replaced(
     coordinator: Coordinator,
 ) -> None:
     coordinator.beat("g", SMALL)
-    path = file_of(coordinator.data)
+    path = filters_file(coordinator.data)
     path.replace(path.with_name(path.name + ".bak"))
     assert coordinator.restarted().filter_of("g").expression == "a < 5"
 
 
 def test_what_could_not_be_written_is_written_later(coordinator: Coordinator) -> None:
-    half_made = file_of(coordinator.data).with_name("consumerFilter.json.tmp")
+    half_made = filters_file(coordinator.data).with_name("consumerFilter.json.tmp")
     half_made.mkdir(parents=True)  # in the way
     with pytest.raises(OSError, match=half_made.name):
         coordinator.beat("g", SMALL)
     half_made.rmdir()
     coordinator.settle()
-    assert read_filters(file_of(coordinator.data))["T"].keys() == {"g"}
+    assert read_filters(filters_file(coordinator.data))["T"].keys() == {"g"}
 
 
 def test_a_file_of_something_else_is_refused(coordinator: Coordinator) -> None:
     coordinator.beat("g", SMALL)
-    file_of(coordinator.data).write_text("[1]")
+    filters_file(coordinator.data).write_text("[1]")
     with pytest.raises(ConfigError, match="holds no consumer filters"):
         coordinator.restarted()
