@@ -6,7 +6,8 @@
     ├─ FilterError    FilterSyntaxError · FilterEvaluationError · PredicateError
     ├─ ConfigError    InvalidNameError · InvalidMessageError
     └─ ActorError     NodeNotRunningError · TopicNotFoundError · ShardUnavailableError
-                      ShardFencedError · SubscriptionConflictError · SubscriptionRefusedError
+                      ShardFencedError · StrategyConflictError · SubscriptionConflictError
+                      SubscriptionRefusedError
 
 A message says what happened, where, and what to do next. Ray sends errors from process to
 process, so every leaf survives ``pickle``: its fields are exactly the positional arguments of
@@ -38,6 +39,7 @@ __all__ = [
     "StoreFullError",
     "StoreLockedError",
     "StoreVersionError",
+    "StrategyConflictError",
     "StreamError",
     "SubscriptionConflictError",
     "SubscriptionRefusedError",
@@ -219,6 +221,24 @@ class ShardUnavailableError(ActorError):
 
 class ShardFencedError(ActorError):
     """A newer incarnation owns the shard; this one must not append any more."""
+
+
+class StrategyConflictError(ActorError):
+    """Two members of one group would divide the queues of a topic in different ways."""
+
+    def __init__(self, group: str, topic: str, existing: str, offered: str) -> None:
+        super().__init__(group, topic, existing, offered)
+        self.group = group
+        self.topic = topic
+        self.existing = existing
+        self.offered = offered
+
+    def __str__(self) -> str:
+        return (
+            f"group {self.group!r} divides the queues of topic {self.topic!r} by {self.existing}, "
+            f"and a member asks for {self.offered}; members of one group must agree: "
+            "use another group, or stop the group's members first"
+        )
 
 
 class SubscriptionConflictError(ActorError):

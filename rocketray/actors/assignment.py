@@ -7,13 +7,56 @@ member. The answer depends on nothing else: all who ask with the same arguments 
 
 from __future__ import annotations
 
+import hashlib
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
+from typing import Literal, get_args
 
-__all__ = ["averagely", "sticky"]
+from rocketray.errors import ConfigError
+
+__all__ = [
+    "BROKER_NAME",
+    "Strategy",
+    "averagely",
+    "by_circle",
+    "check_strategy",
+    "consistent_hash",
+    "divide",
+    "sticky",
+]
+
+Strategy = Literal["averagely", "by_circle", "consistent_hash", "sticky"]
+
+BROKER_NAME = "rocketray"  # stands in queue names, which consistent hashing hashes
+VIRTUAL_NODES = 10
 
 
-def averagely(queues: int, members: Iterable[str]) -> dict[int, str]:
+def check_strategy(name: str) -> None:
+    """Raise :class:`ConfigError` unless there is a strategy of that name."""
+    if name not in get_args(Strategy):
+        known = ", ".join(get_args(Strategy))
+        raise ConfigError(f"there is no strategy {name!r}; queues are divided by one of: {known}")
+
+
+def divide(
+    strategy: Strategy,
+    topic: str,
+    queues: int,
+    members: Collection[str],
+    owners: Mapping[int, str],
+) -> dict[int, str]:
+    """Who should own each queue of *topic*; empty without members."""
+    if strategy == "by_circle":
+        return by_circle(queues, members)
+    if strategy == "consistent_hash":
+        return consistent_hash(topic, queues, members)
+    if strategy == "sticky":
+        return sticky(queues, members, owners)
+    return averagely(queues, members)
+
+
+def averagely(queues: int, members: Collection[str]) -> dict[int, str]:
     """RocketMQ's ``AllocateMessageQueueAveragely``: contiguous shares, the first ones larger."""
     names = sorted(members)
     shares: dict[int, str] = {}
@@ -23,16 +66,45 @@ def averagely(queues: int, members: Iterable[str]) -> dict[int, str]:
     return shares
 
 
+def by_circle(queues: int, members: Collection[str]) -> dict[int, str]:
+    """RocketMQ's ``AllocateMessageQueueAveragelyByCircle``: one queue each, round and round."""
+    names = sorted(members)
+    return {queue: names[queue % len(names)] for queue in range(queues)} if names else {}
+
+
+def consistent_hash(
+    topic: str, queues: int, members: Collection[str], broker: str = BROKER_NAME
+) -> dict[int, str]:
+    """RocketMQ's ``AllocateMessageQueueConsistentHash``: ten places on a ring for each member.
+
+    A queue belongs to the first place at or behind its own hash. When a member joins or leaves,
+    only queues of that member move; shares are equal on average only.
+    """
+    ring = {
+        _ring_hash(f"{name}-{number}"): name
+        for name in sorted(members)  # of two places with one hash the later one counts
+        for number in range(VIRTUAL_NODES)
+    }
+    places = sorted(ring)
+    shares = {}
+    for queue in range(queues) if places else ():
+        queue_hash = _ring_hash(
+            f"MessageQueue [topic={topic}, brokerName={broker}, queueId={queue}]"
+        )
+        shares[queue] = ring[places[bisect_left(places, queue_hash) % len(places)]]
+    return shares
+
+
 def sticky(queues: int, members: Collection[str], owners: Mapping[int, str]) -> dict[int, str]:
     """Equal shares with the fewest moves: an owner keeps its first queues, up to its share.
 
     Whoever owns more now gets the larger shares. *owners* may lack queues, and name members that
-    are gone. The answer stays the same while queues are given up and taken as it says.
+    are gone.
     """
-    if not members:
-        return {}
     owned = Counter(name for queue, name in owners.items() if queue < queues and name in members)
     by_size = sorted(members, key=lambda name: (-owned[name], name))
+    if not by_size:
+        return {}
     size, larger = divmod(queues, len(by_size))
     room = {name: size + (index < larger) for index, name in enumerate(by_size)}
     shares: dict[int, str] = {}
@@ -45,3 +117,9 @@ def sticky(queues: int, members: Collection[str], owners: Mapping[int, str]) -> 
     for name in by_size:
         shares |= {next(free): name for _ in range(room[name])}
     return shares
+
+
+def _ring_hash(text: str) -> int:
+    """RocketMQ's ``MD5Hash``: the first four bytes of the digest, unsigned."""
+    digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
+    return int.from_bytes(digest[:4], "big")

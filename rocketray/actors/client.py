@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from rocketray.errors import (
     InvalidMessageError,
@@ -25,13 +25,13 @@ from rocketray.store.message_id import decode_offset_id
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .catalog import TopicCatalog, TopicConfig
-from .consumer import GroupConsumer, StartFrom
+from .consumer import GroupConsumer, MemberOptions
 from .coordinator import COORDINATOR_NAME
 from .explanation import Explanation, StoredFacts
 from .files import read_json
 from .filter import FilterStatistics
 from .groups import GroupDescription
-from .heartbeat import AppInstance, Heartbeat, HeartbeatReply
+from .heartbeat import Heartbeat, HeartbeatReply
 from .inquiry import inquire
 from .lag import FilteredLag, LagQuestion
 from .layout import node_file
@@ -194,15 +194,10 @@ class Connection:
         group: str,
         topic: str,
         subscription: Subscription,
-        *,
-        client_id: str | None = None,
-        start: StartFrom = "earliest",
-        together: AppInstance | None = None,
+        **options: Unpack[MemberOptions],
     ) -> GroupConsumer:
-        """A new member of *group*; *together* is the app that owns its queues together."""
-        return GroupConsumer(
-            self, group, topic, subscription, client_id=client_id, start=start, together=together
-        )
+        """A new member of *group*; see :class:`MemberOptions`."""
+        return GroupConsumer(self, group, topic, subscription, **options)
 
     def gate(self, topic: str, queue_id: int) -> _Gate:
         """A shard's calls."""

@@ -17,34 +17,41 @@ import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal, Protocol, Self
+from typing import Literal, Protocol, Self, TypedDict, Unpack
 
-import numpy as np
-import numpy.typing as npt
-
-from rocketray.errors import (
-    FilterError,
-    OffsetOutOfRangeError,
-    ShardUnavailableError,
-    StreamError,
-)
+from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription, parse
 from rocketray.store.reader import EntryColumns, QueueReader
 
+from .assignment import Strategy, check_strategy
 from .consumed_batch import ConsumedBatch
-from .filter import MATCH_RING_SUFFIX
 from .heartbeat import AppInstance, Heartbeat, HeartbeatReply
-from .layout import consumer_directory, control_path, filter_doorbell_path, shard_directory
-from .match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
+from .layout import consumer_directory, control_path
+from .match_ring import StreamDescription
 from .processes import owned_name
+from .queue_stream import QueueStream
 from .watermark import ControlPage, Doorbell
 
-__all__ = ["GroupConsumer", "Groups", "StartFrom"]
+__all__ = ["GroupConsumer", "Groups", "MemberOptions", "StartFrom"]
 
 _LOG = logging.getLogger(__name__)
 HEARTBEAT_INTERVAL_S = 1.0
 StartFrom = Literal["earliest", "latest"]
+
+
+class MemberOptions(TypedDict, total=False):
+    """How a member takes part; what is left out is as in RocketMQ, unless it is said here.
+
+    ``client_id`` is its name in the group, a new one by default. ``start`` counts in queues where
+    the group has no offset yet: "earliest", the default, or "latest". ``strategy`` divides the
+    queues, and the members of one ``together`` read the same queue numbers instead.
+    """
+
+    client_id: str | None
+    start: StartFrom
+    strategy: Strategy
+    together: AppInstance | None
 
 
 class Groups(Protocol):
@@ -64,55 +71,6 @@ class Groups(Protocol):
         """Let the filter actor fill a ring."""
 
 
-class _QueueStream:
-    """One owned queue."""
-
-    def __init__(self, data: Path, description: StreamDescription) -> None:
-        self.queue_id = description.queue_id
-        name = owned_name(f"{uuid.uuid4().hex}{MATCH_RING_SUFFIX}")
-        self.ring = MatchRing(consumer_directory(data) / name, description)
-        directory = shard_directory(data, description.topic, description.queue_id)
-        self.reader = QueueReader(directory, description.topic, description.queue_id)
-        self.next_queue_offset = self.finished = description.start
-        self._control = ControlPage(control_path(data, description.topic, description.queue_id))
-        self._let_go = 0
-        self._filter_doorbell = Doorbell(filter_doorbell_path(data))
-
-    def take(self, max_count: int) -> tuple[EntryColumns, int] | None:
-        """Matches that are waiting, and what to commit after them; None when nothing moved."""
-        if self.ring.state is StreamState.FAILED and not self.ring.waiting():
-            raise FilterError(self.ring.error)
-        may_wait_for_room = self.ring.waiting() > CAPACITY // 2
-        rows, next_queue_offset = self.ring.take(max_count)
-        if may_wait_for_room:
-            self._filter_doorbell.ring()
-        if not len(rows) and next_queue_offset == self.next_queue_offset:
-            return None
-        self.next_queue_offset = next_queue_offset
-        return _entries(rows), next_queue_offset
-
-    def secure(self, entries: EntryColumns) -> EntryColumns:
-        """Those of *entries* that are still there; they can be read from now on, come what may."""
-        while True:
-            minimum = self._control.minimum()
-            if len(entries) and entries.queue_offsets[0] < minimum:
-                entries = entries.select(entries.queue_offsets >= minimum)
-            try:
-                self.reader.map_records(entries)
-            except OffsetOutOfRangeError:
-                if self._control.minimum() == minimum:
-                    raise
-            else:
-                return entries
-
-    def let_go(self) -> None:
-        """Unmap the files of deleted messages, once they are finished: they take room until then."""
-        minimum = self._control.minimum()
-        if self._let_go != minimum <= self.finished and minimum < self._control.visible():
-            self._let_go = minimum
-            self.reader.let_go_before(minimum)
-
-
 class GroupConsumer:
     """One member of *group* on *topic*. ``poll`` is called by one thread at a time."""
 
@@ -122,15 +80,14 @@ class GroupConsumer:
         group: str,
         topic: str,
         subscription: Subscription,
-        *,
-        client_id: str | None = None,
-        start: StartFrom = "earliest",
-        together: AppInstance | None = None,
+        **options: Unpack[MemberOptions],
     ) -> None:
-        """Join the group; the members of one *together* read the same queue numbers.
+        """Join the group.
 
         Raises:
             SubscriptionConflictError: the group's members subscribe differently.
+            StrategyConflictError: they divide the queues in another way.
+            ConfigError: an option cannot be used as given.
             FilterError: the subscription does not compile, or the node may not run its predicate.
         """
         self.on_revoke: Callable[[frozenset[tuple[str, int]]], None] | None = None
@@ -139,14 +96,22 @@ class GroupConsumer:
         is_tags = subscription.expression_type == "TAG"
         self._tags = sorted(parse(subscription.expression).tags_set) if is_tags else []
         self._topic = topic
-        self._start: StartFrom = start
-        self._identity = (group, topic, subscription, client_id or uuid.uuid4().hex)
-        self._together = together
+        self._start: StartFrom = options.get("start", "earliest")
+        client_id = options.get("client_id") or uuid.uuid4().hex
+        self._identity = (group, topic, subscription, client_id)
+        self._together = options.get("together")
+        self._strategy = options.get("strategy", "averagely")
+        check_strategy(self._strategy)
+        if self._together is not None and self._strategy != "averagely":
+            raise ConfigError(
+                f"app {self._together.app!r} needs one assignment for all its topics, so strategy "
+                f"{self._strategy!r} is not for its groups; leave it out"
+            )
         self._instance = uuid.uuid4().hex
         bell = consumer_directory(node.data) / owned_name(f"{self._instance}.bell")
         self._doorbell_path = bell
         self._doorbell = Doorbell(bell)
-        self._streams: dict[int, _QueueStream] = {}
+        self._streams: dict[int, QueueStream] = {}
         self._counted = NO_COUNTERS  # of queues given up, and the member's own part
         self._commits: dict[int, int] = {}
         self._starts: dict[int, int] = {}
@@ -269,7 +234,7 @@ class GroupConsumer:
         description = StreamDescription(
             topic, queue_id, group, subscription, start, str(self._doorbell_path)
         )
-        stream = _QueueStream(self._node.data, description)
+        stream = QueueStream(self._node.data, description)
         with self._lock:
             self._streams[queue_id] = stream
             if offset < 0:
@@ -311,7 +276,14 @@ class GroupConsumer:
             held = frozenset(self._streams) | frozenset(self._granted)
         counters = self.counters()
         return Heartbeat(
-            *self._identity, self._instance, held, commits, counters, starts, self._together
+            *self._identity,
+            self._instance,
+            held,
+            commits,
+            counters,
+            starts,
+            self._together,
+            self._strategy,
         )
 
     def _keep_beating(self) -> None:
@@ -329,12 +301,3 @@ class GroupConsumer:
                 return
             if self._granted.keys() != self._streams.keys():
                 self._doorbell.ring()
-
-
-def _entries(rows: npt.NDArray[np.int64]) -> EntryColumns:
-    return EntryColumns(
-        physical_offsets=np.ascontiguousarray(rows[:, 0]),
-        sizes=rows[:, 1].astype(np.int32),
-        tags_codes=np.zeros(len(rows), np.int64),
-        queue_offsets=np.ascontiguousarray(rows[:, 2]),
-    )

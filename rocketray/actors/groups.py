@@ -25,7 +25,6 @@ from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_case_clash, check_group
 
-from .assignment import averagely
 from .group_offsets import GroupOffsets
 from .heartbeat import Heartbeat, HeartbeatReply
 from .membership import Membership, app_share
@@ -84,6 +83,7 @@ class GroupRegistry:
 
         Raises:
             SubscriptionConflictError: living members of the group subscribe differently.
+            StrategyConflictError: living members divide the queues in another way.
         """
         membership = self._join(beat, queues, now_ms)
         self._take_offsets(beat, membership)
@@ -222,6 +222,7 @@ class GroupRegistry:
         key = beat.group, beat.topic
         membership = self._memberships.setdefault(key, Membership())
         membership.expire(now_ms)
+        membership.check_strategy(beat)
         self._check_subscription(beat, membership, now_ms)
         membership.queues = queues
         membership.see(beat, now_ms)
@@ -234,8 +235,7 @@ class GroupRegistry:
         if self._is_grace(beat, now_ms):
             return set(beat.held)
         if beat.together is None:
-            shares = averagely(membership.queues, membership.members)
-            return {queue for queue, owner in shares.items() if owner == beat.member}
+            return membership.share(beat)
         memberships = [self._memberships[key] for key in self._apps[beat.together.app]]
         for each in memberships:
             each.expire(now_ms)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 
+from .assignment import Strategy
+
 __all__ = ["AppInstance", "Heartbeat", "HeartbeatReply"]
 
 
@@ -27,7 +29,7 @@ class Heartbeat:
     the queues that it reads now; ``commits`` maps queue ids to next queue offsets, ``starts`` to
     where it began to read for a group that had no offset yet; ``counters`` is what its filters
     did in all, since the instance began. ``together`` names the app whose members, in all groups
-    and topics, own queue numbers together.
+    and topics, own queue numbers together; all others are divided by ``strategy``.
     """
 
     group: str
@@ -40,6 +42,7 @@ class Heartbeat:
     counters: FilterCounters = NO_COUNTERS
     starts: Mapping[int, int] = field(default_factory=dict)
     together: AppInstance | None = None
+    strategy: Strategy = "averagely"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from rocketray.errors import StrategyConflictError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 
-from .assignment import averagely, sticky
+from .assignment import Strategy, averagely, divide, sticky
 from .heartbeat import AppInstance, Heartbeat
 
 __all__ = ["SESSION_TIMEOUT_MS", "Membership", "app_share"]
@@ -26,6 +27,7 @@ class Member:
 
     instance: str
     together: AppInstance | None
+    strategy: Strategy
     seen_ms: int
     counters: FilterCounters  # of its last report
 
@@ -46,10 +48,22 @@ class Membership:
             self.forget(beat.member)
             member = None
         if member is None:  # what it did before its first report was counted by who heard it then
-            member = Member(beat.instance, beat.together, now_ms, beat.counters)
-            self.members[beat.member] = member
+            member = self.members[beat.member] = Member(
+                beat.instance, beat.together, beat.strategy, now_ms, beat.counters
+            )
         member.seen_ms = now_ms
         self.count(beat)
+
+    def check_strategy(self, beat: Heartbeat) -> None:
+        """Raise :class:`StrategyConflictError` when others divide the queues in another way."""
+        for name, member in self.members.items():
+            if name != beat.member and _way(member) != _way(beat):
+                raise StrategyConflictError(beat.group, beat.topic, _way(member), _way(beat))
+
+    def share(self, beat: Heartbeat) -> set[int]:
+        """The queues that a member should have whose queues are its own business."""
+        shares = divide(beat.strategy, beat.topic, self.queues, self.members.keys(), self.owners)
+        return {queue for queue, name in shares.items() if name == beat.member}
 
     def give_up(self, beat: Heartbeat) -> None:
         """Free what the member owned and holds no more."""
@@ -80,6 +94,12 @@ class Membership:
         for name, member in list(self.members.items()):
             if now_ms - member.seen_ms > SESSION_TIMEOUT_MS:
                 self.forget(name)
+
+
+def _way(member: Member | Heartbeat) -> str:
+    if member.together is not None:
+        return f"the queue numbers of app {member.together.app!r}"
+    return f"strategy {member.strategy!r}"
 
 
 def app_share(

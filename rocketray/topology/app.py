@@ -18,6 +18,7 @@ from typing import Any
 
 import faust
 
+from rocketray.actors.assignment import Strategy, check_strategy
 from rocketray.actors.heartbeat import AppInstance
 from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import Dialect
@@ -103,6 +104,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         on_filter_error: ErrorPolicy = "stop",
         dialect: Dialect = "rocketmq",
         group: str | None = None,
+        strategy: Strategy = "averagely",
         name: str | None = None,
         concurrency: int = 1,
         sink: Iterable[Any] | None = None,
@@ -115,11 +117,13 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         """Make an agent of an async function, subscribed by at most one of *tags*, *sql*, *where*.
 
         *group* defaults to ``"{app.id}-{agent name}"``; agents of one group share its messages.
+        *strategy* divides the queues among all members of the group.
         *on_filter_error* says what becomes of a message on which the predicate *where* fails:
         ``"stop"`` before it, ``"skip"`` it, or ``"deliver"`` it. *dialect* ``"rocketray"`` lets
         *sql* have names in double quotes, LIKE, and IN with numbers.
         *concurrency* handlers of this process work side by side, which gives up the queue's order.
         """
+        check_strategy(strategy)
         subscription = make_subscription(tags, sql, where, on_filter_error, dialect)
 
         def declare(function: Callable[..., Any]) -> Agent:
@@ -130,7 +134,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                     "give one of them another name="
                 )
             membership = Membership(
-                group or f"{self.conf.id}-{agent_name}", subscription, concurrency
+                group or f"{self.conf.id}-{agent_name}", subscription, concurrency, strategy
             )
             make = super(App, self).agent(
                 channel,
@@ -290,7 +294,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
             topics = [channel or f"{self.conf.id}-{agent_name}"]
         else:
             return  # an in-memory channel has no group
-        self._groups.join(membership.group, topics, membership.subscription)
+        self._groups.join(membership, topics)
 
     def _new_transport(self) -> Any:
         return BatchTransport(self.conf.broker_consumer, self)

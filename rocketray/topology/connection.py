@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
+    from rocketray.actors.assignment import Strategy
     from rocketray.actors.heartbeat import AppInstance
     from rocketray.filters.subscription import Subscription
     from rocketray.message import Message, StoredMessage
@@ -136,11 +137,13 @@ class Connection(Protocol):
         subscription: Subscription,
         *,
         start: Literal["earliest", "latest"] = ...,
+        strategy: Strategy = ...,
         together: AppInstance | None = ...,
     ) -> GroupConsumer:
         """Join *group* as a new member; *start* counts where the group has no offset yet.
 
-        All members of one *together* read the same queue numbers of their topics.
+        *strategy* divides the queues among the group's members. All members of one *together*
+        read the same queue numbers of their topics instead.
         """
         ...
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rocketray.errors import ConfigError, SubscriptionConflictError
+from rocketray.actors.assignment import Strategy
+from rocketray.errors import ConfigError, StrategyConflictError, SubscriptionConflictError
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.names import check_group
@@ -24,12 +25,14 @@ __all__ = ["GroupRegistry", "Membership", "make_subscription"]
 class Membership:
     """What a stream reads as: a member of *group* for the messages that match *subscription*.
 
-    ``handlers`` is how many handlers of this process share the messages of the one member.
+    ``handlers`` is how many handlers of this process share the messages of the one member, and
+    ``strategy`` how the members of the group divide the queues.
     """
 
     group: str
     subscription: Subscription
     handlers: int = 1
+    strategy: Strategy = "averagely"
 
 
 def make_subscription(
@@ -69,11 +72,21 @@ class GroupRegistry:
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, str]] = {}
+        self._strategies: dict[str, Strategy] = {}
         self._predicates: set[str] = set()
 
-    def join(self, group: str, topics: Sequence[str], subscription: Subscription) -> None:
-        """Note a member of *group*; raises :class:`SubscriptionConflictError` when it differs."""
-        check_group(group)
+    def join(self, membership: Membership, topics: Sequence[str]) -> None:
+        """Note a member of a group.
+
+        Raises:
+            SubscriptionConflictError: the group has a member that subscribes differently.
+            StrategyConflictError: it has one that divides the queues in another way.
+        """
+        group, subscription = check_group(membership.group), membership.subscription
+        strategy = self._strategies.setdefault(group, membership.strategy)
+        if strategy != membership.strategy:
+            names = (f"strategy {each!r}" for each in (strategy, membership.strategy))
+            raise StrategyConflictError(group, ", ".join(topics), *names)
         if subscription.expression_type == "CLASS":
             self._predicates.add(subscription.expression)
         offered = dict.fromkeys(topics, str(subscription))

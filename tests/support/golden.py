@@ -1,7 +1,8 @@
 """What Apache RocketMQ's own Java code answered: the test data in ``tests/data/rocketmq``.
 
-Made from apache/rocketmq commit 8fc57f1468 on OpenJDK 17, its classes unmodified. The texts are
-UTF-16, so some hold lone surrogates: read them with the standard ``json``.
+Made from apache/rocketmq commit 8fc57f1468, and ``allocation`` from release 5.3.3, on OpenJDK 17,
+its classes unmodified. The texts are UTF-16, so some hold lone surrogates: read them with the
+standard ``json``.
 """
 
 from __future__ import annotations

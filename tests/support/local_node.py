@@ -5,17 +5,17 @@ from __future__ import annotations
 import shutil
 import threading
 from pathlib import Path
-from typing import Self
+from typing import Self, Unpack
 
 from rocketray.actors.catalog import TopicConfig
 from rocketray.actors.clock import system_clock_ms
 from rocketray.actors.cluster_state import ClusterState
-from rocketray.actors.consumer import GroupConsumer, StartFrom
+from rocketray.actors.consumer import GroupConsumer, MemberOptions
 from rocketray.actors.explanation import StoredFacts
 from rocketray.actors.filter import FilterEngine
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.groups import GroupDescription
-from rocketray.actors.heartbeat import AppInstance, Heartbeat, HeartbeatReply
+from rocketray.actors.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.host_services import Services
 from rocketray.actors.hosted_log import HostedLog
 from rocketray.actors.layout import filter_doorbell_path, runtime_directory, shard_directory
@@ -248,14 +248,9 @@ class LocalNode:
         group: str,
         topic: str,
         subscription: Subscription,
-        *,
-        client_id: str | None = None,
-        start: StartFrom = "earliest",
-        together: AppInstance | None = None,
+        **options: Unpack[MemberOptions],
     ) -> GroupConsumer:
-        return GroupConsumer(
-            self, group, topic, subscription, client_id=client_id, start=start, together=together
-        )
+        return GroupConsumer(self, group, topic, subscription, **options)
 
     def close(self) -> None:
         self._stop.set()

@@ -92,6 +92,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             topic,
             membership.subscription,
             start=self.app.conf.consumer_auto_offset_reset,
+            strategy=membership.strategy,
             together=self.app.together,
         )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from rocketray.actors.assignment import Strategy
 from rocketray.actors.groups import GRACE_MS, GroupRegistry
-from rocketray.actors.heartbeat import Heartbeat
+from rocketray.actors.heartbeat import AppInstance, Heartbeat
 from rocketray.actors.membership import SESSION_TIMEOUT_MS
-from rocketray.errors import StreamError, SubscriptionConflictError
+from rocketray.errors import StrategyConflictError, StreamError, SubscriptionConflictError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 
@@ -146,3 +149,28 @@ def test_a_member_that_was_silent_is_not_counted_twice() -> None:
     registry.heartbeat(beat("a", instance="i2"), 1, late)
     registry.heartbeat(beat("a", instance="i2", counters=FilterCounters(2)), 1, late)
     assert registry.counters("group", "Topic").scanned == 107
+
+
+@pytest.mark.parametrize(
+    ("strategy", "shares"),
+    [("averagely", {0, 1, 2}), ("by_circle", {0, 2, 4}), ("sticky", {0, 1, 2})],
+)
+def test_a_group_divides_its_queues_as_its_members_say(
+    strategy: Strategy, shares: set[int]
+) -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(replace(beat("a"), strategy=strategy), 5, 0)
+    registry.heartbeat(replace(beat("b"), strategy=strategy), 5, 0)
+    first = registry.heartbeat(replace(beat("a", {0, 1, 2, 3, 4}), strategy=strategy), 5, 1)
+    assert first.granted.keys() == shares
+
+
+def test_members_of_one_group_divide_its_queues_alike() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 2, 0)
+    with pytest.raises(StrategyConflictError, match=r"'averagely'.*asks for strategy 'sticky'"):
+        registry.heartbeat(replace(beat("b"), strategy="sticky"), 2, 1)
+    with pytest.raises(StrategyConflictError, match=r"asks for the queue numbers of app 'trade'"):
+        registry.heartbeat(replace(beat("b"), together=AppInstance("trade", "one")), 2, 1)
+    registry.leave(beat("a"))
+    assert registry.heartbeat(replace(beat("b"), strategy="sticky"), 2, 2).members == 1

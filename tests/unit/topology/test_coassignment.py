@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from support.apps import collecting, running, until
 from support.local_node import LocalNode
 
+from rocketray.actors.heartbeat import AppInstance
+from rocketray.errors import ConfigError
+from rocketray.filters.subscription import Subscription
 from rocketray.topology.app import App
 
 
@@ -51,3 +55,12 @@ def test_an_app_owns_queues_together_only_where_it_asks_for_it(node: LocalNode) 
     together = make(node).together
     assert together is not None
     assert together.app == "trade"
+
+
+def test_an_app_with_one_assignment_takes_no_other_strategy(node: LocalNode) -> None:
+    node.create_topic("orders")
+    everything, instance = Subscription.tags("*"), AppInstance("trade", "one")
+    with pytest.raises(ConfigError, match="strategy 'sticky' is not for its groups"):
+        node.consumer("g", "orders", everything, strategy="sticky", together=instance)
+    with pytest.raises(ConfigError, match="no strategy 'AVG'"):
+        App("trade").agent("orders", strategy="AVG")  # type: ignore[arg-type]

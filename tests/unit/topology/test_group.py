@@ -7,10 +7,11 @@ from rocketray.errors import (
     FilterSyntaxError,
     InvalidNameError,
     PredicateError,
+    StrategyConflictError,
     SubscriptionConflictError,
 )
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.group import GroupRegistry, make_subscription
+from rocketray.topology.group import GroupRegistry, Membership, make_subscription
 
 PAY = Subscription.tags("pay")
 
@@ -42,33 +43,40 @@ def test_a_wrong_expression_is_an_error_where_it_stands() -> None:
 
 def test_members_of_a_group_subscribe_alike() -> None:
     registry = GroupRegistry()
-    registry.join("g", ["T"], PAY)
-    registry.join("g", ["T"], Subscription.tags("pay"))
-    registry.join("other", ["T"], Subscription.tags("order"))
+    registry.join(Membership("g", PAY), ["T"])
+    registry.join(Membership("g", Subscription.tags("pay")), ["T"])
+    registry.join(Membership("other", Subscription.tags("order")), ["T"])
     with pytest.raises(SubscriptionConflictError, match=r"'pay'.*'order'"):
-        registry.join("g", ["T"], Subscription.tags("order"))
+        registry.join(Membership("g", Subscription.tags("order")), ["T"])
+
+
+def test_members_of_a_group_divide_the_queues_alike() -> None:
+    registry = GroupRegistry()
+    registry.join(Membership("g", PAY, strategy="sticky"), ["T"])
+    with pytest.raises(StrategyConflictError, match=r"'sticky'.*asks for strategy 'averagely'"):
+        registry.join(Membership("g", PAY), ["T"])
 
 
 def test_members_of_a_group_read_the_same_topics() -> None:
     registry = GroupRegistry()
-    registry.join("g", ["T", "U"], PAY)
+    registry.join(Membership("g", PAY), ["T", "U"])
     with pytest.raises(SubscriptionConflictError, match=r"'U'.*asks for no subscription"):
-        registry.join("g", ["T"], PAY)
+        registry.join(Membership("g", PAY), ["T"])
     with pytest.raises(SubscriptionConflictError, match=r"with no subscription"):
-        registry.join("g", ["T", "U", "V"], PAY)
+        registry.join(Membership("g", PAY), ["T", "U", "V"])
 
 
 def test_group_names_are_checked() -> None:
     with pytest.raises(InvalidNameError):
-        GroupRegistry().join("has.dot", ["T"], PAY)
+        GroupRegistry().join(Membership("has.dot", PAY), ["T"])
 
 
 def test_members_of_a_group_agree_on_what_becomes_of_errors() -> None:
     registry = GroupRegistry()
     path = "support.predicates:is_even"
-    registry.join("g", ["T"], make_subscription(None, None, path, "skip"))
+    registry.join(Membership("g", make_subscription(None, None, path, "skip")), ["T"])
     with pytest.raises(SubscriptionConflictError, match="on an error: skip"):
-        registry.join("g", ["T"], make_subscription(None, None, path))
+        registry.join(Membership("g", make_subscription(None, None, path)), ["T"])
     assert registry.predicates() == (path,)
     with pytest.raises(ConfigError, match="leave it out"):
         make_subscription(None, "a > 1", None, "deliver")

@@ -1,0 +1,78 @@
+"""A member's side of one queue: matches come through a ring, messages from the mapped log."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.errors import FilterError, OffsetOutOfRangeError
+from rocketray.store.reader import EntryColumns, QueueReader
+
+from .filter import MATCH_RING_SUFFIX
+from .layout import consumer_directory, control_path, filter_doorbell_path, shard_directory
+from .match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
+from .processes import owned_name
+from .watermark import ControlPage, Doorbell
+
+__all__ = ["QueueStream"]
+
+
+class QueueStream:
+    """One queue that a member owns: the ring of its matches, and the log behind them."""
+
+    def __init__(self, data: Path, description: StreamDescription) -> None:
+        self.queue_id = description.queue_id
+        name = owned_name(f"{uuid.uuid4().hex}{MATCH_RING_SUFFIX}")
+        self.ring = MatchRing(consumer_directory(data) / name, description)
+        directory = shard_directory(data, description.topic, description.queue_id)
+        self.reader = QueueReader(directory, description.topic, description.queue_id)
+        self.next_queue_offset = self.finished = description.start
+        self._control = ControlPage(control_path(data, description.topic, description.queue_id))
+        self._let_go = 0
+        self._filter_doorbell = Doorbell(filter_doorbell_path(data))
+
+    def take(self, max_count: int) -> tuple[EntryColumns, int] | None:
+        """Matches that are waiting, and what to commit after them; None when nothing moved."""
+        if self.ring.state is StreamState.FAILED and not self.ring.waiting():
+            raise FilterError(self.ring.error)
+        may_wait_for_room = self.ring.waiting() > CAPACITY // 2
+        rows, next_queue_offset = self.ring.take(max_count)
+        if may_wait_for_room:
+            self._filter_doorbell.ring()
+        if not len(rows) and next_queue_offset == self.next_queue_offset:
+            return None
+        self.next_queue_offset = next_queue_offset
+        return _entries(rows), next_queue_offset
+
+    def secure(self, entries: EntryColumns) -> EntryColumns:
+        """Those of *entries* that are still there; they can be read from now on, come what may."""
+        while True:
+            minimum = self._control.minimum()
+            if len(entries) and entries.queue_offsets[0] < minimum:
+                entries = entries.select(entries.queue_offsets >= minimum)
+            try:
+                self.reader.map_records(entries)
+            except OffsetOutOfRangeError:
+                if self._control.minimum() == minimum:
+                    raise
+            else:
+                return entries
+
+    def let_go(self) -> None:
+        """Unmap the files of deleted messages, once they are finished: they take room until then."""
+        minimum = self._control.minimum()
+        if self._let_go != minimum <= self.finished and minimum < self._control.visible():
+            self._let_go = minimum
+            self.reader.let_go_before(minimum)
+
+
+def _entries(rows: npt.NDArray[np.int64]) -> EntryColumns:
+    return EntryColumns(
+        physical_offsets=np.ascontiguousarray(rows[:, 0]),
+        sizes=rows[:, 1].astype(np.int32),
+        tags_codes=np.zeros(len(rows), np.int64),
+        queue_offsets=np.ascontiguousarray(rows[:, 2]),
+    )
