@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, overload
+from typing import Literal, NamedTuple, Protocol, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -49,8 +49,7 @@ def durability_of(ack: str) -> Durability:
         raise ConfigError(f"ack {ack!r} is not 'memory' or 'disk'") from None
 
 
-@dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(NamedTuple):
     """One stored message. ``message_id`` is its unique key, or the offset id where it has none."""
 
     message_id: str
@@ -88,11 +87,12 @@ class Batch:
 
     __slots__ = (
         "_first_id",
+        "_first_queue_offset",
         "_form",
         "_lane",
+        "_offsets",
         "_own_ids",
         "_sizes",
-        "_starts",
         "ack",
         "columns",
         "durability",
@@ -112,7 +112,8 @@ class Batch:
         self._first_id = 0
         self._own_ids: dict[int, str] = {}
         self._sizes: npt.NDArray[np.int32] | None = None
-        self._starts: list[int] | None = None
+        self._offsets: list[int] | None = None
+        self._first_queue_offset = -1
 
     def pack(self, first_id: int, now_ms: int) -> npt.NDArray[np.uint8]:
         """The batch as it travels; remembers what the results need, and lets go of the messages."""
@@ -149,18 +150,23 @@ class Batch:
 
     def result(self, index: int) -> SendResult:
         """Where the batch's message of that number was stored; raises as :meth:`check`."""
-        ack, form = self.check(), self._form
-        if self._starts is None:
-            sizes = [] if self._sizes is None else self._sizes.tolist()
-            self._starts = [0, *itertools.accumulate(sizes)]
-        offset_id = f"{self._lane.id_prefix}{ack.first_physical_offset + self._starts[index]:016X}"
+        if self._offsets is None:
+            self._offsets = self._physical_offsets()
+        offset_id = f"{self._lane.id_prefix}{self._offsets[index]:016X}"
         own_id = self._own_ids.get(index)
         return SendResult(
-            form.unique_id(self._first_id + index) if own_id is None else own_id or offset_id,
+            self._form.unique_id(self._first_id + index) if own_id is None else own_id or offset_id,
             offset_id,
             self._lane.queue_id,
-            ack.first_queue_offset + index,
+            self._first_queue_offset + index,
         )
+
+    def _physical_offsets(self) -> list[int]:
+        """Where each record is, and last where they end."""
+        ack = self.check()
+        self._first_queue_offset = ack.first_queue_offset
+        sizes = [] if self._sizes is None else self._sizes.tolist()
+        return list(itertools.accumulate(sizes, initial=ack.first_physical_offset))
 
 
 class SendResults(Sequence[SendResult]):
