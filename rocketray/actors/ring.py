@@ -39,7 +39,7 @@ from rocketray.kernels.drain import (
     RingCursor,
 )
 
-from .watermark import LINE_BYTES, SharedFile
+from .watermark import LINE_BYTES, Patience, SharedFile
 
 __all__ = [
     "RING_BYTES",
@@ -145,6 +145,7 @@ class ProducerRing(_Ring):
         self._next_head = 0
         self._sequence = 0
         self._known_tail = self._known_acknowledged = 0  # they are at least there
+        self._patience = Patience()
 
     @property
     def payload_max(self) -> int:
@@ -187,7 +188,7 @@ class ProducerRing(_Ring):
 
     def wait_acknowledged(self, sequence: int, timeout_s: float) -> bool:
         """Whether that frame is acknowledged before the time is over."""
-        return self._acknowledged.wait_above(sequence - 1, timeout_s, spin=True) >= sequence
+        return self._acknowledged.wait_above(sequence - 1, timeout_s, self._patience) >= sequence
 
     def ack(self, sequence: int) -> Ack:
         """The outcome of an acknowledged frame; ask before SLOT_COUNT further ones are written."""

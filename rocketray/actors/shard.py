@@ -23,7 +23,7 @@ from .layout import filter_doorbell_path
 from .owned_shard import OwnedShard, Question
 from .ray_runtime import ray
 from .ring import Ack
-from .watermark import Doorbell
+from .watermark import Doorbell, Patience
 
 __all__ = ["ShardActor"]
 
@@ -82,13 +82,13 @@ class ShardActor:
             os._exit(1)
 
     def _write(self) -> None:
-        doorbell = self._shard.writer.control.doorbell
+        doorbell, patience = self._shard.writer.control.doorbell, Patience()
         while not self._stop.is_set():
             rung = doorbell.load()
             if self._shard.writer.drain():
                 self._filter_doorbell.ring()
             else:
-                doorbell.wait_above(rung, _IDLE_WAIT_S, spin=True)
+                doorbell.wait_above(rung, _IDLE_WAIT_S, patience)
 
     def _keep_house(self) -> None:
         """Make files before they are needed, flush when it is time, and watch the disk."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 from pathlib import Path
 
 import numpy as np
@@ -26,11 +27,12 @@ import numpy.typing as npt
 from rocketray.errors import ShardFencedError, StoreFullError, StoreVersionError
 from rocketray.kernels import futex
 
-__all__ = ["LINE_BYTES", "ControlPage", "Doorbell", "Line", "SharedFile"]
+__all__ = ["LINE_BYTES", "ControlPage", "Doorbell", "Line", "Patience", "SharedFile"]
 
 LINE_BYTES = 64
 _PAGE_BYTES = 4096
 _SPINS = 2_500  # 20 to 50 ns each; a process that sleeps takes as long to wake up
+_SOON_S = 0.0001
 _WAIT_SLICE_S = 0.05  # invariant 3; also bounds what a lost wake-up could cost
 
 
@@ -75,6 +77,24 @@ class SharedFile:
         self.path.unlink(missing_ok=True)
 
 
+class Patience:
+    """Whether a waiter looks for some 50 µs before it sleeps: where the last wait was that short.
+
+    Of two processes that answer each other, the one that fell asleep costs both a wake-up. Where
+    the answer takes longer, looking only keeps the processor from whoever has to give it.
+    """
+
+    __slots__ = ("spins",)
+
+    def __init__(self) -> None:
+        self.spins = _SPINS
+        """How often to look before sleeping."""
+
+    def learn(self, waited_s: float) -> None:
+        """Take note of how long a wait took, asleep or not."""
+        self.spins = _SPINS if waited_s <= _SOON_S else 0
+
+
 class Line:
     """One shared number (see the module's docstring); keeps its file mapped."""
 
@@ -102,19 +122,21 @@ class Line:
         """Add one, whoever else does at the same time, and wake who waits."""
         futex.ring(self._address)
 
-    def wait_above(self, seen: int, timeout_s: float, *, spin: bool = False) -> int:
+    def wait_above(self, seen: int, timeout_s: float, patience: Patience | None = None) -> int:
         """The value, as soon as it is greater than *seen* or the time is over; releases the GIL.
 
-        With *spin* it looks for some 50 µs before it sleeps: between two processes that answer
-        each other, the answer mostly comes sooner.
+        With *patience* it looks for a while before it sleeps.
         """
         value = self.load()
-        spins = _SPINS if spin else 0
+        spins = 0 if patience is None else patience.spins
+        begun = time.monotonic()
         while value <= seen and timeout_s > 0:
             part = min(timeout_s, _WAIT_SLICE_S)
             value = futex.wait_above(self._address, seen, int(part * 1e9), spins)
             timeout_s -= part
             spins = 0
+        if patience is not None:
+            patience.learn(time.monotonic() - begun)
         return value
 
 
