@@ -30,6 +30,8 @@ __all__ = [
     "TIMER_DELAY_MS",
     "TIMER_DELIVER_MS",
     "TIMER_OUT_MS",
+    "TIMER_PRECISION_MS",
+    "TIMER_QUEUE_ID",
     "TIMER_TOPIC",
     "Placed",
     "after",
@@ -61,7 +63,7 @@ DELAY_LEVELS_MS = (
 )  # fmt: skip
 """The delay of each level; level 1 comes first."""
 DELAY_MAX_MS = 40 * 24 * _HOUR
-_PRECISION_MS = 1000
+TIMER_PRECISION_MS = 1000
 _QUEUE_ID = re.compile(r"[0-9]{1,4}")
 
 
@@ -112,7 +114,7 @@ def at_time(
         )
     waiting = {
         TIMER_DELIVER_MS: str(deliver_at_ms),
-        TIMER_OUT_MS: str((deliver_at_ms - 1) // _PRECISION_MS * _PRECISION_MS),
+        TIMER_OUT_MS: str((deliver_at_ms - 1) // TIMER_PRECISION_MS * TIMER_PRECISION_MS),
         **place,
     }
     return Placed(_moved(message, TIMER_TOPIC, waiting), TIMER_QUEUE_ID)

@@ -15,7 +15,7 @@ MAX_LINES = 400
 
 # A layer imports itself and what stands in earlier rows; parts of one row do not know each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "names", "message", "hashing", "config", "delay", "transaction"),
+    ("errors", "names", "message", "hashing", "config", "delay", "recall", "transaction"),
     ("kernels",),
     ("store", "filters"),
     ("actors",),

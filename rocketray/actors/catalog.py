@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.names import (
     check_case_clash,
@@ -183,7 +184,16 @@ class TopicCatalog:
         return replace(self, topics=topics)
 
     def with_retention(self, name: str, retention: RetentionPolicy) -> TopicCatalog:
-        """The catalog with another retention on a topic."""
+        """The catalog with another retention on a topic.
+
+        Raises:
+            ConfigError: the node itself knows what the topic still needs.
+        """
+        if name in {SCHEDULE_TOPIC, TIMER_TOPIC}:
+            raise ConfigError(
+                f"topic {name!r} holds messages that wait for their time; the node removes what it "
+                "has delivered, and nothing before"
+            )
         return replace(
             self, topics={**self.topics, name: replace(self.get(name), retention=retention)}
         )

@@ -25,6 +25,7 @@ from .hosted_log import HostedLog
 from .owned_shard import Question
 from .ray_runtime import ray
 from .ring import Ack
+from .schedule_host import ScheduleHost
 from .shard_host import ShardHost
 from .transaction_host import HostNode, TransactionHost
 
@@ -120,9 +121,10 @@ class ShardHostActor:
             data=Path(data),
             clock_ms=system_clock_ms,
         )
+        self._schedule = ScheduleHost(self._host, lambda: _connect(data), Path(data))
         self._threads = HostThreads(
             self._host,
-            Services([self._transactions]),
+            Services([self._transactions, self._schedule]),
             clock_ms=system_clock_ms,
             flush_interval_s=StoreConfig().flush_interval_ms / 1000,
             on_failure=_end_process,
@@ -146,6 +148,10 @@ class ShardHostActor:
         """See :meth:`TransactionService.checks`."""
         return self._transactions.checks(group)
 
+    def recall(self, handle: str) -> bool:
+        """See :meth:`ScheduleHost.recall`."""
+        return self._schedule.recall(handle)
+
     def remove(self, topic: str) -> None:
         """See :meth:`ShardHost.remove`."""
         self._host.remove(topic)
@@ -158,6 +164,7 @@ class ShardHostActor:
         """Store what waits in the rings, flush and release all directories."""
         self._threads.stop()
         self._transactions.close()
+        self._schedule.close()
         self._host.close()
 
 

@@ -11,6 +11,8 @@ Rules
      twice as much behind it, as the policy says, or until the disk is ``crowded``.
   4. From ``forcibly`` on, files go whatever their age and whoever needs them, until the disk is
      below it.
+  5. A policy of ``only_unneeded`` knows none of this: for a node's own queues, whose messages have
+     one reader that says what it is done with.
 
 Source: RocketMQ 5.3.3, ``DefaultMessageStore.CleanCommitLogService``, which dates a file by its
 last modification. That moves when a file is copied, restored or flushed late; store times do not.
@@ -43,11 +45,13 @@ _LIMIT_MAX = 1 << 62
 class RetentionPolicy:
     """How long the messages of a queue are kept, and how many bytes of its log; None: no limit.
 
-    What is over either limit goes.
+    What is over either limit goes. With ``only_unneeded`` there are no limits: what nobody needs
+    any more goes, and nothing else ever does.
     """
 
     max_age_ms: int | None = None
     max_bytes: int | None = None
+    only_unneeded: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_age_ms", "max_bytes"):
@@ -60,7 +64,7 @@ class RetentionPolicy:
     @property
     def keeps_all(self) -> bool:
         """Whether nothing is ever deleted."""
-        return self.max_age_ms is None and self.max_bytes is None
+        return self.max_age_ms is None and self.max_bytes is None and not self.only_unneeded
 
 
 KEEP_ALL = RetentionPolicy()
@@ -135,6 +139,7 @@ class Reason(Enum):
     TIME = "too old"
     SIZE = "too much behind it"
     DISK = "the disk is too full"
+    UNNEEDED = "nobody needs it any more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +173,11 @@ def expired_files(
         if file.end >= log_end:
             break
         is_held = needed_from is not None and needed_from < file.end
+        if policy.only_unneeded:
+            if is_held:
+                break
+            gone.append(ExpiredFile(file, Reason.UNNEEDED, was_held=False))
+            continue
         factor = _HELD_FACTOR if is_held and not limits.is_reached(limits.crowded, disk) else 1
         reason = _reason(file, policy, factor, log_end, now_ms)
         if reason is None and limits.is_reached(limits.forcibly, disk):

@@ -21,6 +21,7 @@ from rocketray.actors.hosted_log import HostedLog
 from rocketray.actors.layout import filter_doorbell_path, runtime_directory, shard_directory
 from rocketray.actors.producer import Producer
 from rocketray.actors.ring import Ack, Durability
+from rocketray.actors.schedule_host import ScheduleHost
 from rocketray.actors.shard_host import ShardHost
 from rocketray.actors.shard_host_actor import HostThreads
 from rocketray.actors.shard_writer import ShardStatistics, ShardWriter
@@ -126,6 +127,8 @@ class LocalHost:
             clock_ms=system_clock_ms,
         )
         services.add(self.transactions)
+        self.schedule = ScheduleHost(self.host, lambda: node, data)
+        services.add(self.schedule)
         self._threads = HostThreads(
             self.host,
             services,
@@ -137,6 +140,7 @@ class LocalHost:
     def close(self) -> None:
         self._threads.stop()
         self.transactions.close()
+        self.schedule.close()
         self.host.close()
 
 
@@ -239,6 +243,10 @@ class LocalNode:
 
     def transaction_checks(self, group: str) -> list[StoredMessage]:
         return self._host.transactions.checks(group) if self._host else []
+
+    def recall(self, handle: str) -> bool:
+        assert self._host is not None
+        return self._host.schedule.recall(handle)
 
     def producer(self) -> Producer:
         return Producer(self)

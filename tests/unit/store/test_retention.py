@@ -78,6 +78,11 @@ def gone(
         (RetentionPolicy(max_age_ms=501), 100, CROWDED, []),
         (RetentionPolicy(max_age_ms=501), 100, FORCIBLY, [(DISK, False), (DISK, True)]),
         (RetentionPolicy(max_age_ms=500), None, FORCIBLY, [(TIME, False), (DISK, False)]),
+        # A node's own queues: what is needed stays, however full the disk is.
+        (RetentionPolicy(only_unneeded=True), 0, FORCIBLY, []),
+        (RetentionPolicy(only_unneeded=True), 199, FORCIBLY, [(Reason.UNNEEDED, False)]),
+        (RetentionPolicy(only_unneeded=True), 200, EMPTY, 2 * [(Reason.UNNEEDED, False)]),
+        (RetentionPolicy(only_unneeded=True), None, EMPTY, 4 * [(Reason.UNNEEDED, False)]),
         (RetentionPolicy(max_age_ms=501), None, DiskUse(10_000, 0), 4 * [(DISK, False)]),
     ],
 )

@@ -1,0 +1,217 @@
+"""The schedule in the shard host: its shards, its way to all others, its files and a lock.
+
+In DATA/config: ``delayOffset.json``, for each level the offset of its first message that still
+waits, in RocketMQ's form, for whoever looks; and ``deliveriesUnderWay.json``, the note that the
+schedule leaves before a batch goes. The note outlives the process, not a power failure.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+
+from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.errors import ConfigError, InvalidMessageError, StreamError
+from rocketray.message import CRC_PROPERTY, UNIQUE_KEY, ForwardedMessage
+from rocketray.recall import RecallHandle
+from rocketray.store.retention import RetentionPolicy
+
+from .files import disk_use, read_json, write_json
+from .layout import config_directory, shard_directory
+from .owned_shard import OwnedShard
+from .producer import Producer
+from .schedule import Place, Schedule
+from .shard_host import ShardHost
+from .transaction_host import HostNode
+from .waiting_queue import WaitingLog
+
+__all__ = ["ScheduleHost"]
+
+_LOG = logging.getLogger(__name__)
+_TIDY_INTERVAL_MS = 10_000
+_TIMEOUT_S = 5.0
+_DELIVERED = RetentionPolicy(only_unneeded=True)
+
+
+class ScheduleHost:
+    """A service of the shard host (host_services.py) that can be asked to recall a message."""
+
+    def __init__(self, host: ShardHost, node: Callable[[], HostNode], data: Path) -> None:
+        """*node* is asked for when something is delivered, not before."""
+        self._targets = _HostTargets(host, node, data)
+        self._host = host
+        self._data = data
+        self._under_way = _UnderWay(config_directory(data) / "deliveriesUnderWay.json")
+        self._lock = threading.Lock()
+        self._schedule = Schedule(
+            self._targets, under_way=self._under_way.load(), note=self._under_way.note
+        )
+        self._tidied_ms = 0
+        self._saved: dict[str, int] = {}
+
+    def step(self, now_ms: int) -> int:
+        """Deliver what is due; when to call again."""
+        with self._lock:
+            wakeup_ms = self._schedule.step(now_ms)
+            if abs(now_ms - self._tidied_ms) >= _TIDY_INTERVAL_MS:
+                self._tidied_ms = now_ms
+                self._tidy()
+            return wakeup_ms
+
+    def recall(self, handle: str) -> bool:
+        """Let a message never be delivered; False when it was before, or was recalled before.
+
+        Raises:
+            InvalidMessageError: *handle* is none, or none of this node's.
+        """
+        wanted = RecallHandle.parse(handle)
+        place = wanted.topic, wanted.queue_id
+        with self._lock:
+            return self._schedule.recall(place, wanted.queue_offset, wanted.unique_key)
+
+    def close(self) -> None:
+        """Let go of everything; before the shards are closed."""
+        with self._lock:
+            self._save_offsets(self._schedule.first_open())
+            self._schedule.close()
+            self._targets.close()
+
+    def _tidy(self) -> None:
+        first_open = self._schedule.first_open()
+        self._save_offsets(first_open)
+        self._schedule.let_go()
+        for (topic, queue_id), offset in first_open.items():
+            shard = self._host.find(topic, queue_id)
+            if shard is not None:
+                directory = shard_directory(self._data, topic, queue_id)
+                shard.writer.expire(_DELIVERED, offset, disk_use(directory))
+
+    def _save_offsets(self, first_open: Mapping[Place, int]) -> None:
+        offsets = {
+            str(queue_id + 1): offset
+            for (topic, queue_id), offset in first_open.items()
+            if topic == SCHEDULE_TOPIC
+        }
+        if offsets and offsets != self._saved:
+            write_json(config_directory(self._data) / "delayOffset.json", {"offsetTable": offsets})
+            self._saved = offsets
+
+
+class _UnderWay:
+    """The note of what is being delivered: a file that is replaced whole, and not synced."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> dict[Place, list[int]]:
+        """What the process before this one was delivering; nothing where that cannot be told."""
+        found: dict[Place, list[int]] = {}
+        with suppress(FileNotFoundError):
+            self._path.stat()
+            try:
+                for name, offsets in (read_json(self._path) or {}).items():
+                    topic, _, queue_id = name.rpartition("/")
+                    found[topic, int(queue_id)] = [int(offset) for offset in offsets]
+            except (StreamError, TypeError, ValueError) as error:
+                _LOG.warning("%s is not used: %s", self._path, error)
+        return found
+
+    def note(self, offsets: Mapping[Place, Sequence[int]]) -> None:
+        """Say what is delivered next."""
+        new = self._path.with_suffix(".tmp")
+        new.parent.mkdir(parents=True, exist_ok=True)
+        new.write_bytes(orjson.dumps({f"{t}/{q}": one for (t, q), one in offsets.items()}))
+        os.replace(new, self._path)  # noqa: PTH105
+
+
+class _HostTargets:
+    """The host's own shards, and the node's others through a producer."""
+
+    def __init__(self, host: ShardHost, node: Callable[[], HostNode], data: Path) -> None:
+        self._host = host
+        self._find_node = node
+        self._data = data
+        self._node: HostNode | None = None
+        self._producer: Producer | None = None
+        self._logs: dict[Place, _HostedLog] = {}
+
+    def find(self, topic: str, queue_id: int) -> WaitingLog | None:
+        shard = self._host.find(topic, queue_id)
+        if shard is None:
+            return None
+        log = self._logs.get((topic, queue_id))
+        if log is None or log.shard is not shard:
+            log = _HostedLog(shard, shard_directory(self._data, topic, queue_id))
+            self._logs[topic, queue_id] = log
+        return log
+
+    def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
+        if self._producer is None:
+            self._producer = Producer(self._connect(), ack="disk", timeout_s=_TIMEOUT_S)
+        try:
+            queue_id = self._queue(self._producer, topic, queue_id)
+            self._producer.forward(topic, queue_id, messages)
+        except InvalidMessageError:
+            raise
+        except StreamError:
+            self.close()  # the topic, or its shard, may be another one by now
+            raise
+
+    def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
+        wanted = _without_crc(message.properties)
+        key = wanted.get(UNIQUE_KEY)
+        return key is not None and any(
+            found.queue_id == queue_id
+            and found.reconsume_times == message.reconsume_times
+            and _without_crc(found.properties) == wanted
+            for found in self._connect().query(message.topic, key)
+        )
+
+    def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            with suppress(StreamError):
+                producer.close()
+
+    def _queue(self, producer: Producer, topic: str, queue_id: int) -> int:
+        try:
+            return producer.choose_queue(topic, queue_id)
+        except ConfigError:  # the topic was made anew, with fewer queues
+            return queue_id % self._connect().topic(topic).queues
+
+    def _connect(self) -> HostNode:
+        if self._node is None:
+            self._node = self._find_node()
+        return self._node
+
+
+class _HostedLog:
+    """A shard of the host, as the schedule reads it."""
+
+    def __init__(self, shard: OwnedShard, directory: Path) -> None:
+        self.shard = shard
+        self._directory = directory
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    def minimum(self) -> int:
+        return self.shard.writer.control.minimum()
+
+    def visible(self) -> int:
+        return self.shard.writer.control.visible()
+
+    def bring_to_disk(self, physical_end: int) -> None:
+        if self.shard.writer.control.flushed() < physical_end:
+            self.shard.writer.flush()
+
+
+def _without_crc(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name != CRC_PROPERTY}

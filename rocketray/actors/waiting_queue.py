@@ -1,0 +1,214 @@
+"""One queue of delayed messages: which wait and until when, and which are done.
+
+The log says what was stored and when it is due, the marks beside it say what is done. What waits
+is read from both at the start, and from the log as it grows; 20 bytes a message are held.
+
+Two clocks disagree when one was set back. A message is therefore due at the latest when the time
+that it was to wait has gone by since it was first seen here: never early, and never much too late.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.delay import (
+    DELAY_LEVELS_MS,
+    DELAY_MAX_MS,
+    SCHEDULE_TOPIC,
+    TIMER_DELAY_MS,
+    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
+    TIMER_PRECISION_MS,
+)
+from rocketray.errors import StoreError
+from rocketray.message import StoredMessage
+from rocketray.store.reader import EntryColumns, QueueReader
+
+from .done_marks import DoneMarks
+from .due_times import Due, DueTimes
+
+__all__ = ["WaitingLog", "WaitingQueue"]
+
+_LOG = logging.getLogger(__name__)
+_BLOCK_ENTRIES = 8192
+_MARKS = "done"
+_TIMER_PROPERTIES = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_OUT_MS)
+_DIGITS_MAX = 18  # of milliseconds in an int64
+_Int64s = npt.NDArray[np.int64]
+
+
+class WaitingLog(Protocol):
+    """The shard that holds the messages."""
+
+    @property
+    def directory(self) -> Path:
+        """Its store directory."""
+        ...
+
+    def minimum(self) -> int:
+        """The first queue offset that is still there."""
+        ...
+
+    def visible(self) -> int:
+        """The queue offset behind the last message."""
+        ...
+
+    def bring_to_disk(self, physical_end: int) -> None:
+        """Return when everything before that physical offset is on disk."""
+        ...
+
+
+class WaitingQueue:
+    """The messages of one level, or those with times. For one thread at a time."""
+
+    def __init__(self, log: WaitingLog, topic: str, queue_id: int) -> None:
+        """Find what is done; :meth:`refresh` reads what waits."""
+        self.topic = topic
+        self.queue_id = queue_id
+        self.log = log
+        self._reader = QueueReader(log.directory, topic, queue_id)
+        self._marks = DoneMarks(log.directory / _MARKS, log.minimum())
+        self._times = DueTimes()
+        self._held = DueTimes()
+        self._next = self._marks.first_open(log.visible())
+
+    def __len__(self) -> int:
+        return len(self._times) + len(self._held)
+
+    def refresh(self, now_ms: int) -> None:
+        """Look at what was stored since the last time."""
+        self._next = max(self._next, self.log.minimum())
+        end = self.log.visible()
+        while self._next < end:
+            stop = min(end, self._next + _BLOCK_ENTRIES)
+            entries = self._reader.entries(self._next, stop)
+            entries = entries.select(~self._marks.are_done(self._next, stop))
+            if len(entries):
+                self._times.add(self._due(entries, now_ms))
+            self._next = stop
+
+    def limit_waits(self, now_ms: int) -> None:
+        """Let nothing wait for longer than it was to: the clock was set back to *now_ms*."""
+        self.release()
+        self._times.limit_waits(now_ms)
+
+    def next_ms(self) -> int | None:
+        """When the next message is due; None when none waits."""
+        return self._times.next_ms()
+
+    def take(self, now_ms: int, limit: int) -> Due:
+        """Take the first messages that are due and not done; at most *limit*."""
+        return self._times.take(now_ms, limit)
+
+    def put_back(self, due: Due) -> None:
+        """Let messages wait on that were taken too early."""
+        self._times.add(due)
+
+    def hold(self, due: Due) -> None:
+        """Keep messages that could not be delivered aside until :meth:`release`."""
+        self._held.add(due)
+
+    def release(self) -> None:
+        """Let the messages that are held wait as before."""
+        self._times.add(self._held.take_all())
+
+    def is_done(self, offset: int) -> bool:
+        """Whether the message was delivered, or recalled."""
+        return self._marks.is_done(offset)
+
+    def finish(self, offsets: _Int64s) -> None:
+        """The messages were delivered, or will never be; that is on disk when this returns."""
+        self._marks.mark(offsets)
+
+    def entries(self, offsets: _Int64s) -> EntryColumns:
+        """The queue entries of messages, by offset; those that are on disk only."""
+        offsets = np.sort(offsets)
+        breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
+        runs = [run for run in np.split(offsets, breaks) if len(run)]
+        found = EntryColumns.concatenated(
+            [self._reader.entries(int(run[0]), int(run[-1]) + 1) for run in runs]
+        )
+        if len(found):
+            self.log.bring_to_disk(int(found.physical_offsets[-1]) + int(found.sizes[-1]))
+        return found
+
+    def message(self, entry: EntryColumns) -> StoredMessage | None:
+        """The message of one entry; None when its record is damaged, which is logged."""
+        try:
+            return self._reader.messages(entry)[0]
+        except StoreError:
+            _LOG.exception(
+                "%s/%d: the delayed message at queue offset %d cannot be delivered",
+                *(self.topic, self.queue_id, entry.queue_offsets[0]),
+            )
+            return None
+
+    def find(self, offset: int) -> StoredMessage | None:
+        """The message at a queue offset, or None where none can be."""
+        if not self.log.minimum() <= offset < self.log.visible():
+            return None
+        return self.message(self._reader.entries(offset, offset + 1))
+
+    def first_open(self) -> int:
+        """The first queue offset that is not done, or the end; what is before may go."""
+        return self._marks.first_open(self._next)
+
+    def let_go(self) -> None:
+        """Unmap files, and remove marks, of messages that are done."""
+        first = self.first_open()
+        self._marks.forget_before(first)
+        if first < self._next:
+            self._reader.let_go_before(first)
+
+    def close(self) -> None:
+        """Unmap everything."""
+        self._reader.close()
+        self._marks.close()
+
+    def _due(self, entries: EntryColumns, now_ms: int) -> Due:
+        if self.topic == SCHEDULE_TOPIC:
+            level = min(self.queue_id, len(DELAY_LEVELS_MS) - 1)
+            due_ms = entries.tags_codes
+            waits_ms = np.full(len(entries), DELAY_LEVELS_MS[level], np.int64)
+        else:
+            times = np.array([*self._timers(entries)], np.int64).reshape(-1, 2)
+            due_ms, waits_ms = times[:, 0], times[:, 1]
+        latest = now_ms + waits_ms
+        waits_s = (-(-waits_ms // 1000)).astype(np.int32)
+        return Due(np.minimum(due_ms, latest), entries.queue_offsets.copy(), waits_s)
+
+    def _timers(self, entries: EntryColumns) -> list[tuple[int, int]]:
+        """When each message is due and how long it waits at most, in ms.
+
+        One whose record is damaged is due now, and then found out.
+        """
+        try:
+            return [*self._read_timers(entries)]
+        except StoreError:
+            if len(entries) == 1:
+                return [(0, DELAY_MAX_MS)]
+            one_by_one = (entries.select(slice(row, row + 1)) for row in range(len(entries)))
+            return [self._timers(entry)[0] for entry in one_by_one]
+
+    def _read_timers(self, entries: EntryColumns) -> Iterator[tuple[int, int]]:
+        for data, starts, sizes in self._reader.find_properties(entries, _TIMER_PROPERTIES):
+            for row in zip(starts.T.tolist(), sizes.T.tolist(), strict=True):
+                spans = zip(*row, strict=True)
+                deliver_ms, delay_ms, out_ms = (_number(data, *span) for span in spans)
+                if deliver_ms is None:
+                    deliver_ms = 0 if out_ms is None else out_ms + TIMER_PRECISION_MS
+                wait_ms = DELAY_MAX_MS if delay_ms is None else min(delay_ms, DELAY_MAX_MS)
+                yield deliver_ms, wait_ms
+
+
+def _number(data: npt.NDArray[np.uint8], start: int, size: int) -> int | None:
+    if not 0 < size <= _DIGITS_MAX:
+        return None
+    text = data[start : start + size].tobytes()
+    return int(text) if text.isdigit() else None

@@ -1,0 +1,56 @@
+"""Recall handles: the text by which a delayed message is called back before it is due.
+
+The form is RocketMQ's of ``RecallMessageHandle``, base64 of fields with a blank between them; the
+fields are ours: version, where the message waits, and its unique key, so that a handle that was
+made up or belongs to another node finds nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import NamedTuple
+
+from .delay import SCHEDULE_TOPIC, TIMER_TOPIC
+from .errors import InvalidMessageError
+from .message import PROPERTIES_MAX_BYTES
+
+__all__ = ["RecallHandle"]
+
+_FORM = re.compile(r"v1 ([A-Za-z0-9_]+) ([0-9]{1,4}) ([0-9]{1,18}) (.+)", re.DOTALL)
+_TEXT_MAX = 2 * PROPERTIES_MAX_BYTES
+
+
+class RecallHandle(NamedTuple):
+    """Where a delayed message waits, and its unique key."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    unique_key: str
+
+    def __str__(self) -> str:
+        fields = f"v1 {self.topic} {self.queue_id} {self.queue_offset} {self.unique_key}"
+        return base64.urlsafe_b64encode(fields.encode()).decode()
+
+    @classmethod
+    def parse(cls, text: str) -> RecallHandle:
+        """The handle that *text* is.
+
+        Raises:
+            InvalidMessageError: it is none.
+        """
+        try:
+            raw = base64.b64decode(text.encode(), b"-_", validate=True)
+            found = _FORM.fullmatch(raw.decode()) if len(text) <= _TEXT_MAX else None
+        except (binascii.Error, UnicodeError):
+            found = None
+        if found is not None and found[1] in {SCHEDULE_TOPIC, TIMER_TOPIC}:
+            handle = cls(found[1], int(found[2]), int(found[3]), found[4])
+            if str(handle) == text:
+                return handle
+        raise InvalidMessageError(
+            f"{text[:60]!r} is no recall handle; use the one that the send of a delayed message "
+            "returned, whole"
+        )

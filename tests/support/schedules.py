@@ -1,0 +1,140 @@
+"""A schedule without a node: stores for what waits, lists for what arrives, faults on request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from support.stores import FakeClock
+
+from rocketray.actors.schedule import Place, Schedule
+from rocketray.config import StoreConfig
+from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, after, at_level, at_time
+from rocketray.message import ForwardedMessage, Message
+from rocketray.store.message_store import MessageStore
+
+__all__ = ["CrashError", "Sent", "Waiting", "WaitingStore"]
+
+CONFIG = StoreConfig(
+    commit_log_segment_bytes=16_384,
+    consume_queue_segment_entries=50,
+    index_hash_slots=5,
+    index_entries=100,
+)
+
+
+class CrashError(Exception):
+    """The process ended here."""
+
+
+class WaitingStore:
+    """The shard of one place where messages wait."""
+
+    def __init__(self, directory: Path, place: Place, clock: FakeClock) -> None:
+        self.directory = directory
+        self.store = MessageStore(directory, CONFIG, clock_ms=clock)
+        self._place = place
+
+    def minimum(self) -> int:
+        return self.store.min_queue_offset(*self._place)
+
+    def visible(self) -> int:
+        return self.store.max_queue_offset(*self._place)
+
+    def bring_to_disk(self, physical_end: int) -> None:
+        assert self.store.flush() >= physical_end
+
+
+class Sent:
+    """One delayed message as the test remembers it."""
+
+    def __init__(self, key: str, place: Place, offset: int, now_ms: int, delay_ms: int) -> None:
+        self.key = key
+        self.place = place
+        self.offset = offset
+        self.due_ms = now_ms + delay_ms
+        self.delay_ms = delay_ms
+        self.lowest_ms = now_ms
+        """The lowest that the clock has been since."""
+
+
+class Waiting:
+    """What a schedule needs, in one directory; it outlives the schedule."""
+
+    def __init__(self, directory: Path) -> None:
+        self.clock = FakeClock()
+        self.places: dict[Place, WaitingStore] = {}
+        self.arrived: dict[Place, list[str]] = {}
+        self.forwarded: list[ForwardedMessage] = []
+        self.under_way: Mapping[Place, Sequence[int]] = {}
+        self.before: Callable[[str], None] = lambda _what: None
+        """Called with what happens next; it may raise."""
+        self._directory = directory
+        self._count = 0
+        self.schedule = self.start()
+
+    def start(self) -> Schedule:
+        """A new process: all that the old one knew is gone but what it noted."""
+        self.schedule = Schedule(self, under_way=self.under_way, note=self.note)
+        return self.schedule
+
+    def note(self, offsets: Mapping[Place, Sequence[int]]) -> None:
+        self.before("note")
+        self.under_way = {place: list(one) for place, one in offsets.items()}
+
+    def find(self, topic: str, queue_id: int) -> WaitingStore | None:
+        return self.places.get((topic, queue_id))
+
+    def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
+        self.before(f"forward {topic}/{queue_id}")
+        self.forwarded += messages
+        keys = [message.properties["UNIQ_KEY"] for message in messages]
+        self.arrived.setdefault((topic, queue_id), []).extend(keys)
+        self.before("forwarded")
+
+    def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
+        arrived = self.arrived.get((message.topic, queue_id), [])
+        return message.properties["UNIQ_KEY"] in arrived
+
+    def send_level(self, level: int, topic: str = "trade", queue_id: int = 0) -> Sent:
+        message, waits_in = at_level(self._message(topic), level, queue_id)
+        return self._put(message, (SCHEDULE_TOPIC, waits_in), DELAY_LEVELS_MS[level - 1])
+
+    def send_after(self, delay_ms: int, topic: str = "trade", queue_id: int = 0) -> Sent:
+        message, _ = after(self._message(topic), delay_ms, queue_id, self.clock.now_ms)
+        return self._put(message, (TIMER_TOPIC, 0), delay_ms)
+
+    def send_at(self, deliver_at_ms: int, topic: str = "trade", queue_id: int = 0) -> Sent:
+        now_ms = self.clock.now_ms
+        message, _ = at_time(self._message(topic), deliver_at_ms, queue_id, now_ms)
+        return self._put(message, (TIMER_TOPIC, 0), deliver_at_ms - now_ms)
+
+    def keys(self, topic: str = "trade", queue_id: int = 0) -> list[str]:
+        return self.arrived.get((topic, queue_id), [])
+
+    def all_keys(self) -> list[str]:
+        return [key for keys in self.arrived.values() for key in keys]
+
+    def step(self) -> int:
+        return self.schedule.step(self.clock.now_ms)
+
+    def put(self, message: Message, place: Place) -> int:
+        """Store any message where delayed ones wait; its offset."""
+        log = self.places.get(place)
+        if log is None:
+            directory = self._directory / place[0] / str(place[1])
+            log = self.places[place] = WaitingStore(directory, place, self.clock)
+        return log.store.put([message], place[1])[0].queue_offset
+
+    def close(self) -> None:
+        self.schedule.close()
+        for log in self.places.values():
+            log.store.close()
+
+    def _message(self, topic: str) -> Message:
+        self._count += 1
+        return Message(topic, b"body", "pay", unique_key=f"K{self._count}")
+
+    def _put(self, message: Message, place: Place, delay_ms: int) -> Sent:
+        offset = self.put(message, place)
+        return Sent(message.unique_key or "", place, offset, self.clock.now_ms, delay_ms)
