@@ -38,6 +38,7 @@ from .layout import node_file
 from .owned_shard import Question
 from .producer import AckMode
 from .producer import Producer as ShardProducer
+from .queue_tail import QueueTail
 from .ray_runtime import GetTimeoutError, RayActorError, RayTaskError, join_ray, ray
 from .ring import Ack
 from .shard_calls import HOST_NAME, RETRY_AFTER_MS, ShardCalls, find_actor, shards_of
@@ -198,6 +199,10 @@ class Connection:
     ) -> GroupConsumer:
         """A new member of *group*; see :class:`MemberOptions`."""
         return GroupConsumer(self, group, topic, subscription, **options)
+
+    def queue_tail(self, topic: str, queue_id: int) -> QueueTail:
+        """A reader of one queue, without a group."""
+        return QueueTail(self.data, topic, queue_id)
 
     def gate(self, topic: str, queue_id: int) -> _Gate:
         """A shard's calls."""

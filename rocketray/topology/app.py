@@ -59,7 +59,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         self.data = data
         self._connection = connection
         self._outbox: Outbox | None = None
-        self._declared: set[str] = set()
+        self._models: dict[str, Topic] = {}  # of topics that have as many queues as another
+        self._queue_counts: dict[str, int | None] = {}  # of the topics that were declared
         self._declaring = asyncio.Lock()
         self._groups = GroupRegistry()
         self.sinks: dict[str, SinkSpec] = {}
@@ -211,12 +212,29 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         *retention* is in seconds or a timedelta; None keeps all messages.
         """
         connection = await self.connect()
+        model = self._models.get(topic)
+        if model is not None:
+            name = model.get_topic_name()
+            await self.declare_topic(name, model.partitions, model.retention)
+            queues = self.queue_count(name)
         async with self._declaring:
-            if topic not in self._declared and self.conf.topic_allow_declare:
+            if topic in self._queue_counts:
+                return
+            if self.conf.topic_allow_declare:
                 count = queues or self.conf.topic_partitions
                 policy = retention_policy(retention)
-                await asyncio.to_thread(connection.create_topic, topic, count, policy)
-            self._declared.add(topic)
+                found = await asyncio.to_thread(connection.create_topic, topic, count, policy)
+            else:
+                found = (await asyncio.to_thread(connection.topics)).get(topic)
+            self._queue_counts[topic] = None if found is None else found.queues
+
+    def have_as_many_queues(self, topic: Topic, model: Topic) -> None:
+        """When *topic* is made, it gets as many queues as *model* has."""
+        self._models[topic.get_topic_name()] = model
+
+    def queue_count(self, topic: str) -> int | None:
+        """How many queues *topic* has; None while nothing was read from it or sent to it."""
+        return self._queue_counts.get(topic)
 
     async def send_message(
         self,
@@ -233,12 +251,16 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
             connection = await self.connect()
             producer = await asyncio.to_thread(connection.producer)
             self._outbox = self._outbox or Outbox(producer)
-        if message.topic not in self._declared:
+        if message.topic not in self._queue_counts:
             await self.declare_topic(message.topic, queues, retention)
         return await self._outbox.put(message, queue_id)
 
     async def flush_sends(self) -> None:
-        """Wait until everything that was sent is stored; raises what could not be."""
+        """Wait until all that was sent, and every change of a table, is stored.
+
+        Raises what could not be.
+        """
+        await self.tables.flush()
         if self._outbox is not None:
             await self._outbox.flush()
 

@@ -8,7 +8,7 @@ one exception of ``GroupConsumer.commit``, which is local and cheap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rocketray.message import Message, StoredMessage
     from rocketray.store.retention import RetentionPolicy
 
-__all__ = ["Connection", "ConsumedBatch", "GroupConsumer", "Producer", "SendResult"]
+__all__ = ["Connection", "ConsumedBatch", "GroupConsumer", "Producer", "QueueTail", "SendResult"]
 
 
 class ConsumedBatch(Protocol):
@@ -127,6 +127,26 @@ class Producer(Protocol):
         ...
 
 
+class QueueTail(Protocol):
+    """Reads one queue without a group; see ``rocketray.actors.queue_tail``."""
+
+    def minimum(self) -> int:
+        """The first queue offset that is still there."""
+        ...
+
+    def end(self) -> int:
+        """The queue offset behind the last message."""
+        ...
+
+    def read(self, start: int, max_count: int) -> list[StoredMessage]:
+        """The messages from *start* on; raises ``OffsetOutOfRangeError`` when they are gone."""
+        ...
+
+    def close(self) -> None:
+        """Give up what the reading holds."""
+        ...
+
+
 class Connection(Protocol):
     """A node as an app sees it."""
 
@@ -149,6 +169,14 @@ class Connection(Protocol):
 
     def producer(self) -> Producer:
         """A producer for any topic."""
+        ...
+
+    def topics(self) -> Mapping[str, Any]:
+        """All topics by name; each tells how many ``queues`` it has."""
+        ...
+
+    def queue_tail(self, topic: str, queue_id: int) -> QueueTail:
+        """A reader of one queue, which may not have been made yet."""
         ...
 
     def create_topic(self, topic: str, queues: int = ..., retention: RetentionPolicy = ...) -> Any:

@@ -16,9 +16,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from rocketray.errors import ShardUnavailableError
 
@@ -45,6 +45,16 @@ class FeedStatistics:
     batches: int
     received: int
     unfinished: int
+
+
+class QueueTables(Protocol):
+    """What the tables of an app want to know of queues."""
+
+    async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        """*holder* may read these queues when this returns."""
+
+    async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        """*holder* reads these queues no more."""
 
 
 class Window:
@@ -83,6 +93,7 @@ class Feed:
         channel_queue: Any,
         *,
         flush_sends: Callable[[], Awaitable[None]],
+        tables: QueueTables,
         on_failure: Callable[[Exception], None],
     ) -> None:
         self.topic = topic
@@ -90,7 +101,9 @@ class Feed:
         self._member = member
         self._queue = channel_queue  # of mode: force_put_nowait() passes Faust's flow control
         self._flush_sends = flush_sends
+        self._tables = tables
         self._on_failure = on_failure
+        self._gained: set[int] = set()  # the queues whose parts of tables are here
         self._loop = asyncio.get_running_loop()
         self._ledger = OffsetLedger()
         self._window = Window(WINDOW_MESSAGES)
@@ -100,8 +113,9 @@ class Feed:
             target=self._run, name=f"feed {membership.group}", daemon=True
         )
 
-    def start(self) -> None:
-        """Begin to poll."""
+    async def start(self) -> None:
+        """Begin to poll, once the tables have what belongs to the queues."""
+        await self._gain(self._new_queues())
         self._member.on_revoke = self._revoked_in_thread
         self._thread.start()
 
@@ -134,6 +148,7 @@ class Feed:
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
         await asyncio.to_thread(self._member.close)
+        await self._lose(set(self._gained))
 
     def _run(self) -> None:
         """The thread: poll while there is room, until the feed closes or the member fails."""
@@ -151,9 +166,30 @@ class Feed:
             logger.warning("group %s: %s", self.membership.group, error)
             self._closing.wait(error.retry_after_ms / 1000)
             return
+        self._gain_in_thread()
         if batches:
             self._window.add(sum(map(len, batches)))
             self._call_on_loop(self._accept, batches)
+
+    def _gain_in_thread(self) -> None:
+        """In the thread: have the tables get what belongs to queues that were granted."""
+        while (new := self._new_queues()) and not self._closing.is_set():
+            try:
+                asyncio.run_coroutine_threadsafe(self._gain(new), self._loop).result()
+            except ShardUnavailableError as error:
+                logger.warning("group %s: %s", self.membership.group, error)
+                self._closing.wait(error.retry_after_ms / 1000)
+
+    def _new_queues(self) -> set[int]:
+        return {queue_id for _, queue_id in self._member.assignment()} - self._gained
+
+    async def _gain(self, queue_ids: set[int]) -> None:
+        await self._tables.gain(self, queue_ids)
+        self._gained |= queue_ids
+
+    async def _lose(self, queue_ids: set[int]) -> None:
+        self._gained -= queue_ids
+        await self._tables.lose(self, queue_ids)
 
     def _call_on_loop(self, function: Callable[..., None], argument: object) -> None:
         """Run *function* on the loop; a loop that is closed has no use for it."""
@@ -191,6 +227,7 @@ class Feed:
         await self._flush_sends()
         self.commit(finished)
         self._ledger.forget(lost)
+        await self._lose(lost)
 
     async def _withdraw(self, deliveries: Iterable[Delivery], grace_s: float) -> None:
         """Mark *deliveries* and wait until no handler is inside one of their messages."""

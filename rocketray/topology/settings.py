@@ -13,8 +13,9 @@ from rocketray.errors import ConfigError
 
 from .agent import Agent
 from .codec import refuse_pickle
-from .faust.batch_transport import PromptTableManager
+from .faust.table_manager import FeedTableManager
 from .stream import Stream
+from .tables.collections import GlobalTable, SetGlobalTable, SetTable, Table
 from .topic import Topic
 
 __all__ = ["check_options", "check_settings", "with_defaults"]
@@ -24,7 +25,12 @@ _DEFAULTS: Mapping[str, Any] = {
     "Stream": Stream,
     "Agent": Agent,
     "Topic": Topic,
-    "TableManager": PromptTableManager,
+    "TableManager": FeedTableManager,
+    "Table": Table,
+    "GlobalTable": GlobalTable,
+    "SetTable": SetTable,
+    "SetGlobalTable": SetGlobalTable,
+    "table_standby_replicas": 0,
     "broker_commit_interval": 0.5,
     "topic_partitions": 4,
     "topic_disable_leader": True,  # leadership is a partition of a Kafka topic

@@ -71,6 +71,14 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
         return self._inbox
 
     @property
+    def place_in_hand(self) -> tuple[str, int] | None:
+        """Topic and queue of the message that the handler has now; cheaper than its event."""
+        delivery = None if self._inbox is None else self._inbox.current
+        if delivery is None or delivery.is_passed:
+            return None
+        return delivery.topic, delivery.queue_id
+
+    @property
     def has_processors(self) -> bool:
         """Values go through ``filter`` or other processors on their way to the handler."""
         return bool(self._processors)
@@ -188,11 +196,15 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
     def group_by(self, key: Any, *, name: str | None = None, **options: Any) -> Any:
         """Send every event through a topic that is sharded by *key*, a field or a function.
 
-        The topic is called after the field alone, because a topic's name has no dot.
+        The topic is called after the field alone, because a topic's name has no dot. It has as
+        many queues as this stream's, unless *options* give another topic or number.
         """
-        return self._reached() or super().group_by(
-            key, name=name or getattr(key, "field", None), **options
-        )
+        grouped = self._reached()
+        if grouped is None:
+            grouped = super().group_by(key, name=name or getattr(key, "field", None), **options)
+            if isinstance(self.channel, Topic) and not options.keys() & {"topic", "partitions"}:
+                self.app.have_as_many_queues(grouped.channel, self.channel)
+        return grouped
 
     async def _passive_drainer(self, channel: Any, declare: bool = False) -> None:  # noqa: FBT001, FBT002  # Faust's interface
         """Read this stream for what it sends on, as a handler that is called again when it raises.

@@ -20,6 +20,7 @@ from rocketray.actors.host_services import Services
 from rocketray.actors.hosted_log import HostedLog
 from rocketray.actors.layout import filter_doorbell_path, runtime_directory, shard_directory
 from rocketray.actors.producer import Producer
+from rocketray.actors.queue_tail import QueueTail
 from rocketray.actors.ring import Ack, Durability
 from rocketray.actors.schedule_host import ScheduleHost
 from rocketray.actors.shard_host import ShardHost
@@ -259,6 +260,9 @@ class LocalNode:
         **options: Unpack[MemberOptions],
     ) -> GroupConsumer:
         return GroupConsumer(self, group, topic, subscription, **options)
+
+    def queue_tail(self, topic: str, queue_id: int) -> QueueTail:
+        return QueueTail(self.data, topic, queue_id)
 
     def close(self) -> None:
         self._stop.set()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from faust.tables.manager import TableManager
 from faust.transport.base import Transport
 from faust.transport.conductor import Conductor
 
@@ -16,7 +15,7 @@ from .consumer import FeedConsumer
 from .fetcher import FeedFetcher
 from .producer import OutboxProducer
 
-__all__ = ["BatchTransport", "PromptTableManager"]
+__all__ = ["BatchTransport"]
 
 
 class PromptConductor(Conductor):  # type: ignore[misc]  # Faust's types are not followed
@@ -30,18 +29,6 @@ class PromptConductor(Conductor):  # type: ignore[misc]  # Faust's types are not
         super().add(topic)
         if is_new:
             self._flag_changes()
-
-
-class PromptTableManager(TableManager):  # type: ignore[misc]  # Faust's types are not followed
-    """Faust's, without its pause of 1 s at the start of an app that has no tables."""
-
-    async def on_start(self) -> None:
-        """Register the tables and start recovery."""
-        if self:
-            await super().on_start()
-        else:
-            await self._update_channels()
-            await self.recovery.start()
 
 
 class BatchTransport(Transport):  # type: ignore[misc]  # Faust's types are not followed

@@ -66,8 +66,9 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
         await self.app.declare_topic(topic, partitions, retention)
 
     def topic_partitions(self, topic: str) -> int | None:
-        """How many queues of *topic* are read here; None when none is."""
-        return sum(tp.topic == topic for tp in self.assignment()) or None
+        """How many queues *topic* has; None while nobody here used it."""
+        count: int | None = self.app.queue_count(topic)
+        return count
 
     async def _assign(self) -> None:
         """Faust's first assignment. It is empty: no queue is Faust's own."""

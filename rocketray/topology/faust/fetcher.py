@@ -79,7 +79,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             missing = [key for key in wanted if key not in self._feeds]
             members = await asyncio.gather(*(self._join(*key) for key in missing))
             for (channel, topic), member in zip(missing, members, strict=True):
-                self._open(channel, topic, member)
+                await self._open(channel, topic, member)
 
     async def _join(self, channel: Topic, topic: str) -> GroupConsumer:
         """Become a member, in a thread, because joining asks the node."""
@@ -96,7 +96,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             together=self.app.together,
         )
 
-    def _open(self, channel: Topic, topic: str, member: GroupConsumer) -> None:
+    async def _open(self, channel: Topic, topic: str, member: GroupConsumer) -> None:
         membership = self._membership(channel, topic)
         feed = Feed(
             topic,
@@ -104,10 +104,11 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             member,
             channel.queue,
             flush_sends=self.app.flush_sends,
+            tables=self.app.tables,
             on_failure=self._feed_failed,
         )
         self._feeds[channel, topic] = feed
-        feed.start()
+        await feed.start()
         logger.info("group %s reads topic %s", membership.group, topic)
 
     def _membership(self, channel: Topic, topic: str) -> Membership:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -36,9 +36,31 @@ class FailingConsumer(GroupConsumer):
         return super().poll(timeout_s, max_messages)
 
 
+class WatchedTables:
+    """Tables that say which queues they were told of, and may be slow or away for a moment."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, set[int]]] = []
+        self.ready = asyncio.Event()
+        self.ready.set()
+        self.failures: list[Exception] = []
+
+    async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        self.told.append(("gain", set(queue_ids)))
+        await self.ready.wait()
+        if self.failures:
+            raise self.failures.pop()
+
+    async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        self.told.append(("lose", set(queue_ids)))
+
+
 @asynccontextmanager
 async def feeding(
-    node: LocalNode, handlers: int = 1, failures: Sequence[Exception] = ()
+    node: LocalNode,
+    handlers: int = 1,
+    failures: Sequence[Exception] = (),
+    tables: WatchedTables | None = None,
 ) -> AsyncIterator[tuple[Feed, Any, list[Exception]]]:
     queue = ThrowableQueue(maxsize=0, flow_control=FlowControlEvent())
     failed: list[Exception] = []
@@ -55,9 +77,10 @@ async def feeding(
         member,
         queue,
         flush_sends=flush,
+        tables=tables or WatchedTables(),
         on_failure=failed.append,
     )
-    feed.start()
+    await feed.start()
     try:
         yield feed, queue, failed
     finally:
@@ -177,6 +200,33 @@ def test_a_queue_that_is_taken_away_is_committed_first(node: LocalNode) -> None:
             assert not taken[kept].is_withdrawn
             await until(lambda: node.groups.offsets.get("g", "T", lost) == 3)
             await asyncio.to_thread(other.close)
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_is_read_once_the_tables_have_what_belongs_to_it(node: LocalNode) -> None:
+    node.create_topic("T", 2)
+    producer = node.producer()
+    for queue_id in (0, 1):
+        producer.send_messages("T", [Message("T", b"1")], queue_id=queue_id)
+    producer.close()
+
+    async def scenario() -> None:
+        tables = WatchedTables()
+        other = GroupConsumer(node, "g", "T", ALL)
+        async with feeding(node, tables=tables) as (feed, queue, failed):
+            await until(lambda: other.poll(0) is None or feed.assignment())
+            first = (await queue.get()).queue_id
+            tables.ready.clear()
+            tables.failures = [ShardUnavailableError("T/0", 1, "restarting")]
+            await asyncio.to_thread(other.close)
+            await until(lambda: len(feed.assignment()) == 2)
+            await until(lambda: tables.told[-1] == ("gain", {1 - first}))
+            assert queue.empty()
+            tables.ready.set()
+            assert (await queue.get()).queue_id == 1 - first
+            assert failed == []
+        assert tables.told[-1] == ("lose", {0, 1})
 
     asyncio.run(scenario())
 

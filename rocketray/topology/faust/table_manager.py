@@ -1,0 +1,224 @@
+"""Faust's manager of tables, for parts that are gained and lost queue by queue.
+
+Faust stops all agents while it recovers. Here a feed that is granted a queue number waits with
+its messages until the parts of that number are there, and everything else goes on. Faust's
+recovery service is left with what else it does: it starts the fetcher, and so the agents.
+
+Order, of which each step is there before the next begins
+  a queue is gained: the tables' parts are read from their changelogs, then its messages come
+  offsets are committed: every change made before is stored, then the offsets
+  a queue is lost: handlers finish, changes and offsets as above, then the parts are dropped
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from faust.assignor.client_assignment import ClientAssignment
+from faust.exceptions import PartitionsMismatch
+from faust.tables.manager import TableManager
+from faust.tables.recovery import Recovery
+from faust.types.tuples import TP
+from mode import Service
+
+from rocketray.actors.clock import system_clock_ms
+from rocketray.message import Message
+from rocketray.topology.tables.changelog import ChangelogBuffer
+from rocketray.topology.tables.ownership import QueueOwnership
+from rocketray.topology.tables.recovery import PartReader
+
+__all__ = ["FeedTableManager"]
+
+logger = logging.getLogger(__name__)
+
+FOLLOW_INTERVAL_S = 0.2
+
+
+class PromptRecovery(Recovery):  # type: ignore[misc]  # Faust's types are not followed
+    """Faust's, without its reading of changelogs: parts are read where queues are gained."""
+
+    @Service.task  # type: ignore[untyped-decorator]  # mode's
+    async def _restart_recovery(self) -> None:
+        while not await self.wait_for_stopped(self.signal_recovery_start):
+            self.signal_recovery_start.clear()
+            await self._resume_streams(generation_id=self._generation_id)
+
+    @Service.task  # type: ignore[untyped-decorator]  # mode's
+    async def _slurp_changelogs(self) -> None:
+        """Nothing comes through Faust's queue of changes."""
+
+
+class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are not followed
+    """The tables of one app."""
+
+    _recovery: PromptRecovery | None = None
+
+    def __init__(self, app: Any, **options: Any) -> None:
+        super().__init__(app, **options)
+        self.changes = ChangelogBuffer()
+        self._ownership = QueueOwnership()
+        self._recovered: set[int] = set()
+        self._readers: dict[tuple[str, int], PartReader] = {}
+        self._recovering = asyncio.Lock()
+        self._flushing = asyncio.Lock()
+
+    @property
+    def recovery(self) -> PromptRecovery:
+        """The service that starts the fetcher when the app's flow begins."""
+        if self._recovery is None:
+            self._recovery = PromptRecovery(self.app, self, beacon=self.beacon, loop=self.loop)
+        return self._recovery
+
+    async def on_start(self) -> None:
+        """Start the tables, without Faust's pause of 1 s."""
+        await self._update_channels()
+        await self.recovery.start()
+
+    async def _update_channels(self) -> None:
+        """Start the tables; their changelogs are no channels of the app's."""
+        self._tables_finalized.set()
+        for table in self.values():
+            await table.maybe_start()
+        self._tables_registered.set()
+
+    def now_s(self) -> float:
+        """The time that windows go by, in seconds since 1970."""
+        return system_clock_ms() / 1000
+
+    # Queues
+
+    def owned_queues(self) -> list[int]:
+        """The queue numbers whose parts are here."""
+        return [queue_id for queue_id in self._ownership.owned() if queue_id in self._recovered]
+
+    async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        """*holder* may read these queues when this returns: their parts are here."""
+        self._ownership.hold(holder, queue_ids)
+        if not self:
+            return
+        async with self._recovering:
+            new = set(self._ownership.owned()) - self._recovered
+            if new:
+                await self._recover(new)
+
+    async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        """*holder* reads these queues no more, and what was changed for them is stored."""
+        lost = set(self._ownership.release(holder, queue_ids)) & self._recovered
+        self._recovered -= lost
+        for table in self.values():
+            for queue_id in lost:
+                reader = self._readers.pop((table.name, queue_id), None)
+                if reader is None:
+                    continue
+                if table.is_global:
+                    reader.skip_to_end()
+                    self._readers[table.name, queue_id] = reader
+                else:
+                    reader.close()
+                    table.forget(queue_id)
+        if lost:
+            await self._tell_assignment(self._recovered, lost)
+
+    async def _recover(self, queue_ids: set[int]) -> None:
+        owned = self._recovered | queue_ids
+        await self._tell_assignment(owned, set())
+        for table in self.values():
+            await self._find_changelog(table)
+            wanted = queue_ids
+            if table.is_global:
+                wanted = queue_ids | set(range(table.changelog_queues or 0))
+            count = 0
+            for queue_id in sorted(wanted):
+                count += await self._recover_part(table, queue_id)
+            if count:
+                logger.info("table %s: %d changes read from its changelog", table.name, count)
+            tps = {TP(table.changelog_topic_name, queue_id) for queue_id in owned}
+            await table.on_recovery_completed(tps, set())
+        self._recovered = owned
+
+    async def _recover_part(self, table: Any, queue_id: int) -> int:
+        known = self._readers.get((table.name, queue_id))
+        if known is not None:  # of a global table: it was followed until now
+            return await known.catch_up()
+        connection = await self.app.connect()
+        topic = table.changelog_topic_name
+        reader = self._readers[table.name, queue_id] = PartReader(
+            f"table {table.name} queue {queue_id}",
+            connection.queue_tail(topic, queue_id),
+            apply=table.apply,
+            drop=lambda: table.forget(queue_id),
+        )
+        return await reader.recover(table.persisted_offset(TP(topic, queue_id)))
+
+    async def _find_changelog(self, table: Any) -> None:
+        """Learn how many queues the table's changelog has, or make it where the table says."""
+        if table.changelog_queues is None:
+            connection = await self.app.connect()
+            topics = await asyncio.to_thread(connection.topics)
+            found = topics.get(table.changelog_topic_name)
+            table.changelog_queues = table.partitions if found is None else found.queues
+
+    def settle_queues(self, table: Any, source: str) -> None:
+        """The table is changed by a message of topic *source*, with as many queues as that.
+
+        Raises:
+            PartitionsMismatch: the changelog has another number.
+        """
+        count = self.app.queue_count(source)
+        if count is None or count == table.changelog_queues:
+            return
+        if table.changelog_queues is not None:
+            raise PartitionsMismatch(
+                f"table {table.name} has {table.changelog_queues} queues and topic {source} has "
+                f"{count}: a part of a table belongs to one queue number; send the messages "
+                f"through a topic of {table.changelog_queues} queues (group_by), or give the "
+                "table another name"
+            )
+        table.changelog_queues = count
+
+    async def _tell_assignment(self, owned: set[int], lost: set[int]) -> None:
+        """Tell Faust's assignor, which stores and web views ask, and the stores themselves."""
+        actives = {table.changelog_topic_name: sorted(owned) for table in self.values()}
+        self.app.assignor._assignment = ClientAssignment(  # noqa: SLF001  # contract-tested
+            actives=actives, standbys={}
+        )
+        for table in self.values():
+            topic = table.changelog_topic_name
+            assigned = {TP(topic, queue_id) for queue_id in owned}
+            revoked = {TP(topic, queue_id) for queue_id in lost}
+            await table.on_rebalance(assigned, revoked, assigned, self.app.consumer_generation_id)
+
+    # Changes
+
+    async def flush(self) -> None:
+        """Hand every change made until now to the app's outbox."""
+        async with self._flushing:
+            await self.changes.flush(self._send)
+
+    async def _send(self, message: Message, queue_id: int) -> None:
+        table = self._changelogs[message.topic]
+        await self.app.declare_topic(message.topic, table.changelog_queues)
+        stored = await self.app.send_message(message, queue_id)
+        if table.keeps_offsets:
+            stored.add_done_callback(table.note_stored)
+
+    @Service.task  # type: ignore[untyped-decorator]  # mode's
+    async def _follow_global_tables(self) -> None:
+        """Take what other instances change in global tables."""
+        if not any(table.is_global for table in self.values()):
+            return
+        async for _ in self.itertimer(FOLLOW_INTERVAL_S, name="global tables"):
+            await self.follow_global_tables()
+
+    async def follow_global_tables(self) -> None:
+        """Take what others changed until now."""
+        async with self._recovering:
+            for table in self.values():
+                if table.is_global:
+                    await self._find_changelog(table)
+                    for queue_id in range(table.changelog_queues or 0):
+                        if queue_id not in self._recovered:
+                            await self._recover_part(table, queue_id)

@@ -1,0 +1,1 @@
+"""Tables: Faust's, with changelogs in topics of ours and an owner for each queue."""

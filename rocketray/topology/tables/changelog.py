@@ -1,0 +1,132 @@
+"""Changelogs: how a change of a table becomes a message, and the other way round.
+
+A change is a message of the changelog topic, in the queue whose messages the handler was working
+on. Its sharding key is the table's key, its body the value; an empty body deletes the key. Only
+the last change of a key counts, so changes wait in a buffer where a later one takes the place of
+an earlier one, and leave before offsets are committed.
+
+Invariant: what a flush had to send is sent, or still in the buffer, however the flush ends.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from faust.events import Event
+from faust.types.tuples import TP
+from faust.types.tuples import Message as FaustMessage
+
+from rocketray.errors import InvalidMessageError
+from rocketray.message import (
+    NAME_VALUE_SEPARATOR,
+    PROPERTY_SEPARATOR,
+    SHARDING_KEY,
+    Message,
+    StoredMessage,
+)
+
+__all__ = ["ChangelogBuffer", "change_message", "changed_key", "changelog_event"]
+
+_KEY_ENCODING = "KEY_ENCODING"
+_BASE64 = "base64"
+
+
+class Place(NamedTuple):
+    """What a change is about: a later one for the same place replaces it."""
+
+    topic: str
+    queue_id: int
+    key: str
+
+
+class ChangelogBuffer:
+    """Changes that are not yet in their changelogs, the last one of each key."""
+
+    def __init__(self) -> None:
+        self._changes: dict[Place, Message] = {}
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def put(self, message: Message, queue_id: int) -> None:
+        """Note a change, made by :func:`change_message`, for *queue_id* of its topic."""
+        place = Place(message.topic, queue_id, message.properties[SHARDING_KEY])
+        self._changes[place] = message
+
+    async def flush(self, send: Callable[[Message, int], Awaitable[Any]]) -> None:
+        """Give *send* every change that waits now, with its queue."""
+        for place in list(self._changes):
+            message = self._changes[place]
+            await send(message, place.queue_id)
+            if self._changes[place] is message:  # and was not made again meanwhile
+                del self._changes[place]
+
+
+def change_message(topic: Any, key: bytes, value: bytes | None) -> Message:
+    """The message that sets *key* to *value*, or deletes it where that is None.
+
+    Raises:
+        InvalidMessageError: the value is empty.
+    """
+    if value is not None and not value:
+        raise InvalidMessageError(
+            f"changelog {topic}: an empty value cannot be kept, because an empty body deletes its "
+            "key; delete the key, or store something that says that there is nothing"
+        )
+    text, properties = _text_of(key)
+    message: Message = topic.message(value or b"", None, key=text, properties=properties)
+    return message
+
+
+def changed_key(stored: StoredMessage) -> bytes:
+    """The key that a change is about.
+
+    Raises:
+        InvalidMessageError: the message has none, so it is no change.
+    """
+    text = stored.properties.get(SHARDING_KEY)
+    if text is None:
+        raise InvalidMessageError(
+            f"{stored.topic}/{stored.queue_id} offset {stored.queue_offset} has no "
+            f"{SHARDING_KEY}, so it is no change of a table; keep other messages out of changelogs"
+        )
+    if stored.properties.get(_KEY_ENCODING) == _BASE64:
+        return base64.b64decode(text)
+    return text.encode()
+
+
+def changelog_event(
+    app: Any, stored: StoredMessage, decode: Callable[[FaustMessage], tuple[Any, Any]]
+) -> Event:
+    """A change as the event that stores of tables take; its message's value None deletes the key.
+
+    *decode* makes key and value of the message.
+    """
+    tp = TP(stored.topic, stored.queue_id)
+    message = FaustMessage(
+        stored.topic,
+        stored.queue_id,
+        stored.queue_offset,
+        stored.store_timestamp_ms / 1000,
+        1,  # Kafka's LogAppendTime
+        {},
+        changed_key(stored),
+        stored.body or None,
+        None,
+        tp=tp,
+    )
+    key, value = decode(message)
+    return Event(app, key, value, {}, message)
+
+
+def _text_of(key: bytes) -> tuple[str, dict[str, str]]:
+    """*key* as the text of a property, and the property that says how, where that is needed."""
+    try:
+        text = key.decode()
+    except UnicodeDecodeError:
+        text = ""
+    if not text or NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+        return base64.b64encode(key).decode(), {_KEY_ENCODING: _BASE64}
+    return text, {}

@@ -1,0 +1,261 @@
+"""The four kinds of tables: Faust's, with changes that go through a buffer to a changelog of ours.
+
+A change is encoded when it is made, so what cannot be encoded raises where the mistake is. It
+belongs to the queue whose message the handler has in hand; outside of a stream nothing may be
+changed. Windows that are over are closed by whoever owns their queue, and told to the changelog,
+so that no other instance takes them up again; Faust only forgets them in memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from heapq import heappop, heappush
+from typing import Any
+
+import faust
+from faust.streams import _current_event, current_event
+from faust.tables.base import Collection
+from faust.tables.globaltable import GlobalTable as FaustGlobalTable
+from faust.tables.sets import SetGlobalTable as FaustSetGlobalTable
+from faust.tables.sets import SetTable as FaustSetTable
+from faust.tables.table import Table as FaustTable
+from faust.types.tuples import Message as FaustMessage
+
+from rocketray.hashing import java_hash_code
+from rocketray.message import StoredMessage
+
+from .changelog import change_message, changelog_event
+from .memory import QueueMemory
+from .sets import SetStore
+
+__all__ = ["Changelogged", "GlobalTable", "SetGlobalTable", "SetTable", "Table"]
+
+logger = logging.getLogger(__name__)
+
+
+class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not followed
+    """What ours have in common; mixed in before a class of Faust's."""
+
+    changelog_queues: int | None = None
+    """How many queues the changelog has; None until it exists or a first change decides."""
+
+    def note_change(self, queue_id: int, key: Any, value: Any) -> None:
+        """Have the changelog say that *key* is *value*; None deletes it."""
+        encoded = None if value is None else self.encode_value(value)
+        message = change_message(self.changelog_topic, self.encode_key(key), encoded)
+        self.app.tables.changes.put(message, queue_id)
+
+    def encode_key(self, key: Any) -> bytes:
+        """The bytes of *key*; of windows, which are pairs, as JSON."""
+        serializer = "json" if self.window is not None else self.key_serializer
+        encoded: bytes | None = self.app.serializers.dumps_key(
+            self.key_type, key, serializer=serializer, skip=(bytes,)
+        )
+        if encoded is None:
+            raise TypeError(f"table {self.name}: a key cannot be None")
+        return encoded
+
+    def encode_value(self, value: Any) -> bytes:
+        """The bytes of *value*."""
+        encoded: bytes = self.app.serializers.dumps_value(
+            self.value_type, value, serializer=self.value_serializer
+        )
+        return encoded
+
+    def decode(self, message: FaustMessage) -> tuple[Any, Any]:
+        """Key and value of a change."""
+        loads = self.app.serializers
+        if self.window is None:
+            key = loads.loads_key(self.key_type, message.key, serializer=self.key_serializer)
+        else:
+            bare, window_range = loads.loads_key(None, message.key, serializer="json")
+            typed = loads._prepare_payload(self.key_type, bare)  # noqa: SLF001  # contract-tested
+            key = typed, tuple(window_range)
+        if message.value is None:
+            return key, None
+        value = loads.loads_value(self.value_type, message.value, serializer=self.value_serializer)
+        return key, value
+
+    def partition_for_key(self, key: Any) -> int:
+        """The queue of the changelog that a change of *key* goes to.
+
+        Raises:
+            TypeError: no handler has a message in hand.
+        """
+        topic, queue_id = self._source()
+        self.app.tables.settle_queues(self, topic)
+        if self.use_partitioner and self.changelog_queues:
+            return java_hash_code(self.encode_key(key).decode()) % self.changelog_queues
+        return queue_id
+
+    def on_key_set(self, key: Any, value: Any) -> None:
+        """Note the change before the store has it."""
+        queue_id = self.partition_for_key(key)
+        self.note_change(queue_id, key, value)
+        if isinstance(self.data, QueueMemory):
+            self.data.queue_of[key] = queue_id
+        self._maybe_set_key_ttl(key, queue_id)
+        self._sensor_on_set(self, key, value)
+
+    def on_key_del(self, key: Any) -> None:
+        """Note the deletion before the store has it."""
+        queue_id = self.partition_for_key(key)
+        self.note_change(queue_id, key, None)
+        if isinstance(self.data, QueueMemory):
+            self.data.queue_of.pop(key, None)
+        self._maybe_del_key_ttl(key, queue_id)
+        self._sensor_on_del(self, key)
+
+    def on_clear(self) -> None:
+        """Note that every key is deleted."""
+        for key in list(self):
+            self.on_key_del(key)
+
+    async def apply(self, changes: list[StoredMessage]) -> None:
+        """Take changes from the changelog, in order."""
+        events = [changelog_event(self.app, stored, self.decode) for stored in changes]
+        self.apply_changelog_batch(events)
+        for event in events:
+            self.note_window(event)
+            await self.on_changelog_event(event)
+
+    def note_window(self, event: Any) -> None:
+        """Have the window of a change from the changelog closed in time."""
+        note = self._maybe_del_key_ttl if event.message.value is None else self._maybe_set_key_ttl
+        note(self._to_key(event.key), event.message.partition)
+
+    def forget(self, queue_id: int) -> None:
+        """Drop what belongs to a queue that another instance has now."""
+        if hasattr(self.data, "forget"):
+            self.data.forget(queue_id)
+        for end in self._partition_timestamps.pop(queue_id, ()):
+            self._partition_timestamp_keys.pop((queue_id, end), None)
+        self._partition_latest_timestamp.pop(queue_id, None)
+
+    @property
+    def keeps_offsets(self) -> bool:
+        """The store outlives the process, so it remembers how far it holds the changelog."""
+        return not isinstance(self.data, QueueMemory | SetStore)
+
+    def note_stored(self, future: Any) -> None:
+        """A change is in the changelog, and so are those before it."""
+        if not future.cancelled() and future.exception() is None:
+            stored = future.result()
+            self.data.set_persisted_offset(stored.topic_partition, stored.offset)
+
+    async def on_start(self) -> None:
+        """Start the store; the changelog is made when there is something to tell it."""
+        await self.add_runtime_dependency(self.data)
+
+    def _source(self) -> tuple[str, int]:
+        """Topic and queue of the message in hand."""
+        holder = getattr(_current_event.get(None), "__self__", None)
+        place = getattr(holder, "place_in_hand", None)
+        if place is not None:
+            return place  # type: ignore[no-any-return]
+        event = current_event()
+        if event is None:
+            raise TypeError(
+                f"table {self.name} can be changed only by a handler that has a message in hand: "
+                "the change belongs to the message's queue"
+            )
+        return event.message.topic, event.message.partition
+
+    def _new_store_by_url(self, url: Any) -> Any:
+        if str(url).startswith("memory:"):
+            return QueueMemory(url, self.app, self, table_name=self.name)
+        return super()._new_store_by_url(url)
+
+    def _maybe_set_key_ttl(self, key: Any, partition: int) -> None:
+        """Remember when the window of *key* is over; once for each end, where Faust's list grows."""
+        if self.window is None:
+            return
+        end = key[1][1]
+        latest = self._partition_latest_timestamp
+        latest[partition] = max(latest[partition], end)
+        if self._should_expire_keys():
+            if (partition, end) not in self._partition_timestamp_keys:
+                heappush(self._partition_timestamps[partition], end)
+            self._partition_timestamp_keys[partition, end].add(key)
+
+    async def _del_old_keys(self) -> None:
+        """Close the windows that are over, in the queues that this instance owns.
+
+        A callback that raises is called again the next time, and its window stays until then.
+        """
+        for queue_id in self.app.tables.owned_queues():
+            try:
+                while await self._close_oldest(queue_id):
+                    pass
+            except Exception:
+                logger.exception("table %s: on_window_close failed, again later", self.name)
+
+    async def _close_oldest(self, queue_id: int) -> bool:
+        """Close the windows of the oldest end in *queue_id*; False when none is over."""
+        ends, keys = self._partition_timestamps[queue_id], self._partition_timestamp_keys
+        if not ends or not self.window.stale(ends[0], self.app.tables.now_s()):
+            return False
+        end = ends[0]
+        for key in list(keys[queue_id, end]):
+            if key in self.data:
+                await self.on_window_close(key, self.data[key])
+                if queue_id not in self.app.tables.owned_queues():
+                    return False
+                self._retire(queue_id, key)
+            keys[queue_id, end].discard(key)
+        del keys[queue_id, end]
+        heappop(ends)
+        return True
+
+    def _retire(self, queue_id: int, key: Any) -> None:
+        """Delete a window that was closed."""
+        self.note_change(queue_id, key, None)
+        del self.data[key]
+        if isinstance(self.data, QueueMemory):
+            self.data.queue_of.pop(key, None)
+
+
+class Table(Changelogged, FaustTable):  # type: ignore[misc]  # Faust's types are not followed
+    """A dictionary with a changelog."""
+
+
+class GlobalTable(Changelogged, FaustGlobalTable):  # type: ignore[misc]  # the same
+    """A table that every instance has the whole of."""
+
+
+class SetOfMembers(Changelogged):
+    """What the tables of sets have in common: every member is a key of the changelog."""
+
+    def encode_key(self, key: Any) -> bytes:
+        """A key and a member of its set, as JSON."""
+        return bytes(faust.serializers.codecs.dumps("json", key))
+
+    def encode_value(self, value: Any) -> bytes:  # noqa: ARG002  # members have no value
+        """That the member is there."""
+        return b"1"
+
+    def decode(self, message: FaustMessage) -> tuple[Any, Any]:
+        """The key and the member, and whether it is there."""
+        key, member = self.app.serializers.loads_key(None, message.key, serializer="json")
+        return (self._to_key(key), self._to_key(member)), message.value is not None
+
+    def note_window(self, event: Any) -> None:
+        """Have the window of a set closed in time."""
+        if event.message.value is not None:
+            self._maybe_set_key_ttl(event.key[0], event.message.partition)
+
+    def _new_store(self) -> SetStore:
+        return SetStore(self)
+
+    def _retire(self, queue_id: int, key: Any) -> None:
+        for member in self.data[key]:
+            self.note_change(queue_id, (key, member), None)
+        self.data.pop_set(key)
+
+
+class SetTable(SetOfMembers, FaustSetTable):  # type: ignore[misc]  # the same
+    """A dictionary of sets with a changelog."""
+
+
+class SetGlobalTable(SetOfMembers, FaustSetGlobalTable):  # type: ignore[misc]  # the same
+    """A table of sets that every instance has the whole of."""

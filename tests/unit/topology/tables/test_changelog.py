@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.batches import stored
+
+from rocketray.errors import InvalidMessageError
+from rocketray.message import SHARDING_KEY, Message
+from rocketray.topology.app import App
+from rocketray.topology.tables.changelog import ChangelogBuffer, change_message, changed_key
+
+TOPIC = App("app").topic("C", value_serializer="raw")
+
+
+def change(key: str, value: bytes | None = b"1") -> Message:
+    return change_message(TOPIC, key.encode(), value)
+
+
+@given(st.binary(min_size=1, max_size=40))
+def test_any_key_comes_back(key: bytes) -> None:
+    message = change_message(TOPIC, key, b"v")
+    message.encoded_properties()
+    assert changed_key(stored(message, 0, 0)) == key
+
+
+def test_a_deletion_has_an_empty_body_and_a_value_has_none() -> None:
+    assert change("k", None).body == b""
+    with pytest.raises(InvalidMessageError, match="an empty body deletes its key"):
+        change("k", b"")
+
+
+def test_a_message_without_a_key_is_no_change() -> None:
+    with pytest.raises(InvalidMessageError, match="keep other messages out of changelogs"):
+        changed_key(stored(Message("C", b"v"), 0, 0))
+
+
+class Sent:
+    """What a flush sent; the send of one key may fail, or another change come during it."""
+
+    def __init__(self) -> None:
+        self.bodies: list[tuple[str, int, bytes]] = []
+        self.during: dict[str, Any] = {}
+
+    async def send(self, message: Message, queue_id: int) -> None:
+        key = message.properties[SHARDING_KEY]
+        await asyncio.sleep(0)
+        meanwhile = self.during.pop(key, None)
+        if isinstance(meanwhile, BaseException):
+            raise meanwhile
+        if meanwhile is not None:
+            meanwhile()
+        self.bodies.append((key, queue_id, message.body))
+
+
+def test_the_last_change_of_a_key_is_sent_once() -> None:
+    async def scenario() -> None:
+        buffer, sent = ChangelogBuffer(), Sent()
+        for number in range(5):
+            buffer.put(change("a", b"%d" % number), 0)
+        buffer.put(change("a", b"other queue"), 1)
+        await buffer.flush(sent.send)
+        await buffer.flush(sent.send)
+        assert sent.bodies == [("a", 0, b"4"), ("a", 1, b"other queue")]
+
+    asyncio.run(scenario())
+
+
+def test_a_change_that_is_made_while_its_predecessor_is_sent_is_kept() -> None:
+    async def scenario() -> None:
+        buffer, sent = ChangelogBuffer(), Sent()
+        buffer.put(change("a", b"1"), 0)
+        buffer.put(change("b", b"1"), 0)
+        sent.during["a"] = lambda: buffer.put(change("a", b"2"), 0)
+        await buffer.flush(sent.send)
+        assert sent.bodies == [("a", 0, b"1"), ("b", 0, b"1")]
+        assert len(buffer) == 1
+        await buffer.flush(sent.send)
+        assert sent.bodies[-1] == ("a", 0, b"2")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("error", [ValueError("on purpose"), asyncio.CancelledError()])
+def test_a_flush_that_fails_keeps_what_it_did_not_send(error: BaseException) -> None:
+    async def scenario() -> None:
+        buffer, sent = ChangelogBuffer(), Sent()
+        for key in "abc":
+            buffer.put(change(key), 0)
+        sent.during["b"] = error
+        with pytest.raises(type(error)):
+            await buffer.flush(sent.send)
+        assert len(buffer) == 2
+        await buffer.flush(sent.send)
+        assert sent.bodies == [("a", 0, b"1"), ("b", 0, b"1"), ("c", 0, b"1")]
+
+    asyncio.run(scenario())

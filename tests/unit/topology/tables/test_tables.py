@@ -1,0 +1,297 @@
+"""Tables as Faust's user guide describes them, over changelogs of ours."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import faust
+import pytest
+from support.apps import committed, running, until
+from support.local_node import LocalNode
+
+from rocketray.topology.app import App
+
+
+class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
+    user: str
+    amount: int
+
+
+def counting(node: LocalNode, queues: int = 2, **table: Any) -> tuple[App, Any, Any, list[Any]]:
+    """An app that counts amounts by key in a table; the app, its topic, the table, what it saw."""
+    app = App("app", connection=node, broker_commit_interval=0.1)
+    topic = app.topic("T", key_type=str, value_type=int, queues=queues)
+    totals = app.Table("totals", default=int, **table)
+    seen: list[Any] = []
+
+    @app.agent(topic, name="reader")
+    async def reader(stream: Any) -> None:
+        async for key, value in stream.items():
+            totals[key] += value
+            seen.append((key, value))
+
+    return app, topic, totals, seen
+
+
+async def send(topic: Any, count: int, keys: int = 7) -> Counter[str]:
+    """Send the numbers below *count* under *keys* keys; the sums by key."""
+    sums: Counter[str] = Counter()
+    for number in range(count):
+        key = f"k{number % keys}"
+        await topic.send(key=key, value=number)
+        sums[key] += number
+    return sums
+
+
+def test_a_table_is_there_again_after_a_restart(node: LocalNode) -> None:
+    async def first_life() -> Counter[str]:
+        app, topic, totals, seen = counting(node)
+        async with running(app):
+            sums = await send(topic, 200)
+            await until(lambda: len(seen) == 200)
+            assert dict(totals.items()) == sums
+        assert committed(node, "app-reader", "T") == 200
+        return sums
+
+    async def second_life(sums: Counter[str]) -> None:
+        app, topic, totals, seen = counting(node)
+        async with running(app):
+            assert dict(totals.items()) == sums
+            sums += await send(topic, 50)
+            await until(lambda: len(seen) == 50)
+            assert dict(totals.items()) == sums
+
+    asyncio.run(second_life(asyncio.run(first_life())))
+
+
+def test_only_the_last_change_of_a_key_is_written_for_each_commit(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app, topic, _, seen = counting(node, queues=1)
+        app.conf.broker_commit_interval = 3600.0
+        async with running(app):
+            await send(topic, 500, keys=1)
+            await until(lambda: len(seen) == 500)
+        assert node.shards["app-totals-changelog", 0].writer.control.visible() == 1
+
+    asyncio.run(scenario())
+
+
+def test_deletions_and_defaults_survive(node: LocalNode) -> None:
+    async def life(values: list[int]) -> dict[str, int]:
+        app = App("app", connection=node, broker_commit_interval=0.05)
+        topic = app.topic("T", key_type=str, value_type=int, queues=1)
+        table = app.Table("latest", default=lambda: -1)
+        seen: list[int] = []
+
+        @app.agent(topic, name="reader")
+        async def reader(stream: Any) -> None:
+            async for key, value in stream.items():
+                if value < 0:
+                    table.pop(key)
+                else:
+                    table[key] = value
+                seen.append(value)
+                await asyncio.sleep(0.06)  # so that a commit lies between the changes
+
+        async with running(app):
+            for number, value in enumerate(values):
+                await topic.send(key="ab"[number % 2], value=value)
+            await until(lambda: len(seen) == len(values))
+            assert table["never"] == -1
+            return dict(table.items())
+
+    assert asyncio.run(life([5, 6, -1, 7])) == {"b": 7}
+    assert asyncio.run(life([])) == {"b": 7}
+    assert asyncio.run(life([0])) == {"a": 0, "b": 7}  # 0 is a value
+    assert asyncio.run(life([])) == {"a": 0, "b": 7}
+
+
+def test_the_changelog_has_as_many_queues_as_the_source(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app, topic, _, seen = counting(node, queues=3)
+        async with running(app):
+            await send(topic, 30)
+            await until(lambda: len(seen) == 30)
+        assert node.topic("app-totals-changelog").queues == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_source_with_another_number_of_queues_is_told(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app, topic, totals, seen = counting(node, queues=2)
+        other = app.topic("U", key_type=str, value_type=int, queues=3)
+        errors: list[Exception] = []
+
+        @app.agent(other)
+        async def confused(stream: Any) -> None:
+            async for event in stream.events():
+                try:
+                    totals[event.key] += 1
+                except faust.exceptions.PartitionsMismatch as error:
+                    errors.append(error)
+
+        async with running(app):
+            await send(topic, 1)
+            await until(lambda: seen)
+            await other.send(key="k", value=1)
+            await until(lambda: errors)
+        assert "table totals has 2 queues and topic U has 3" in str(errors[0])
+
+    asyncio.run(scenario())
+
+
+def test_a_table_cannot_be_changed_without_a_message_in_hand(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app, *_, totals, _ = counting(node)
+        async with running(app):
+            with pytest.raises(TypeError, match="a handler that has a message in hand"):
+                totals["k"] = 1
+            assert "k" not in totals
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "text"),
+    [
+        (object(), TypeError, ""),
+        (b"", Exception, "an empty body deletes its key"),
+    ],
+)
+def test_a_value_that_cannot_be_kept_is_told_where_it_is_set(
+    node: LocalNode, value: Any, error: type[Exception], text: str
+) -> None:
+    async def scenario() -> None:
+        app = App("app", connection=node)
+        topic = app.topic("T", value_type=int, queues=1)
+        table = app.Table("t", value_type=bytes if value == b"" else None)
+        errors: list[Exception] = []
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for _ in stream:
+                try:
+                    table["k"] = value
+                except Exception as raised:  # noqa: BLE001  # the test looks at it
+                    errors.append(raised)
+
+        async with running(app):
+            await topic.send(value=1)
+            await until(lambda: errors)
+            assert "k" not in table
+        assert isinstance(errors[0], error)
+        assert text in str(errors[0])
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "value"),
+    [
+        ({}, ("a", 1), {"deep": [1, 2]}),
+        ({"key_type": int, "value_type": float}, 17, 0.5),
+        ({"key_type": bytes, "value_type": bytes}, b"\xff\x01 raw", b"\x00\xff"),
+        ({"key_type": str, "value_type": Order}, "ö 1", Order(user="u", amount=3)),
+    ],
+)
+def test_keys_and_values_of_many_types(
+    node: LocalNode, options: dict[str, Any], key: Any, value: Any
+) -> None:
+    async def life(*, writes: bool) -> None:
+        app = App("app", connection=node)
+        topic = app.topic("T", value_type=int, queues=1)
+        table = app.Table("t", **options)
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for _ in stream:
+                table[key] = value
+
+        async with running(app):
+            if writes:
+                await topic.send(value=1)
+                await until(lambda: len(table))
+            assert dict(table.items()) == {key: value}
+
+    asyncio.run(life(writes=True))
+    asyncio.run(life(writes=False))
+
+
+def test_grouped_counts_are_right_and_stay_so(node: LocalNode) -> None:
+    async def life(first: int, count: int) -> dict[str, int]:
+        app = App("app", connection=node)
+        topic = app.topic("Orders", value_type=Order, queues=3)
+        totals = app.Table("totals", default=int)
+        seen: list[str] = []
+
+        @app.agent(topic, name="reader")
+        async def reader(stream: Any) -> None:
+            async for order in stream.group_by(Order.user):
+                totals[order.user] += order.amount
+                seen.append(order.user)
+
+        async with running(app):
+            for number in range(first, first + count):
+                await topic.send(value=Order(user=f"u{number % 5}", amount=number))
+            await until(lambda: len(seen) == count)
+            return dict(totals.items())
+
+    asyncio.run(life(0, 100))
+    assert asyncio.run(life(100, 100)) == {f"u{k}": sum(range(k, 200, 5)) for k in range(5)}
+    assert node.topic("reader-Orders-user-repartition").queues == 3
+    assert node.topic("app-totals-changelog").queues == 3
+
+
+def test_callbacks_of_a_table(node: LocalNode) -> None:
+    recovered: list[int] = []
+    changes: list[Any] = []
+
+    async def life() -> None:
+        async def on_change(event: Any) -> None:
+            changes.append((event.key, event.value))
+
+        app, topic, totals, seen = counting(node, queues=1, on_changelog_event=on_change)
+
+        async def on_recover() -> None:
+            recovered.append(len(totals))
+
+        totals.on_recover(on_recover)
+        async with running(app):
+            await send(topic, 3, keys=3)
+            await until(lambda: len(seen) == 3)
+
+    asyncio.run(life())
+    assert (recovered, changes) == ([0], [])
+    asyncio.run(life())
+    assert recovered == [0, 3]
+    assert sorted(changes) == [("k0", 0), ("k1", 1), ("k2", 2)]
+
+
+def test_a_handler_that_raises_keeps_what_it_did_before(node: LocalNode) -> None:
+    """A table is at least once: what a handler did before it raised stays, and is done again."""
+
+    async def scenario() -> None:
+        app = App("app", connection=node)
+        topic = app.topic("T", value_type=int, queues=1)
+        table = app.Table("t", default=int)
+        attempts: list[int] = []
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for value in stream:
+                table["before"] += value
+                attempts.append(value)
+                if len(attempts) == 1:
+                    raise ValueError("on purpose")
+                table["behind"] += value
+
+        async with running(app):
+            await topic.send(value=1)
+            await until(lambda: len(attempts) == 2)
+            await until(lambda: "behind" in table)
+            assert dict(table.items()) == {"before": 2, "behind": 1}
+
+    asyncio.run(scenario())
