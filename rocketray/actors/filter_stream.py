@@ -139,8 +139,7 @@ def scan_block(
 ) -> tuple[EntryColumns, FilterCounters]:
     """The entries from *start* up to, not including, *stop* that match by tags code or by SQL92.
 
-    With a *test* for SQL92, bitmaps come first, and it ends earlier where they let many pass:
-    ``scanned`` says where.
+    With a *test* for SQL92, bitmaps come first, and it may end earlier: ``scanned`` says where.
     """
     if test is not None and matcher.sql is not None:
         return _scan_bits(matcher.sql, reader, start, stop, test)
@@ -155,10 +154,7 @@ def scan_block(
 def _scan_bits(
     expression: VectorizedExpression, reader: QueueReader, start: int, stop: int, test: BitTest
 ) -> tuple[EntryColumns, FilterCounters]:
-    entries = reader.match_bits(start, stop, test)
-    if len(entries) > RECORDS_MAX:
-        stop = int(entries.queue_offsets[RECORDS_MAX])
-        entries = entries.select(slice(0, RECORDS_MAX))
+    entries, stop = reader.match_bits(start, stop, test, RECORDS_MAX)
     states = sql_states(expression, reader, entries)
     rejected = stop - start - len(entries)
     counters = FilterCounters(scanned=rejected, bloom_rejected=rejected) + _sql_counters(states)

@@ -42,12 +42,12 @@ def match_bits_plain(
     *bitmap_bytes* in which one of *bits* int64[k] is not set. All others may match.
 
     *units* is the file of units that begins at *units_start*, or empty where it is gone; files
-    are of *segment_bytes*. Numbers of entries go to *out*, ascending, from place *found* on.
-    Returns how many stand there then, and the number of the entry to go on with: that of the
-    first whose unit is in another file.
+    are of *segment_bytes*. Numbers of entries go to *out*, ascending, from place *found* on, until
+    it is full. Returns how many stand there then, and the number of the entry to go on with: the
+    first that was not looked at, or whose unit is in another file.
     """
     assert first >= 0 and count >= 0 and (first + count) * ENTRY_BYTES <= len(raw)  # noqa: PT018 - one bound
-    assert found >= 0 and found + count <= len(out)  # noqa: PT018 - one bound
+    assert 0 <= found <= len(out)
     assert all(0 <= bit < 8 * bitmap_bytes for bit in bits.tolist())
     entries = raw[first * ENTRY_BYTES : (first + count) * ENTRY_BYTES].view(_ENTRY)
     fields = entries["code"].astype(np.int64)
@@ -69,6 +69,10 @@ def match_bits_plain(
             is_set &= (bitmaps[:, bit >> 3] >> (bit & 7) & 1) == 1
         passes[rows[known & ~is_set]] = False
     numbers = np.flatnonzero(passes)
+    room = len(out) - found
+    if len(numbers) >= room:
+        numbers = numbers[:room]
+        stop = int(numbers[-1]) + 1 if room else 0
     out[found : found + len(numbers)] = numbers + first
     return found + len(numbers), first + stop
 
@@ -94,12 +98,13 @@ def match_bits(
     assert first >= 0
     assert count >= 0
     assert (first + count) * ENTRY_BYTES <= len(raw)
-    assert found >= 0
-    assert found + count <= len(out)
+    assert 0 <= found <= len(out)
     for bit in bits:
         assert 0 <= bit < 8 * bitmap_bytes
     size = UNIT_BYTES + bitmap_bytes
     for number in range(first, first + count):
+        if found == len(out):
+            return found, number
         field = load_i64(raw, number * ENTRY_BYTES + _FIELD)
         passes = True
         if field <= TAGS_CODE_EXT_MAX:

@@ -76,10 +76,11 @@ class ExtReader:
 
     def match_bits(
         self, raw: npt.NDArray[np.uint8], first: int, count: int, test: BitTest, out: _Int64s
-    ) -> int:
+    ) -> tuple[int, int]:
         """Find the entries that no bitmap rules out, among *count* of *raw* from *first* on.
 
-        Their numbers go to the front of *out* int64[≥ count]; returns how many they are.
+        Their numbers go to the front of *out* int64[n] until it is full. Returns how many they
+        are, and the number of the first entry that was not looked at.
         """
         found, at, end = 0, first, first + count
         units, start = _NO_UNITS, -self._files.segment_bytes  # where no address leads
@@ -87,8 +88,8 @@ class ExtReader:
             found, at = match_bits(
                 *(raw, at, end - at, units, start, self._files.segment_bytes), *test, out, found
             )
-            if at == end:
-                return found
+            if at == end or found == len(out):
+                return found, at
             (address,) = _FIELD.unpack_from(raw.data, at * ENTRY_BYTES + _FIELD_AT)
             offset = address - FIRST_ADDRESS
             start = offset - offset % self._files.segment_bytes

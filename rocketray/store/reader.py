@@ -210,16 +210,17 @@ class QueueReader:
                 parts.append(part)
         return EntryColumns.concatenated(parts)
 
-    def match_bits(self, start: int, stop: int, test: BitTest) -> EntryColumns:
-        """The entries that no filter bitmap beside them rules out."""
-        parts = []
-        for raw, first, count, queue_offset in self._queue_parts(start, stop):
-            numbers = np.empty(count, np.int64)
-            part = EntryColumns.room_for(self._ext.match_bits(raw, first, count, test, numbers))
-            if pick_entries(raw, numbers, len(part), queue_offset - first, *part.arrays()):
-                part.tags_codes[:] = self._ext.resolve(part.tags_codes)
-            parts.append(part)
-        return EntryColumns.concatenated(parts)
+    def match_bits(
+        self, start: int, stop: int, test: BitTest, limit: int
+    ) -> tuple[EntryColumns, int]:
+        """The entries that no filter bitmap rules out, at most *limit*; and where it ended."""
+        raw, first, count, queue_offset = next(self._queue_parts(start, stop))
+        numbers = np.empty(min(count, limit), np.int64)
+        found, at = self._ext.match_bits(raw, first, count, test, numbers)
+        part = EntryColumns.room_for(found)
+        if pick_entries(raw, numbers, found, queue_offset - first, *part.arrays()):
+            part.tags_codes[:] = self._ext.resolve(part.tags_codes)
+        return part, start + at - first
 
     def _with_tags(self, found: EntryColumns, codes: _Int32s) -> EntryColumns:
         """Those of *found* that the units behind their addresses do not rule out."""

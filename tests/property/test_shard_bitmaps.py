@@ -66,13 +66,15 @@ class Stream:
         stop = control.visible()
         start = self.at = min(max(self.at, control.minimum()), stop)
         test = self._bits.test()
-        self.at = stop
-        found, counters = scan_block(self._filter, self.reader, start, stop, test)
-        assert counters.scanned == stop - start
-        wanted, plain = scan_block(self._filter, self.reader, start, stop)
-        assert found.queue_offsets.tolist() == wanted.queue_offsets.tolist()
-        assert counters.rejected + counters.errors == plain.rejected + plain.errors
-        self.counters += counters
+        while start < stop:
+            found, counters = scan_block(self._filter, self.reader, start, stop, test)
+            assert 0 < counters.scanned <= stop - start
+            end = start + counters.scanned
+            wanted, plain = scan_block(self._filter, self.reader, start, end)
+            assert found.queue_offsets.tolist() == wanted.queue_offsets.tolist()
+            assert counters.rejected + counters.errors == plain.rejected + plain.errors
+            self.counters += counters
+            start = self.at = end
 
 
 class Shard:
