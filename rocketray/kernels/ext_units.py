@@ -1,4 +1,4 @@
-"""Which queue entries a filter's bits let pass: a look at the bitmaps beside them.
+"""What ConsumeQueueExt units say to which queue entries lead: tags codes, and filters' bits.
 
 A ConsumeQueueExt unit is i16 size | i64 tags code | i64 store time | i16 bitmap bytes | bitmap,
 big-endian; bit *j* of a bitmap is ``1 << (j % 8)`` of byte ``j // 8``. An entry whose third field
@@ -13,10 +13,10 @@ from ._compile import IN_BYTES, IN_INT64S, INT, OUT_INT64S, TWO_INTS, Bytes, Int
 from .intrinsics import load_i16, load_i64
 from .layout import ENTRY_BYTES, TAGS_CODE_EXT_MAX
 
-__all__ = ["UNIT_BYTES", "match_bits", "match_bits_plain"]
+__all__ = ["match_bits", "match_bits_plain", "read_codes", "read_codes_plain"]
 
 UNIT_BYTES = 20  # without its bitmap
-_STORE_TIME, _BITMAP_BYTES = 10, 18
+_TAGS_CODE, _STORE_TIME, _BITMAP_BYTES = 2, 10, 18
 _FIELD = 12  # in a queue entry
 _ADDRESS_BASE = -(1 << 63)
 _ENTRY = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
@@ -121,3 +121,45 @@ def match_bits(
         out[found] = number
         found += passes
     return found, first + count
+
+
+def read_codes_plain(
+    fields: Int64s, at: int, units: Bytes, units_start: int, segment_bytes: int
+) -> int:
+    """Put the tags codes of units in place of their addresses among *fields*, from row *at* on.
+
+    *units* as :func:`match_bits`. An address of nothing stays. Returns the row to go on with: the
+    first whose unit is in another file.
+    """
+    assert 0 <= at <= len(fields)
+    for row in range(at, len(fields)):
+        field = int(fields[row])
+        if field > TAGS_CODE_EXT_MAX:
+            continue
+        position = field - _ADDRESS_BASE - units_start
+        if not 0 <= position < segment_bytes:
+            return row
+        if position + UNIT_BYTES > len(units):
+            continue
+        size, code, _, bitmap_bytes = units[position : position + UNIT_BYTES].view(_UNIT)[0].item()
+        if bitmap_bytes >= 0 and size == UNIT_BYTES + bitmap_bytes:
+            fields[row] = code
+    return len(fields)
+
+
+@kernel(read_codes_plain, INT, (OUT_INT64S, INT, IN_BYTES, INT, INT))
+def read_codes(fields, at, units, units_start, segment_bytes):
+    assert 0 <= at <= len(fields)
+    for row in range(at, len(fields)):
+        field = fields[row]
+        if field > TAGS_CODE_EXT_MAX:
+            continue
+        position = (field ^ np.int64(_ADDRESS_BASE)) - units_start
+        if position < 0 or position >= segment_bytes:
+            return row
+        if position + UNIT_BYTES > len(units):
+            continue
+        bitmap_bytes = load_i16(units, position + _BITMAP_BYTES)
+        if bitmap_bytes >= 0 and load_i16(units, position) == UNIT_BYTES + bitmap_bytes:
+            fields[row] = load_i64(units, position + _TAGS_CODE)
+    return len(fields)

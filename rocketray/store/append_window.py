@@ -3,33 +3,41 @@
 A window is open while every one of the three has a file with room. It is a short cut: what does
 not fit goes through :meth:`~.message_store.MessageStore.append`, which makes files, and after
 which a new window is opened.
+
+The kernel knows nothing of ConsumeQueueExt. Where entries get units, they get them behind it, all
+of a pass at once, before the queue ends behind them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.errors import StoreFullError
 from rocketray.kernels.drain import StoreCursor
 from rocketray.kernels.layout import ENTRY_BYTES
+from rocketray.kernels.record_properties import find_property_strings
 
 from .commit_log import CommitLog
-from .consume_queue import ConsumeQueue
+from .consume_queue import ENTRY, ConsumeQueue
 from .key_index import KeyIndex
 from .mapped_file import MappedFile
 from .record import BLANK_BYTES
 
 __all__ = ["AppendWindow", "open_window"]
 
+_Bytes = npt.NDArray[np.uint8]
+_Int64s = npt.NDArray[np.int64]
+MakeBitmaps = Callable[[_Bytes, _Int64s, _Int64s], _Bytes | None]
 _NO_INDEX = np.empty(0, np.uint8)
 
 
 def open_window(log: CommitLog, queue: ConsumeQueue | None, index: KeyIndex) -> AppendWindow | None:
-    """The window at the present ends, or None when a file has to be made first.
-
-    None as well while the queue gets units in ConsumeQueueExt, which the kernel does not write.
-    """
-    if queue is None or queue.adds_units:
+    """The window at the present ends, or None when a file has to be made first."""
+    if queue is None:
         return None
     log_file, queue_file = log.segment(log.max_offset), queue.segment()
     if log_file is None or queue_file is None:
@@ -51,8 +59,8 @@ class AppendWindow:
         self.queue = queue
         self._log = log
         self._index_file = index.newest()
-        self.log: npt.NDArray[np.uint8] = log_file.data
-        self.queue_entries: npt.NDArray[np.uint8] = queue_file.data
+        self.log: _Bytes = log_file.data
+        self.queue_entries: _Bytes = queue_file.data
         self.store_host = log.store_host
         self.index = _NO_INDEX
         self.hash_slots = self.max_entries = index_room = 0
@@ -68,6 +76,29 @@ class AppendWindow:
         self.cursor[StoreCursor.QUEUE_POSITION] = queue.max_offset * ENTRY_BYTES - queue_file.start
         self.cursor[StoreCursor.QUEUE_OFFSET] = queue.max_offset
         self.cursor[StoreCursor.INDEX_ROOM] = index_room
+
+    def add_units(self, make_bitmaps: MakeBitmaps, store_timestamp_ms: int) -> None:
+        """Give each entry that was written since :meth:`settle` a unit, if the queue adds units.
+
+        Without room for units they stay without: readers then look at the records.
+        """
+        count, ext = int(self.cursor[StoreCursor.MESSAGES]), self.queue.ext
+        if not count or ext is None or not self.queue.adds_units:
+            return
+        end = int(self.cursor[StoreCursor.QUEUE_POSITION])
+        entries = self.queue_entries[end - count * ENTRY_BYTES : end].view(ENTRY)
+        sizes = entries["size"].astype(np.int32)
+        log_end = int(self.cursor[StoreCursor.LOG_POSITION])
+        records = self.log[log_end - int(sizes.sum(dtype=np.int64)) : log_end]
+        starts, property_sizes = np.empty(count, np.int64), np.empty(count, np.int64)
+        bad = find_property_strings(records, sizes, starts, property_sizes)
+        assert bad < 0  # the kernel wrote whole ones
+        bitmaps = make_bitmaps(records, starts, property_sizes)
+        times = np.full(count, store_timestamp_ms)
+        codes = entries["tags_code"].astype(np.int64)
+        with suppress(StoreFullError):
+            ext.reserve(count, 0 if bitmaps is None else bitmaps.shape[1])
+            entries["tags_code"] = ext.append(codes, times, bitmaps)
 
     def settle(self) -> tuple[int, int]:
         """Let log, queue and index end where the cursor stands; returns batches and messages.

@@ -29,9 +29,9 @@ from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import MappedFile
 from .mapped_file_queue import MappedFileQueue, Mend
 
-__all__ = ["ConsumeQueue", "QueueEntry"]
+__all__ = ["ENTRY", "ConsumeQueue", "QueueEntry"]
 
-_ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _FILLER_SIZE = 0x7FFFFFFF
 _BLOCK_ENTRIES = 1024  # made into Python numbers at once
 _Rows = npt.NDArray[np.void]
@@ -72,7 +72,8 @@ class ConsumeQueue:
         )
         if self._files.mended and min(self._files.mended) < self._files.starts[-1]:
             self._files.clear()  # entries in the middle are gone: all are made again
-        self._ext = ext
+        self.ext = ext
+        """The units that entries may have; None where none ever had one."""
         self.adds_units = ext is not None
         """Whether new entries get a unit in ConsumeQueueExt; the writer may change it."""
         self.segment_entries = segment_entries
@@ -80,23 +81,18 @@ class ConsumeQueue:
         self._flushed = self.max_offset
         self.has_lost_units = False
 
-    @property
-    def has_ext(self) -> bool:
-        """Whether entries may have a unit in ConsumeQueueExt beside them."""
-        return self._ext is not None
-
     def begin_ext(self, ext: ConsumeQueueExt) -> None:
         """Let entries have units in *ext* from now on; what stands there belongs to none."""
         ext.clear()
-        self._ext = ext
+        self.ext = ext
 
     def reserve(self, count: int, bitmap_bytes: int = 0) -> None:
         """Make sure that *count* entries fit, with filter bitmaps of *bitmap_bytes* each.
 
         Raises :class:`StoreFullError`; nothing changed.
         """
-        if self._ext is not None and self.adds_units:
-            self._ext.reserve(count, bitmap_bytes)
+        if self.ext is not None and self.adds_units:
+            self.ext.reserve(count, bitmap_bytes)
         start = self.max_offset * ENTRY_BYTES
         end = start + count * ENTRY_BYTES
         while start < end:
@@ -119,8 +115,8 @@ class ConsumeQueue:
 
         :meth:`reserve` made room for them. *bitmaps* uint8[n, bytes] go into ConsumeQueueExt.
         """
-        if self._ext is not None and self.adds_units:
-            tags_codes = self._ext.append(tags_codes, store_timestamps_ms, bitmaps)
+        if self.ext is not None and self.adds_units:
+            tags_codes = self.ext.append(tags_codes, store_timestamps_ms, bitmaps)
         done, count = 0, len(sizes)
         while done < count:
             file, position = self._place()
@@ -143,15 +139,15 @@ class ConsumeQueue:
         :class:`StoreFullError`.
         """
         self.reserve(len(sizes), 0 if bitmaps is None else bitmaps.shape[1])
-        rows = np.empty(len(sizes), _ENTRY)
+        rows = np.empty(len(sizes), ENTRY)
         rows["physical_offset"], rows["size"] = physical_offsets, sizes
         rows["tags_code"] = tags_codes
-        if self._ext is not None:
+        if self.ext is not None:
             offsets, old_sizes, fields = self.columns(self.max_offset, self.max_offset + len(rows))
             fields[(offsets != physical_offsets) | (old_sizes != sizes)] = 0
-            fields, kept = self._ext.keep(fields, tags_codes, store_timestamps_ms)
+            fields, kept = self.ext.keep(fields, tags_codes, store_timestamps_ms)
             if self.adds_units:
-                fields[kept:] = self._ext.append(
+                fields[kept:] = self.ext.append(
                     tags_codes[kept:],
                     store_timestamps_ms[kept:],
                     None if bitmaps is None else bitmaps[kept:],
@@ -161,7 +157,7 @@ class ConsumeQueue:
         while done < len(rows):
             file, position = self._place()
             part = rows[done : done + (file.size - position) // ENTRY_BYTES]
-            old = file.data[position:].view(_ENTRY)[: len(part)]
+            old = file.data[position:].view(ENTRY)[: len(part)]
             changed += int((old != part).sum())
             old[:] = part
             done += len(part)
@@ -173,10 +169,10 @@ class ConsumeQueue:
 
         As they stand in the files, also beyond ``max_offset``; fewer where the files end.
         """
-        parts = [np.empty(0, _ENTRY)]
+        parts = [np.empty(0, ENTRY)]
         for file in self._files.files_between(start * ENTRY_BYTES, stop * ENTRY_BYTES):
             first = file.start // ENTRY_BYTES
-            parts.append(file.data.view(_ENTRY)[max(start - first, 0) : stop - first])
+            parts.append(file.data.view(ENTRY)[max(start - first, 0) : stop - first])
         rows = np.concatenate(parts)
         return (
             rows["physical_offset"].astype(np.int64),
@@ -188,7 +184,7 @@ class ConsumeQueue:
         """The tags code that the third *field* of an entry stands for; None for a lost ext unit."""
         if field > TAGS_CODE_EXT_MAX:
             return field
-        unit = self._ext.unit(field) if self._ext else None
+        unit = self.ext.unit(field) if self.ext else None
         return unit.tags_code if unit else None
 
     @property
@@ -209,11 +205,11 @@ class ConsumeQueue:
     def restart_at(self, queue_offset: int) -> None:
         """Drop all entries and let the queue begin at *queue_offset*; for recovery."""
         self._files.clear()
-        if self._ext is not None:
-            self._ext.clear()
+        if self.ext is not None:
+            self.ext.clear()
         file = self._files.ensure(queue_offset * ENTRY_BYTES)
         count = queue_offset - file.start // ENTRY_BYTES
-        file.write(0, np.array([(0, _FILLER_SIZE, 0)] * count, _ENTRY).tobytes())
+        file.write(0, np.array([(0, _FILLER_SIZE, 0)] * count, ENTRY).tobytes())
         self.min_offset = self.max_offset = queue_offset
         self._flushed = file.start // ENTRY_BYTES
 
@@ -265,14 +261,14 @@ class ConsumeQueue:
         """
         end = self._find_entries_end(log_end)
         self.has_lost_units = False
-        if self._ext is None or self._files.read_only:
+        if self.ext is None or self._files.read_only:
             return end
         for queue_offset, address in self._addresses_before(end):
-            if self._ext.end_with(address):
+            if self.ext.end_with(address):
                 return end
             end = queue_offset
             self.has_lost_units = True
-        self._ext.end_at_begin()
+        self.ext.end_at_begin()
         return end
 
     def _find_entries_end(self, log_end: int) -> int:
@@ -331,33 +327,33 @@ class ConsumeQueue:
             lambda entry: entry.size != _FILLER_SIZE and entry.physical_offset >= log_min_offset
         )
         last = max(self.max_offset - 1, 0)
-        if self._ext is not None and self._ext.file_count > 1:
-            self._ext.forget_before(self._first_address())
+        if self.ext is not None and self.ext.file_count > 1:
+            self.ext.forget_before(self._first_address())
         self._files.forget_before(min(self.min_offset, last) * ENTRY_BYTES)
 
     def remove_forgotten(self) -> None:
         """Remove the forgotten files; may run beside the writer."""
         self._files.remove_forgotten()
-        if self._ext is not None:
-            self._ext.remove_forgotten()
+        if self.ext is not None:
+            self.ext.remove_forgotten()
 
     def clear_tail(self) -> int:
         """Zero what stands behind ``max_offset``, after recovery; returns how many entries."""
-        if self._ext is not None:
-            self._ext.cut_tail()
+        if self.ext is not None:
+            self.ext.cut_tail()
         return -(-self._files.cut(self.max_offset * ENTRY_BYTES, keep=False) // ENTRY_BYTES)
 
     def prepare_next(self) -> None:
         """Make the next file when the present one is half full; for a thread beside the writer."""
         self._files.prepare_next(self.max_offset * ENTRY_BYTES)
-        if self._ext is not None:
-            self._ext.prepare_next()
+        if self.ext is not None:
+            self.ext.prepare_next()
 
     def flush(self) -> None:
         """Bring all entries to disk; may run beside the writer."""
         end = self.max_offset
-        if self._ext is not None:
-            self._ext.flush()
+        if self.ext is not None:
+            self.ext.flush()
         if end > self._flushed:
             self._files.flush(self._flushed * ENTRY_BYTES, end * ENTRY_BYTES)
             self._flushed = end
@@ -365,8 +361,8 @@ class ConsumeQueue:
     def close(self) -> None:
         """Unmap the files."""
         self._files.close()
-        if self._ext:
-            self._ext.close()
+        if self.ext:
+            self.ext.close()
 
     def _place(self) -> tuple[MappedFile, int]:
         start = self.max_offset * ENTRY_BYTES
@@ -376,22 +372,22 @@ class ConsumeQueue:
     def _file_rows(self, start: int) -> _Rows:
         file = self._files.file(start)
         assert file is not None
-        return file.data.view(_ENTRY)
+        return file.data.view(ENTRY)
 
     def _rows(self, queue_offset: int) -> _Rows:
         """Rows from *queue_offset* to the end of its file, none outside minimum and maximum."""
         if not self.min_offset <= queue_offset < self.max_offset:
-            return np.empty(0, _ENTRY)
+            return np.empty(0, ENTRY)
         file = self._files.file(queue_offset * ENTRY_BYTES)
         if file is None:
-            return np.empty(0, _ENTRY)
+            return np.empty(0, ENTRY)
         first = file.start // ENTRY_BYTES
-        return file.data.view(_ENTRY)[queue_offset - first : self.max_offset - first]
+        return file.data.view(ENTRY)[queue_offset - first : self.max_offset - first]
 
     def _decode(self, queue_offset: int, row: tuple[int, int, int]) -> QueueEntry:
         physical_offset, size, field = row
         if field > TAGS_CODE_EXT_MAX:
             return QueueEntry(queue_offset, physical_offset, size, field)
-        unit = self._ext.unit(field) if self._ext else None
+        unit = self.ext.unit(field) if self.ext else None
         tags_code = unit.tags_code if unit else None
         return QueueEntry(queue_offset, physical_offset, size, tags_code, unit)

@@ -15,16 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.errors import OffsetOutOfRangeError
-from rocketray.kernels.ext_units import match_bits
-from rocketray.kernels.layout import ENTRY_BYTES, TAGS_CODE_EXT_MAX
+from rocketray.kernels.ext_units import match_bits, read_codes
+from rocketray.kernels.layout import ENTRY_BYTES
 
-from .consume_queue_ext import FIRST_ADDRESS, unit_row
+from .consume_queue_ext import FIRST_ADDRESS
 from .file_system import SYSTEM_FILES, FileSystem
 from .segment_cache import SegmentCache
 
 __all__ = ["BitTest", "ExtReader", "bit_test"]
 
-_UNIT = unit_row(0)
 _FIELD = struct.Struct(">q")
 _KEPT_FILES = 2  # a queue is read in order; a file that was deleted takes room while it is mapped
 _FIELD_AT = 12  # in a queue entry
@@ -62,16 +61,12 @@ class ExtReader:
 
         A field that is a tags code stays as it is, and so does an address of nothing.
         """
-        rows = np.flatnonzero(fields <= TAGS_CODE_EXT_MAX)
-        if not len(rows):
-            return fields
         resolved = fields.copy()
-        offsets = fields[rows] ^ np.int64(FIRST_ADDRESS)  # the sign bit taken away
-        positions = offsets % self._files.segment_bytes
-        starts = offsets - positions
-        for start in np.unique(starts).tolist():
-            here = (starts == start) & (positions <= self._files.segment_bytes - _UNIT.itemsize)
-            self._read_units(start, positions[here], rows[here], resolved)
+        at, units, start = 0, _NO_UNITS, -self._files.segment_bytes  # where no address leads
+        while (at := read_codes(resolved, at, units, start, self._files.segment_bytes)) < len(
+            fields
+        ):
+            start, units = self._file_of(int(fields[at]))
         return resolved
 
     def match_bits(
@@ -91,27 +86,17 @@ class ExtReader:
             if at == end or found == len(out):
                 return found, at
             (address,) = _FIELD.unpack_from(raw.data, at * ENTRY_BYTES + _FIELD_AT)
-            offset = address - FIRST_ADDRESS
-            start = offset - offset % self._files.segment_bytes
-            units = self._file(start)
+            start, units = self._file_of(address)
 
-    def _file(self, start: int) -> npt.NDArray[np.uint8]:
+    def _file_of(self, address: int) -> tuple[int, npt.NDArray[np.uint8]]:
+        """The file that a unit is in, and where it begins; empty for one that is not there."""
+        offset = address - FIRST_ADDRESS
+        start = offset - offset % self._files.segment_bytes
         try:
-            return self._files.get(start).data
+            return start, self._files.get(start).data
         except OffsetOutOfRangeError:
-            return _NO_UNITS
+            return start, _NO_UNITS
 
     def close(self) -> None:
         """Unmap everything."""
         self._files.close()
-
-    def _read_units(
-        self, start: int, positions: _Int64s, rows: npt.NDArray[np.intp], resolved: _Int64s
-    ) -> None:
-        data = self._file(start)
-        if not len(data):
-            return
-        units = data[positions[:, None] + np.arange(_UNIT.itemsize)].view(_UNIT)[:, 0]
-        bitmap_bytes = units["bitmap_bytes"].astype(np.int32)
-        good = (bitmap_bytes >= 0) & (units["size"] == _UNIT.itemsize + bitmap_bytes)
-        resolved[rows[good]] = units["tags_code"][good]

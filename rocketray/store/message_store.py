@@ -219,6 +219,7 @@ class MessageStore(StoreReads):
         now_ms = max(self._clock_ms(), self._last_timestamp_ms)
         try:
             done = write(window, now_ms)
+            window.add_units(partial(self._queues.bitmaps, topic), now_ms)
             batches, messages = window.settle()
         except BaseException:
             self._damage = "an append was interrupted between log and queue"

@@ -100,7 +100,7 @@ class QueueTable:
         """Give new entries units with bitmaps of *source*."""
         self._bitmap_source, self._adds_units, self._has_ext = source, True, True
         for name, queue in self._queues.items():
-            if not queue.has_ext:
+            if queue.ext is None:
                 queue.begin_ext(self._ext(*name))
             queue.adds_units = True
 

@@ -20,7 +20,8 @@ from support.stores import FakeClock, kill
 from rocketray.actors.filter_stream import scan_block
 from rocketray.actors.groups import LiveSubscription
 from rocketray.actors.layout import filters_file
-from rocketray.actors.ring import Durability
+from rocketray.actors.processes import owned_name
+from rocketray.actors.ring import Durability, ProducerRing
 from rocketray.actors.shard_bitmaps import StreamBits
 from rocketray.actors.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
@@ -88,10 +89,12 @@ class Shard:
         self.said: list[list[LiveSubscription]] = []
         self.streams: list[Stream] = []
         self.version = 0
+        self.ring = ProducerRing(directory.with_name(owned_name(directory.name)), 64 * 1024)
         self.open()
 
     def open(self) -> None:
         self.writer = ShardWriter(self.directory, "T", 0, CONFIG, clock_ms=self.clock)
+        self.writer.attach(self.ring.path)
 
     def subscribe(self) -> None:
         group = f"group-{self.rng.randrange(4)}"
@@ -114,9 +117,14 @@ class Shard:
         self.writer.keep_bitmaps(self.rng.choice(self.said) if late else self.said[-1])
 
     def put(self) -> None:
-        messages = [one_message(self.rng) for _ in range(self.rng.choice((1, 5, 30)))]
-        batch = encode_messages(messages, born_host=("127.0.0.1", 1), clock_ms=lambda: 1)
-        self.writer.append(pack_batch(batch), Durability.MEMORY)
+        if self.rng.random() < 0.3:
+            self.writer.append(one_batch(self.rng), Durability.MEMORY)
+            return
+        for _ in range(self.rng.randint(1, 8)):
+            assert self.ring.try_write(one_batch(self.rng), Durability.MEMORY)
+        self.ring.publish()
+        self.writer.prepare_next()
+        self.writer.drain()
 
     def restart(self) -> None:
         if self.rng.random() < 0.4:
@@ -173,6 +181,11 @@ def one_expression(rng: random.Random) -> str:
         with suppress(FilterSyntaxError):
             Subscription.sql(sql).check_text()
             return sql
+
+
+def one_batch(rng: random.Random) -> bytes:
+    messages = [one_message(rng) for _ in range(rng.choice((1, 1, 5, 20)))]
+    return pack_batch(encode_messages(messages, born_host=("127.0.0.1", 1), clock_ms=lambda: 1))
 
 
 def one_message(rng: random.Random) -> Message:
