@@ -30,9 +30,12 @@ __all__ = [
     "PhysicalOffset",
     "QueueOffset",
     "StoredMessage",
+    "check_keys",
+    "check_properties",
     "check_tag",
     "decode_properties",
     "encode_properties",
+    "encode_stored",
 ]
 
 PhysicalOffset = NewType("PhysicalOffset", int)
@@ -58,7 +61,7 @@ _RESERVED_PROPERTIES = frozenset({TAGS, KEYS, UNIQUE_KEY})
 
 def encode_properties(properties: Mapping[str, str]) -> str:
     """The property string of *properties*, every pair ended by 0x02."""
-    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
 def decode_properties(text: str | bytes) -> dict[str, str]:
@@ -73,6 +76,46 @@ def decode_properties(text: str | bytes) -> dict[str, str]:
     return properties
 
 
+def encode_stored(
+    topic: str,
+    tags: str | None,
+    keys: Sequence[str],
+    properties: Mapping[str, str],
+    unique_key: str | None = None,
+) -> bytes:
+    """The property string of a message whose parts were checked, in UTF-8.
+
+    Raises:
+        InvalidMessageError: it is not valid Unicode. MessageTooLargeError: it is over the limit.
+    """
+    try:
+        encoded = encode_properties(_stored(tags, keys, properties, unique_key)).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidMessageError(
+            f"topic {topic!r}: a property, tag or key is not valid Unicode: {error}"
+        ) from None
+    if len(encoded) > PROPERTIES_MAX_BYTES:
+        raise MessageTooLargeError(
+            f"topic {topic!r}: a property string", len(encoded), PROPERTIES_MAX_BYTES
+        )
+    return encoded
+
+
+def _stored(
+    tags: str | None, keys: Sequence[str], properties: Mapping[str, str], unique_key: str | None
+) -> dict[str, str]:
+    stored: dict[str, str] = {}
+    if unique_key:
+        stored[UNIQUE_KEY] = unique_key
+    if keys:
+        stored[KEYS] = " ".join(keys)
+    if tags:
+        stored[TAGS] = tags
+    stored.update(properties)
+    stored.pop(CRC_PROPERTY, None)  # the store's own, and no longer true
+    return stored
+
+
 def check_tag(tag: str) -> str:
     """Return *tag*, or raise :class:`InvalidMessageError` when no subscription could match it."""
     if not tag or tag == "*" or "||" in tag or tag != tag.strip(_JAVA_TRIM):
@@ -81,6 +124,45 @@ def check_tag(tag: str) -> str:
             "and no blanks around it; send the message without a tag or change it"
         )
     return tag
+
+
+def check_keys(keys: Sequence[str]) -> Sequence[str]:
+    """Return *keys*, of which a bare text is the only one.
+
+    Raises :class:`InvalidMessageError` when one of them could not be looked up.
+    """
+    if isinstance(keys, str):
+        keys = (keys,)
+    for key in keys:
+        if not key or " " in key:
+            raise InvalidMessageError(
+                f"key {key!r} is empty or has a blank; keys are stored separated by blanks, "
+                "so it could never be looked up"
+            )
+        _check_text("a key", key)
+    return keys
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raise :class:`InvalidMessageError` when a user's property could not be read back."""
+    for name, value in properties.items():
+        if name in _RESERVED_PROPERTIES:
+            raise InvalidMessageError(
+                f"property {name} is set by the field of that name: use tags=, keys= or unique_key="
+            )
+        if not isinstance(value, str):
+            raise InvalidMessageError(
+                f"property {name!r} is a {type(value).__name__}; properties are text, "
+                f"and absent where there is no value: use str({value!r}) or leave it out"
+            )
+        if not name or not value:
+            raise InvalidMessageError(
+                f"property {name!r}={value!r} has an empty name or value, which no reader would "
+                "see; leave it out"
+            )
+        if _has_separator(name + value):
+            _check_text(f"the name of property {name!r}", name)
+            _check_text(f"property {name!r}", value)
 
 
 _JAVA_TRIM = "".join(map(chr, range(0x21)))  # String.trim strips U+0000 to U+0020
@@ -104,8 +186,6 @@ class Message:
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
-        if isinstance(self.keys, str):
-            object.__setattr__(self, "keys", (self.keys,))
         if len(self.body) > BODY_MAX_BYTES:
             raise MessageTooLargeError(
                 f"topic {self.topic!r}: a body", len(self.body), BODY_MAX_BYTES
@@ -115,50 +195,22 @@ class Message:
             _check_text("the tag", self.tags)
         if self.unique_key is not None:
             _check_text("the unique key", self.unique_key)
-        for key in self.keys:
-            if not key or " " in key:
-                raise InvalidMessageError(
-                    f"key {key!r} is empty or has a blank; keys are stored separated by blanks, "
-                    "so it could never be looked up"
-                )
-            _check_text("a key", key)
-        for name, value in self.properties.items():
-            if name in _RESERVED_PROPERTIES:
-                raise InvalidMessageError(
-                    f"property {name} is set by the field of that name: use tags=, keys= "
-                    "or unique_key="
-                )
-            _check_property(name, value)
+        keys = check_keys(self.keys)
+        if keys is not self.keys:
+            object.__setattr__(self, "keys", keys)
+        check_properties(self.properties)
 
     def stored_properties(self, unique_key: str | None = None) -> dict[str, str]:
         """All properties as the store keeps them: unique key, keys, tags, then the user's.
 
         *unique_key* is the producer's, for a message that has none of its own.
         """
-        stored: dict[str, str] = {}
-        if self.unique_key or unique_key:
-            stored[UNIQUE_KEY] = self.unique_key or unique_key or ""
-        if self.keys:
-            stored[KEYS] = " ".join(self.keys)
-        if self.tags:
-            stored[TAGS] = self.tags
-        stored.update(self.properties)
-        stored.pop(CRC_PROPERTY, None)  # the store's own, and no longer true
-        return stored
+        return _stored(self.tags, self.keys, self.properties, self.unique_key or unique_key)
 
     def encoded_properties(self, unique_key: str | None = None) -> bytes:
-        """The property string in UTF-8; raises :class:`MessageTooLargeError` over the limit."""
-        try:
-            encoded = encode_properties(self.stored_properties(unique_key)).encode()
-        except UnicodeEncodeError as error:
-            raise InvalidMessageError(
-                f"topic {self.topic!r}: a property, tag or key is not valid Unicode: {error}"
-            ) from None
-        if len(encoded) > PROPERTIES_MAX_BYTES:
-            raise MessageTooLargeError(
-                f"topic {self.topic!r}: a property string", len(encoded), PROPERTIES_MAX_BYTES
-            )
-        return encoded
+        """:meth:`stored_properties` in UTF-8; raises :class:`MessageTooLargeError` over the limit."""
+        unique_key = self.unique_key or unique_key
+        return encode_stored(self.topic, self.tags, self.keys, self.properties, unique_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,23 +310,12 @@ class ForwardedMessage:
         )
 
 
-def _check_property(name: str, value: str) -> None:
-    if not isinstance(value, str):
-        raise InvalidMessageError(
-            f"property {name!r} is a {type(value).__name__}; properties are text, "
-            f"and absent where there is no value: use str({value!r}) or leave it out"
-        )
-    if not name or not value:
-        raise InvalidMessageError(
-            f"property {name!r}={value!r} has an empty name or value, which no reader would see; "
-            "leave it out"
-        )
-    _check_text(f"the name of property {name!r}", name)
-    _check_text(f"property {name!r}", value)
+def _has_separator(text: str) -> bool:
+    return NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text
 
 
 def _check_text(what: str, text: str) -> None:
-    if NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text:
+    if _has_separator(text):
         raise InvalidMessageError(
             f"{what} holds U+0001 or U+0002, which separate properties; remove it"
         )

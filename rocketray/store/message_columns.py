@@ -37,6 +37,9 @@ from rocketray.message import (
     PROPERTY_SEPARATOR,
     UNIQUE_KEY,
     Message,
+    check_keys,
+    check_properties,
+    encode_stored,
 )
 
 from .batch_form import born_host_form, record_header, topic_form
@@ -47,6 +50,7 @@ __all__ = ["MessageColumns", "RecordForm"]
 
 _KNOWN_TAGS_MAX = 4096
 _KEY_END = PROPERTY_SEPARATOR.encode()
+_NO_PROPERTIES: Mapping[str, str] = {}
 _NO_KEYS = np.empty(0, np.uint8)
 
 
@@ -87,10 +91,16 @@ class RecordForm:
         """The unique key with that number."""
         return f"{self.id_prefix}{number:0{ID_DIGITS}X}"
 
-    def tail(self, message: Message) -> bytes:
-        """The properties but for the unique key that is given out."""
-        tail = message.encoded_properties()
-        size = len(tail) + (0 if message.unique_key else self.id_bytes)
+    def tail(
+        self,
+        tags: str | None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] = _NO_PROPERTIES,
+        unique_key: str | None = None,
+    ) -> bytes:
+        """The properties but for the unique key that is given out; all parts were checked."""
+        tail = encode_stored(self.topic, tags, keys, properties, unique_key)
+        size = len(tail) + (0 if unique_key else self.id_bytes)
         if size > PROPERTIES_MAX_BYTES:
             raise MessageTooLargeError(
                 f"topic {self.topic!r}: a property string", size, PROPERTIES_MAX_BYTES
@@ -109,7 +119,8 @@ class _KnownTags(dict[str | None, tuple[bytes, int]]):
         """Raises :class:`InvalidMessageError` for what is no tag."""
         if len(self) >= _KNOWN_TAGS_MAX:
             self.clear()
-        known = (self._form.tail(Message(self._form.topic, b"", tags)), tags_code(tags))
+        Message(self._form.topic, b"", tags)  # refuses what is no tag
+        known = (self._form.tail(tags), tags_code(tags))
         self[tags] = known
         return known
 
@@ -144,12 +155,14 @@ class MessageColumns:
         Raises:
             InvalidMessageError, MessageTooLargeError: it was not added.
         """
-        if keys or properties:
-            message = Message(self._form.topic, body, tags, keys, properties or {})
-            return self.add_message(message)
         tail, code = self._form.tags[tags]
         if body.__class__ is not bytes or len(body) > BODY_MAX_BYTES:
             body = _checked_body(self._form.topic, body)
+        if keys or properties:
+            keys, properties = check_keys(keys), properties or _NO_PROPERTIES
+            check_properties(properties)
+            tail = self._form.tail(tags, keys, properties)
+            self._note_keys(keys, properties)
         self._bodies.append(body)
         self._tails.append(tail)
         self._codes.append(code)
@@ -157,23 +170,27 @@ class MessageColumns:
 
     def add_message(self, message: Message) -> int:
         """Add any message of the topic and return its number; raises as :meth:`add`."""
-        number = len(self._bodies)
-        tail, body = self._form.tail(message), _checked_body(self._form.topic, message.body)
-        keys = [*message.keys]
-        if message.unique_key:
-            keys.insert(0, message.unique_key)
-            self.own_ids[number] = message.unique_key
-        if IMPORTED_OFFSET_ID in message.properties:  # sent on, with what it came with
-            keys.append(message.properties[IMPORTED_OFFSET_ID])
-        if keys:
-            joined = PROPERTY_SEPARATOR.join([*keys, ""])
-            self._keys[number] = joined.encode()
-        if message.unique_key or message.flag or message.born_timestamp_ms is not None:
+        number, unique_key, keys = len(self._bodies), message.unique_key, message.keys
+        tail = self._form.tail(message.tags, keys, message.properties, unique_key)
+        body = _checked_body(self._form.topic, message.body)
+        if unique_key:
+            keys = (unique_key, *keys)
+            self.own_ids[number] = unique_key
+        self._note_keys(keys, message.properties)
+        if unique_key or message.flag or message.born_timestamp_ms is not None:
             self._own[number] = message
         self._bodies.append(body)
         self._tails.append(tail)
         self._codes.append(tags_code(message.tags))
         return number
+
+    def _note_keys(self, keys: Sequence[str], properties: Mapping[str, str]) -> None:
+        """Keep what the message that is added next can be looked up by."""
+        if IMPORTED_OFFSET_ID in properties:  # sent on, with what it came with
+            keys = (*keys, properties[IMPORTED_OFFSET_ID])
+        if keys:
+            joined = PROPERTY_SEPARATOR.join(keys) + PROPERTY_SEPARATOR
+            self._keys[len(self._bodies)] = joined.encode()
 
     def extend(self, messages: Sequence[Message]) -> None:
         """Add messages of the topic; raises as :meth:`add`, and some of them may be added then."""

@@ -26,7 +26,9 @@ BORN_HOST = ("127.0.0.1", 9)
 NOW_MS = 1_700_000_000_000
 
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02 *|"), min_size=1)
-words = texts.filter(lambda text: text.strip(" \t\r\n\x0b\x0c") == text and text.isprintable())
+words = st.text(
+    st.characters(codec="utf-8", exclude_categories=("C", "Z"), exclude_characters="*|"), min_size=1
+)
 messages = st.builds(
     Message,
     st.just("Trade"),
@@ -72,6 +74,23 @@ def test_any_messages_pack_as_if_encoded_one_by_one(several: list[Message], at_o
     assert record_sizes(packed).tolist() == unpack_batch(packed.tobytes()).sizes.tolist()
 
 
+@settings(max_examples=80, deadline=None)
+@given(st.lists(messages, min_size=1, max_size=4))
+def test_what_is_given_in_parts_packs_as_a_message_does(several: list[Message]) -> None:
+    columns = MessageColumns(form())
+    for number, one in enumerate(several):
+        assert columns.add(one.body, one.tags, one.keys, one.properties) == number
+    plain = [Message(one.topic, one.body, one.tags, one.keys, one.properties) for one in several]
+    assert columns.pack(FIRST_ID, NOW_MS).tobytes() == one_by_one(plain)
+
+
+def test_one_key_may_be_given_as_a_bare_text() -> None:
+    columns = MessageColumns(form())
+    columns.add(b"", None, "key")
+    expected = one_by_one([Message("Trade", b"", keys=("key",))])
+    assert columns.pack(FIRST_ID, NOW_MS).tobytes() == expected
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_plain_messages_of_a_long_topic_pack_alike(count: int) -> None:
     topic = "%RETRY%" + "g" * 200  # a record of version 2
@@ -102,6 +121,11 @@ def test_what_a_message_refuses_is_not_added() -> None:
         (b"", "a\x01", (), None),
         (b"", None, ("a b",), None),
         (b"", None, (), {"TAGS": "x"}),
+        (b"", None, (), {"a": "x\x02"}),
+        (b"", None, (), {"a\x01": "x"}),
+        (b"", None, (), {"a": 7}),
+        (b"", None, (), {"": "x"}),
+        (b"", None, (), {"a": "\ud800"}),
         ("text", "pay", (), None),
     ):
         with pytest.raises(InvalidMessageError):
