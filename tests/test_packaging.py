@@ -73,6 +73,12 @@ def test_every_entry_point_loads() -> None:
         assert callable(point.load()), point
 
 
+def test_stock_faust_finds_the_transport() -> None:
+    [(name, path)] = PROJECT["entry-points"]["faust.transports"].items()
+    transport = metadata.EntryPoint(name, path, "faust.transports").load()
+    assert (name, transport.driver_version) == ("rocketray", "rocketray")
+
+
 def test_one_version() -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text()
     assert rocketray.__version__ == PROJECT["version"] == DISTRIBUTION.version

@@ -12,6 +12,7 @@ import typer
 from rocketray import __version__
 from rocketray.errors import StreamError
 
+from .apps import down, scale, status, up
 from .bench import bench
 from .consume import consume
 from .demo import demo
@@ -76,6 +77,10 @@ def _root(
 
 application.command()(demo)
 application.command()(start)
+application.command()(up)
+application.command()(status)
+application.command()(scale)
+application.command()(down)
 application.add_typer(topics, name="topics")
 application.add_typer(groups, name="groups")
 application.command()(send)

@@ -76,3 +76,14 @@ def start(
             print_line(f"try:   rocketray topics create Trade --data {node.data}")
         signalled.wait()
         progress("stopping")
+        _take_apps_down()
+
+
+def _take_apps_down() -> None:
+    """Drain the apps that are up while the shards still take their offsets and messages."""
+    from rocketray.topology.hosting import find_hosts, take_down  # noqa: PLC0415 - imports Faust
+
+    hosts = find_hosts()
+    if hosts:
+        progress(f"taking {len(hosts)} hosts of apps down")
+        take_down(hosts)

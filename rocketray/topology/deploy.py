@@ -12,8 +12,9 @@ import asyncio
 import importlib
 import logging
 import os
+import sys
 import threading
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,15 @@ from rocketray.errors import ActorError, ConfigError
 from .agent import AgentStatistics
 from .app import App
 
-__all__ = ["ConsumerHost", "HostStatus", "deploy", "load_app"]
+__all__ = [
+    "HOST_OPTIONS",
+    "ConsumerHost",
+    "HostStatus",
+    "await_start",
+    "deploy",
+    "import_from",
+    "load_app",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -32,18 +41,31 @@ CRASH_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
 START_TIMEOUT_S = 120.0
 _FAILED_START_PAUSE_S = 5.0  # time for the error to reach who deployed, and between two attempts
 _CALLS_AT_ONCE = 4  # status while another call waits for the start or the stop
+HOST_OPTIONS: Mapping[str, Any] = {
+    "num_cpus": 0,
+    "max_restarts": -1,
+    "max_task_retries": -1,
+    "max_concurrency": _CALLS_AT_ONCE,
+}
 
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """One instance of an app: where it runs and what its agents did."""
+    """One instance of an app: where it runs, what its agents did, and the queues it reads.
+
+    ``data`` is the node's data directory, and ``directory`` one from which modules are imported
+    too, where they were given. ``queues`` are pairs of a topic and a queue id.
+    """
 
     path: str
     pid: int
     is_running: bool
     agents: tuple[AgentStatistics, ...]
+    queues: tuple[tuple[str, int], ...] = ()
+    data: str | None = None
+    directory: str | None = None
 
 
 def load_app(path: str) -> App:
@@ -60,11 +82,18 @@ def load_app(path: str) -> App:
         ) from error
     app = getattr(module, name, None)
     if not isinstance(app, App):
+        found = "nothing" if app is None else f"{type(app).__module__}.{type(app).__qualname__}"
         raise ConfigError(
-            f"app {path!r}: {module_name} has no rocketray.App named {name!r}; "
-            f"found {'nothing' if app is None else type(app).__name__}"
+            f"app {path!r}: {module_name} has no rocketray.App named {name!r}; found {found}"
         )
     return app
+
+
+def import_from(directory: Path | str) -> None:
+    """Let this process import modules of *directory*, before those of the same name elsewhere."""
+    place = str(directory)
+    if place not in sys.path:
+        sys.path.insert(0, place)
 
 
 class ConsumerHost:
@@ -74,8 +103,10 @@ class ConsumerHost:
     actor that Ray restarted goes on by itself, because its constructor starts the app.
     """
 
-    def __init__(self, path: str, data: str | None) -> None:
-        self._path = path
+    def __init__(self, path: str, data: str | None, directory: str | None = None) -> None:
+        self._path, self._data, self._directory = path, data, directory
+        if directory is not None:
+            import_from(directory)
         self._app = load_app(path)
         if data is not None:
             self._app.data = data
@@ -93,8 +124,10 @@ class ConsumerHost:
     def status(self) -> HostStatus:
         """What the app does now."""
         is_running = self._app.started and not self._app.should_stop
-        agents = self._on_loop(self._statistics()) if is_running else ()
-        return HostStatus(self._path, os.getpid(), is_running, agents)
+        agents, queues = self._on_loop(self._statistics()) if is_running else ((), ())
+        return HostStatus(
+            self._path, os.getpid(), is_running, agents, queues, self._data, self._directory
+        )
 
     def stop(self) -> None:
         """Drain the agents, commit, and leave the groups."""
@@ -129,8 +162,11 @@ class ConsumerHost:
         logging.shutdown()
         os._exit(CRASH_EXIT_CODE)
 
-    async def _statistics(self) -> tuple[AgentStatistics, ...]:
-        return tuple(agent.statistics() for agent in self._app.agents.values())
+    async def _statistics(
+        self,
+    ) -> tuple[tuple[AgentStatistics, ...], tuple[tuple[str, int], ...]]:
+        agents = tuple(agent.statistics() for agent in self._app.agents.values())
+        return agents, tuple(sorted(map(tuple, self._app.consumer.assignment())))
 
     def _on_loop(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -152,16 +188,21 @@ def deploy(
 
     if consumers < 1:
         raise ConfigError(f"consumers is {consumers}; an app runs in at least one")
-    host = ray.remote(
-        num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=_CALLS_AT_ONCE
-    )(ConsumerHost)
+    host = ray.remote(**HOST_OPTIONS)(ConsumerHost)
     where = None if data is None else str(data)
     options = {} if env is None else {"runtime_env": {"env_vars": dict(env)}}
     handles = [host.options(**options).remote(path, where) for _ in range(consumers)]
+    await_start(path, handles)
+    return handles
+
+
+def await_start(path: str, handles: Sequence[Any]) -> None:
+    """Return when all apps have started; end them all and raise when one does not."""
+    import ray  # noqa: PLC0415  # declaring an app does not need Ray
+
     try:
         ray.get([handle.start.remote() for handle in handles], timeout=START_TIMEOUT_S)
     except ray.exceptions.RayError as error:
         for handle in handles:
             ray.kill(handle)
         raise ActorError(f"app {path!r} did not start: {error}") from error
-    return handles

@@ -21,6 +21,8 @@ from rocketray.cli import main
 
 __all__ = ["CommandServer", "Done", "run_here"]
 
+_TESTS = Path(__file__).parent.parent  # the commands may run in any directory
+
 
 @dataclass(frozen=True, slots=True)
 class Done:
@@ -53,12 +55,13 @@ def run_here(*arguments: str | Path, stdin: str = "") -> Done:
 class CommandServer:
     """The process that runs the commands."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], directory: Path | None = None) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=dict(environ),
+            env=dict(environ) | {"PYTHONPATH": str(_TESTS)},
+            cwd=directory,
             text=True,
         )
 

@@ -42,6 +42,10 @@ def test_the_commands_are_those_that_were_promised() -> None:
     } == {
         "demo",
         "start",
+        "up",
+        "status",
+        "scale",
+        "down",
         "topics create",
         "topics list",
         "topics describe",
