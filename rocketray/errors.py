@@ -44,6 +44,7 @@ __all__ = [
     "SubscriptionConflictError",
     "SubscriptionRefusedError",
     "TopicNotFoundError",
+    "UnknownMemberError",
 ]
 
 
@@ -217,6 +218,10 @@ class ShardUnavailableError(ActorError):
             f"shard {self.shard} is unavailable: {self.reason}; "
             f"try again in {self.retry_after_ms} ms"
         )
+
+
+class UnknownMemberError(ActorError):
+    """A member of a consumer group on another node was given up; it has to join again."""
 
 
 class ShardFencedError(ActorError):

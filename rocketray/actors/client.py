@@ -30,6 +30,7 @@ from .coordinator import COORDINATOR_NAME
 from .explanation import Explanation, StoredFacts
 from .files import read_json
 from .filter import FilterStatistics
+from .gateway_calls import GatewayCalls
 from .groups import GroupDescription
 from .heartbeat import Heartbeat, HeartbeatReply
 from .inquiry import inquire
@@ -40,6 +41,7 @@ from .producer import AckMode
 from .producer import Producer as ShardProducer
 from .queue_tail import QueueTail
 from .ray_runtime import GetTimeoutError, RayActorError, RayTaskError, join_ray, ray
+from .remote_consumer import Member, RemoteGroupConsumer
 from .ring import Ack
 from .shard_calls import HOST_NAME, RETRY_AFTER_MS, ShardCalls, find_actor, shards_of
 from .shard_writer import ShardStatistics
@@ -196,9 +198,15 @@ class Connection:
         topic: str,
         subscription: Subscription,
         **options: Unpack[MemberOptions],
-    ) -> GroupConsumer:
-        """A new member of *group*; see :class:`MemberOptions`."""
-        return GroupConsumer(self, group, topic, subscription, **options)
+    ) -> Member:
+        """A new member of *group*; see :class:`MemberOptions`.
+
+        On another node than the shards', it reads through the node's gateway.
+        """
+        if self.is_local(topic, 0):
+            return GroupConsumer(self, group, topic, subscription, **options)
+        self._ask(self._coordinator.open_gateway.remote())
+        return RemoteGroupConsumer(GatewayCalls(self._ask), group, topic, subscription, **options)
 
     def queue_tail(self, topic: str, queue_id: int) -> QueueTail:
         """A reader of one queue, without a group."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rocketray.message import StoredMessage
 from rocketray.store.columns import read_columns
-from rocketray.store.reader import EntryColumns, QueueReader
+from rocketray.store.record_spans import EntryColumns, RecordReader
 
 __all__ = ["ConsumedBatch"]
 
@@ -29,7 +29,7 @@ class ConsumedBatch:
     queue_id: int
     next_queue_offset: int
     entries: EntryColumns
-    reader: QueueReader
+    reader: RecordReader
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -8,6 +8,7 @@ again, and nothing is lost.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shutil
@@ -21,11 +22,20 @@ from .catalog import TopicConfig
 from .clock import system_clock_ms
 from .cluster_state import ClusterState
 from .filter_rules import FilterRules
+from .gateway import GATEWAY_NAME, GATEWAY_THREADS, GatewayActor
 from .groups import GroupDescription
 from .heartbeat import Heartbeat, HeartbeatReply
 from .layout import shard_directory
 from .ray_runtime import GetTimeoutError, RayActorError, RayTaskError, ray
-from .shard_calls import ShardCalls, remove_shards, shards_of, start_shards, stop_shards
+from .shard_calls import (
+    ShardCalls,
+    find_actor,
+    remove_shards,
+    shards_of,
+    start_actor,
+    start_shards,
+    stop_shards,
+)
 
 __all__ = ["COORDINATOR_NAME", "CoordinatorActor"]
 
@@ -118,6 +128,11 @@ class CoordinatorActor:
             except (RayActorError, RayTaskError, GetTimeoutError) as error:
                 _LOG.warning("%s did not remove its old files: %s", name, error)
 
+    def open_gateway(self) -> None:
+        """Let members of other nodes in; returns when they may come."""
+        gateway = start_actor(GatewayActor, GATEWAY_NAME, GATEWAY_THREADS, str(self._data))
+        ray.get(gateway.ready.remote())
+
     def node_id(self) -> str:
         """The Ray node that this actor, and with it every shard, runs on."""
         return str(ray.get_runtime_context().get_node_id())
@@ -129,6 +144,8 @@ class CoordinatorActor:
     def stop(self) -> None:
         """Save the offsets, then stop every shard: all they hold is on disk when this returns."""
         self._stop.set()
+        with contextlib.suppress(ShardUnavailableError):  # no member of another node ever came
+            ray.get(find_actor(GATEWAY_NAME).stop.remote())
         self._state.save()
         stop_shards(list(self._state.topics().values()))
 

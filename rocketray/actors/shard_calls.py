@@ -27,6 +27,7 @@ __all__ = [
     "remove_shards",
     "shard_name",
     "shards_of",
+    "start_actor",
     "start_shards",
     "stop_shards",
 ]
@@ -82,7 +83,7 @@ def start_shards(data: Path, topics: list[TopicConfig], sizes: Mapping[str, Any]
     hosted = [topic for topic in topics if topic.hosted]
     answers = []
     if hosted:
-        host = _start(ShardHostActor, HOST_NAME, _HOST_THREADS, str(data), dict(sizes))
+        host = start_actor(ShardHostActor, HOST_NAME, _HOST_THREADS, str(data), dict(sizes))
         answers += [host.open.remote(topic) for topic in hosted]
     for topic in topics:
         if not topic.hosted:
@@ -91,7 +92,9 @@ def start_shards(data: Path, topics: list[TopicConfig], sizes: Mapping[str, Any]
                 name = shard_name(topic.name, queue_id)
                 arguments = str(data), topic.name, queue_id, config
                 answers.append(
-                    _start(ShardActor, name, _SHARD_THREADS, *arguments).ask.remote("statistics")
+                    start_actor(ShardActor, name, _SHARD_THREADS, *arguments).ask.remote(
+                        "statistics"
+                    )
                 )
     ray.get(answers)
 
@@ -113,7 +116,8 @@ def remove_shards(topic: TopicConfig) -> None:
         ray.kill(actor)
 
 
-def _start(actor: type, name: str, threads: int, *arguments: Any) -> Any:
+def start_actor(actor: type, name: str, threads: int, *arguments: Any) -> Any:
+    """The actor of that name, started unless it runs; Ray restarts it when it dies."""
     options = {
         "name": name,
         "namespace": NAMESPACE,

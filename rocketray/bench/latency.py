@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 
-from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.producer import Producer
+from rocketray.actors.remote_consumer import Member
 from rocketray.filters.subscription import Subscription
 
 from .ceilings import measure
@@ -55,7 +55,7 @@ def _publish(producer: Producer, count: int) -> None:
         producer.send_async("Bench", time.perf_counter_ns().to_bytes(8, "little"))
 
 
-def _collect(member: GroupConsumer, count: int) -> list[int]:
+def _collect(member: Member, count: int) -> list[int]:
     times: list[int] = []
     while len(times) < count:
         for batch in member.poll(1.0):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import threading
 
     from rocketray.actors.consumed_batch import ConsumedBatch
-    from rocketray.actors.consumer import GroupConsumer
+    from rocketray.actors.remote_consumer import Member
 
 __all__ = ["consume"]
 
@@ -78,7 +78,7 @@ def consume(
 
 
 def _print_all(
-    consumer: GroupConsumer,
+    consumer: Member,
     signalled: threading.Event,
     max_count: int | None,
     timeout_s: float | None,
@@ -96,7 +96,7 @@ def _print_all(
             last = time.monotonic() if printed else last
 
 
-def _print_batch(consumer: GroupConsumer, batch: ConsumedBatch, room: int, *, as_json: bool) -> int:
+def _print_batch(consumer: Member, batch: ConsumedBatch, room: int, *, as_json: bool) -> int:
     """Print up to *room* messages of a batch, commit behind the last one; how many it were."""
     shown = batch.messages()[:room]
     for message in shown:

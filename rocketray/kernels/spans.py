@@ -88,19 +88,19 @@ _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
 def measure_spans_plain(
     segment: Bytes,
-    segment_start: int,
+    positions: Int64s,
     physical_offsets: Int64s,
     sizes: Int32s,
     fields: npt.NDArray[np.int64],
 ) -> int:
-    """Find the parts of the records at *physical_offsets* int64[n] with *sizes* int32[n].
+    """Find the parts of the records at *positions* int64[n] of *segment* with *sizes* int32[n].
 
-    ``segment`` is one whole file whose first byte has the offset *segment_start*; ``fields`` is
+    They have to say that they stand at *physical_offsets* int64[n]; ``fields`` is
     int64[len(Field), n]. Returns -1, or the number of the first record that is not a whole record
     of just this size and offset within the segment; then the rows from there on are undefined.
     """
-    for i, (offset, size) in enumerate(zip(physical_offsets.tolist(), sizes.tolist(), strict=True)):
-        position = offset - segment_start
+    places = zip(positions.tolist(), physical_offsets.tolist(), sizes.tolist(), strict=True)
+    for i, (position, offset, size) in enumerate(places):
         found = measure_record_plain(segment, position, len(segment))
         if (
             found.size < 0
@@ -129,13 +129,13 @@ def measure_spans_plain(
     return -1
 
 
-@kernel(measure_spans_plain, INT, (IN_BYTES, INT, IN_INT64S, IN_INT32S, OUT_INT64_ROWS))
-def measure_spans(segment, segment_start, physical_offsets, sizes, fields):
-    assert len(physical_offsets) == len(sizes)
+@kernel(measure_spans_plain, INT, (IN_BYTES, IN_INT64S, IN_INT64S, IN_INT32S, OUT_INT64_ROWS))
+def measure_spans(segment, positions, physical_offsets, sizes, fields):
+    assert len(positions) == len(physical_offsets) == len(sizes)
     assert fields.shape[0] == _FIELD_COUNT
     assert fields.shape[1] == len(sizes)
     for i in range(len(sizes)):
-        position = physical_offsets[i] - segment_start
+        position = positions[i]
         found = measure_record(segment, position, len(segment))
         if found.size < 0 or found.size != sizes[i]:
             return i

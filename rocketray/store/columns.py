@@ -20,7 +20,7 @@ from rocketray.kernels.spans import Field, write_offset_ids
 from rocketray.message import KEYS, TAGS
 
 from .arrow_spans import fixed_array, properties_array, string_array
-from .reader import EntryColumns, QueueReader, SegmentSpans
+from .record_spans import EntryColumns, RecordReader, SegmentSpans
 
 __all__ = ["COLUMN_TYPES", "column_schema", "read_columns"]
 
@@ -51,7 +51,7 @@ def column_schema(columns: tuple[str, ...]) -> Any:
     return pa.schema([pa.field(name, COLUMN_TYPES[name]) for name in columns])
 
 
-def read_columns(reader: QueueReader, entries: EntryColumns, columns: Sequence[str]) -> Any:
+def read_columns(reader: RecordReader, entries: EntryColumns, columns: Sequence[str]) -> Any:
     """The messages of *entries* as a ``pyarrow.RecordBatch`` with just *columns*, in that order.
 
     Times are whole milliseconds. Raises :class:`ConfigError` for an unknown column, or where one
@@ -65,7 +65,7 @@ def read_columns(reader: QueueReader, entries: EntryColumns, columns: Sequence[s
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _entry_columns(reader: QueueReader, entries: EntryColumns) -> dict[str, Callable[[], Any]]:
+def _entry_columns(reader: RecordReader, entries: EntryColumns) -> dict[str, Callable[[], Any]]:
     """The columns that need no record."""
     count = len(entries)
     return {

@@ -148,12 +148,13 @@ def _read_block(segment: MappedFile, position: int, *, is_foreign: bool) -> tupl
     sizes, queue_ids, crcs = (np.empty(n, np.int32) for _ in range(3))
     n = list_records(data, segment.start, position, offsets, sizes, queue_ids, queue_offsets, crcs)
     spans = np.empty((len(Field), n), np.int64)
-    assert measure_spans(data, segment.start, offsets[:n], sizes[:n], spans) < 0
+    positions = offsets[:n] - segment.start
+    assert measure_spans(data, positions, offsets[:n], sizes[:n], spans) < 0
     topics, topic_numbers = _topics(data, spans)
     good = topic_numbers >= 0
     good &= _bodies_match(data, spans, crcs[:n])
     good &= _properties_end_well(data, spans, is_foreign=is_foreign)
-    good &= ~find_crc_mismatches(data, offsets[:n] - segment.start, sizes[:n].astype(np.int64))
+    good &= ~find_crc_mismatches(data, positions, sizes[:n].astype(np.int64))
     count = n if good.all() else int(good.argmin())
     starts, lengths = _find_properties(data, spans)
     codes = np.empty(n, np.int32)

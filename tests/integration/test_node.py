@@ -19,7 +19,9 @@ from rocketray.actors.coordinator import COORDINATOR_NAME
 from rocketray.actors.layout import config_directory, node_file
 from rocketray.actors.node import Node, NodeOptions, ensure_node
 from rocketray.actors.ray_runtime import NAMESPACE
-from rocketray.actors.shard_calls import HOST_NAME, shard_name
+from rocketray.actors.remote_consumer import RemoteGroupConsumer
+from rocketray.actors.shard_calls import HOST_NAME, find_actor, shard_name
+from rocketray.actors.transaction_producer import TransactionProducer
 from rocketray.errors import NodeNotRunningError, StoreLockedError, StreamError, TopicNotFoundError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.subscription import Subscription
@@ -270,6 +272,33 @@ def test_tables_and_calls_reach_the_same_log(
         assert producer.send_many("Remote", table, ack="disk").count == 5_000
     bodies = read_all(connection, "Remote", "t", lambda found: len(found) >= 5_000)
     assert sorted(bodies) == list(range(5_000))
+
+
+def test_a_member_of_another_node_reads_through_the_gateway(
+    connection: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection.create_topic("Far", 2)
+    with connection.producer() as producer:
+        for number in range(100):
+            producer.send_async("Far", b"%d" % number, tags=("a", "b")[number % 2])
+    monkeypatch.setattr(Connection, "is_local", lambda *_: False)
+    found = read_all(connection, "Far", "a", lambda found: len(found) == 50)
+    assert sorted(found) == list(range(0, 100, 2))
+    with connection.consumer("far", "Far", Subscription.tags("a")) as member:
+        assert isinstance(member, RemoteGroupConsumer)
+
+
+def test_a_transaction_survives_the_death_of_the_shard_host(connection: Connection) -> None:
+    connection.create_topic("Paid", 1)
+    with TransactionProducer(connection, "payments", lambda _: "unknown") as producer:
+        first, second = producer.begin("Paid", b"1"), producer.begin("Paid", b"2")
+        with producer.begin("Paid", b"3"):
+            pass
+        assert read_all(connection, "Paid", "*", lambda found: 3 in found) == [3]
+        os.kill(ray.get(find_actor(HOST_NAME).pid.remote()), signal.SIGKILL)
+        second.commit()
+        first.rollback()
+    assert read_all(connection, "Paid", "*", lambda found: 2 in found) == [3, 2]
 
 
 def test_a_node_that_was_stopped_starts_with_all_it_had(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_records_are_measured_alike(several: list[RawRecord], data: st.DataObjec
     fields = np.zeros((len(Field), len(sizes)), np.int64)
     bad = both(
         *(spans.measure_spans, spans.measure_spans_plain),
-        *(u8(bytes(raw)), 0, i64(offsets), i32(sizes), fields),
+        *(u8(bytes(raw)), i64(offsets), i64(offsets), i32(sizes), fields),
     )
     assert -1 <= bad < len(sizes)
 
@@ -243,7 +243,7 @@ def test_properties_of_records_are_found_alike(
         *(u8(bytes(raw)), i32(sizes), *strings),
     )
     fields = np.zeros((len(Field), len(sizes)), np.int64)
-    bad = spans.measure_spans(u8(bytes(raw)), 1000, i64(offsets), i32(sizes), fields)
+    bad = spans.measure_spans(u8(bytes(raw)), i64(offsets) - 1000, i64(offsets), i32(sizes), fields)
     assert 0 <= count <= (len(sizes) if bad < 0 else bad)
     ends = np.cumsum(sizes[:count]).tolist()
     assert may_hold_crc is any(raw[end - 20 : end].startswith(b"__CRC32#") for end in ends)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
+import time
 from pathlib import Path
 from typing import Self, Unpack
 
@@ -21,6 +22,8 @@ from rocketray.actors.hosted_log import HostedLog
 from rocketray.actors.layout import filter_doorbell_path, runtime_directory, shard_directory
 from rocketray.actors.producer import Producer
 from rocketray.actors.queue_tail import QueueTail
+from rocketray.actors.remote_consumer import RemoteGroupConsumer
+from rocketray.actors.remote_members import JoinRequest, RemoteMembers
 from rocketray.actors.ring import Ack, Durability
 from rocketray.actors.schedule_host import ScheduleHost
 from rocketray.actors.shard_host import ShardHost
@@ -158,6 +161,7 @@ class LocalNode:
         self.state = ClusterState(data, rules, system_clock_ms)
         self.groups = self.state.registry
         self.local = True
+        self.gateway = RemoteMembers(self._join, time.monotonic)
         self.filter = FilterEngine(data, rules)
         self._stop = threading.Event()
         self._filter_thread = threading.Thread(
@@ -252,6 +256,12 @@ class LocalNode:
     def producer(self) -> Producer:
         return Producer(self)
 
+    def remote_consumer(
+        self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]
+    ) -> RemoteGroupConsumer:
+        """A member as if on another node."""
+        return RemoteGroupConsumer(self.gateway, group, topic, subscription, **options)
+
     def consumer(
         self,
         group: str,
@@ -264,7 +274,12 @@ class LocalNode:
     def queue_tail(self, topic: str, queue_id: int) -> QueueTail:
         return QueueTail(self.data, topic, queue_id)
 
+    def _join(self, request: JoinRequest) -> GroupConsumer:
+        identity = request.group, request.topic, request.subscription
+        return GroupConsumer(self, *identity, **request.options)
+
     def close(self) -> None:
+        self.gateway.close()
         self._stop.set()
         self.filter.wake()
         self._filter_thread.join()

@@ -23,7 +23,7 @@ from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message, PhysicalOffset
 from rocketray.store.encoded_batch import encode_messages, pack_batch
-from rocketray.store.reader import EntryColumns
+from rocketray.store.reader import EntryColumns, QueueReader
 from rocketray.store.retention import DiskUse, Reason, RetentionPolicy
 
 COUNT = 45
@@ -135,6 +135,7 @@ def test_what_was_taken_stays_readable_and_what_was_not_is_counted(node: LocalNo
         assert numbers(rest) == list(range(first, COUNT))
         assert member.counters().missed == first - had
         reader = batches[0].reader
+        assert isinstance(reader, QueueReader)
         mapped = len(reader._log)
         member.commit("Trade", 0, COUNT)
         member.poll(0.0)

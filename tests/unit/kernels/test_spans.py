@@ -20,7 +20,7 @@ START = 640  # where the segment begins in the log
 
 def measure(raw: bytes, offsets: list[int], sizes: list[int]) -> tuple[int, npt.NDArray[np.int64]]:
     fields = np.empty((len(Field), len(offsets)), np.int64)
-    return measure_spans(u8(raw), START, i64(offsets), i32(sizes), fields), fields
+    return measure_spans(u8(raw), i64(offsets) - START, i64(offsets), i32(sizes), fields), fields
 
 
 def test_the_parts_of_rocketmqs_own_record_are_found() -> None:

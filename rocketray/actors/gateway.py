@@ -1,0 +1,66 @@
+"""The gateway actor: the way in for group members that run on other nodes than the shards."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from .consumer import GroupConsumer
+from .remote_members import JoinRequest, PollReply, RemoteMembers
+
+__all__ = ["GATEWAY_NAME", "GATEWAY_THREADS", "GatewayActor"]
+
+GATEWAY_NAME = "gateway"
+GATEWAY_THREADS = 256  # a member that waits in a poll takes one
+_SWEEP_INTERVAL_S = 5.0
+
+
+class GatewayActor:
+    """The Ray shell of :class:`RemoteMembers`; started with the first remote member."""
+
+    def __init__(self, data: str) -> None:
+        from .client import Connection  # noqa: PLC0415  # it imports what starts this actor
+
+        connection = Connection(Path(data))
+
+        def join(request: JoinRequest) -> GroupConsumer:
+            identity = request.group, request.topic, request.subscription
+            return GroupConsumer(connection, *identity, **request.options)
+
+        self._members = RemoteMembers(join, time.monotonic)
+        self._stop = threading.Event()
+        threading.Thread(target=self._sweep, name="sweep", daemon=True).start()
+
+    def join(self, request: JoinRequest) -> str:
+        """See :meth:`RemoteMembers.join`; the same goes for the others."""
+        return self._members.join(request)
+
+    def poll(self, name: str, timeout_s: float) -> PollReply:
+        """Batches for a member."""
+        return self._members.poll(name, timeout_s)
+
+    def commit(self, name: str, commits: Mapping[int, int]) -> None:
+        """Next queue offsets by queue."""
+        self._members.commit(name, commits)
+
+    def give_up(self, name: str, commits: Mapping[int, int]) -> None:
+        """The member is through with revoked queues."""
+        self._members.give_up(name, commits)
+
+    def leave(self, name: str, commits: Mapping[int, int]) -> None:
+        """The member leaves its group."""
+        self._members.leave(name, commits)
+
+    def ready(self) -> None:
+        """Answer, which says that the others do too."""
+
+    def stop(self) -> None:
+        """Leave all groups, in order."""
+        self._stop.set()
+        self._members.close()
+
+    def _sweep(self) -> None:
+        while not self._stop.wait(_SWEEP_INTERVAL_S):
+            self._members.sweep()

@@ -1,0 +1,41 @@
+"""A gateway as members on other nodes see it: each call a remote one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from .gateway import GATEWAY_NAME
+from .remote_members import JoinRequest, PollReply
+from .shard_calls import find_actor
+
+__all__ = ["GatewayCalls"]
+
+
+class GatewayCalls:
+    """See :class:`~.remote_members.RemoteMembers`; *ask* waits for an answer."""
+
+    def __init__(self, ask: Callable[[Any], Any]) -> None:
+        self._ask = ask
+
+    def join(self, request: JoinRequest) -> str:
+        """Make a stand-in."""
+        name: str = self._ask(find_actor(GATEWAY_NAME).join.remote(request))
+        return name
+
+    def poll(self, name: str, timeout_s: float) -> PollReply:
+        """Wait for batches."""
+        reply: PollReply = self._ask(find_actor(GATEWAY_NAME).poll.remote(name, timeout_s))
+        return reply
+
+    def commit(self, name: str, commits: Mapping[int, int]) -> None:
+        """Pass on what is finished."""
+        self._ask(find_actor(GATEWAY_NAME).commit.remote(name, commits))
+
+    def give_up(self, name: str, commits: Mapping[int, int]) -> None:
+        """Say that revoked queues are given up."""
+        self._ask(find_actor(GATEWAY_NAME).give_up.remote(name, commits))
+
+    def leave(self, name: str, commits: Mapping[int, int]) -> None:
+        """Leave the group."""
+        self._ask(find_actor(GATEWAY_NAME).leave.remote(name, commits))

@@ -1,0 +1,214 @@
+"""A member of a consumer group on another node than the shards.
+
+It has what :class:`~.consumer.GroupConsumer` has. A thread waits in long polls at the node's
+gateway, where a stand-in reads for it, and keeps a few batches at hand; commits go once a second.
+
+Invariants
+  1. A queue is given up in the same order as there: its batches were handed out or dropped,
+     ``on_revoke``, the last commit, and only then the word that it is given up.
+  2. When the gateway does not know the member any more, all its queues count as taken away, and
+     it joins again. Nothing is lost; what was not committed is delivered again.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Protocol, Self, Unpack
+
+from rocketray.errors import ShardUnavailableError, StreamError, UnknownMemberError
+from rocketray.filters.subscription import Subscription
+from rocketray.store.packed_records import unpack_records
+
+from .consumed_batch import ConsumedBatch
+from .consumer import GroupConsumer, MemberOptions
+from .remote_members import JoinRequest, PollReply
+
+__all__ = ["Gateway", "Member", "RemoteGroupConsumer"]
+
+_LOG = logging.getLogger(__name__)
+LONG_POLL_S = 15.0  # as RocketMQ's brokers suspend a pull
+_REPLIES_MAX = 2
+_COMMIT_INTERVAL_S = 1.0
+_RETRY_S = 1.0
+
+
+class Gateway(Protocol):
+    """The calls of a node's gateway; see :class:`~.remote_members.RemoteMembers`."""
+
+    def join(self, request: JoinRequest) -> str:
+        """Make a stand-in."""
+
+    def poll(self, name: str, timeout_s: float) -> PollReply:
+        """Wait for batches."""
+
+    def commit(self, name: str, commits: Mapping[int, int]) -> None:
+        """Pass on what is finished."""
+
+    def give_up(self, name: str, commits: Mapping[int, int]) -> None:
+        """Say that revoked queues are given up."""
+
+    def leave(self, name: str, commits: Mapping[int, int]) -> None:
+        """Leave the group."""
+
+
+class RemoteGroupConsumer:
+    """One member of *group* on *topic*. ``poll`` is called by one thread at a time."""
+
+    def __init__(
+        self,
+        gateway: Gateway,
+        group: str,
+        topic: str,
+        subscription: Subscription,
+        **options: Unpack[MemberOptions],
+    ) -> None:
+        """Join the group; the options, and what is raised, are those of the ordinary member."""
+        self.on_revoke: Callable[[frozenset[tuple[str, int]]], None] | None = None
+        self._gateway = gateway
+        self._topic = topic
+        self._request = JoinRequest(group, topic, subscription, options)
+        self._name = gateway.join(self._request)
+        self._replies: queue.Queue[PollReply | StreamError] = queue.Queue(_REPLIES_MAX)
+        self._assignment: frozenset[int] = frozenset()
+        self._commits: dict[int, int] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._threads = [
+            threading.Thread(target=run, daemon=True, name=name)
+            for name, run in (("long poll", self._fetch), ("commits", self._keep_committing))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def poll(self, timeout_s: float, max_messages: int = 1000) -> list[ConsumedBatch]:  # noqa: ARG002  # how many come together is the gateway's to say
+        """Batches of messages; [] when the time is over. Raises as the ordinary member's."""
+        try:
+            reply = self._replies.get(timeout=timeout_s)
+        except queue.Empty:
+            return []
+        if isinstance(reply, UnknownMemberError):
+            self._join_again(reply)
+            return []
+        if isinstance(reply, StreamError):
+            raise reply
+        with self._lock:
+            self._assignment = reply.assignment | reply.revoked
+        batches = [_batch(frame) for frame in reply.frames]
+        if reply.revoked:
+            batches = [batch for batch in batches if batch.queue_id not in reply.revoked]
+            self._revoke(reply.revoked)
+            self._gateway.give_up(self._name, self._take_commits())
+        return batches
+
+    def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
+        """Say that everything of the queue below the offset is finished; sent once a second."""
+        assert topic == self._topic
+        with self._lock:
+            if queue_id in self._assignment:
+                self._commits[queue_id] = next_queue_offset
+
+    def assignment(self) -> frozenset[tuple[str, int]]:
+        """The (topic, queue id) pairs that this member reads."""
+        with self._lock:
+            return frozenset((self._topic, queue_id) for queue_id in self._assignment)
+
+    def close(self) -> None:
+        """Give up all queues, send the last commits and leave the group."""
+        if self._closed.is_set():
+            return
+        self._closed.set()
+        self._revoke(self._assignment)
+        self._gateway.leave(self._name, self._take_commits())
+        while any(thread.is_alive() for thread in self._threads):
+            self._empty()
+            time.sleep(0.01)
+
+    def __enter__(self) -> Self:
+        """The member itself; closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _revoke(self, queue_ids: frozenset[int]) -> None:
+        if queue_ids and self.on_revoke is not None:
+            self.on_revoke(frozenset((self._topic, queue_id) for queue_id in queue_ids))
+        with self._lock:
+            self._assignment -= queue_ids
+
+    def _join_again(self, reason: UnknownMemberError) -> None:
+        """The stand-in is gone (invariant 2)."""
+        _LOG.warning("%s", reason)
+        self._empty()
+        self._revoke(self._assignment)
+        self._take_commits()
+        self._name = self._gateway.join(self._request)
+
+    def _empty(self) -> None:
+        try:
+            while True:
+                self._replies.get_nowait()
+        except queue.Empty:
+            pass
+
+    def _take_commits(self) -> dict[int, int]:
+        with self._lock:
+            commits, self._commits = self._commits, {}
+        return commits
+
+    def _fetch(self) -> None:
+        """The thread: long polls, one after the other."""
+        while not self._closed.is_set():
+            name = self._name
+            try:
+                reply: PollReply | StreamError = self._gateway.poll(name, LONG_POLL_S)
+            except ShardUnavailableError as error:
+                _LOG.warning("the gateway does not answer, trying again: %s", error)
+                self._closed.wait(_RETRY_S)
+                continue
+            except StreamError as error:
+                reply = error
+            self._put(reply)
+            if isinstance(reply, StreamError) and not self._joined_again(name, reply):
+                return
+
+    def _joined_again(self, name: str, error: StreamError) -> bool:
+        """Wait until the polling thread joined again; False when that is not to be."""
+        if not isinstance(error, UnknownMemberError):
+            return False
+        while self._name == name and not self._closed.is_set():
+            self._closed.wait(0.01)
+        return True
+
+    def _put(self, reply: PollReply | StreamError) -> None:
+        while not self._closed.is_set():
+            try:
+                self._replies.put(reply, timeout=_RETRY_S)
+            except queue.Full:
+                continue
+            return
+
+    def _keep_committing(self) -> None:
+        while not self._closed.wait(_COMMIT_INTERVAL_S):
+            name, commits = self._name, self._take_commits()
+            try:
+                self._gateway.commit(name, commits)
+            except UnknownMemberError:
+                continue  # the poll says so as well, and what was not committed comes again
+            except (StreamError, OSError) as error:
+                _LOG.warning("commits wait for the gateway: %s", error)
+                with self._lock:
+                    self._commits = {**commits, **self._commits}
+
+
+Member = GroupConsumer | RemoteGroupConsumer
+
+
+def _batch(frame: bytes) -> ConsumedBatch:
+    reader, entries, next_queue_offset = unpack_records(frame)
+    return ConsumedBatch(reader.topic, reader.queue_id, next_queue_offset, entries, reader)

@@ -1,0 +1,246 @@
+"""Members of consumer groups that run on other nodes, represented on the node of the shards.
+
+Each has a stand-in here: a group member of the ordinary kind in a thread, which packs what it gets
+into frames and holds them until the member comes for them. The member waits in a long poll, so a
+message is with it one call after it matched, and an idle member costs four calls a minute.
+
+Invariants
+  1. A stand-in holds ``FRAMES_MAX`` frames of about ``FRAME_BYTES``, or one message, and no more.
+  2. A queue is given up after its member said that it is through with it, or did not say so for
+     ``REVOKE_TIMEOUT_S``; what it says later about that queue is not heard.
+  3. A member that is silent for ``SILENCE_S`` has no stand-in any more: others get its queues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rocketray.errors import StreamError, UnknownMemberError
+from rocketray.filters.subscription import Subscription
+from rocketray.store.packed_records import pack_records
+from rocketray.store.record_spans import EntryColumns
+
+from .consumed_batch import ConsumedBatch
+from .consumer import GroupConsumer, MemberOptions
+
+__all__ = ["FRAME_BYTES", "JoinRequest", "PollReply", "RemoteMembers"]
+
+_LOG = logging.getLogger(__name__)
+FRAME_BYTES = 1024 * 1024
+FRAMES_MAX = 4
+REVOKE_TIMEOUT_S = 10.0
+SILENCE_S = 20.0
+_POLL_S = 1.0
+_POLL_MESSAGES = 1000
+_REPLY_BYTES = 4 * FRAME_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class JoinRequest:
+    """What a member joins with; ``options`` are those of :class:`GroupConsumer`."""
+
+    group: str
+    topic: str
+    subscription: Subscription
+    options: MemberOptions
+
+
+class PollReply(NamedTuple):
+    """``frames`` are packed records; ``revoked`` are queues that the member has to give up next."""
+
+    frames: list[bytes]
+    revoked: frozenset[int]
+    assignment: frozenset[int]
+
+
+class _StandIn:
+    """One remote member's place in its group."""
+
+    def __init__(self, member: GroupConsumer, now_s: float) -> None:
+        self._member = member
+        self._waiting: queue.Queue[bytes | frozenset[int]] = queue.Queue(FRAMES_MAX)
+        self._closing = threading.Event()
+        self._given_up = threading.Event()
+        self._revoking: frozenset[int] = frozenset()
+        self._failure: StreamError | None = None
+        self.heard_s = now_s
+        member.on_revoke = self._revoke
+        self._thread = threading.Thread(target=self._run, daemon=True, name="remote member")
+        self._thread.start()
+
+    def poll(self, timeout_s: float) -> PollReply:
+        """What waits, up to ``_REPLY_BYTES``; the first of it is waited for."""
+        frames: list[bytes] = []
+        size = 0
+        try:
+            item = self._waiting.get(timeout=timeout_s)
+            while isinstance(item, bytes):
+                frames.append(item)
+                size += len(item)
+                if size >= _REPLY_BYTES:
+                    return self._reply(frames)
+                item = self._waiting.get_nowait()
+            return self._reply(frames, item)
+        except queue.Empty:
+            if not frames and self._failure is not None:
+                raise self._failure from None
+            return self._reply(frames)
+
+    def commit(self, commits: Mapping[int, int]) -> None:
+        """Pass on what the member finished, of queues that are still its own."""
+        for queue_id, offset in commits.items():
+            for topic, owned in self._member.assignment():
+                if owned == queue_id:
+                    self._member.commit(topic, queue_id, offset)
+
+    def give_up(self) -> None:
+        """The member is through with the queues that it was told to give up."""
+        self._given_up.set()
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._closing.set()
+        self._given_up.set()
+        self._thread.join()
+        self._member.close()
+        with contextlib.suppress(queue.Full):
+            self._waiting.put_nowait(frozenset())  # ends a poll that waits
+
+    def _reply(self, frames: list[bytes], revoked: frozenset[int] = frozenset()) -> PollReply:
+        owned = frozenset(queue_id for _, queue_id in self._member.assignment())
+        return PollReply(frames, revoked, owned - self._revoking)
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                batches = self._member.poll(_POLL_S, _POLL_MESSAGES)
+                self._revoking = frozenset()  # what was revoked is gone by now
+                for batch in batches:
+                    for frame in _frames(batch):
+                        self._put(frame)
+        except StreamError as error:
+            self._failure = error
+        except Exception as error:  # noqa: BLE001  # the member has to hear of it
+            _LOG.exception("a remote member's stand-in ends")
+            self._failure = StreamError(f"the member's stand-in failed: {error}")
+
+    def _put(self, item: bytes | frozenset[int]) -> None:
+        while not self._closing.is_set():
+            try:
+                self._waiting.put(item, timeout=_POLL_S)
+            except queue.Full:
+                continue
+            return
+
+    def _revoke(self, queues: frozenset[tuple[str, int]]) -> None:
+        """In the thread, while the member gives *queues* up (invariant 2)."""
+        if self._closing.is_set():
+            return
+        self._given_up.clear()
+        self._revoking = frozenset(queue_id for _, queue_id in queues)
+        self._put(self._revoking)
+        if not self._given_up.wait(REVOKE_TIMEOUT_S):
+            _LOG.warning("a remote member did not give up queues %s in time", sorted(queues))
+
+
+class RemoteMembers:
+    """All stand-ins of a node; any thread may call."""
+
+    def __init__(
+        self, join: Callable[[JoinRequest], GroupConsumer], clock_s: Callable[[], float]
+    ) -> None:
+        """*join* makes a member on this node, *clock_s* never goes back."""
+        self._join = join
+        self._clock_s = clock_s
+        self._lock = threading.Lock()
+        self._stand_ins: dict[str, _StandIn] = {}
+
+    def join(self, request: JoinRequest) -> str:
+        """Make a stand-in; its name. Raises what joining the group raises."""
+        name = uuid.uuid4().hex
+        stand_in = _StandIn(self._join(request), self._clock_s())
+        with self._lock:
+            self._stand_ins[name] = stand_in
+        return name
+
+    def poll(self, name: str, timeout_s: float) -> PollReply:
+        """Batches for a member, waiting up to *timeout_s*.
+
+        Raises:
+            UnknownMemberError: it was silent for too long, or the node started anew.
+            StreamError: the group refuses the member, or its filter failed.
+        """
+        stand_in = self._find(name)
+        reply = stand_in.poll(timeout_s)
+        stand_in.heard_s = self._clock_s()
+        return reply
+
+    def commit(self, name: str, commits: Mapping[int, int]) -> None:
+        """Next queue offsets by queue; raises as :meth:`poll`. Also says that the member lives."""
+        self._find(name).commit(commits)
+
+    def give_up(self, name: str, commits: Mapping[int, int]) -> None:
+        """The member is through with the queues that were revoked; raises as :meth:`poll`."""
+        stand_in = self._find(name)
+        stand_in.commit(commits)
+        stand_in.give_up()
+
+    def leave(self, name: str, commits: Mapping[int, int]) -> None:
+        """Take the last commits, and leave the group."""
+        with self._lock:
+            stand_in = self._stand_ins.pop(name, None)
+        if stand_in is not None:
+            stand_in.commit(commits)
+            stand_in.close()
+
+    def sweep(self) -> None:
+        """Forget the members that are silent (invariant 3)."""
+        now_s = self._clock_s()
+        with self._lock:
+            silent = [
+                name for name, one in self._stand_ins.items() if now_s - one.heard_s > SILENCE_S
+            ]
+        for name in silent:
+            _LOG.warning("remote member %s is silent; its queues go to others", name)
+            self.leave(name, {})
+
+    def close(self) -> None:
+        """Leave all groups."""
+        for name in list(self._stand_ins):
+            self.leave(name, {})
+
+    def _find(self, name: str) -> _StandIn:
+        with self._lock:
+            stand_in = self._stand_ins.get(name)
+        if stand_in is None:
+            raise UnknownMemberError(
+                f"the node knows no remote member {name}: it was silent for {SILENCE_S:.0f} s, or "
+                "the node started anew; join again"
+            )
+        stand_in.heard_s = self._clock_s()
+        return stand_in
+
+
+def _frames(batch: ConsumedBatch) -> list[bytes]:
+    """The batch in frames of about ``FRAME_BYTES``; the last one moves the queue on."""
+    entries, frames = batch.entries, []
+    first = 0
+    while len(entries) - first > 1 and entries.sizes[first:].sum() > FRAME_BYTES:
+        sums = entries.sizes[first:].cumsum(dtype="int64")
+        count = max(1, min(int((sums <= FRAME_BYTES).sum()), len(sums) - 1))
+        next_offset = int(entries.queue_offsets[first + count])
+        frames.append(_packed(batch, entries.select(slice(first, first + count)), next_offset))
+        first += count
+    rest = entries.select(slice(first, None))
+    return [*frames, _packed(batch, rest, batch.next_queue_offset)]
+
+
+def _packed(batch: ConsumedBatch, entries: EntryColumns, next_queue_offset: int) -> bytes:
+    return pack_records(batch.reader, entries, next_queue_offset)

@@ -1,0 +1,139 @@
+"""Members as if on another node: what an ordinary member does, over calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.local_node import LocalNode
+
+from rocketray.actors import remote_members
+from rocketray.actors.consumed_batch import ConsumedBatch
+from rocketray.actors.remote_consumer import RemoteGroupConsumer
+from rocketray.errors import FilterError, SubscriptionConflictError, UnknownMemberError
+from rocketray.filters.subscription import Subscription
+
+ALL = Subscription.tags("*")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path / "data") as node:
+        node.create_topic("Trade", 4)
+        yield node
+
+
+def send(node: LocalNode, count: int, size: int = 10) -> None:
+    with node.producer() as producer:
+        for number in range(count):
+            tag = "odd" if number % 2 else "even"
+            body = b"%d" % number
+            producer.send_async("Trade", body.ljust(size), tags=tag, queue_id=number % 4)
+
+
+def receive(member: RemoteGroupConsumer, count: int, *, commit: bool = True) -> list[ConsumedBatch]:
+    found: list[ConsumedBatch] = []
+    deadline = time.monotonic() + 60
+    while sum(map(len, found)) < count and time.monotonic() < deadline:
+        for batch in member.poll(0.2):
+            found.append(batch)
+            if commit:
+                member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+    assert sum(map(len, found)) >= count
+    return found
+
+
+def numbers(batches: list[ConsumedBatch]) -> list[int]:
+    return sorted(int(body) for batch in batches for body in batch.bodies())
+
+
+def test_a_remote_member_gets_what_matches_and_its_commits_count(node: LocalNode) -> None:
+    send(node, 1000)
+    with node.remote_consumer("g", "Trade", Subscription.tags("odd")) as member:
+        batches = receive(member, 500)
+        assert numbers(batches) == list(range(1, 1000, 2))
+        assert {message.tags for batch in batches for message in batch.messages()} == {"odd"}
+        assert member.assignment() == {("Trade", queue_id) for queue_id in range(4)}
+    [group] = node.descriptions()
+    assert (group.offsets[1], group.offsets[3]) == (250, 250)
+    with node.remote_consumer("g", "Trade", Subscription.tags("odd")) as member:
+        assert sum(map(len, member.poll(1.0))) == 0, "what was committed does not come again"
+
+
+def test_large_messages_come_in_frames_of_a_bounded_size(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_members, "FRAME_BYTES", 10_000)
+    send(node, 200, size=3000)
+    with node.remote_consumer("g", "Trade", ALL) as member:
+        batches = receive(member, 200)
+        assert numbers(batches) == list(range(200))
+        assert max(map(len, batches)) <= 3
+        for queue_id in range(4):
+            offsets = [one.next_queue_offset for one in batches if one.queue_id == queue_id]
+            assert offsets == sorted(offsets)
+    [group] = node.descriptions()
+    assert list(group.offsets.values()) == [50] * 4
+
+
+def test_queues_are_handed_over_between_remote_and_near_members(node: LocalNode) -> None:
+    send(node, 100)
+    with node.remote_consumer("g", "Trade", ALL) as far:
+        seen = numbers(receive(far, 100))
+        revoked: list[tuple[str, int]] = []
+
+        def on_revoke(queues: frozenset[tuple[str, int]]) -> None:
+            revoked.extend(queues)
+
+        far.on_revoke = on_revoke
+        with node.consumer("g", "Trade", ALL) as near:
+            deadline = time.monotonic() + 60
+            while len(near.assignment()) < 2 and time.monotonic() < deadline:
+                assert all(not len(batch) for batch in far.poll(0.05))
+                assert all(not len(batch) for batch in near.poll(0.05))
+            assert sorted(revoked) == sorted(near.assignment())
+            assert far.assignment().isdisjoint(near.assignment())
+            send(node, 40)
+            got = numbers(receive(far, 20))
+            while len(got) < 40 and time.monotonic() < deadline:
+                for batch in near.poll(0.1):
+                    got += [int(body) for body in batch.bodies()]
+    assert seen == list(range(100))
+    assert sorted(got) == list(range(40)), "none is lost or repeated"
+
+
+def test_a_member_that_was_given_up_joins_again_and_loses_nothing(node: LocalNode) -> None:
+    send(node, 40)
+    with node.remote_consumer("g", "Trade", ALL) as member:
+        first = receive(member, 40, commit=False)
+        lost: list[frozenset[tuple[str, int]]] = []
+        member.on_revoke = lost.append
+        node.gateway.close()  # as if its process had died
+        send(node, 4)
+        again = receive(member, 44)
+    assert numbers(first) == list(range(40))
+    assert numbers(again) == sorted([*range(40), *range(4)]), "nothing was committed before"
+    assert lost[0] == {("Trade", queue_id) for queue_id in range(4)}
+
+
+def test_a_silent_member_is_given_up(node: LocalNode) -> None:
+    now = time.monotonic()
+    members = remote_members.RemoteMembers(node._join, lambda: now)
+    name = members.join(remote_members.JoinRequest("g", "Trade", ALL, {}))
+    now += remote_members.SILENCE_S
+    members.sweep()
+    members.commit(name, {})  # it lives
+    now += remote_members.SILENCE_S + 0.1
+    members.sweep()
+    with pytest.raises(UnknownMemberError, match="join again"):
+        members.poll(name, 0.0)
+    assert node.descriptions()[0].members == {}
+
+
+def test_what_keeps_a_member_from_joining_is_said_to_it(node: LocalNode) -> None:
+    with node.remote_consumer("g", "Trade", ALL), pytest.raises(SubscriptionConflictError):
+        node.remote_consumer("g", "Trade", Subscription.tags("odd"))
+    with pytest.raises(FilterError):
+        node.remote_consumer("h", "Trade", Subscription.sql("a >"))
