@@ -1,8 +1,8 @@
 """Producers: collect messages into batches, hand them to the shards, and tell when they are stored.
 
-A message goes at once when none went for ``COLLECT_S``; one that comes sooner is collected, and
-goes with the first that comes later, when ``BATCH_MAX`` are there, when somebody waits for one of
-them, or after ``LINGER_S``.
+A message goes at once when none went for a while (``lane.collecting_s``); one that comes sooner is
+collected, and goes with the first that comes later, when ``BATCH_MAX`` are there, when somebody
+waits for one of them, or after ``LINGER_S``.
 
 Invariants
   1. A result is given out after the shard acknowledged the batch, and names what was reached.
@@ -35,14 +35,13 @@ from rocketray.store.message_id import UniqueIdGenerator
 from .batch import AckMode, Batch, BatchResult, SendResult, SendResults, durability_of
 from .catalog import TopicConfig
 from .clock import system_clock_ms
-from .lane import Lane, Shards, unavailable
+from .lane import Lane, Shards, collecting_s, unavailable
 from .pending_send import PendingSend
 
 __all__ = ["AckMode", "PendingSend", "Producer", "SendResult", "SendResults"]
 
 BATCH_MAX = 1024
 TABLE_BATCH_ROWS = 4096
-COLLECT_S = 0.0001  # a hand-over takes some 20 µs, as long as collecting ten messages
 LINGER_S = 0.002
 _ROOM_WAIT_S = 0.01
 
@@ -331,9 +330,11 @@ class Producer:
 
     def _hand_over_in_time(self, lane: Lane, index: int) -> None:
         """Hand over what was collected, if it is time; *index* is the newest message's number."""
-        if index + 1 >= BATCH_MAX or time.monotonic() >= lane.next_hand_over:
+        begun = time.monotonic()
+        if index + 1 >= BATCH_MAX or begun >= lane.next_hand_over:
             self._hand_over(lane)
-            lane.next_hand_over = time.monotonic() + COLLECT_S
+            ended = time.monotonic()
+            lane.next_hand_over = ended + collecting_s(ended - begun)
         elif not self._collecting.is_set():
             self._collecting.set()
 
