@@ -13,9 +13,11 @@ Sources: RocketMQ 5.3.3, ``HookUtils.transformDelayLevelMessage`` and ``transfor
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import replace
-from typing import Generic, NamedTuple, TypeVar
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Generic, NamedTuple, TypedDict, TypeVar
 
 from .errors import ConfigError, InvalidMessageError, InvalidNameError
 from .message import ForwardedMessage, Message, StoredMessage
@@ -33,6 +35,9 @@ __all__ = [
     "TIMER_PRECISION_MS",
     "TIMER_QUEUE_ID",
     "TIMER_TOPIC",
+    "WAITING_QUEUES",
+    "Delay",
+    "DelayOptions",
     "Placed",
     "after",
     "at_level",
@@ -62,6 +67,8 @@ DELAY_LEVELS_MS = (
     1 * _HOUR, 2 * _HOUR,
 )  # fmt: skip
 """The delay of each level; level 1 comes first."""
+WAITING_QUEUES = {SCHEDULE_TOPIC: len(DELAY_LEVELS_MS), TIMER_TOPIC: 1}
+"""The topics in which messages wait, and how many queues each has."""
 DELAY_MAX_MS = 40 * 24 * _HOUR
 TIMER_PRECISION_MS = 1000
 _QUEUE_ID = re.compile(r"[0-9]{1,4}")
@@ -75,6 +82,59 @@ class Placed(NamedTuple, Generic[AnyMessage]):
 
     message: AnyMessage
     queue_id: int
+
+
+class DelayOptions(TypedDict, total=False):
+    """What a sender may say of a delay; see :meth:`Delay.of`."""
+
+    delay_level: int | None
+    delay: float | timedelta | None
+    deliver_at: datetime | int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """When a message is delivered: at a level, after a time, or at one. Exactly one is given."""
+
+    level: int | None = None
+    delay_ms: int | None = None
+    deliver_at_ms: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        delay_level: int | None = None,
+        delay: float | timedelta | None = None,
+        deliver_at: datetime | int | None = None,
+    ) -> Delay | None:
+        """What a sender asked for: a level, seconds, or a time; None where it asked for nothing.
+
+        A time is a ``datetime`` with its zone, or milliseconds since 1970.
+
+        Raises:
+            ConfigError: more than one is given, or one is of the wrong kind.
+        """
+        given = [one is not None for one in (delay_level, delay, deliver_at)]
+        if not any(given):
+            return None
+        if given.count(True) > 1:
+            raise ConfigError(
+                "a message has one delay: give delay_level=, delay= or deliver_at=, not several"
+            )
+        return cls(
+            None if delay_level is None else _whole("delay_level", delay_level),
+            None if delay is None else _milliseconds(delay),
+            None if deliver_at is None else _since_1970(deliver_at),
+        )
+
+    def place(self, message: AnyMessage, queue_id: int, now_ms: int) -> Placed[AnyMessage]:
+        """*message* for queue *queue_id*, as it waits; raises as the functions below."""
+        if self.level is not None:
+            return at_level(message, self.level, queue_id)
+        if self.delay_ms is not None:
+            return after(message, self.delay_ms, queue_id, now_ms)
+        assert self.deliver_at_ms is not None
+        return at_time(message, self.deliver_at_ms, queue_id, now_ms)
 
 
 def at_level(message: AnyMessage, level: int, queue_id: int) -> Placed[AnyMessage]:
@@ -153,8 +213,34 @@ def restored(stored: StoredMessage) -> Placed[ForwardedMessage]:
     )
 
 
+def _whole(name: str, value: object) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ConfigError(f"{name} is {value!r:.60}; give a whole number")
+    return value
+
+
+def _milliseconds(delay: object) -> int:
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise ConfigError(f"delay is {delay!r:.60}; give seconds, or a timedelta")
+    if not math.isfinite(seconds):
+        raise ConfigError(f"delay is {seconds}; give a number of seconds")
+    return math.ceil(seconds * 1000)
+
+
+def _since_1970(deliver_at: object) -> int:
+    if not isinstance(deliver_at, datetime):
+        return _whole("deliver_at", deliver_at)
+    if deliver_at.tzinfo is None:
+        raise ConfigError(
+            f"deliver_at is {deliver_at.isoformat()}, which says no time zone; "
+            "use datetime.now(UTC) or another one with a zone"
+        )
+    return math.ceil(deliver_at.timestamp() * 1000)
+
+
 def _place(message: Message | ForwardedMessage, queue_id: int) -> dict[str, str]:
-    if message.topic in {SCHEDULE_TOPIC, TIMER_TOPIC}:
+    if message.topic in WAITING_QUEUES:
         raise InvalidMessageError(
             f"a message for topic {message.topic!r} cannot be delayed: delayed messages wait there"
         )

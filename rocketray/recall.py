@@ -12,7 +12,7 @@ import binascii
 import re
 from typing import NamedTuple
 
-from .delay import SCHEDULE_TOPIC, TIMER_TOPIC
+from .delay import WAITING_QUEUES
 from .errors import InvalidMessageError
 from .message import PROPERTIES_MAX_BYTES
 
@@ -46,7 +46,7 @@ class RecallHandle(NamedTuple):
             found = _FORM.fullmatch(raw.decode()) if len(text) <= _TEXT_MAX else None
         except (binascii.Error, UnicodeError):
             found = None
-        if found is not None and found[1] in {SCHEDULE_TOPIC, TIMER_TOPIC}:
+        if found is not None and found[1] in WAITING_QUEUES:
             handle = cls(found[1], int(found[2]), int(found[3]), found[4])
             if str(handle) == text:
                 return handle

@@ -10,6 +10,7 @@ from typing import Literal, NamedTuple, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import (
     ConfigError,
     InvalidMessageError,
@@ -18,7 +19,9 @@ from rocketray.errors import (
     StoreFullError,
     StreamError,
 )
-from rocketray.message import UNIQUE_KEY, ForwardedMessage
+from rocketray.hashing import java_hash_code
+from rocketray.message import SHARDING_KEY, UNIQUE_KEY, ForwardedMessage, Message
+from rocketray.recall import RecallHandle
 from rocketray.store.encoded_batch import pack_batch, record_sizes
 from rocketray.store.forward import encode_forwarded
 from rocketray.store.message_columns import MessageColumns, RecordForm
@@ -32,6 +35,7 @@ __all__ = [
     "Destination",
     "SendResult",
     "SendResults",
+    "by_queue",
     "durability_of",
     "refusal",
 ]
@@ -50,12 +54,17 @@ def durability_of(ack: str) -> Durability:
 
 
 class SendResult(NamedTuple):
-    """One stored message. ``message_id`` is its unique key, or the offset id where it has none."""
+    """One stored message. ``message_id`` is its unique key, or the offset id where it has none.
+
+    A delayed message is stored where it waits: queue and offset are of there, and
+    ``recall_handle`` is the text by which it can be called back.
+    """
 
     message_id: str
     offset_message_id: str
     queue_id: int
     queue_offset: int
+    recall_handle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +163,14 @@ class Batch:
             self._offsets = self._physical_offsets()
         offset_id = f"{self._lane.id_prefix}{self._offsets[index]:016X}"
         own_id = self._own_ids.get(index)
-        return SendResult(
-            self._form.unique_id(self._first_id + index) if own_id is None else own_id or offset_id,
-            offset_id,
-            self._lane.queue_id,
-            self._first_queue_offset + index,
-        )
+        message_id = own_id or offset_id
+        if own_id is None:
+            message_id = self._form.unique_id(self._first_id + index)
+        place = self._lane.queue_id, self._first_queue_offset + index
+        handle = None
+        if self._form.topic in WAITING_QUEUES:
+            handle = str(RecallHandle(self._form.topic, *place, message_id))
+        return SendResult(message_id, offset_id, *place, handle)
 
     def _physical_offsets(self) -> list[int]:
         """Where each record is, and last where they end."""
@@ -210,6 +221,24 @@ class SendResults(Sequence[SendResult]):
             }
             self._found = [by_number[number] for number in range(self._count)]
         return self._found
+
+
+def by_queue(
+    messages: Sequence[Message], numbers: range, queues: int, turn: int
+) -> list[tuple[int, Sequence[int]]]:
+    """Which of *messages*, by their *numbers*, go to each of so many *queues*.
+
+    Those with the property ``__SHARDINGKEY`` go to the queue of that key, the others to *turn*.
+    """
+    given = [messages[number].properties for number in numbers]
+    if not any(given):
+        return [(turn, numbers)]
+    chosen: dict[int, list[int]] = {}
+    for number, properties in zip(numbers, given, strict=True):
+        key = properties.get(SHARDING_KEY)
+        queue = turn if key is None else java_hash_code(key) % queues
+        chosen.setdefault(queue, []).append(number)
+    return list(chosen.items())
 
 
 def refusal(status: AppendStatus, shard: str) -> StreamError:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC
+from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.names import (
     check_case_clash,
@@ -189,7 +189,7 @@ class TopicCatalog:
         Raises:
             ConfigError: the node itself knows what the topic still needs.
         """
-        if name in {SCHEDULE_TOPIC, TIMER_TOPIC}:
+        if name in WAITING_QUEUES:
             raise ConfigError(
                 f"topic {name!r} holds messages that wait for their time; the node removes what it "
                 "has delivered, and nothing before"

@@ -20,6 +20,7 @@ from rocketray.errors import (
 )
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
+from rocketray.recall import RecallHandle
 from rocketray.store.compression import CompressionKind
 from rocketray.store.message_id import decode_offset_id
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
@@ -292,6 +293,16 @@ class Connection:
         place = message.topic, message.queue_id, message.queue_offset
         answer: bool = self._ask(find_actor(FILTER_NAME).ask_predicate.remote(subscription, place))
         return answer
+
+    def recall(self, handle: str) -> bool:
+        """Let a delayed message never be delivered; False when it was before, or was recalled.
+
+        Raises:
+            InvalidMessageError: *handle* is none, or none of this node's.
+        """
+        RecallHandle.parse(handle)
+        recalled: bool = self._ask(find_actor(HOST_NAME).recall.remote(handle))
+        return recalled
 
     def transaction_checks(self, group: str) -> list[StoredMessage]:
         """The messages of which a producer of *group* is to say what became of them."""

@@ -50,6 +50,12 @@ class Shards(Protocol):
     def topic(self, name: str) -> TopicConfig:
         """A topic; raises :class:`TopicNotFoundError`."""
 
+    def create_topic(self, topic: str, queues: int = 1) -> object:
+        """Make a topic unless it is there."""
+
+    def recall(self, handle: str) -> bool:
+        """Let a delayed message never be delivered; False when that is too late."""
+
     def gate(self, topic: str, queue_id: int) -> ShardGate:
         """The shard's calls."""
 

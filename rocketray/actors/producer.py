@@ -1,8 +1,6 @@
 """Producers: collect messages into batches, hand them to the shards, and tell when they are stored.
 
-A message goes at once when none went for a while (``lane.collecting_s``); one that comes sooner is
-collected, and goes with the first that comes later, when ``BATCH_MAX`` are there, when somebody
-waits for one of them, or after ``LINGER_S``.
+The ways to send; when a message goes and by which way is producer_lanes.py.
 
 Invariants
   1. A result is given out after the shard acknowledged the batch, and names what was reached.
@@ -13,70 +11,37 @@ Invariants
 
 from __future__ import annotations
 
-import itertools
-import os
-import threading
-import time
-import uuid
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Unpack
 
 import pyarrow as pa
 
-from rocketray.errors import ConfigError, InvalidMessageError, StoreError, StreamError
-from rocketray.hashing import java_hash_code
+from rocketray.delay import Delay, DelayOptions
+from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
-from rocketray.names import check_topic
-from rocketray.store.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
-from rocketray.store.encoded_batch import RecordOptions, encode_table, pack_batch
-from rocketray.store.message_columns import RecordForm
-from rocketray.store.message_id import UniqueIdGenerator
+from rocketray.store.encoded_batch import encode_table, pack_batch
 
-from .batch import AckMode, Batch, BatchResult, SendResult, SendResults, durability_of
-from .catalog import TopicConfig
+from .batch import (
+    AckMode,
+    Batch,
+    BatchResult,
+    SendResult,
+    SendResults,
+    by_queue,
+    durability_of,
+)
 from .clock import system_clock_ms
-from .lane import Lane, Shards, collecting_s, unavailable
+from .lane import Lane
 from .pending_send import PendingSend
+from .producer_lanes import BATCH_MAX, ProducerLanes
 
 __all__ = ["AckMode", "PendingSend", "Producer", "SendResult", "SendResults"]
 
-BATCH_MAX = 1024
 TABLE_BATCH_ROWS = 4096
-LINGER_S = 0.002
-_ROOM_WAIT_S = 0.01
 
 
-class Producer:
+class Producer(ProducerLanes):
     """Sends messages to the topics of a cluster; safe to use from several threads."""
-
-    def __init__(
-        self,
-        shards: Shards,
-        *,
-        ack: AckMode = "memory",
-        timeout_s: float = 10.0,
-        born_host: tuple[str, int] = ("127.0.0.1", 0),
-        compression: CompressionKind | None = None,
-        compress_over: int = COMPRESS_OVER_BYTES,
-    ) -> None:
-        """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
-        self._shards = shards
-        self._default_ack: AckMode = ack
-        self._timeout_s = timeout_s
-        self._born_host = born_host
-        self._options = RecordOptions(compression and Compression(compression, compress_over))
-        self._ids = UniqueIdGenerator(
-            born_host[0], os.getpid(), int(uuid.uuid4().fields[0]), clock_ms=system_clock_ms
-        )
-        self._topics: dict[str, TopicConfig] = {}
-        self._forms: dict[str, RecordForm] = {}
-        self._lanes: dict[tuple[str, int], Lane] = {}
-        self._turn = itertools.count()
-        self._lock = threading.RLock()
-        self._collecting = threading.Event()
-        self._closed = threading.Event()
-        self._linger = threading.Thread(target=self._flush_lingering, daemon=True, name="linger")
-        self._linger.start()
 
     def send(
         self,
@@ -89,11 +54,17 @@ class Producer:
         queue_id: int | None = None,
         sharding_key: str | None = None,
         ack: AckMode | None = None,
+        **delay: Unpack[DelayOptions],
     ) -> SendResult:
         """Store one message and return where; blocks until the *ack* is reached.
 
-        Messages with one ``sharding_key`` go to one queue, in order; others to each in turn.
+        Messages with one ``sharding_key`` go to one queue, in order; others to each in turn. To
+        deliver it later, give ``delay_level=``, ``delay=`` or ``deliver_at=`` (:class:`Delay`).
         """
+        if delay:
+            message = Message(topic, body, tags, keys, properties or {})
+            later = Delay.of(**delay)
+            return self.send_message_async(message, queue_id, sharding_key, ack, later).result()
         with self._lock:
             lane, batch = self._collect(topic, queue_id, sharding_key, ack)
             index = batch.columns.add(body, tags, keys, properties)
@@ -113,8 +84,13 @@ class Producer:
         queue_id: int | None = None,
         sharding_key: str | None = None,
         ack: AckMode | None = None,
+        **delay: Unpack[DelayOptions],
     ) -> PendingSend:
         """Send one message and return at once; ask the result for where it was stored."""
+        if delay:
+            message = Message(topic, body, tags, keys, properties or {})
+            later = Delay.of(**delay)
+            return self.send_message_async(message, queue_id, sharding_key, ack, later)
         with self._lock:
             lane, batch = self._collect(topic, queue_id, sharding_key, ack)
             index = batch.columns.add(body, tags, keys, properties)
@@ -127,13 +103,35 @@ class Producer:
         queue_id: int | None = None,
         sharding_key: str | None = None,
         ack: AckMode | None = None,
+        delay: Delay | None = None,
     ) -> PendingSend:
         """As :meth:`send_async`, for a message that is already made."""
+        if delay is not None:
+            message, queue_id = self.place(message, delay, queue_id, sharding_key)
         with self._lock:
             lane, batch = self._collect(message.topic, queue_id, sharding_key, ack)
             index = batch.columns.add_message(message)
             self._hand_over_in_time(lane, index)
         return PendingSend(self.settle, lane, batch, index)
+
+    def send_delayed(
+        self,
+        messages: Sequence[tuple[Message, Delay]],
+        *,
+        queue_id: int | None = None,
+        ack: AckMode | None = None,
+    ) -> list[SendResult]:
+        """Store messages that are delivered later; the results are in the messages' order.
+
+        Without *queue_id*, a message goes to the queue of its ``__SHARDINGKEY``, if it has one.
+        """
+        sends = [
+            self.send_message_async(
+                message, queue_id, message.properties.get(SHARDING_KEY), ack, delay
+            )
+            for message, delay in messages
+        ]
+        return [sent.result() for sent in sends]
 
     def send_messages(
         self,
@@ -180,16 +178,7 @@ class Producer:
         if queue_id is not None:
             return [(queue_id, numbers)]
         queues = self._topic(topic).queues
-        turn = next(self._turn) % queues
-        given = [messages[number].properties for number in numbers]
-        if not any(given):
-            return [(turn, numbers)]
-        chosen: dict[int, list[int]] = {}
-        for number, properties in zip(numbers, given, strict=True):
-            key = properties.get(SHARDING_KEY)
-            queue = turn if key is None else java_hash_code(key) % queues
-            chosen.setdefault(queue, []).append(number)
-        return list(chosen.items())
+        return by_queue(messages, numbers, queues, next(self._turn) % queues)
 
     def send_many(
         self,
@@ -247,148 +236,3 @@ class Producer:
         self.settle(lane, batch, None)
         batch.check()
         return SendResults([(batch, range(len(messages)))], len(messages))
-
-    def choose_queue(
-        self, topic: str, queue_id: int | None = None, sharding_key: str | None = None
-    ) -> int:
-        """The queue that a message goes to: the one that is named, the key's, or the next in turn.
-
-        Raises:
-            TopicNotFoundError, ConfigError: there is no such topic, or it has no such queue.
-        """
-        config = self._topic(topic)
-        if queue_id is None:
-            turn = next(self._turn) if sharding_key is None else java_hash_code(sharding_key)
-            return turn % config.queues
-        if not 0 <= queue_id < config.queues:
-            raise ConfigError(
-                f"topic {topic!r} has the queues 0 to {config.queues - 1}, not {queue_id}"
-            )
-        return queue_id
-
-    def new_unique_key(self) -> str:
-        """An id that no other message has."""
-        return bytes(self._ids.next_ids(1)).decode()
-
-    def flush(self) -> None:
-        """Hand over and wait for everything that was sent; results tell what was refused."""
-        with self._lock:
-            lanes = list(self._lanes.values())
-            for lane in lanes:
-                self._hand_over(lane)
-            waiting = [(lane, lane.in_flight[-1]) for lane in lanes if lane.in_flight]
-        for lane, batch in waiting:
-            self.settle(lane, batch, None)
-
-    def close(self) -> None:
-        """Flush, and give the rings back."""
-        if self._closed.is_set():
-            return
-        self.flush()
-        self._closed.set()
-        self._collecting.set()
-        self._linger.join()
-        for lane in self._lanes.values():
-            lane.close()
-
-    def __enter__(self) -> Self:
-        """The producer itself; closed at the end of the block."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
-
-    def settle(self, lane: Lane, batch: Batch, timeout_s: float | None) -> None:
-        """Wait until the shard said what became of a batch."""
-        deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
-        while True:
-            with self._lock:
-                if batch is lane.collecting:
-                    self._hand_over(lane)
-                lane.harvest()
-                if batch.settled:
-                    return
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise unavailable(lane)
-            lane.wait(batch, left)
-
-    def _collect(
-        self, topic: str, queue_id: int | None, sharding_key: str | None, ack: AckMode | None
-    ) -> tuple[Lane, Batch]:
-        """The batch that a message goes into; called with the lock held."""
-        durability = durability_of(ack or self._default_ack)
-        lane = self._lane(topic, queue_id, sharding_key)
-        batch = lane.collecting
-        if batch is not None and batch.durability is not durability:
-            self._hand_over(lane)
-            batch = None
-        if batch is None:
-            batch = lane.collecting = Batch(lane, lane.form, durability)
-        return lane, batch
-
-    def _hand_over_in_time(self, lane: Lane, index: int) -> None:
-        """Hand over what was collected, if it is time; *index* is the newest message's number."""
-        begun = time.monotonic()
-        if index + 1 >= BATCH_MAX or begun >= lane.next_hand_over:
-            self._hand_over(lane)
-            ended = time.monotonic()
-            lane.next_hand_over = ended + collecting_s(ended - begun)
-        elif not self._collecting.is_set():
-            self._collecting.set()
-
-    def _topic(self, name: str) -> TopicConfig:
-        config = self._topics.get(name)
-        if config is None:
-            config = self._topics[name] = self._shards.topic(check_topic(name))
-        return config
-
-    def _lane(self, topic: str, queue_id: int | None, sharding_key: str | None) -> Lane:
-        if self._closed.is_set():
-            raise StoreError("the producer is closed; make a new one")
-        queue_id = self.choose_queue(topic, queue_id, sharding_key)
-        lane = self._lanes.get((topic, queue_id))
-        if lane is None:
-            lane = Lane(self._shards, self._topic(topic), queue_id, self._form(topic))
-            self._lanes[topic, queue_id] = lane
-        return lane
-
-    def _form(self, topic: str) -> RecordForm:
-        form = self._forms.get(topic)
-        if form is None:
-            form = self._forms[topic] = RecordForm(
-                topic,
-                born_host=self._born_host,
-                id_prefix=self._ids.prefix,
-                compression=self._options.compression,
-            )
-        return form
-
-    def _hand_over(self, lane: Lane) -> None:
-        """Pack what was collected and write it to the ring; called with the lock held."""
-        batch = lane.collecting
-        if batch is None or not batch.columns:
-            return
-        lane.collecting = None
-        try:
-            payload = batch.pack(self._ids.take(len(batch.columns)), system_clock_ms())
-            self._write(lane, batch, payload.data)
-        except StreamError as error:  # whoever asks for a result of the batch gets it
-            batch.failure = error
-
-    def _write(self, lane: Lane, batch: Batch, payload: bytes | memoryview) -> None:
-        deadline = time.monotonic() + self._timeout_s
-        while not lane.try_send(memoryview(payload), batch):
-            if time.monotonic() >= deadline:
-                raise unavailable(lane)
-            lane.wait_for_room(_ROOM_WAIT_S)
-
-    def _flush_lingering(self) -> None:
-        while not self._closed.is_set():
-            self._collecting.wait()
-            time.sleep(LINGER_S)
-            self._collecting.clear()
-            with self._lock:
-                for lane in list(self._lanes.values()):
-                    self._hand_over(lane)

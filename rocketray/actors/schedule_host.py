@@ -64,6 +64,11 @@ class ScheduleHost:
                 self._tidy()
             return wakeup_ms
 
+    def tidy(self) -> None:
+        """Save the offsets, and remove the files of messages that are all done."""
+        with self._lock:
+            self._tidy()
+
     def recall(self, handle: str) -> bool:
         """Let a message never be delivered; False when it was before, or was recalled before.
 

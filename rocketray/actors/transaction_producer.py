@@ -42,9 +42,6 @@ Check = Callable[[StoredMessage], CheckAnswer]
 class TransactionNode(Shards, Protocol):
     """What a transactional producer needs of a connection."""
 
-    def create_topic(self, topic: str, queues: int = 1) -> object:
-        """Make a topic unless it is there."""
-
     def transaction_checks(self, group: str) -> list[StoredMessage]:
         """The messages of which a producer of *group* is to say what became of them."""
 

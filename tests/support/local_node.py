@@ -253,6 +253,11 @@ class LocalNode:
         assert self._host is not None
         return self._host.schedule.recall(handle)
 
+    def tidy_schedule(self) -> None:
+        """What the schedule does every ten seconds."""
+        assert self._host is not None
+        self._host.schedule.tidy()
+
     def producer(self) -> Producer:
         return Producer(self)
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from rocketray.delay import (
     DELAY_MAX_MS,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,
+    Delay,
+    DelayOptions,
     after,
     at_level,
     at_time,
@@ -183,3 +186,55 @@ def test_a_second_delay_replaces_the_first() -> None:
 def test_a_message_that_belongs_nowhere_is_refused(properties: dict[str, str]) -> None:
     with pytest.raises(InvalidMessageError, match="does not say where it belongs"):
         restored(stored(PAID, topic=SCHEDULE_TOPIC, properties=properties))
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, None),
+        ({"delay_level": None, "delay": None}, None),
+        ({"delay_level": 3}, Delay(level=3)),
+        ({"delay": 1.5}, Delay(delay_ms=1500)),
+        ({"delay": timedelta(days=40)}, Delay(delay_ms=DELAY_MAX_MS)),
+        ({"delay": 0.0001}, Delay(delay_ms=1)),
+        ({"deliver_at": NOW}, Delay(deliver_at_ms=NOW)),
+        ({"deliver_at": datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)}, Delay(deliver_at_ms=NOW)),
+    ],
+)
+def test_a_delay_is_a_level_a_time_span_or_a_time(
+    options: DelayOptions, expected: Delay | None
+) -> None:
+    assert Delay.of(**options) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"delay_level": 1, "delay": 1}, "a message has one delay"),
+        ({"delay": 1, "deliver_at": NOW}, "a message has one delay"),
+        ({"delay_level": 1.5}, "give a whole number"),
+        ({"delay_level": True}, "give a whole number"),
+        ({"delay": "1s"}, "give seconds, or a timedelta"),
+        ({"delay": float("nan")}, "give a number of seconds"),
+        ({"delay": float("inf")}, "give a number of seconds"),
+        ({"deliver_at": 1.5}, "give a whole number"),
+        ({"deliver_at": datetime(2023, 11, 14)}, "says no time zone"),  # noqa: DTZ001
+    ],
+)
+def test_what_is_no_delay_is_refused(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        Delay.of(**options)
+
+
+@pytest.mark.parametrize(
+    ("delay", "topic"),
+    [
+        (Delay(level=2), SCHEDULE_TOPIC),
+        (Delay(delay_ms=5), TIMER_TOPIC),
+        (Delay(deliver_at_ms=NOW + 5), TIMER_TOPIC),
+        (Delay(deliver_at_ms=NOW), "trade"),
+        (Delay(delay_ms=-5), "trade"),
+    ],
+)
+def test_a_delay_says_where_a_message_waits(delay: Delay, topic: str) -> None:
+    assert delay.place(PAID, 1, NOW).message.topic == topic

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.clock import system_clock_ms
-from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC, after, at_level
-from rocketray.message import Message, StoredMessage
+from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC, DelayOptions
+from rocketray.errors import ConfigError, InvalidMessageError
+from rocketray.message import StoredMessage
+from rocketray.recall import RecallHandle
 
 PATIENCE_S = 60
 
@@ -21,8 +24,6 @@ PATIENCE_S = 60
 def node(tmp_path: Path) -> Iterator[LocalNode]:
     with LocalNode(tmp_path) as made:
         made.create_topic("trade", 2)
-        made.create_topic(SCHEDULE_TOPIC, 18)
-        made.create_topic(TIMER_TOPIC, 1)
         yield made
 
 
@@ -36,30 +37,71 @@ def wait_for(node: LocalNode, queue_id: int, count: int) -> list[StoredMessage]:
 
 
 def test_delayed_messages_arrive_after_their_delay_and_not_before(node: LocalNode) -> None:
-    now = system_clock_ms()
     with node.producer() as producer:
-        for message, queue_id in (
-            at_level(Message("trade", b"0", "pay"), 1, 1),
-            after(Message("trade", b"1", "pay"), 700, 1, now),
-            after(Message("trade", b"2", "pay"), 50, 1, now),
-        ):
-            producer.send_message_async(message, queue_id)
-    arrived = wait_for(node, 1, 3)
-    assert [message.body for message in arrived] == [b"2", b"1", b"0"]
-    for found, delay in zip(arrived, (50, 700, 1000), strict=True):
-        assert found.store_timestamp_ms >= now + delay
-        assert found.born_timestamp_ms < found.store_timestamp_ms
-        assert found.properties["REAL_TOPIC"] == "trade"
+        now = system_clock_ms()
+        producer.send("trade", b"level", tags="pay", keys="k1", queue_id=1, delay_level=1)
+        producer.send_async("trade", b"delay", queue_id=1, delay=timedelta(seconds=0.7))
+        at = datetime.fromtimestamp(now / 1000 + 0.4, UTC)
+        producer.send("trade", b"time", queue_id=1, deliver_at=at)
+    arrived = {message.body: message for message in wait_for(node, 1, 3)}
+    for body, delay in ((b"time", 400), (b"delay", 700), (b"level", 1000)):
+        assert arrived[body].store_timestamp_ms >= now + delay
+        assert now <= arrived[body].born_timestamp_ms <= arrived[body].store_timestamp_ms
+    assert (arrived[b"level"].tags, arrived[b"level"].keys) == ("pay", ["k1"])
+    assert arrived[b"level"].properties["DELAY"] == "1"
+
+
+def test_a_delayed_message_goes_to_the_queue_of_its_key(node: LocalNode) -> None:
+    with node.producer() as producer:
+        queue_id = producer.send("trade", b"", sharding_key="order-7").queue_id
+        producer.send("trade", b"", sharding_key="order-7", delay=0.01)
+    assert len(wait_for(node, queue_id, 2)) == 2
+
+
+def test_a_delayed_send_tells_where_the_message_waits(node: LocalNode) -> None:
+    with node.producer() as producer:
+        waits = producer.send("trade", b"x", delay_level=18)
+        assert waits.queue_id == 17
+        stored = node.message_at(SCHEDULE_TOPIC, 17, waits.queue_offset)
+        assert stored is not None
+        assert stored.unique_key == waits.message_id
+        at_once = producer.send("trade", b"x", deliver_at=1)
+        assert at_once.recall_handle is None
+        assert node.message_at("trade", at_once.queue_id, at_once.queue_offset) is not None
+
+
+def test_a_recalled_message_is_never_delivered(node: LocalNode) -> None:
+    with node.producer() as producer:
+        recalled = producer.send("trade", b"no", queue_id=0, delay=0.5)
+        kept = producer.send("trade", b"yes", queue_id=0, delay=0.6)
+        assert recalled.recall_handle is not None
+        assert kept.recall_handle is not None
+        assert producer.recall(recalled.recall_handle)
+        assert [message.body for message in wait_for(node, 0, 1)] == [b"yes"]
+        assert not producer.recall(recalled.recall_handle)
+        assert not producer.recall(kept.recall_handle)
+        with pytest.raises(InvalidMessageError, match="is no recall handle"):
+            producer.recall("what")
+        other = RecallHandle.parse(kept.recall_handle)._replace(unique_key="another")
+        with pytest.raises(InvalidMessageError, match="no delayed message 'another'"):
+            producer.recall(str(other))
+
+
+@pytest.mark.parametrize("options", [{"delay_level": 0}, {"delay": 41 * 86_400}])
+def test_a_delay_that_cannot_be_is_refused_before_anything_is_sent(
+    node: LocalNode, options: DelayOptions
+) -> None:
+    with node.producer() as producer, pytest.raises(ConfigError):
+        producer.send("trade", b"x", **options)
+    assert set(node.topics()) == {"trade"}
 
 
 def test_a_node_that_starts_again_delivers_what_waited(tmp_path: Path) -> None:
     with LocalNode(tmp_path) as node:
         node.create_topic("trade", 1)
-        node.create_topic(TIMER_TOPIC, 1)
         with node.producer() as producer:
-            for delay in (30, 1_500):
-                message, _ = after(Message("trade", b"x"), delay, 0, system_clock_ms())
-                producer.send_message_async(message, 0).result()
+            producer.send("trade", b"x", delay=0.03)
+            producer.send("trade", b"x", delay=1.5)
         wait_for(node, 0, 1)
     with LocalNode(tmp_path) as node:
         wait_for(node, 0, 2)
@@ -70,11 +112,32 @@ def test_a_node_that_starts_again_delivers_what_waited(tmp_path: Path) -> None:
 def test_levels_leave_their_offsets_in_rocketmqs_form(tmp_path: Path) -> None:
     with LocalNode(tmp_path) as node:
         node.create_topic("trade", 1)
-        node.create_topic(SCHEDULE_TOPIC, 18)
         with node.producer() as producer:
             for level in (1, 1, 18):
-                message, queue_id = at_level(Message("trade", b"x"), level, 0)
-                producer.send_message_async(message, queue_id).result()
+                producer.send("trade", b"x", delay_level=level)
         wait_for(node, 0, 2)
     offsets = json.loads((tmp_path / "config" / "delayOffset.json").read_bytes())["offsetTable"]
     assert offsets == {str(level): 2 if level == 1 else 0 for level in range(1, 19)}
+
+
+def test_files_of_messages_that_wait_stay_and_others_go(node: LocalNode) -> None:
+    body = bytes(300_000)  # three a file
+    with node.producer() as producer:
+        waits = producer.send("trade", body, delay=3_600)
+        for _ in range(12):
+            producer.send("trade", body, delay=0.001)
+        assert waits.recall_handle is not None
+        deadline = time.monotonic() + PATIENCE_S
+        while arrived(node) < 12:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        shard = node.hosted[TIMER_TOPIC, 0].writer.store
+        node.tidy_schedule()
+        assert shard.min_queue_offset(TIMER_TOPIC, 0) == 0
+        assert producer.recall(waits.recall_handle)
+        node.tidy_schedule()
+        assert shard.min_queue_offset(TIMER_TOPIC, 0) > 6
+
+
+def arrived(node: LocalNode) -> int:
+    return sum(one.max_queue_offset for one in node.shard_statistics("trade"))

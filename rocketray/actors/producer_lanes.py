@@ -1,0 +1,239 @@
+"""The lanes of a producer: which queue a message goes to, in which batch, and when that goes.
+
+A message goes at once when none went for a while (``lane.collecting_s``); one that comes sooner is
+collected, and goes with the first that comes later, when ``BATCH_MAX`` are there, when somebody
+waits for one of them, or after ``LINGER_S``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+import uuid
+from typing import Self
+
+from rocketray.delay import WAITING_QUEUES, Delay, Placed
+from rocketray.errors import ConfigError, StoreError, StreamError
+from rocketray.hashing import java_hash_code
+from rocketray.message import Message
+from rocketray.names import check_topic
+from rocketray.recall import RecallHandle
+from rocketray.store.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
+from rocketray.store.encoded_batch import RecordOptions
+from rocketray.store.message_columns import RecordForm
+from rocketray.store.message_id import UniqueIdGenerator
+
+from .batch import AckMode, Batch, durability_of
+from .catalog import TopicConfig
+from .clock import system_clock_ms
+from .lane import Lane, Shards, collecting_s, unavailable
+
+__all__ = ["BATCH_MAX", "ProducerLanes"]
+
+BATCH_MAX = 1024
+LINGER_S = 0.002
+_ROOM_WAIT_S = 0.01
+
+
+class ProducerLanes:
+    """What a producer is, but for the ways to send."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        *,
+        ack: AckMode = "memory",
+        timeout_s: float = 10.0,
+        born_host: tuple[str, int] = ("127.0.0.1", 0),
+        compression: CompressionKind | None = None,
+        compress_over: int = COMPRESS_OVER_BYTES,
+    ) -> None:
+        """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
+        self._shards = shards
+        self._default_ack: AckMode = ack
+        self._timeout_s = timeout_s
+        self._born_host = born_host
+        self._options = RecordOptions(compression and Compression(compression, compress_over))
+        self._ids = UniqueIdGenerator(
+            born_host[0], os.getpid(), int(uuid.uuid4().fields[0]), clock_ms=system_clock_ms
+        )
+        self._topics: dict[str, TopicConfig] = {}
+        self._forms: dict[str, RecordForm] = {}
+        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._turn = itertools.count()
+        self._lock = threading.RLock()
+        self._collecting = threading.Event()
+        self._closed = threading.Event()
+        self._linger = threading.Thread(target=self._flush_lingering, daemon=True, name="linger")
+        self._linger.start()
+
+    def choose_queue(
+        self, topic: str, queue_id: int | None = None, sharding_key: str | None = None
+    ) -> int:
+        """The queue that a message goes to: the one that is named, the key's, or the next in turn.
+
+        Raises:
+            TopicNotFoundError, ConfigError: there is no such topic, or it has no such queue.
+        """
+        config = self._topic(topic)
+        if queue_id is None:
+            turn = next(self._turn) if sharding_key is None else java_hash_code(sharding_key)
+            return turn % config.queues
+        if not 0 <= queue_id < config.queues:
+            raise ConfigError(
+                f"topic {topic!r} has the queues 0 to {config.queues - 1}, not {queue_id}"
+            )
+        return queue_id
+
+    def place(
+        self,
+        message: Message,
+        delay: Delay,
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+    ) -> Placed[Message]:
+        """The message as it waits for *delay*, and the queue in which it does; raises as both."""
+        queue_id = self.choose_queue(message.topic, queue_id, sharding_key)
+        placed = delay.place(message, queue_id, system_clock_ms())
+        waits_in = placed.message.topic
+        if waits_in in WAITING_QUEUES and waits_in not in self._topics:
+            self._shards.create_topic(waits_in, WAITING_QUEUES[waits_in])
+        return placed
+
+    def recall(self, handle: str) -> bool:
+        """Let a delayed message never be delivered; False when it was before, or was recalled.
+
+        Raises:
+            InvalidMessageError: *handle* is none, or none of this node's.
+        """
+        RecallHandle.parse(handle)
+        return self._shards.recall(handle)
+
+    def new_unique_key(self) -> str:
+        """An id that no other message has."""
+        return bytes(self._ids.next_ids(1)).decode()
+
+    def flush(self) -> None:
+        """Hand over and wait for everything that was sent; results tell what was refused."""
+        with self._lock:
+            lanes = list(self._lanes.values())
+            for lane in lanes:
+                self._hand_over(lane)
+            waiting = [(lane, lane.in_flight[-1]) for lane in lanes if lane.in_flight]
+        for lane, batch in waiting:
+            self.settle(lane, batch, None)
+
+    def close(self) -> None:
+        """Flush, and give the rings back."""
+        if self._closed.is_set():
+            return
+        self.flush()
+        self._closed.set()
+        self._collecting.set()
+        self._linger.join()
+        for lane in self._lanes.values():
+            lane.close()
+
+    def __enter__(self) -> Self:
+        """The producer itself; closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def settle(self, lane: Lane, batch: Batch, timeout_s: float | None) -> None:
+        """Wait until the shard said what became of a batch."""
+        deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        while True:
+            with self._lock:
+                if batch is lane.collecting:
+                    self._hand_over(lane)
+                lane.harvest()
+                if batch.settled:
+                    return
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise unavailable(lane)
+            lane.wait(batch, left)
+
+    def _collect(
+        self, topic: str, queue_id: int | None, sharding_key: str | None, ack: AckMode | None
+    ) -> tuple[Lane, Batch]:
+        """The batch that a message goes into; called with the lock held."""
+        durability = durability_of(ack or self._default_ack)
+        lane = self._lane(topic, queue_id, sharding_key)
+        batch = lane.collecting
+        if batch is not None and batch.durability is not durability:
+            self._hand_over(lane)
+            batch = None
+        if batch is None:
+            batch = lane.collecting = Batch(lane, lane.form, durability)
+        return lane, batch
+
+    def _hand_over_in_time(self, lane: Lane, index: int) -> None:
+        """Hand over what was collected, if it is time; *index* is the newest message's number."""
+        begun = time.monotonic()
+        if index + 1 >= BATCH_MAX or begun >= lane.next_hand_over:
+            self._hand_over(lane)
+            ended = time.monotonic()
+            lane.next_hand_over = ended + collecting_s(ended - begun)
+        elif not self._collecting.is_set():
+            self._collecting.set()
+
+    def _topic(self, name: str) -> TopicConfig:
+        config = self._topics.get(name)
+        if config is None:
+            config = self._topics[name] = self._shards.topic(check_topic(name))
+        return config
+
+    def _lane(self, topic: str, queue_id: int | None, sharding_key: str | None) -> Lane:
+        if self._closed.is_set():
+            raise StoreError("the producer is closed; make a new one")
+        queue_id = self.choose_queue(topic, queue_id, sharding_key)
+        lane = self._lanes.get((topic, queue_id))
+        if lane is None:
+            lane = Lane(self._shards, self._topic(topic), queue_id, self._form(topic))
+            self._lanes[topic, queue_id] = lane
+        return lane
+
+    def _form(self, topic: str) -> RecordForm:
+        form = self._forms.get(topic)
+        if form is None:
+            form = self._forms[topic] = RecordForm(
+                topic,
+                born_host=self._born_host,
+                id_prefix=self._ids.prefix,
+                compression=self._options.compression,
+            )
+        return form
+
+    def _hand_over(self, lane: Lane) -> None:
+        """Pack what was collected and write it to the ring; called with the lock held."""
+        batch = lane.collecting
+        if batch is None or not batch.columns:
+            return
+        lane.collecting = None
+        try:
+            payload = batch.pack(self._ids.take(len(batch.columns)), system_clock_ms())
+            self._write(lane, batch, payload.data)
+        except StreamError as error:  # whoever asks for a result of the batch gets it
+            batch.failure = error
+
+    def _write(self, lane: Lane, batch: Batch, payload: bytes | memoryview) -> None:
+        deadline = time.monotonic() + self._timeout_s
+        while not lane.try_send(memoryview(payload), batch):
+            if time.monotonic() >= deadline:
+                raise unavailable(lane)
+            lane.wait_for_room(_ROOM_WAIT_S)
+
+    def _flush_lingering(self) -> None:
+        while not self._closed.is_set():
+            self._collecting.wait()
+            time.sleep(LINGER_S)
+            self._collecting.clear()
+            with self._lock:
+                for lane in list(self._lanes.values()):
+                    self._hand_over(lane)
