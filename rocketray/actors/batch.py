@@ -13,7 +13,9 @@ import numpy.typing as npt
 from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import (
     ConfigError,
+    CorruptRecordError,
     InvalidMessageError,
+    MessageTooLargeError,
     ShardFencedError,
     ShardUnavailableError,
     StoreFullError,
@@ -38,6 +40,7 @@ __all__ = [
     "by_queue",
     "durability_of",
     "refusal",
+    "status_of",
 ]
 
 
@@ -142,6 +145,11 @@ class Batch:
         }
         self._sizes = encoded.sizes
         return pack_batch(encoded)
+
+    @property
+    def has_new_ids(self) -> bool:
+        """Whether all of its unique keys are of the producer's making, so that no other has them."""
+        return not self._own_ids
 
     @property
     def settled(self) -> bool:
@@ -257,3 +265,14 @@ def refusal(status: AppendStatus, shard: str) -> StreamError:
             return InvalidMessageError(f"shard {shard} refused the batch as malformed")
         case _:
             return ShardUnavailableError(shard, 1000, "it could not store the batch; see its log")
+
+
+def status_of(error: Exception) -> AppendStatus:
+    """What a shard says of a batch that it could not store: the other way round."""
+    if isinstance(error, StoreFullError):
+        return AppendStatus.STORE_FULL
+    if isinstance(error, ShardFencedError):
+        return AppendStatus.FENCED
+    if isinstance(error, MessageTooLargeError | InvalidMessageError | CorruptRecordError):
+        return AppendStatus.MESSAGE_ILLEGAL
+    return AppendStatus.FAILED

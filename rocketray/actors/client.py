@@ -351,8 +351,8 @@ class _Gate:
     def attach(self, path: str) -> None:
         self._ask(self._calls.ask("attach", path))
 
-    def append(self, payload: bytes, durability: int) -> Ack:
-        ack: Ack = self._ask(self._calls.append(payload, durability))
+    def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
+        ack: Ack = self._ask(self._calls.append(payload, durability, attempt=attempt))
         return ack
 
 

@@ -6,6 +6,8 @@ too large for the ring, through a call. Used by one thread at a time, but for :m
 
 from __future__ import annotations
 
+import logging
+import time
 import uuid
 from collections import deque
 from pathlib import Path
@@ -25,6 +27,8 @@ from .watermark import ControlPage, Doorbell, Line
 __all__ = ["Lane", "ShardGate", "Shards", "collecting_s", "unavailable"]
 
 
+_LOG = logging.getLogger(__name__)
+_REPEATS_MAX = 2  # as RocketMQ's retryTimesWhenSendFailed
 _HARVEST_AT = SLOT_COUNT // 2
 _COLLECT_MIN_S = 0.0001  # a hand-over takes 20 µs, or ten times that where the shard has to wake up
 _COLLECT_MAX_S = 0.0005
@@ -36,7 +40,7 @@ class ShardGate(Protocol):
     def attach(self, path: str) -> None:
         """Let the shard read a ring."""
 
-    def append(self, payload: bytes, durability: int) -> Ack:
+    def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
         """Store a batch and say what became of it."""
 
 
@@ -115,8 +119,21 @@ class Lane:
         self.harvest()
         if self.in_flight:
             return False
-        batch.ack = self.gate.append(bytes(payload), int(batch.durability))
+        if batch.has_new_ids:
+            batch.ack = self._append(bytes(payload), int(batch.durability))
+        else:
+            batch.ack = self.gate.append(bytes(payload), int(batch.durability))
         return True
+
+    def _append(self, payload: bytes, durability: int) -> Ack:
+        """Call the shard, and again if it does not say what became of that: it stores it once."""
+        for attempt in range(1, 1 + _REPEATS_MAX):
+            try:
+                return self.gate.append(payload, durability, attempt=attempt)
+            except ShardUnavailableError as error:
+                _LOG.warning("%s: sending a batch again: %s", self.name, error)
+                time.sleep(error.retry_after_ms / 1000)
+        return self.gate.append(payload, durability, attempt=1 + _REPEATS_MAX)
 
     def harvest(self) -> None:
         """Give acknowledged batches their outcome, before their slots are used again."""

@@ -6,6 +6,7 @@ Plain Python. The actor of a shard (shard.py) has one of these, the host of syst
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
@@ -13,12 +14,14 @@ from typing import Any, Literal, Protocol, get_args
 from rocketray.config import StoreConfig
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import PhysicalOffset, StoredMessage
+from rocketray.store.encoded_batch import unpack_batch
 from rocketray.store.retention import RetentionPolicy
 
 from .catalog import TopicConfig
 from .explanation import StoredFacts
 from .files import disk_use
 from .layout import producer_rings_directory, shard_directory
+from .repeated_batches import RepeatedBatches
 from .ring import Ack, Durability
 from .shard_writer import ShardStatistics, ShardWriter
 
@@ -71,6 +74,8 @@ class OwnedShard:
         self._directory = shard_directory(data, topic.name, queue_id)
         self.writer = ShardWriter(self._directory, topic.name, queue_id, config, clock_ms=clock_ms)
         self._doorbell: Bell = doorbell or self.writer.control.doorbell
+        self._calls = threading.Lock()
+        self._repeated = RepeatedBatches(self.writer.find_batch)
         self.watch_disk()
         self.writer.writable = topic.writable
         rings = producer_rings_directory(data, topic.name, queue_id)
@@ -88,9 +93,23 @@ class OwnedShard:
         self.writer.attach(Path(path))
         self._doorbell.ring()
 
-    def append(self, payload: bytes, durability: int) -> Ack:
-        """Store a packed batch: the way in for producers of other nodes, and for large batches."""
-        return self.writer.append(payload, Durability(durability))
+    def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
+        """Store a packed batch: the way in for producers of other nodes, and for large batches.
+
+        *attempt* is 0 for a batch that is sent once and no more. From 1 on they count: such a batch
+        has unique keys that no other has, and is stored once, however often it comes.
+
+        Raises:
+            InvalidMessageError, CorruptRecordError: it is no packed batch.
+        """
+
+        def append() -> Ack:
+            return self.writer.append(payload, Durability(durability))
+
+        if not attempt:
+            return append()
+        with self._calls:
+            return self._repeated.once(unpack_batch(payload), append, is_repeat=attempt > 1)
 
     def view(self, physical_offset: int) -> StoredMessage | None:
         """The message at a physical offset, or None when no record begins there."""

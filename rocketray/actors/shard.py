@@ -47,9 +47,9 @@ class ShardActor:
 
     # What is asked may be asked twice; this would store twice.
     @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
-    def append(self, payload: bytes, durability: int) -> Ack:
+    def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
         """See :meth:`OwnedShard.append`."""
-        ack = self._shard.append(payload, durability)
+        ack = self._shard.append(payload, durability, attempt=attempt)
         self._filter_doorbell.ring()
         return ack
 

@@ -58,9 +58,10 @@ class ShardCalls:
         """
         return find_actor(self.name).ask.remote(*self._place, question, *arguments)
 
-    def append(self, payload: bytes, durability: int) -> Any:
+    def append(self, payload: bytes, durability: int, *, attempt: int) -> Any:
         """Store a packed batch; raises as :meth:`ask`."""
-        return find_actor(self.name).append.remote(*self._place, payload, durability)
+        append = find_actor(self.name).append
+        return append.remote(*self._place, payload, durability, attempt=attempt)
 
 
 def find_actor(name: str) -> Any:

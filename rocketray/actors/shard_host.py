@@ -93,9 +93,11 @@ class ShardHost:
         """A hosted shard that is open, or None."""
         return self._shards.get((topic, queue_id))
 
-    def append(self, topic: str, queue_id: int, payload: bytes, durability: int) -> Ack:
+    def append(
+        self, topic: str, queue_id: int, payload: bytes, durability: int, *, attempt: int = 0
+    ) -> Ack:
         """Store a packed batch; see :meth:`OwnedShard.append`."""
-        ack = self.shard(topic, queue_id).append(payload, durability)
+        ack = self.shard(topic, queue_id).append(payload, durability, attempt=attempt)
         self._filter_doorbell.ring()
         return ack
 

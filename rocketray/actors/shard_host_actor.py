@@ -136,9 +136,11 @@ class ShardHostActor:
 
     # What is asked may be asked twice; this would store twice.
     @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
-    def append(self, topic: str, queue_id: int, payload: bytes, durability: int) -> Ack:
+    def append(
+        self, topic: str, queue_id: int, payload: bytes, durability: int, *, attempt: int = 0
+    ) -> Ack:
         """See :meth:`ShardHost.append`."""
-        return self._host.append(topic, queue_id, payload, durability)
+        return self._host.append(topic, queue_id, payload, durability, attempt=attempt)
 
     def ask(self, topic: str, queue_id: int, question: Question, *arguments: Any) -> Any:
         """See :meth:`OwnedShard.answer`."""

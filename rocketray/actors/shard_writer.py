@@ -21,11 +21,8 @@ from pathlib import Path
 
 from rocketray.config import StoreConfig
 from rocketray.errors import (
-    CorruptRecordError,
     InvalidMessageError,
-    MessageTooLargeError,
     OffsetOutOfRangeError,
-    ShardFencedError,
     StoreFullError,
 )
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
@@ -37,6 +34,7 @@ from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
 from rocketray.store.sys_flag import PREPARED
 
+from .batch import status_of
 from .explanation import StoredFacts
 from .groups import LiveSubscription
 from .layout import CONTROL_PAGE
@@ -141,6 +139,13 @@ class ShardWriter:
             ack = self._append(unpack_batch(payload))
             self._make_durable(durability is Durability.DISK)
             return ack
+
+    def find_batch(self, unique_key: str, count: int) -> Ack | None:
+        """What became of *count* messages, of which the first has that unique key, if it is there."""
+        with self._lock:
+            for found in self.store.query(self._topic, unique_key, 1):
+                return self._whole_ack(found.queue_offset, count)
+            return None
 
     def flush(self) -> None:
         """Bring everything to disk; called by a timer, beside the writer's thread."""
@@ -364,7 +369,7 @@ class ShardWriter:
             result = self.store.append(self._topic, self._queue_id, batch)
         except Exception as error:  # noqa: BLE001 - every failure has a status
             self._refuse(error)
-            return Ack(_status_of(error))
+            return Ack(status_of(error))
         self._batches += 1
         self._messages += result.count
         return Ack(
@@ -383,13 +388,3 @@ class ShardWriter:
     def _refuse(self, error: Exception) -> None:
         self._refused += 1
         _LOG.warning("shard %s/%d refused a batch: %s", self._topic, self._queue_id, error)
-
-
-def _status_of(error: Exception) -> AppendStatus:
-    if isinstance(error, StoreFullError):
-        return AppendStatus.STORE_FULL
-    if isinstance(error, ShardFencedError):
-        return AppendStatus.FENCED
-    if isinstance(error, MessageTooLargeError | InvalidMessageError | CorruptRecordError):
-        return AppendStatus.MESSAGE_ILLEGAL
-    return AppendStatus.FAILED

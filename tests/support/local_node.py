@@ -78,7 +78,7 @@ class LocalShard:
         self.writer.attach(Path(path))
         self.writer.control.doorbell.ring()
 
-    def append(self, payload: bytes, durability: int) -> Ack:
+    def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
         ack = self.writer.append(payload, Durability(durability))
         self._filter_doorbell.ring()
         return ack
@@ -114,8 +114,8 @@ class HostedShard:
     def attach(self, path: str) -> None:
         self._host.shard(*self._place).attach(path)
 
-    def append(self, payload: bytes, durability: int) -> Ack:
-        return self._host.append(*self._place, payload, durability)
+    def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
+        return self._host.append(*self._place, payload, durability, attempt=attempt)
 
 
 class LocalHost:

@@ -177,7 +177,7 @@ class _DyingGate:
     def attach(self, path: str) -> None:
         self._shard.attach(path)
 
-    def append(self, payload: bytes, durability: int) -> Ack:
+    def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
         self._calls[0] -= 1
         if self._calls[0] >= 0:
             return self._shard.append(payload, durability)
@@ -228,7 +228,7 @@ def test_a_queue_that_somebody_else_writes_to_ends_the_import(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Disturbed(_DyingGate):
-        def append(self, payload: bytes, durability: int) -> Ack:
+        def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
             ack = self._shard.append(payload, durability)
             batch = encode_messages(
                 [Message("TopicA", b"x")], born_host=("127.0.0.1", 1), clock_ms=FakeClock()
@@ -246,7 +246,7 @@ def test_two_imports_at_once_end_one_of_them(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Twice(_DyingGate):
-        def append(self, payload: bytes, durability: int) -> Ack:
+        def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
             self._shard.append(payload, durability)
             return self._shard.append(payload, durability)
 
@@ -264,7 +264,7 @@ def test_a_batch_that_the_shard_refuses_ends_the_import(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Full(_DyingGate):
-        def append(self, payload: bytes, durability: int) -> Ack:
+        def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
             return Ack(AppendStatus.STORE_FULL)
 
     shards = node.shards
