@@ -160,6 +160,7 @@ class LocalNode:
         self._host: LocalHost | None = None
         self.state = ClusterState(data, rules, system_clock_ms)
         self.groups = self.state.registry
+        self._creating = threading.Lock()
         self.local = True
         self.gateway = RemoteMembers(self._join, time.monotonic)
         self.filter = FilterEngine(data, rules)
@@ -179,11 +180,12 @@ class LocalNode:
         *,
         hosted: bool = False,
     ) -> TopicConfig:
-        existing = self.topics().get(topic)
-        if existing is None:
-            existing = self.state.create_topic(topic, queues, retention, hosted=hosted)
-            self._open(existing)
-        return existing
+        with self._creating:  # whoever finds the topic finds its shards
+            existing = self.topics().get(topic)
+            if existing is None:
+                existing = self.state.create_topic(topic, queues, retention, hosted=hosted)
+                self._open(existing)
+            return existing
 
     def expire(self, disk: DiskUse = EMPTY_DISK) -> list[ExpiredFile]:
         """What the coordinator has its shards do every ten seconds."""

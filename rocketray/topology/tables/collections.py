@@ -18,6 +18,7 @@ from faust.tables.base import Collection
 from faust.tables.globaltable import GlobalTable as FaustGlobalTable
 from faust.tables.sets import SetGlobalTable as FaustSetGlobalTable
 from faust.tables.sets import SetTable as FaustSetTable
+from faust.tables.sets import SetTableManager
 from faust.tables.table import Table as FaustTable
 from faust.types.tuples import Message as FaustMessage
 
@@ -223,6 +224,14 @@ class GlobalTable(Changelogged, FaustGlobalTable):  # type: ignore[misc]  # the 
     """A table that every instance has the whole of."""
 
 
+class NamedSetTableManager(SetTableManager):  # type: ignore[misc]  # the same
+    """Faust's, whose agent is called after its table: a group's name has no dot, and is its own."""
+
+    def _enable(self) -> None:
+        declare = self.app.agent(self.topic, name=self.set_table.manager_topic_name)
+        self.agent = declare(self._modify_set)
+
+
 class SetOfMembers(Changelogged):
     """What the tables of sets have in common: every member is a key of the changelog."""
 
@@ -256,6 +265,13 @@ class SetOfMembers(Changelogged):
 class SetTable(SetOfMembers, FaustSetTable):  # type: ignore[misc]  # the same
     """A dictionary of sets with a changelog."""
 
+    Manager = NamedSetTableManager
+
 
 class SetGlobalTable(SetOfMembers, FaustSetGlobalTable):  # type: ignore[misc]  # the same
-    """A table of sets that every instance has the whole of."""
+    """A table of sets that every instance has the whole of; Faust forgets to say so of its own."""
+
+    Manager = NamedSetTableManager
+
+    def __init__(self, app: Any, **options: Any) -> None:
+        super().__init__(app, **{"is_global": True, **options})
