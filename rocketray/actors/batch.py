@@ -109,6 +109,7 @@ class Batch:
         "columns",
         "durability",
         "failure",
+        "one_way",
         "sequence",
     )
 
@@ -119,6 +120,8 @@ class Batch:
         self.sequence = 0  # 0: not handed over
         self.ack: Ack | None = None
         self.failure: Exception | None = None
+        self.one_way = 0
+        """How many of the messages nobody will ask for."""
         self._lane = lane
         self._form = form
         self._first_id = 0

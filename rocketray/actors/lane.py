@@ -13,7 +13,7 @@ from collections import deque
 from pathlib import Path
 from typing import Protocol
 
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.store.message_columns import RecordForm
 from rocketray.store.message_id import encode_offset_id
 
@@ -78,6 +78,8 @@ class Lane:
         self.id_prefix = host_id[: -len(f"{0:016X}")]  # the offset follows
         self.gate = shards.gate(topic.name, queue_id)
         self.in_flight: deque[Batch] = deque()
+        self.lost = 0
+        """One-way messages that were not stored."""
         self.collecting: Batch | None = None
         self.form = form
         self.next_hand_over = 0.0
@@ -123,6 +125,7 @@ class Lane:
             batch.ack = self._append(bytes(payload), int(batch.durability))
         else:
             batch.ack = self.gate.append(bytes(payload), int(batch.durability))
+        self.settled(batch)
         return True
 
     def _append(self, payload: bytes, durability: int) -> Ack:
@@ -143,6 +146,16 @@ class Lane:
         while self.in_flight and self.in_flight[0].sequence <= acknowledged:
             batch = self.in_flight.popleft()
             batch.ack = self.ring.ack(batch.sequence)
+            self.settled(batch)
+
+    def settled(self, batch: Batch) -> None:
+        """Say what became of messages that nobody asks for: count those that were not stored."""
+        if batch.one_way:
+            try:
+                batch.check()
+            except StreamError as error:
+                self.lost += batch.one_way
+                _LOG.error("%d one-way messages are not stored: %s", batch.one_way, error)
 
     def wait(self, batch: Batch, timeout_s: float) -> None:
         """Sleep until the batch is acknowledged or the time is over; holds no lock."""

@@ -97,6 +97,32 @@ class Producer(ProducerLanes):
             self._hand_over_in_time(lane, index)
         return PendingSend(self.settle, lane, batch, index)
 
+    def send_oneway(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+    ) -> None:
+        """Send one message and never ask what became of it; ``one_way_lost`` counts failures."""
+        with self._lock:
+            lane, batch = self._collect(topic, queue_id, sharding_key, None)
+            index = batch.columns.add(body, tags, keys, properties)
+            batch.one_way += 1
+            self._hand_over_in_time(lane, index)
+
+    @property
+    def one_way_lost(self) -> int:
+        """How many one-way messages were not stored, of those that are settled."""
+        with self._lock:
+            for lane in self._lanes.values():
+                lane.harvest()
+            return sum(lane.lost for lane in self._lanes.values())
+
     def send_message_async(
         self,
         message: Message,

@@ -221,6 +221,7 @@ class ProducerLanes:
             self._write(lane, batch, payload.data)
         except StreamError as error:  # whoever asks for a result of the batch gets it
             batch.failure = error
+            lane.settled(batch)
 
     def _write(self, lane: Lane, batch: Batch, payload: bytes | memoryview) -> None:
         deadline = time.monotonic() + self._timeout_s

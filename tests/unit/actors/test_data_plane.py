@@ -84,6 +84,21 @@ def test_a_message_that_is_forwarded_keeps_its_identity(node: LocalNode) -> None
     assert again.born_timestamp_ms == message.born_timestamp_ms
 
 
+def test_one_way_messages_are_stored_and_those_that_are_not_are_counted(node: LocalNode) -> None:
+    node.create_topic("Trade", 1)
+    with node.producer() as producer:
+        for number in range(5000):
+            producer.send_oneway("Trade", b"%d" % number)
+        producer.flush()
+        assert producer.one_way_lost == 0
+        assert node.shard_statistics("Trade")[0].messages == 5000
+        node.shards["Trade", 0].writer.writable = False
+        for number in range(7):
+            producer.send_oneway("Trade", b"%d" % number)
+        producer.flush()
+        assert producer.one_way_lost == 7
+
+
 def test_compressed_bodies_come_out_as_they_went_in(node: LocalNode) -> None:
     node.create_topic("Trade", 1)
     bodies = [b"word " * 2000, b"short", bytes(9000)]
