@@ -74,6 +74,9 @@ TIMER_PRECISION_MS = 1000
 _QUEUE_ID = re.compile(r"[0-9]{1,4}")
 
 
+_TOO_LONG = (
+    "messages can be delayed by 40 days at most; keep what is due later where it is made until then"
+)
 AnyMessage = TypeVar("AnyMessage", Message, ForwardedMessage)
 
 
@@ -167,11 +170,7 @@ def at_time(
     if deliver_at_ms <= now_ms:
         return Placed(message, queue_id)
     if deliver_at_ms - now_ms > DELAY_MAX_MS:
-        days = (deliver_at_ms - now_ms) / (24 * _HOUR)
-        raise ConfigError(
-            f"a delay of {days:.1f} days: messages can be delayed by 40 days at most; keep it "
-            "where it is made until then"
-        )
+        raise ConfigError(_TOO_LONG)
     waiting = {
         TIMER_DELIVER_MS: str(deliver_at_ms),
         TIMER_OUT_MS: str((deliver_at_ms - 1) // TIMER_PRECISION_MS * TIMER_PRECISION_MS),
@@ -223,9 +222,13 @@ def _milliseconds(delay: object) -> int:
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise ConfigError(f"delay is {delay!r:.60}; give seconds, or a timedelta")
-    if not math.isfinite(seconds):
-        raise ConfigError(f"delay is {seconds}; give a number of seconds")
-    return math.ceil(seconds * 1000)
+    if isinstance(seconds, float) and math.isnan(seconds):
+        raise ConfigError("delay is no number; give seconds, or a timedelta")
+    if seconds * 1000 > DELAY_MAX_MS:
+        raise ConfigError(_TOO_LONG)
+    if seconds <= 0:
+        return 0
+    return math.ceil(round(seconds * 1000, 6))  # 4.001 s are not quite 4001 ms otherwise
 
 
 def _since_1970(deliver_at: object) -> int:

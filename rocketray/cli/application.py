@@ -20,6 +20,7 @@ from .explain import explain
 from .filters import filters
 from .groups import groups
 from .query import query
+from .recall import recall
 from .send import send
 from .start import start
 from .store import stores
@@ -84,6 +85,7 @@ application.command()(down)
 application.add_typer(topics, name="topics")
 application.add_typer(groups, name="groups")
 application.command()(send)
+application.command()(recall)
 application.command()(consume)
 application.command()(query)
 application.command()(explain)

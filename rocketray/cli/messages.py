@@ -5,7 +5,8 @@ offsetMsgId. ``tags`` and ``keys`` are the texts that the store holds, null wher
 ``properties`` has every property, those two included; ``body`` is base64; times are milliseconds.
 
 Read: what was printed goes in again, so that ``store scan`` can be piped into ``send``; what only
-a store knows is passed over. Shorter: ``text`` for a body of text, ``keys`` as a list. A field of
+a store knows is passed over. Shorter: ``text`` for a body of text, ``keys`` as a list. To deliver a
+message later: ``delayLevel``, ``delayMs`` or ``deliverAt``, in milliseconds since 1970. A field of
 another name is refused, because a mistyped one would silently not be sent.
 """
 
@@ -15,8 +16,10 @@ import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
+from rocketray.delay import DELAY_MAX_MS, Delay
 from rocketray.errors import InvalidMessageError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message, StoredMessage
 from rocketray.store.sys_flag import sys_flag_names
@@ -24,7 +27,8 @@ from rocketray.store.sys_flag import sys_flag_names
 __all__ = ["Outgoing", "from_json", "one_line", "printable", "to_json"]
 
 _OF_THE_STORE = {"topic", "queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId"}
-_READ = ("body", "text", "tags", "keys", "properties", "queueId", "shardingKey")
+_DELAYS = ("delayLevel", "delayMs", "deliverAt")
+_READ = ("body", "text", "tags", "keys", "properties", "queueId", "shardingKey", *_DELAYS)
 _SHOWN_BODY_CHARS = 200
 
 
@@ -35,6 +39,7 @@ class Outgoing:
     message: Message
     queue_id: int | None
     sharding_key: str | None
+    delay: Delay | None
 
 
 def to_json(message: StoredMessage) -> dict[str, Any]:
@@ -87,7 +92,13 @@ def from_json(topic: str, value: Mapping[str, Any]) -> Outgoing:
     unique_key = properties.pop(UNIQUE_KEY, None)
     message = Message(topic, _body(value), tags, keys, properties, unique_key=unique_key)
     sharding_key = _text(value, "shardingKey") or properties.get(SHARDING_KEY)
-    return Outgoing(message, _queue_id(value.get("queueId")), sharding_key)
+    return Outgoing(message, _number(value, "queueId"), sharding_key, _delay(value))
+
+
+def _delay(value: Mapping[str, Any]) -> Delay | None:
+    level, delay_ms, deliver_at_ms = (_number(value, name) for name in _DELAYS)
+    delay = None if delay_ms is None else timedelta(milliseconds=min(delay_ms, 2 * DELAY_MAX_MS))
+    return Delay.of(level, delay, deliver_at_ms)
 
 
 def _body(value: Mapping[str, Any]) -> bytes:
@@ -129,7 +140,8 @@ def _text(value: Mapping[str, Any], name: str) -> str | None:
     return text
 
 
-def _queue_id(value: object) -> int | None:
-    if value is None or (isinstance(value, int) and not isinstance(value, bool)):
-        return value
-    raise InvalidMessageError(f"queueId is {value!r:.80}; give a number, or leave it out")
+def _number(value: Mapping[str, Any], name: str) -> int | None:
+    number = value.get(name)
+    if number is None or (isinstance(number, int) and not isinstance(number, bool)):
+        return number
+    raise InvalidMessageError(f"{name} is {number!r:.80}; give a number, or leave it out")

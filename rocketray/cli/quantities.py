@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+import typer
+
 from rocketray.errors import ConfigError
 
-__all__ = ["format_bytes", "format_duration", "parse_bytes", "parse_duration"]
+__all__ = ["format_bytes", "format_duration", "parse_bytes", "parse_delay", "parse_duration"]
 
 _NUMBER_AND_UNIT = re.compile(r"(\d{1,18}) ?([A-Za-z]+)", re.ASCII)
 _NO_LIMIT = "none"
@@ -33,6 +35,17 @@ _BINARY = ("TiB", "GiB", "MiB", "KiB", "B")
 def parse_duration(text: str) -> int | None:
     """Milliseconds, or None for ``none``; raises :class:`ConfigError`."""
     return _parse(text, _MILLISECONDS, "a time like 90s, 30m, 72h or 7d")
+
+
+def parse_delay(text: str) -> int:
+    """Milliseconds to wait; raises :class:`typer.BadParameter`."""
+    try:
+        found = parse_duration(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+    if found is None:
+        raise typer.BadParameter("give a time like 90s, 30m, 72h or 7d")
+    return found
 
 
 def parse_bytes(text: str) -> int | None:

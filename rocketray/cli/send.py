@@ -16,10 +16,12 @@ import typer
 from rocketray.errors import InvalidMessageError, StreamError
 
 from .lines import parse_object, read_lines
+from .lookup_options import parse_time_ms
 from .messages import Outgoing, from_json
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
 from .output import print_json, print_line
+from .quantities import parse_delay
 
 if TYPE_CHECKING:
     from rocketray.actors.producer import PendingSend, Producer, SendResult
@@ -61,6 +63,25 @@ def send(
             "--ack", help="Stored when it survives the processes (memory), or power loss (disk)."
         ),
     ] = "memory",
+    delay_level: Annotated[
+        int | None,
+        typer.Option("--delay-level", metavar="N", help="Deliver it later, by RocketMQ's level N."),
+    ] = None,
+    delay: Annotated[
+        int | None,
+        typer.Option(
+            "--delay", parser=parse_delay, metavar="TIME", help="Deliver it so much later: 90s, 7d."
+        ),
+    ] = None,
+    deliver_at: Annotated[
+        int | None,
+        typer.Option(
+            "--deliver-at",
+            parser=parse_time_ms,
+            metavar="TIME",
+            help="Deliver it then: ISO 8601, or milliseconds since 1970.",
+        ),
+    ] = None,
     compression: Annotated[
         Literal["zlib", "lz4", "zstd"] | None,
         typer.Option("--compression", help="Store bodies of 4096 bytes and more compressed."),
@@ -73,13 +94,19 @@ def send(
     \b
     With --jsonl a line is an object as "store scan" prints it, or shorter:
       {"text": "paid", "tags": "pay", "keys": ["order-17"], "properties": {"amount": "9"}}
-    body (base64) or text; tags, keys, properties, queueId and shardingKey if wanted.
+    body (base64) or text; tags, keys, properties, queueId, shardingKey, and one of delayLevel,
+    delayMs and deliverAt if wanted.
+
+    A message can be delivered up to 40 days later. It is stored where it waits until then, and
+    "rocketray recall" calls it back by the handle that is printed.
 
     A line with offsetMsgId, msgId, queueId and queueOffset is printed for each message when it is
     acknowledged, in the order of the input. A bad line ends the command with code 1; the messages
     before it are stored and printed, those after it are not read.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
-    one_by_hand = (body, tags, keys or None, properties or None, queue_id, sharding_key)
+    delays = {"delayLevel": delay_level, "delayMs": delay, "deliverAt": deliver_at}
+    places = queue_id, sharding_key, *delays.values()
+    one_by_hand = (body, tags, keys or None, properties or None, *places)
     if jsonl:
         if any(value is not None for value in one_by_hand):
             raise typer.BadParameter("with --jsonl everything about a message stands in its line")
@@ -101,6 +128,7 @@ def send(
             "properties": _pairs(properties or []),
             "queueId": queue_id,
             "shardingKey": sharding_key,
+            **delays,
         },
     )
     with (
@@ -112,7 +140,11 @@ def send(
         print_json(_fields(result))
     else:
         place = f"{topic}/{result.queue_id}@{result.queue_offset}"
-        print_line(f"stored at {place}  id {result.offset_message_id}  key {result.message_id}")
+        waits = result.recall_handle is not None
+        shown = "waits" if waits else f"stored at {place}"
+        print_line(f"{shown}  id {result.offset_message_id}  key {result.message_id}")
+        if waits:
+            print_line(f"recall it with: rocketray recall {result.recall_handle}")
 
 
 def _by_hand(topic: str, fields: dict[str, Any]) -> Outgoing:
@@ -133,7 +165,9 @@ def _pairs(texts: list[str]) -> dict[str, str]:
 
 
 def _send_async(producer: Producer, outgoing: Outgoing) -> PendingSend:
-    return producer.send_message_async(outgoing.message, outgoing.queue_id, outgoing.sharding_key)
+    return producer.send_message_async(
+        outgoing.message, outgoing.queue_id, outgoing.sharding_key, delay=outgoing.delay
+    )
 
 
 def _send_lines(producer: Producer, topic: str) -> None:
@@ -175,9 +209,11 @@ def _parse(topic: str, number: int, line: bytes) -> Outgoing:
 
 
 def _fields(result: SendResult) -> dict[str, str | int]:
+    handle = {} if result.recall_handle is None else {"recallHandle": result.recall_handle}
     return {
         "offsetMsgId": result.offset_message_id,
         "msgId": result.message_id,
         "queueId": result.queue_id,
         "queueOffset": result.queue_offset,
+        **handle,
     }

@@ -137,6 +137,30 @@ def test_a_message_is_found_by_everything_it_was_sent_with(run: CommandServer) -
     assert base64.b64decode(found["body"]).decode() == long
 
 
+def test_a_message_is_delivered_later_unless_it_is_recalled(run: CommandServer) -> None:
+    run("topics", "create", "Later", "--queues", "1")
+    [kept] = run("send", "Later", "kept", "--delay-level", "1", "--json").lines()
+    [recalled] = run("send", "Later", "recalled", "--delay", "2s", "--json").lines()
+    month = str(time.time_ns() // 1_000_000 + 30 * 86_400_000)
+    assert "rocketray recall" in run("send", "Later", "month", "--deliver-at", month).out
+    done = run("recall", recalled["recallHandle"])
+    assert (done.code, done.out) == (0, "recalled: it will not be delivered\n")
+    assert run("query", "Later", "--from", "0").out == ""
+    deadline = time.monotonic() + 60
+    while not (found := run("query", "Later", "--from", "0", "--json").lines()):
+        assert time.monotonic() < deadline
+    assert [message["properties"]["UNIQ_KEY"] for message in found] == [kept["msgId"]]
+    done = run("recall", kept["recallHandle"])
+    assert (done.code, done.out) == (1, "too late: it was delivered, or recalled before\n")
+    assert "is no recall handle" in run("recall", "nonsense").err
+    assert "40 days at most" in run("send", "Later", "x", "--delay", "41d").err
+    assert run("send", "Later", "x", "--delay", "none").code == 2
+    assert run("send", "Later", "x", "--delay", "1s", "--delay-level", "1").code == 2
+    assert "SCHEDULE_TOPIC_XXXX" not in run("topics", "list").out
+    time.sleep(2)
+    assert run("query", "Later", "--from", "0", "--json").lines() == found
+
+
 def test_lines_are_sent_in_order_and_consumed_by_groups(
     run: CommandServer, environ: dict[str, str]
 ) -> None:

@@ -71,6 +71,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "store upgrade",
         "store verify",
         "store recover",
+        "recall",
         "bench",
     }
 

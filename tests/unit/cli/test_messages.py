@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rocketray.cli.messages import from_json, one_line, to_json
+from rocketray.delay import Delay
 from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage
 
@@ -113,3 +114,33 @@ def test_a_body_over_the_limit_is_refused() -> None:
 def test_one_line_is_one_line() -> None:
     line = one_line(stored(b"two\nbooks\x1b[2J", TAGS="pay", KEYS="a b"))
     assert line == "Trade/3@7  pay  a b  two·books·[2J"
+
+
+@pytest.mark.parametrize(
+    ("fields", "delay"),
+    [
+        ({}, None),
+        ({"delayLevel": 3}, Delay(level=3)),
+        ({"delayMs": 1}, Delay(delay_ms=1)),
+        ({"delayMs": -5}, Delay(delay_ms=0)),
+        ({"deliverAt": 17}, Delay(deliver_at_ms=17)),
+    ],
+)
+def test_a_line_says_when_its_message_is_delivered(
+    fields: dict[str, Any], delay: Delay | None
+) -> None:
+    assert from_json("Trade", {"text": "x", **fields}).delay == delay
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"delayLevel": "3"},
+        {"delayMs": 1.5},
+        {"delayMs": 10**30},
+        {"delayLevel": 1, "deliverAt": 17},
+    ],
+)
+def test_a_line_with_a_delay_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(StreamError):
+        from_json("Trade", {"text": "x", **fields})
