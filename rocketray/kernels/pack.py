@@ -14,7 +14,17 @@ import numpy as np
 
 from rocketray.hashing import java_hash_code
 
-from ._compile import IN_BYTES, IN_INT64_ROWS, INT, OUT_BYTES, Bytes, Int64s, device, kernel
+from ._compile import (
+    IN_BYTES,
+    IN_INT64_ROWS,
+    INT,
+    NOTHING,
+    OUT_BYTES,
+    Bytes,
+    Int64s,
+    device,
+    kernel,
+)
 from .drain import BATCH_HEADER_BYTES
 from .hashing import crc32_spans, java_abs, java_hash, separated_key_hashes_plain
 from .intrinsics import copy, store_i16, store_i32, store_i64
@@ -32,6 +42,8 @@ __all__ = [
     "SYS_FLAGS",
     "TAGS_CODE",
     "TAIL_SIZE",
+    "number_ids",
+    "number_ids_plain",
     "pack_messages",
     "pack_messages_plain",
 ]
@@ -41,6 +53,7 @@ _KEY_END = _PAIR_END = 2
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 _CRC_MASK = 0x7FFFFFFF
 _INT_MIN = -(2**31)
+_DIGITS_MASK = 16**ID_DIGITS - 1
 
 
 # The columns of the matrix with the numbers of all messages, int64[n, 8].
@@ -126,6 +139,27 @@ def _write_digits(out, at, number):
     for i in range(ID_DIGITS):
         out[at + ID_DIGITS - 1 - i] = _HEX[number & 15]
         number >>= 4
+
+
+def number_ids_plain(out: Bytes, prefix: Bytes, first: int) -> None:
+    """Fill *out* with unique keys, back to back: *prefix*, and the numbers from *first* on."""
+    width = len(prefix) + ID_DIGITS
+    assert len(out) % width == 0
+    for i in range(len(out) // width):
+        digits = f"{(first + i) & _DIGITS_MASK:0{ID_DIGITS}X}"
+        out[i * width : (i + 1) * width] = np.frombuffer(
+            prefix.tobytes() + digits.encode(), np.uint8
+        )
+
+
+@kernel(number_ids_plain, NOTHING, (OUT_BYTES, IN_BYTES, INT))
+def number_ids(out, prefix, first):
+    width = len(prefix) + ID_DIGITS
+    assert len(out) % width == 0
+    for i in range(len(out) // width):
+        at = i * width
+        copy(out, at, prefix, 0, len(prefix))
+        _write_digits(out, at + len(prefix), first + i)
 
 
 @kernel(

@@ -233,9 +233,14 @@ class MessageColumns:
         else:
             rows = np.empty((n, COLUMN_COUNT), np.int64)
             rows[:] = alike
-            rows[:, BODY_SIZE] = sizes
-            rows[:, TAIL_SIZE] = [*map(len, tails)]
-            rows[:, TAGS_CODE] = self._codes
+            tail_sizes = [*map(len, tails)]
+            for column, values in (
+                (BODY_SIZE, sizes),
+                (TAIL_SIZE, tail_sizes),
+                (TAGS_CODE, self._codes),
+            ):
+                if values.count(values[0]) < n:  # counting takes a tenth of the time
+                    rows[:, column] = values
         if form.compression is not None:
             is_smaller = [
                 body is not before for body, before in zip(stored, self._bodies, strict=True)

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.errors import ConfigError
+from rocketray.kernels.pack import ID_DIGITS, number_ids
 from rocketray.message import PhysicalOffset
 
 __all__ = [
@@ -39,7 +40,6 @@ _UNIQUE_TAIL = struct.Struct(">HIIH")  # process id, generator, milliseconds of 
 _QUARTER_HOUR_MS = 15 * 60 * 1000
 _NUMBER_BYTES = 6  # milliseconds of the month and counter
 _NUMBER_MASK = (1 << 8 * _NUMBER_BYTES) - 1
-_HEX_PAIRS = np.frombuffer(b"".join(b"%02X" % byte for byte in range(256)), np.uint16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +92,9 @@ class UniqueIdGenerator:
 
     def next_ids(self, count: int) -> npt.NDArray[np.uint8]:
         """*count* ids as ASCII, uint8[count, 32], or uint8[count, 56] with an IPv6 address."""
-        first = self.take(count)
-        numbers = np.arange(first, first + count, dtype=">i8").view(np.uint8).reshape(count, 8)
-        ids = np.empty((count, len(self.prefix) + 2 * _NUMBER_BYTES), np.uint8)
-        ids[:, : len(self.prefix)] = np.frombuffer(self.prefix.encode(), np.uint8)
-        digits = _HEX_PAIRS[numbers[:, -_NUMBER_BYTES:]]
-        ids[:, len(self.prefix) :] = digits.view(np.uint8).reshape(count, -1)
+        prefix = np.frombuffer(self.prefix.encode(), np.uint8)
+        ids = np.empty((count, len(prefix) + ID_DIGITS), np.uint8)
+        number_ids(ids.reshape(-1), prefix, self.take(count))
         return ids
 
     def take(self, count: int) -> int:

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 from support.records import u8
 
 from rocketray.kernels import PLAIN
-from rocketray.kernels.pack import COLUMN_COUNT, pack_messages, pack_messages_plain
+from rocketray.kernels.pack import (
+    COLUMN_COUNT,
+    number_ids,
+    number_ids_plain,
+    pack_messages,
+    pack_messages_plain,
+)
 
 pytestmark = pytest.mark.skipif(PLAIN, reason="there are no kernels, the twins run")
 int32, int64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
@@ -58,4 +64,14 @@ def test_messages_are_packed_alike(
         *(bodies, tails, all_keys, columns),
     )
     assert pack_messages(ours, *arguments) == pack_messages_plain(theirs, *arguments) == size
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.binary(max_size=44), st.integers(0, 40), st.integers(0, 16**12 - 1))
+def test_ids_are_numbered_alike(prefix: bytes, count: int, first: int) -> None:
+    ours = np.zeros(count * (len(prefix) + 12), np.uint8)
+    theirs = ours.copy()
+    number_ids(ours, u8(prefix), first)
+    number_ids_plain(theirs, u8(prefix), first)
     np.testing.assert_array_equal(ours, theirs)
