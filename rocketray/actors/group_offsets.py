@@ -25,13 +25,15 @@ class GroupOffsets:
 
     def begin(self, group: str, topic: str, queue: int, offset: int) -> None:
         """Note where a group that had no offset begins; what was noted before stays."""
-        self._starts.setdefault((group, topic), {}).setdefault(queue, offset)
-        self.changed = True
+        if self.start(group, topic, queue) < 0:
+            self._starts.setdefault((group, topic), {})[queue] = offset
+            self.changed = True
 
     def commit(self, group: str, topic: str, queue: int, offset: int) -> None:
         """Set the group's next queue offset."""
-        self._offsets.setdefault((group, topic), {})[queue] = offset
-        self.changed = True
+        if self.get(group, topic, queue) != offset:
+            self._offsets.setdefault((group, topic), {})[queue] = offset
+            self.changed = True
 
     def get(self, group: str, topic: str, queue: int) -> int:
         """The group's next queue offset, or -1."""

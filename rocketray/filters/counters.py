@@ -11,7 +11,8 @@ is ``"deliver"``), so they stand on both sides. Numbers only grow; they begin at
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
+from operator import attrgetter
 from typing import Self
 
 import numpy as np
@@ -75,7 +76,7 @@ class FilterCounters:
 
     def to_array(self) -> npt.NDArray[np.int64]:
         """The numbers in the order of the fields: int64[n]."""
-        return np.array(astuple(self), np.int64)
+        return np.array(_numbers(self), np.int64)
 
     @classmethod
     def from_array(cls, numbers: npt.NDArray[np.int64]) -> Self:
@@ -94,6 +95,7 @@ class FilterCounters:
 
 
 NO_COUNTERS = FilterCounters()
+_numbers = attrgetter(*(field.name for field in fields(FilterCounters)))
 
 
 def _camel_case(name: str) -> str:

@@ -36,3 +36,13 @@ def test_what_is_dropped_is_gone() -> None:
     offsets.commit("h", "T", 0, 2)
     offsets.drop(lambda key: key[1] == "T")
     assert offsets.to_json() == {"offsetTable": {}, "startTable": {}}
+
+
+def test_what_is_said_again_needs_no_saving() -> None:
+    offsets = GroupOffsets()
+    offsets.begin("g", "T", 0, 5)
+    offsets.commit("g", "T", 0, 7)
+    offsets.changed = False
+    offsets.begin("g", "T", 0, 5)
+    offsets.commit("g", "T", 0, 7)
+    assert not offsets.changed
