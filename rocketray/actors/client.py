@@ -8,7 +8,7 @@ the named actors. Calls that fail because an actor is away come back as
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self, Unpack
 
@@ -22,10 +22,9 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.recall import RecallHandle
 from rocketray.store.compression import CompressionKind
-from rocketray.store.message_id import decode_offset_id
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
-from .catalog import TopicCatalog, TopicConfig
+from .catalog import TopicConfig
 from .consumer import GroupConsumer, MemberOptions
 from .coordinator import COORDINATOR_NAME
 from .explanation import Explanation, StoredFacts
@@ -37,6 +36,7 @@ from .heartbeat import Heartbeat, HeartbeatReply
 from .inquiry import inquire
 from .lag import FilteredLag, LagQuestion
 from .layout import node_file
+from .lookup import find_by_offset_id, merge
 from .owned_shard import Question
 from .producer import AckMode
 from .producer import Producer as ShardProducer
@@ -232,21 +232,13 @@ class Connection:
 
         An id that names none of the cluster's shards is asked of all of them.
         """
-        wanted = decode_offset_id(offset_message_id)
-        topics = self.topics()
-        shard = TopicCatalog(topics).shard_of_host(wanted.store_host)
-        if shard is not None:
-            found: StoredMessage | None = self._ask(
-                ShardCalls(topics[shard[0]], shard[1]).ask("view", wanted.physical_offset)
-            )
-            if found is not None:
-                return found
-        old_id = offset_message_id.upper()
-        for topic in topics:
-            for message in self.query(topic, old_id):
-                if message.imported_offset_id == old_id:
-                    return message
-        return None
+        return find_by_offset_id(self, offset_message_id)
+
+    def view_at(self, topic: str, queue_id: int, physical_offset: int) -> StoredMessage | None:
+        """The message at a place in a shard's log, or None when none begins there."""
+        shard = ShardCalls(self.topic(topic), queue_id)
+        found: StoredMessage | None = self._ask(shard.ask("view", physical_offset))
+        return found
 
     def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
         """The message at a queue offset, or None."""
@@ -266,14 +258,14 @@ class Connection:
         if not key:
             raise InvalidMessageError("the key to look up is empty")
         answers = self._on_all(topic, "query", key, max_count, begin_ms, end_ms)
-        return _merge(answers, max_count)
+        return merge(answers, max_count)
 
     def query_by_time(
         self, topic: str, begin_ms: int, end_ms: int, max_count: int = 64
     ) -> list[StoredMessage]:
         """The topic's messages stored from *begin_ms* up to and including *end_ms*, oldest first."""
         answers = self._on_all(topic, "query_by_time", begin_ms, end_ms, max_count)
-        return _merge(answers, max_count)
+        return merge(answers, max_count)
 
     def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
         """Why the message with the id or key *message* was, or was not, delivered to *group*.
@@ -354,9 +346,3 @@ class _Gate:
     def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
         ack: Ack = self._ask(self._calls.append(payload, durability, attempt=attempt))
         return ack
-
-
-def _merge(answers: Sequence[list[StoredMessage]], max_count: int) -> list[StoredMessage]:
-    found = [message for answer in answers for message in answer]
-    found.sort(key=lambda message: (message.store_timestamp_ms, message.queue_id))
-    return found[:max_count]

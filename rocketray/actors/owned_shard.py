@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from rocketray.config import StoreConfig
-from rocketray.errors import OffsetOutOfRangeError
+from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketray.message import PhysicalOffset, StoredMessage
 from rocketray.store.encoded_batch import unpack_batch
 from rocketray.store.retention import RetentionPolicy
@@ -113,11 +113,12 @@ class OwnedShard:
 
     def view(self, physical_offset: int) -> StoredMessage | None:
         """The message at a physical offset, or None when no record begins there."""
-        with self.writer.reading():
-            try:
-                return self.writer.store.view(PhysicalOffset(physical_offset))
-            except OffsetOutOfRangeError:
-                return None
+        try:
+            with self.writer.reading():
+                found = self.writer.store.view(PhysicalOffset(physical_offset))
+        except (CorruptRecordError, OffsetOutOfRangeError):
+            return None
+        return found if found.physical_offset == physical_offset else None
 
     def facts(self, message: StoredMessage) -> StoredFacts:
         """What the queue says of a message of this shard."""
