@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("store", "filters"),
     ("actors",),
     ("topology",),
+    ("testing",),
     ("demo", "bench"),
     ("cli",),
 )

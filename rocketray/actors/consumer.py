@@ -80,9 +80,11 @@ class GroupConsumer:
         group: str,
         topic: str,
         subscription: Subscription,
+        *,
+        has_heart: bool = True,
         **options: Unpack[MemberOptions],
     ) -> None:
-        """Join the group.
+        """Join the group; without a heart somebody else calls :meth:`beat` once a second.
 
         Raises:
             SubscriptionConflictError: the group's members subscribe differently.
@@ -126,7 +128,8 @@ class GroupConsumer:
             self._leave()
             raise
         self._heart = threading.Thread(target=self._keep_beating, daemon=True, name="heartbeat")
-        self._heart.start()
+        if has_heart:
+            self._heart.start()
 
     def poll(self, timeout_s: float, max_messages: int = 1000) -> list[ConsumedBatch]:
         """Batches of messages, at most *max_messages* of each queue; [] when the time is over.
@@ -163,7 +166,8 @@ class GroupConsumer:
             return
         self._closed.set()
         self._doorbell.ring()
-        self._heart.join()
+        if self._heart.ident is not None:
+            self._heart.join()
         self._leave()
 
     def _leave(self) -> None:
@@ -286,18 +290,21 @@ class GroupConsumer:
             self._strategy,
         )
 
+    def beat(self) -> None:
+        """Report to the coordinator, and take what it grants; the next poll acts on it."""
+        report = self._beat()
+        try:
+            self._granted = dict(self._node.heartbeat(report).granted)
+        except (ShardUnavailableError, OSError) as error:
+            _LOG.warning("the coordinator does not answer, trying again: %s", error)
+            with self._lock:
+                self._commits = {**report.commits, **self._commits}
+        except StreamError as error:  # the topic is gone or closed, the subscription changed
+            self._failure = error
+            self._doorbell.ring()
+        if self._granted.keys() != self._streams.keys():
+            self._doorbell.ring()
+
     def _keep_beating(self) -> None:
-        while not self._closed.wait(HEARTBEAT_INTERVAL_S):
-            beat = self._beat()
-            try:
-                self._granted = dict(self._node.heartbeat(beat).granted)
-            except (ShardUnavailableError, OSError) as error:
-                _LOG.warning("the coordinator does not answer, trying again: %s", error)
-                with self._lock:
-                    self._commits = {**beat.commits, **self._commits}
-            except StreamError as error:  # the topic is gone or closed, the subscription changed
-                self._failure = error
-                self._doorbell.ring()
-                return
-            if self._granted.keys() != self._streams.keys():
-                self._doorbell.ring()
+        while not self._closed.wait(HEARTBEAT_INTERVAL_S) and self._failure is None:
+            self.beat()

@@ -107,6 +107,17 @@ class FilterEngine:
                 worked |= stream.pump()
         return worked
 
+    def step_to_the_end(self) -> None:
+        """Give turns until there is nothing more to do, waiting for predicates as need be."""
+        while True:
+            rung = self._doorbell.count()
+            if self.step():
+                continue
+            with self._lock:
+                if not any(stream.is_waiting for stream in self._streams.values()):
+                    return
+            self._doorbell.wait(rung, _IDLE_WAIT_S)
+
     def run(self, stop: threading.Event) -> None:
         """Serve until *stop* is set."""
         swept = time.monotonic()
@@ -129,6 +140,12 @@ class FilterEngine:
             dead = [path for path in self._streams if not path.exists()]
             for path in dead:
                 self._streams.pop(path).close()
+
+    def close(self) -> None:
+        """Let go of all streams; their rings stay, for an engine that takes them over."""
+        with self._lock:
+            while self._streams:
+                self._streams.popitem()[1].close()
 
     def ask_predicate(self, subscription: Subscription, place: tuple[str, int, int]) -> bool:
         """See :func:`ask_once`."""

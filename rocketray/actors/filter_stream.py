@@ -72,6 +72,11 @@ class FilterStream:
         return self._ring.state is not StreamState.RUNNING
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether a predicate is being asked; it wakes the engine when it has answered."""
+        return False
+
+    @property
     def stuck_calls(self) -> int:
         """Calls of a predicate that did not come back in time, and still have not."""
         return 0

@@ -69,6 +69,11 @@ class PredicateStream(FilterStream):
         self._under_way: tuple[EntryColumns, PredicateRun] | None = None
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether a batch is under way."""
+        return self._under_way is not None
+
+    @property
     def stuck_calls(self) -> int:
         """Calls of the predicate that did not come back in time, and still have not."""
         self._stuck = [worker for worker in self._stuck if worker.is_alive()]

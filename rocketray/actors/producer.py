@@ -30,7 +30,6 @@ from .batch import (
     by_queue,
     durability_of,
 )
-from .clock import system_clock_ms
 from .lane import Lane
 from .pending_send import PendingSend
 from .producer_lanes import BATCH_MAX, ProducerLanes
@@ -229,7 +228,7 @@ class Producer(ProducerLanes):
                 rows,
                 property_columns=property_columns,
                 born_host=self._born_host,
-                born_timestamp_ms=system_clock_ms(),
+                born_timestamp_ms=self._clock_ms(),
                 unique_ids=self._ids.next_ids(rows.num_rows),
                 options=self._options,
             )

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from typing import Self
 
 from rocketray.delay import WAITING_QUEUES, Delay, Placed
@@ -49,15 +50,17 @@ class ProducerLanes:
         born_host: tuple[str, int] = ("127.0.0.1", 0),
         compression: CompressionKind | None = None,
         compress_over: int = COMPRESS_OVER_BYTES,
+        clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
         """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
         self._shards = shards
+        self._clock_ms = clock_ms
         self._default_ack: AckMode = ack
         self._timeout_s = timeout_s
         self._born_host = born_host
         self._options = RecordOptions(compression and Compression(compression, compress_over))
         self._ids = UniqueIdGenerator(
-            born_host[0], os.getpid(), int(uuid.uuid4().fields[0]), clock_ms=system_clock_ms
+            born_host[0], os.getpid(), int(uuid.uuid4().fields[0]), clock_ms=clock_ms
         )
         self._topics: dict[str, TopicConfig] = {}
         self._forms: dict[str, RecordForm] = {}
@@ -96,7 +99,7 @@ class ProducerLanes:
     ) -> Placed[Message]:
         """The message as it waits for *delay*, and the queue in which it does; raises as both."""
         queue_id = self.choose_queue(message.topic, queue_id, sharding_key)
-        placed = delay.place(message, queue_id, system_clock_ms())
+        placed = delay.place(message, queue_id, self._clock_ms())
         waits_in = placed.message.topic
         if waits_in in WAITING_QUEUES and waits_in not in self._topics:
             self._shards.create_topic(waits_in, WAITING_QUEUES[waits_in])
@@ -217,7 +220,7 @@ class ProducerLanes:
             return
         lane.collecting = None
         try:
-            payload = batch.pack(self._ids.take(len(batch.columns)), system_clock_ms())
+            payload = batch.pack(self._ids.take(len(batch.columns)), self._clock_ms())
             self._write(lane, batch, payload.data)
         except StreamError as error:  # whoever asks for a result of the batch gets it
             batch.failure = error

@@ -21,13 +21,12 @@ from rocketray.message import StoredMessage
 from .catalog import TopicConfig
 from .clock import system_clock_ms
 from .host_services import Services
-from .hosted_log import HostedLog
+from .hosting import Hosting
 from .owned_shard import Question
 from .ray_runtime import ray
 from .ring import Ack
-from .schedule_host import ScheduleHost
 from .shard_host import ShardHost
-from .transaction_host import HostNode, TransactionHost
+from .transaction_host import HostNode
 
 __all__ = ["HostThreads", "ShardHostActor"]
 
@@ -114,17 +113,11 @@ class ShardHostActor:
     """Owns all hosted shards of a node."""
 
     def __init__(self, data: str, sizes: dict[str, int]) -> None:
-        self._host = ShardHost(Path(data), sizes, clock_ms=system_clock_ms)
-        self._transactions = TransactionHost(
-            HostedLog(self._host, system_clock_ms),
-            lambda: _connect(data),
-            data=Path(data),
-            clock_ms=system_clock_ms,
-        )
-        self._schedule = ScheduleHost(self._host, lambda: _connect(data), Path(data))
+        self._hosting = Hosting(Path(data), sizes, lambda: _connect(data), clock_ms=system_clock_ms)
+        self._host = self._hosting.host
         self._threads = HostThreads(
             self._host,
-            Services([self._transactions, self._schedule]),
+            self._hosting.services,
             clock_ms=system_clock_ms,
             flush_interval_s=StoreConfig().flush_interval_ms / 1000,
             on_failure=_end_process,
@@ -148,11 +141,11 @@ class ShardHostActor:
 
     def transaction_checks(self, group: str) -> list[StoredMessage]:
         """See :meth:`TransactionService.checks`."""
-        return self._transactions.checks(group)
+        return self._hosting.transactions.checks(group)
 
     def recall(self, handle: str) -> bool:
         """See :meth:`ScheduleHost.recall`."""
-        return self._schedule.recall(handle)
+        return self._hosting.schedule.recall(handle)
 
     def remove(self, topic: str) -> None:
         """See :meth:`ShardHost.remove`."""
@@ -165,9 +158,7 @@ class ShardHostActor:
     def stop(self) -> None:
         """Store what waits in the rings, flush and release all directories."""
         self._threads.stop()
-        self._transactions.close()
-        self._schedule.close()
-        self._host.close()
+        self._hosting.close()
 
 
 def _connect(data: str) -> HostNode:

@@ -58,7 +58,7 @@ def numbers(count: int, first: int = 0) -> list[bytes]:
 def committed(node: LocalNode, group: str, topic: str) -> int:
     """The sum of the group's offsets over the queues of *topic*, as far as it told the node."""
     queues = range(node.topic(topic).queues)
-    return sum(max(0, node.groups.offsets.get(group, topic, queue)) for queue in queues)
+    return sum(max(0, node.state.registry.offsets.get(group, topic, queue)) for queue in queues)
 
 
 def make_app(node: LocalNode, topic: str = "T", queues: int = 1, **options: Any) -> tuple[App, Any]:

@@ -200,7 +200,7 @@ def test_the_offset_moves_over_what_the_filter_left_out(node: LocalNode) -> None
             for batch in member.poll(0.1):
                 last = batch.next_queue_offset
                 member.commit("Trade", 0, last)
-    assert node.groups.offsets.get("g", "Trade", 0) == 100
+    assert node.state.registry.offsets.get("g", "Trade", 0) == 100
 
 
 def test_a_group_goes_on_where_it_committed(node: LocalNode) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.local_node import EMPTY_DISK, SMALL, LocalNode
+from support.local_node import SEGMENT, LocalNode
 
 from rocketray.actors.consumed_batch import ConsumedBatch
 from rocketray.actors.consumer import GroupConsumer
@@ -25,10 +25,10 @@ from rocketray.message import Message, PhysicalOffset
 from rocketray.store.encoded_batch import encode_messages, pack_batch
 from rocketray.store.reader import EntryColumns, QueueReader
 from rocketray.store.retention import DiskUse, Reason, RetentionPolicy
+from rocketray.testing.node import EMPTY_DISK
 
 COUNT = 45
 BODY_BYTES = 100_000  # ten messages fill a segment of 1 MiB
-SEGMENT = SMALL.commit_log_segment_bytes
 FULL_DISK = DiskUse(used=96, free=4)
 ALL = Subscription.tags("*")
 NEWEST_ONLY = RetentionPolicy(max_bytes=1)
@@ -81,10 +81,10 @@ def test_a_group_that_is_behind_holds_files_up_to_twice_the_limit(node: LocalNod
     fill(node, RetentionPolicy(max_bytes=2 * SEGMENT - SEGMENT // 2))
     with node.consumer("g", "Trade", ALL) as member:
         take(member, COUNT)
-    assert node.groups.needed_from("Trade", 0) == 0  # nothing was committed
+    assert node.state.registry.needed_from("Trade", 0) == 0  # nothing was committed
     gone = node.expire()
     assert [(one.reason, one.was_held) for one in gone] == [(Reason.SIZE, True)]
-    node.groups.offsets.commit("g", "Trade", 0, COUNT)
+    node.state.registry.offsets.commit("g", "Trade", 0, COUNT)
     assert [one.was_held for one in node.expire()] == [False]
     assert node.expire() == []
     assert minimum(node) == 20
@@ -110,7 +110,7 @@ def test_a_member_that_comes_back_too_late_goes_on_at_the_minimum_and_says_so(
 ) -> None:
     fill(node, NEWEST_ONLY)
     node.consumer("g", "Trade", ALL).close()
-    node.groups.offsets.commit("g", "Trade", 0, 3)
+    node.state.registry.offsets.commit("g", "Trade", 0, 3)
     node.expire()
     first = minimum(node)
     assert first > 3
@@ -118,7 +118,7 @@ def test_a_member_that_comes_back_too_late_goes_on_at_the_minimum_and_says_so(
         assert numbers(take(member, COUNT)) == list(range(first, COUNT))
         assert member.counters().missed == first - 3
     assert "offset 3 of the group is out of range" in caplog.text
-    assert node.groups.counters("g", "Trade").missed == first - 3
+    assert node.state.registry.counters("g", "Trade").missed == first - 3
 
 
 def test_what_was_taken_stays_readable_and_what_was_not_is_counted(node: LocalNode) -> None:

@@ -33,7 +33,7 @@ def test_a_group_that_may_not_filter_so_does_not_join(tmp_path: Path) -> None:
             SubscriptionRefusedError, match=r"SYSTEM_ERROR \(1\): SQL92 is switched"
         ):
             node.consumer("g", "Trade", Subscription.sql("a > 5"))
-        assert node.groups.describe({"Trade": 1}, 0) == []
+        assert node.state.registry.describe({"Trade": 1}, 0) == []
         node.consumer("g", "Trade", Subscription.tags("a")).close()
         node.consumer("h", "Trade", Subscription.where("support.predicates:is_even")).close()
 

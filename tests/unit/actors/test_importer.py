@@ -8,12 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode, LocalShard
+from support.local_node import LocalNode
 from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, FakeClock, open_golden
 
 from rocketray.actors import importer as importer_module
 from rocketray.actors.import_report import ImportReport, QueueImport
 from rocketray.actors.importer import Importer
+from rocketray.actors.owned_shard import OwnedShard
 from rocketray.actors.ring import Ack, AppendStatus
 from rocketray.errors import ConfigError, CorruptRecordError, StoreError
 from rocketray.hashing import tags_code
@@ -169,7 +170,7 @@ def test_a_stopped_import_goes_on_where_it_was(
 class _DyingGate:
     """A shard's calls until the importer dies: before the batch is stored, or after."""
 
-    def __init__(self, shard: LocalShard, calls: list[int], after: bool) -> None:
+    def __init__(self, shard: OwnedShard, calls: list[int], after: bool) -> None:
         self._shard = shard
         self._calls = calls
         self._after = after

@@ -56,7 +56,7 @@ def test_a_remote_member_gets_what_matches_and_its_commits_count(node: LocalNode
         assert numbers(batches) == list(range(1, 1000, 2))
         assert {message.tags for batch in batches for message in batch.messages()} == {"odd"}
         assert member.assignment() == {("Trade", queue_id) for queue_id in range(4)}
-    [group] = node.descriptions()
+    [group] = node.groups()
     assert (group.offsets[1], group.offsets[3]) == (250, 250)
     with node.remote_consumer("g", "Trade", Subscription.tags("odd")) as member:
         assert sum(map(len, member.poll(1.0))) == 0, "what was committed does not come again"
@@ -74,7 +74,7 @@ def test_large_messages_come_in_frames_of_a_bounded_size(
         for queue_id in range(4):
             offsets = [one.next_queue_offset for one in batches if one.queue_id == queue_id]
             assert offsets == sorted(offsets)
-    [group] = node.descriptions()
+    [group] = node.groups()
     assert list(group.offsets.values()) == [50] * 4
 
 
@@ -129,7 +129,7 @@ def test_a_silent_member_is_given_up(node: LocalNode) -> None:
     members.sweep()
     with pytest.raises(UnknownMemberError, match="join again"):
         members.poll(name, 0.0)
-    assert node.descriptions()[0].members == {}
+    assert node.groups()[0].members == {}
 
 
 def test_what_keeps_a_member_from_joining_is_said_to_it(node: LocalNode) -> None:

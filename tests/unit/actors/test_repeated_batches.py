@@ -48,7 +48,7 @@ class FarNode(LocalNode):
     gates: dict[int, UnsureGate]
     plan: list[str]
 
-    def gate(self, topic: str, queue_id: int) -> UnsureGate:  # type: ignore[override]
+    def gate(self, topic: str, queue_id: int) -> UnsureGate:
         shard = super().gate(topic, queue_id)
         assert isinstance(shard, HostedShard)
         return self.gates.setdefault(queue_id, UnsureGate(shard, self.plan))

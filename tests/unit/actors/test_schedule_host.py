@@ -131,11 +131,11 @@ def test_files_of_messages_that_wait_stay_and_others_go(node: LocalNode) -> None
         while arrived(node) < 12:
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        shard = node.hosted[TIMER_TOPIC, 0].writer.store
-        node.tidy_schedule()
+        shard = node.shard(TIMER_TOPIC, 0).writer.store
+        node.hosting.schedule.tidy()
         assert shard.min_queue_offset(TIMER_TOPIC, 0) == 0
         assert producer.recall(waits.recall_handle)
-        node.tidy_schedule()
+        node.hosting.schedule.tidy()
         assert shard.min_queue_offset(TIMER_TOPIC, 0) > 6
 
 

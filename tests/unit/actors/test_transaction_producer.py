@@ -109,8 +109,7 @@ def test_another_producer_of_the_group_answers_for_one_that_died(
 
     with TransactionProducer(node, "payments", check) as second:
         now_ms = time.time_ns() // 1_000_000 + 7_000
-        assert node._host
-        monkeypatch.setattr(node._host.transactions, "_clock_ms", lambda: now_ms)
+        monkeypatch.setattr(node.hosting.transactions, "_clock_ms", lambda: now_ms)
         wait_for(lambda: second.answer_checks() > 0 or len(asked) == 4)
         wait_for(lambda: len(visible(node)) == 1)
         assert second.answer_checks() == 0, "those that are unknown are asked about later"

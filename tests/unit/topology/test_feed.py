@@ -198,7 +198,7 @@ def test_a_queue_that_is_taken_away_is_committed_first(node: LocalNode) -> None:
             lost = 1 - kept
             assert taken[lost].is_withdrawn
             assert not taken[kept].is_withdrawn
-            await until(lambda: node.groups.offsets.get("g", "T", lost) == 3)
+            await until(lambda: node.state.registry.offsets.get("g", "T", lost) == 3)
             await asyncio.to_thread(other.close)
 
     asyncio.run(scenario())

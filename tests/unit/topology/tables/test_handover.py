@@ -123,8 +123,8 @@ def test_a_crash_before_the_commit_counts_again_what_was_not_committed(node: Loc
 
     assert asyncio.run(life(100, to_send=100)) == 100
     for queue_id in range(QUEUES):  # as if the coordinator had not heard of the last commits
-        offset = node.groups.offsets.get("app-reader", "T", queue_id)
-        node.groups.offsets.commit("app-reader", "T", queue_id, max(offset - 5, 0))
+        offset = node.state.registry.offsets.get("app-reader", "T", queue_id)
+        node.state.registry.offsets.commit("app-reader", "T", queue_id, max(offset - 5, 0))
     again = 100 - committed(node, "app-reader", "T")
     assert again == 5 * QUEUES
     assert asyncio.run(life(again, to_send=0)) == 100 + again

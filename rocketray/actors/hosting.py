@@ -1,0 +1,39 @@
+"""The shard host with the services of a node: its actor gives them threads, the testing kit steps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from .host_services import Services
+from .hosted_log import HostedLog
+from .schedule_host import ScheduleHost
+from .shard_host import ShardHost
+from .transaction_host import HostNode, TransactionHost
+
+__all__ = ["Hosting"]
+
+
+class Hosting:
+    """All hosted shards, and what the node does with them by itself."""
+
+    def __init__(
+        self,
+        data: Path,
+        sizes: Mapping[str, int],
+        node: Callable[[], HostNode],
+        *,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Open the shards of the catalog; *node* is asked for when a service first needs it."""
+        self.host = ShardHost(data, sizes, clock_ms=clock_ms)
+        log = HostedLog(self.host, clock_ms)
+        self.transactions = TransactionHost(log, node, data=data, clock_ms=clock_ms)
+        self.schedule = ScheduleHost(self.host, node, data)
+        self.services = Services([self.transactions, self.schedule])
+
+    def close(self) -> None:
+        """Save the progress of the services, flush and release all shards."""
+        self.transactions.close()
+        self.schedule.close()
+        self.host.close()

@@ -1,0 +1,370 @@
+"""The node that users test with: stepped, by a clock that stands still, with faults on request.
+
+Whoever changes something lets the rest follow before the call returns: a message that was sent is
+stored, filtered and waiting at its member. Time passes only by :meth:`Clock.advance`, which does
+in order all that is due: heartbeats, saved offsets, expired files. The only threads are those of
+what blocks by nature: an app's feeds, and predicates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+
+from rocketray.actors.catalog import TopicConfig
+from rocketray.actors.cluster_state import ClusterState
+from rocketray.actors.consumer import MemberOptions
+from rocketray.actors.filter import FilterEngine
+from rocketray.actors.filter_rules import FilterRules
+from rocketray.actors.membership import SESSION_TIMEOUT_MS
+from rocketray.actors.producer import Producer
+from rocketray.actors.ring import Ack
+from rocketray.filters.subscription import Subscription
+from rocketray.store.retention import DiskUse
+
+from .clock import Clock
+from .gate import Gate
+from .member import Member
+from .node import EMPTY_DISK, LocalNode
+
+__all__ = ["Broker"]
+
+_FULL_DISK = DiskUse(used=99 << 20, free=1 << 20)
+_SIZES = {
+    "commit_log_segment_bytes": 8 << 20,  # a message of any size that is allowed, and little more
+    "consume_queue_segment_entries": 10_000,
+    "index_hash_slots": 1_000,
+    "index_entries": 4_000,
+}
+_BEAT_MS = 1_000
+_CALM_BEAT_MS = SESSION_TIMEOUT_MS // 2  # as rarely as does no harm while nothing changes
+_RESTLESS_MS = SESSION_TIMEOUT_MS + 5 * _BEAT_MS  # after it, queues have changed hands
+_SAVE_MS = 5_000
+_EXPIRE_MS = 10_000
+_IDLE_MS = 60_000
+
+
+class Broker(LocalNode):
+    """A node in this process. Give it to an app: ``App("shop", connection=broker)``."""
+
+    def __init__(
+        self,
+        data: Path | None = None,
+        *,
+        clock: Clock | None = None,
+        predicates: Sequence[str] = (),
+    ) -> None:
+        """Start on *data*, or on a directory that goes with the broker.
+
+        *predicates* are the modules from which groups may name class filters.
+        """
+        self.clock = clock or Clock()
+        self._is_temporary = data is None
+        self._lock = threading.RLock()
+        self._is_stepping = False
+        self._gates: dict[tuple[str, int], Gate] = {}
+        self._members: list[Member] = []
+        self._apps: list[Any] = []
+        self._commits: dict[Any, asyncio.Task[Any]] = {}  # that took longer than a settling
+        self._restless_until_ms = self.clock()
+        self._has_more = False
+        self._serving = _Chore(self.clock(), self._serve_in_time)
+        self._chores = [
+            _Chore(self.clock() + _BEAT_MS, self._beat),
+            _Chore(self.clock() + _SAVE_MS, self._save),
+            _Chore(self.clock() + _EXPIRE_MS, self._expire),
+            self._serving,
+        ]
+        super().__init__(
+            data or Path(tempfile.mkdtemp(prefix="rocketray-")),
+            _SIZES,
+            self.clock,
+            FilterRules(allowed=tuple(predicates)),
+        )
+        self.clock.follow(self)
+
+    # What producers, members and apps ask for
+
+    def is_local(self, topic: str, queue_id: int) -> bool:  # noqa: ARG002 - of the protocol
+        """Producers call the shards: their batches are stored when the call returns."""
+        return False
+
+    def producer(self, **options: Any) -> Producer:
+        """A producer; the options are those of :class:`~rocketray.actors.producer.Producer`."""
+        return Producer(self, clock_ms=self.clock, **options)
+
+    def consumer(
+        self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]
+    ) -> Member:
+        """A new member of *group*; see :class:`~rocketray.actors.consumer.MemberOptions`."""
+        self._restless()
+        member = Member(self, group, topic, subscription, step=self.step, **options)
+        self._members.append(member)
+        return member
+
+    def gate(self, topic: str, queue_id: int) -> Gate:
+        """The calls of a shard."""
+        key = topic, queue_id
+        if key not in self._gates:
+            append = partial(self._append, key)
+            self._gates[key] = Gate(f"{topic}/{queue_id}", append)
+        return self._gates[key]
+
+    def attach_stream(self, path: str) -> None:
+        """Let the filter fill a match ring, as far as it can now."""
+        super().attach_stream(path)
+        self.step()
+
+    # Time
+
+    def step(self) -> None:
+        """Let services and filter do all that there is to do now; every change ends with it."""
+        with self._lock:
+            if not self._is_stepping:
+                self._is_stepping = True
+                try:
+                    self._serve()
+                    self.filter.step_to_the_end()
+                finally:
+                    self._is_stepping = False
+
+    def pass_time(self, until_ms: int) -> None:
+        """See :meth:`Clock.advance`."""
+        with self._lock:
+            while (chore := min(self._chores, key=lambda chore: chore.next_ms)).is_due(until_ms):
+                self.clock.set(max(chore.next_ms, self.clock()))
+                chore.next_ms = self.clock() + chore.run()
+            self.step()
+
+    def jump(self, by_ms: int) -> None:
+        """See :meth:`Clock.jump`."""
+        for chore in self._chores:
+            chore.next_ms += by_ms
+        self._restless_until_ms += by_ms
+
+    def members(self, group: str | None = None) -> list[Member]:
+        """The living members, of one group or of all, in the order in which they joined."""
+        self._members = [member for member in self._members if member.is_alive]
+        return [member for member in self._members if group in (None, member.group)]
+
+    # Apps
+
+    @asynccontextmanager
+    async def running(self, app: Any) -> AsyncIterator[Any]:
+        """*app*, started; stopped at the end of the block."""
+        await app.start()
+        self._apps.append(app)
+        try:
+            yield app
+        finally:
+            self._apps.remove(app)
+            await app.stop()
+
+    async def settle(self, timeout_s: float = 10.0) -> None:
+        """Wait until the apps finished and committed all that is there for them now.
+
+        Raises:
+            TimeoutError: they did not within *timeout_s* seconds of real time; it says where the
+                first of them stands.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while unfinished := await self._unfinished(deadline):
+            if loop.time() >= deadline:
+                raise TimeoutError(f"not finished within {timeout_s:g} s: {unfinished}")
+            await asyncio.sleep(0.001)
+
+    # Results
+
+    def committed(self, group: str, topic: str) -> dict[int, int]:
+        """The group's next offset in each queue of *topic*; -1 where it has none."""
+        self._beat()
+        queues = range(self.topic(topic).queues)
+        return {queue: self.state.registry.offsets.get(group, topic, queue) for queue in queues}
+
+    def lag_of(self, group: str) -> int:
+        """How many messages that its filters let through the group has not finished."""
+        self._beat()
+        found = [description for description in self.groups() if description.group == group]
+        return sum(lag.count for description in found for lag in self.lag(description).values())
+
+    # Faults
+
+    def fail_appends(self, count: int, topic: str, queue_id: int = 0) -> None:
+        """Refuse the next *count* batches for a queue, as after an error of the disk."""
+        self.gate(topic, queue_id).failing = count
+
+    def lose_acks(self, count: int, topic: str, queue_id: int = 0) -> None:
+        """Store the next *count* batches for a queue, and let the answers be lost."""
+        self.gate(topic, queue_id).losing_acks = count
+
+    @contextmanager
+    def shard_down(self, topic: str, queue_id: int = 0) -> Iterator[None]:
+        """Let a shard not answer for the block; it recovers its store at the end."""
+        gate = self.gate(topic, queue_id)
+        gate.is_down = True
+        try:
+            yield
+        finally:
+            self.restart_shard(topic, queue_id)
+            gate.is_down = False
+
+    def restart_shard(self, topic: str, queue_id: int = 0) -> None:
+        """Stop a shard and start it again; for a system topic, the host of all of them."""
+        with self._lock:
+            config = self.topic(topic)
+            if config.hosted:
+                self.hosting.close()
+                del self.hosting
+            else:
+                self.shards.pop((topic, queue_id)).close()
+            self._open(config)
+            self._stored()
+
+    @contextmanager
+    def disk_full(self) -> Iterator[None]:
+        """Let all shards refuse messages for the block, for want of room."""
+        self._watch_disk(_FULL_DISK)
+        try:
+            yield
+        finally:
+            self._watch_disk(EMPTY_DISK)
+
+    def restart_filter(self) -> None:
+        """Start the filter again; it goes on with the streams where the old one stood."""
+        with self._lock:
+            self.filter.close()
+            self.filter = FilterEngine(self.data, self.rules)
+            self.filter.attach_all()
+            self.step()
+
+    def restart_coordinator(self) -> None:
+        """Start the coordinator again; it forgets what it heard since it last saved offsets."""
+        with self._lock:
+            self.state = ClusterState(self.data, self.rules, self.clock)
+            self._restless()
+
+    def crash(self, member: Member) -> None:
+        """End a member as a killed process ends: its group hears nothing of it for ten seconds.
+
+        What it did not commit comes again, at another member.
+        """
+        with self._lock:
+            member.crash()
+            self.step()
+            self._restless()
+
+    def silence(self, member: Member, *, seconds: float) -> None:
+        """Let the heartbeats of a member not arrive for that time; it knows nothing of it."""
+        member.silent_until_ms = self.clock() + round(1000 * seconds)
+        self._restless_until_ms = member.silent_until_ms + _RESTLESS_MS
+
+    def close(self) -> None:
+        """Close it, and remove its directory unless it was given one."""
+        self.clock.unfollow(self)
+        super().close()
+        if self._is_temporary:
+            shutil.rmtree(self.data, ignore_errors=True)
+
+    def _beat(self) -> int:
+        for member in self.members():
+            if member.silent_until_ms <= self.clock():
+                member.beat()
+        return _BEAT_MS if self.clock() < self._restless_until_ms else _CALM_BEAT_MS
+
+    def _save(self) -> int:
+        self.state.save()
+        return _SAVE_MS
+
+    def _expire(self) -> int:
+        self.expire()
+        return _EXPIRE_MS
+
+    def _restless(self) -> None:
+        """Beat often for a while: members come or go, or queues change hands."""
+        self._restless_until_ms = max(self._restless_until_ms, self.clock() + _RESTLESS_MS)
+        self._chores[0].next_ms = min(self._chores[0].next_ms, self.clock() + _BEAT_MS)
+
+    def _watch_disk(self, disk: DiskUse) -> None:
+        self.disk = disk
+        for topic in self.topics():
+            for shard in self._shards_of(topic):
+                shard.writer.watch_disk(disk)
+
+    async def _unfinished(self, deadline: float) -> str:
+        """Where the first app stands that has something to do, in words."""
+        for app in self._apps:
+            if app.crash_reason is not None:
+                raise app.crash_reason
+            if not await self._commit(app, deadline):
+                return "sends of an app are not stored"
+        with self._lock:
+            self._beat()
+            self.step()
+            found = (member.unfinished(self._visible) for member in self.members() if member.of_app)
+            return next(filter(None, found), "")
+
+    async def _commit(self, app: Any, deadline: float) -> bool:
+        """Have *app* commit; False when it still waits for its sends at the *deadline*."""
+        task = self._commits.get(app) or asyncio.create_task(app.consumer.force_commit())
+        done, _ = await asyncio.wait(
+            {task}, timeout=max(0.0, deadline - asyncio.get_running_loop().time())
+        )
+        if done:
+            self._commits.pop(app, None)
+        else:
+            self._commits[app] = task  # not cancelled: what it took to commit would be lost
+        return bool(done)
+
+    def _visible(self, topic: str, queue_id: int) -> int:
+        return self.shard(topic, queue_id).writer.control.visible()
+
+    def _open(self, topic: TopicConfig) -> None:
+        super()._open(topic)
+        self._restless()
+        for shard in self._shards_of(topic.name):
+            shard.writer.watch_disk(self.disk)
+
+    def _append(self, key: tuple[str, int], payload: bytes, durability: int, attempt: int) -> Ack:
+        """Store a batch in the shard that there is now: it may have been restarted."""
+        with self._lock:
+            ack = self.shard(*key).append(payload, durability, attempt=attempt)
+            self._stored()
+            return ack
+
+    def _stored(self) -> None:
+        """There is something new in a shard: let services and filter have their turn."""
+        with self._lock:
+            self._has_more = True
+            self.step()
+
+    def _serve(self) -> None:
+        """Let the services of the host do what is due, and what follows from it."""
+        while self._has_more:
+            self._has_more = False
+            wakeup_ms = self.clock() + _IDLE_MS
+            if "hosting" in vars(self):
+                wakeup_ms = self.hosting.services.step(self.clock())
+            self._serving.next_ms = max(wakeup_ms, self.clock() + 1)
+
+    def _serve_in_time(self) -> int:
+        self._stored()
+        return max(self._serving.next_ms - self.clock(), 1)
+
+
+class _Chore:
+    """Something that is done again and again; it says itself when the next time is."""
+
+    def __init__(self, next_ms: int, run: Callable[[], int]) -> None:
+        self.next_ms = next_ms
+        self.run = run
+
+    def is_due(self, now_ms: int) -> bool:
+        return self.next_ms <= now_ms

@@ -1,0 +1,72 @@
+"""A clock that stands still until a test moves it, and then lets everything happen that is due."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+__all__ = ["START_MS", "Clock", "Follower"]
+
+START_MS = 1_800_000_000_000  # in January 2027, so that no test depends on the day that it runs
+
+
+class Follower(Protocol):
+    """What lives by a clock."""
+
+    def pass_time(self, until_ms: int) -> None:
+        """Do what is due up to and including *until_ms*, setting the clock to each point of time."""
+
+    def jump(self, by_ms: int) -> None:
+        """The clock was set; what waits goes on waiting for as long as before."""
+
+
+class Clock:
+    """Milliseconds since 1970; call it to read it."""
+
+    def __init__(self, start_ms: int = START_MS) -> None:
+        self._now_ms = start_ms
+        self._followers: list[Follower] = []
+
+    def __call__(self) -> int:
+        """The time, in milliseconds since 1970."""
+        return self._now_ms
+
+    def advance(
+        self,
+        *,
+        days: float = 0,
+        hours: float = 0,
+        minutes: float = 0,
+        seconds: float = 0,
+        milliseconds: int = 0,
+    ) -> None:
+        """Let that time pass: what is due in it has happened, in its order, when this returns.
+
+        Handlers of an app run in its loop, so they come after; see :meth:`Broker.settle`.
+        """
+        minutes += 60 * (hours + 24 * days)
+        passed_ms = round(1000 * (seconds + 60 * minutes)) + milliseconds
+        if passed_ms < 0:
+            raise ValueError(f"time does not pass backwards, by {passed_ms} ms; see Clock.jump")
+        until_ms = self._now_ms + passed_ms
+        for follower in self._followers:
+            follower.pass_time(until_ms)
+        self._now_ms = until_ms
+
+    def jump(self, *, seconds: float) -> None:
+        """Set the clock forward or back, as an administrator does: nothing happens in between."""
+        by_ms = round(1000 * seconds)
+        self._now_ms += by_ms
+        for follower in self._followers:
+            follower.jump(by_ms)
+
+    def set(self, now_ms: int) -> None:
+        """Go to a point of time; for a follower, on its way through what is due."""
+        self._now_ms = now_ms
+
+    def follow(self, follower: Follower) -> None:
+        """Have *follower* do what is due whenever time passes."""
+        self._followers.append(follower)
+
+    def unfollow(self, follower: Follower) -> None:
+        """Undo :meth:`follow`."""
+        self._followers.remove(follower)

@@ -1,0 +1,35 @@
+"""Pytest fixtures: ``pytest_plugins = ["rocketray.testing.fixtures"]`` in a ``conftest.py``.
+
+Named there and not by an entry point, so that no test run pays for what it does not use. The
+broker is imported when a test first asks for one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from . import Broker, Clock
+
+__all__ = ["broker", "clock"]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The broker's clock; it stands still until the test moves it."""
+    from . import Clock  # noqa: PLC0415 - see above
+
+    return Clock()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, clock: Clock) -> Iterator[Broker]:
+    """A node in this process, empty, that lives by ``clock``."""
+    from . import Broker  # noqa: PLC0415 - see above
+
+    with Broker(tmp_path / "rocketray", clock=clock) as node:
+        yield node

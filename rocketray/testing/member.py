@@ -1,0 +1,78 @@
+"""A group member in a test: it beats when the clock does, and the filter has its turn at each poll."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rocketray.actors.consumed_batch import ConsumedBatch
+from rocketray.actors.consumer import GroupConsumer
+from rocketray.errors import StreamError
+
+__all__ = ["Member"]
+
+
+class Member(GroupConsumer):
+    """As a :class:`~rocketray.actors.consumer.GroupConsumer`, without a thread of its own.
+
+    ``Broker.consumer`` makes them.
+    """
+
+    def __init__(
+        self,
+        node: Any,
+        group: str,
+        topic: str,
+        *arguments: Any,
+        step: Callable[[], None],
+        **options: Any,
+    ) -> None:
+        self.group = group
+        self.topic = topic
+        self.silent_until_ms = 0
+        """Until then its heartbeats do not arrive; see :meth:`Broker.silence`."""
+        self._step = step
+        self._crashed = False
+        super().__init__(node, group, topic, *arguments, has_heart=False, **options)
+
+    def poll(self, timeout_s: float = 0.0, max_messages: int = 1000) -> list[ConsumedBatch]:
+        """As the real one; without a timeout it answers at once what is there."""
+        if self._crashed:
+            raise StreamError(f"this member of group {self.group!r} crashed, as the test asked")
+        self._step()
+        return super().poll(timeout_s, max_messages)
+
+    def close(self) -> None:
+        """Leave the group; one that crashed is gone already."""
+        if not self._crashed:
+            super().close()
+
+    def crash(self) -> None:
+        """End as a killed process does: nothing is committed, nobody is told."""
+        self._crashed = True
+        self._closed.set()
+        for stream in self._streams.values():
+            stream.ring.close()
+        self._streams.clear()
+        self._doorbell.ring()
+        self._doorbell.unlink()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it neither left nor crashed."""
+        return not self._closed.is_set()
+
+    @property
+    def of_app(self) -> bool:
+        """Whether an app reads it, not the test itself."""
+        return self.on_revoke is not None
+
+    def unfinished(self, visible: Callable[[str, int], int]) -> str:
+        """The first queue that is not finished to its end, in words; empty when there is none."""
+        if self._granted.keys() != self._streams.keys():
+            return f"{self.topic}: queues are changing hands"
+        for queue_id, stream in self._streams.items():
+            end = visible(self.topic, queue_id)
+            if stream.finished < end:
+                return f"{self.topic}/{queue_id} at offset {stream.finished} of {end}"
+        return ""

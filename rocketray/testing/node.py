@@ -1,0 +1,282 @@
+"""A node in this process: real shards, filter engine, groups and queries, and no Ray.
+
+It answers what producers, members, apps and programs ask of a connection. Nothing in it runs by
+itself: who derives from it gives the shards and the filter their turns.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from rocketray.actors.catalog import TopicConfig
+from rocketray.actors.cluster_state import ClusterState
+from rocketray.actors.explanation import Explanation, StoredFacts
+from rocketray.actors.filter import FilterEngine
+from rocketray.actors.filter_rules import FilterRules
+from rocketray.actors.groups import GroupDescription
+from rocketray.actors.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.actors.hosting import Hosting
+from rocketray.actors.inquiry import inquire
+from rocketray.actors.lag import FilteredLag, LagCounter, LagQuestion
+from rocketray.actors.lane import ShardGate
+from rocketray.actors.layout import runtime_directory, shard_directory
+from rocketray.actors.lookup import find_by_offset_id, merge
+from rocketray.actors.owned_shard import OwnedShard
+from rocketray.actors.queue_tail import QueueTail
+from rocketray.actors.shard_writer import ShardStatistics
+from rocketray.config import StoreConfig
+from rocketray.filters.subscription import Subscription
+from rocketray.message import StoredMessage
+from rocketray.store.retention import KEEP_ALL, DiskUse, ExpiredFile, RetentionPolicy
+
+__all__ = ["EMPTY_DISK", "LocalNode"]
+
+EMPTY_DISK = DiskUse(0, 1 << 40)
+
+
+class LocalNode:
+    """The parts of a node over one data directory."""
+
+    def __init__(
+        self, data: Path, sizes: Mapping[str, int], clock_ms: Callable[[], int], rules: FilterRules
+    ) -> None:
+        """*sizes* are fields of :class:`~rocketray.config.StoreConfig` for new shards."""
+        self.data = data
+        self.sizes = sizes
+        self.clock_ms = clock_ms
+        self.rules = rules
+        self.disk = EMPTY_DISK
+        self.shards: dict[tuple[str, int], OwnedShard] = {}
+        """The shards of topics that programs made; those of system topics are in ``hosting``."""
+        self.state = ClusterState(data, rules, clock_ms)
+        self.filter = FilterEngine(data, rules)
+        self._lag = LagCounter(data)
+        self._opening = threading.Lock()  # who is told of a topic finds its shards
+        for topic in self.topics().values():
+            self._open(topic)
+
+    # Topics
+
+    def create_topic(
+        self,
+        topic: str,
+        queues: int = 4,
+        retention: RetentionPolicy = KEEP_ALL,
+        *,
+        hosted: bool = False,
+    ) -> TopicConfig:
+        """Make a topic unless it is there; an existing one keeps its queues and its retention."""
+        with self._opening:
+            existing = self.topics().get(topic)
+            if existing is None:
+                existing = self.state.create_topic(topic, queues, retention, hosted=hosted)
+                self._open(existing)
+            return existing
+
+    def alter_topic(self, topic: str, queues: int) -> TopicConfig:
+        """Make a topic, or give it more queues."""
+        with self._opening:
+            altered = self.state.create_topic(topic, queues)
+            self._open(altered)
+            return altered
+
+    def set_retention(self, topic: str, retention: RetentionPolicy) -> TopicConfig:
+        """Keep a topic's messages for another time, or another number of bytes a queue."""
+        return self.state.set_retention(topic, retention)
+
+    def set_permission(self, topic: str, perm: int) -> TopicConfig:
+        """Allow writing (2), reading (4) or both (6)."""
+        changed = self.state.set_permission(topic, perm)
+        for queue_id in range(changed.queues):
+            self.shard(topic, queue_id).set_writable(changed.writable)
+        return changed
+
+    def delete_topic(self, topic: str) -> None:
+        """Remove a topic and all its messages."""
+        deleted = self.state.delete_topic(topic)
+        if deleted.hosted:
+            self.hosting.host.remove(topic)
+        for queue_id in () if deleted.hosted else range(deleted.queues):
+            self.shards.pop((topic, queue_id)).close()
+        shutil.rmtree(shard_directory(self.data, topic, 0).parent)
+
+    def topics(self) -> dict[str, TopicConfig]:
+        """All topics."""
+        return self.state.topics()
+
+    def topic(self, name: str) -> TopicConfig:
+        """A topic; raises :class:`TopicNotFoundError`."""
+        return self.state.topic(name)
+
+    def expire(self, disk: DiskUse | None = None) -> list[ExpiredFile]:
+        """Have every shard remove what its topic gives up and no group needs.
+
+        *disk* says for this time how full the disk is.
+        """
+        return [
+            file
+            for order in self.state.expiry_orders()
+            for file in self.shard(order.topic.name, order.queue_id).writer.expire(
+                order.topic.retention, order.needed_from, disk or self.disk
+            )
+        ]
+
+    def shard_statistics(self, topic: str) -> list[ShardStatistics]:
+        """The counters of a topic's shards, by queue."""
+        return [shard.statistics() for shard in self._shards_of(topic)]
+
+    # Groups
+
+    def groups(self) -> list[GroupDescription]:
+        """All groups, an entry for each topic."""
+        return self.state.groups()
+
+    def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
+        """How many messages *group* still has to get from each queue of its topic."""
+        questions = [
+            LagQuestion(group.topic, queue, group.subscription, offset)
+            for queue, offset in group.offsets.items()
+        ]
+        return dict(zip(group.offsets, self._lag.answer(questions), strict=True))
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group that has no members."""
+        self.state.delete_group(group)
+
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        """Report for a member."""
+        return self.state.heartbeat(beat)
+
+    def leave(self, beat: Heartbeat) -> None:
+        """Leave for a member."""
+        self.state.leave(beat)
+
+    def attach_stream(self, path: str) -> None:
+        """Let the filter fill a match ring."""
+        self.filter.attach(Path(path))
+
+    # Messages
+
+    def gate(self, topic: str, queue_id: int) -> ShardGate:
+        """The calls of a shard."""
+        raise NotImplementedError
+
+    def is_local(self, topic: str, queue_id: int) -> bool:
+        """Whether producers share memory with the shard."""
+        raise NotImplementedError
+
+    def shard(self, topic: str, queue_id: int) -> OwnedShard:
+        """A shard, hosted or not."""
+        if self.topic(topic).hosted:
+            return self.hosting.host.shard(topic, queue_id)
+        return self.shards[topic, queue_id]
+
+    @cached_property
+    def hosting(self) -> Hosting:
+        """The host of system shards; made when it is first needed."""
+        return Hosting(self.data, self.sizes, lambda: self, clock_ms=self.clock_ms)
+
+    def view(self, offset_message_id: str) -> StoredMessage | None:
+        """The message with that offset id, or None."""
+        return find_by_offset_id(self, offset_message_id)
+
+    def view_at(self, topic: str, queue_id: int, physical_offset: int) -> StoredMessage | None:
+        """The message at a place in a shard's log, or None when none begins there."""
+        return self.shard(topic, queue_id).view(physical_offset)
+
+    def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
+        """The message at a queue offset, or None."""
+        return self.shard(topic, queue_id).message_at(queue_offset)
+
+    def query(
+        self,
+        topic: str,
+        key: str,
+        max_count: int = 64,
+        begin_ms: int = 0,
+        end_ms: int = 2**63 - 1,
+    ) -> list[StoredMessage]:
+        """The topic's messages with a business key or unique key, oldest first."""
+        answers = [
+            shard.query(key, max_count, begin_ms, end_ms) for shard in self._shards_of(topic)
+        ]
+        return merge(answers, max_count)
+
+    def query_by_time(
+        self, topic: str, begin_ms: int, end_ms: int, max_count: int = 64
+    ) -> list[StoredMessage]:
+        """The topic's messages stored from *begin_ms* up to and including *end_ms*, oldest first."""
+        answers = [
+            shard.query_by_time(begin_ms, end_ms, max_count) for shard in self._shards_of(topic)
+        ]
+        return merge(answers, max_count)
+
+    def messages(self, topic: str) -> list[StoredMessage]:
+        """All stored messages of a topic, queue by queue, in each in order."""
+        return [
+            message for shard in self._shards_of(topic) for message in shard.writer.store.scan()
+        ]
+
+    def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
+        """Why the message with the id or key *message* was, or was not, delivered to *group*."""
+        return inquire(self, self.groups(), message, group, topic)
+
+    def stored_facts(self, message: StoredMessage) -> StoredFacts:
+        """What the message's shard knows of it."""
+        return self.shard(message.topic, message.queue_id).facts(message)
+
+    def ask_predicate(self, subscription: Subscription, message: StoredMessage) -> bool:
+        """What a class filter says of a stored message."""
+        place = message.topic, message.queue_id, message.queue_offset
+        return self.filter.ask_predicate(subscription, place)
+
+    def transaction_checks(self, group: str) -> list[StoredMessage]:
+        """The messages of which a producer of *group* is to say what became of them."""
+        return self.hosting.transactions.checks(group)
+
+    def recall(self, handle: str) -> bool:
+        """Let a delayed message never be delivered; see :meth:`ScheduleHost.recall`."""
+        return self.hosting.schedule.recall(handle)
+
+    def queue_tail(self, topic: str, queue_id: int) -> QueueTail:
+        """A reader of one queue, without a group."""
+        return QueueTail(self.data, topic, queue_id)
+
+    def close(self) -> None:
+        """Bring everything to disk and release the directory."""
+        self.state.save()
+        self.filter.close()
+        for shard in self.shards.values():
+            shard.close()
+        if "hosting" in vars(self):
+            self.hosting.close()
+        shutil.rmtree(runtime_directory(self.data), ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        """The node itself; closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _shards_of(self, topic: str) -> list[OwnedShard]:
+        return [self.shard(topic, queue_id) for queue_id in range(self.topic(topic).queues)]
+
+    def _open(self, topic: TopicConfig) -> None:
+        if topic.hosted:
+            self.hosting.host.open(topic)
+            return
+        for queue_id in range(topic.queues):
+            if (topic.name, queue_id) not in self.shards:
+                self.shards[topic.name, queue_id] = self._make_shard(topic, queue_id)
+
+    def _make_shard(self, topic: TopicConfig, queue_id: int) -> OwnedShard:
+        sizes: dict[str, Any] = dict(self.sizes)
+        config = StoreConfig(store_host=topic.store_hosts[queue_id], **sizes)
+        return OwnedShard(self.data, topic, queue_id, config, clock_ms=self.clock_ms)
