@@ -20,6 +20,7 @@ import faust
 
 from rocketray.actors.assignment import Strategy, check_strategy
 from rocketray.actors.heartbeat import AppInstance
+from rocketray.delay import Delay
 from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
@@ -242,8 +243,9 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         queue_id: int | None,
         queues: int | None = None,
         retention: Any = None,
+        delay: Delay | None = None,
     ) -> asyncio.Future[Any]:
-        """Queue *message* for sending (see outbox.py).
+        """Queue *message* for sending (see outbox.py), and for delivery after *delay*.
 
         Its topic is made with *queues* and *retention* if need be.
         """
@@ -253,7 +255,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
             self._outbox = self._outbox or Outbox(producer)
         if message.topic not in self._queue_counts:
             await self.declare_topic(message.topic, queues, retention)
-        return await self._outbox.put(message, queue_id)
+        return await self._outbox.put(message, queue_id, delay)
 
     async def flush_sends(self) -> None:
         """Wait until all that was sent, and every change of a table, is stored.

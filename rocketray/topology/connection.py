@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from rocketray.actors.assignment import Strategy
     from rocketray.actors.heartbeat import AppInstance
+    from rocketray.delay import Delay
     from rocketray.filters.subscription import Subscription
     from rocketray.message import Message, StoredMessage
     from rocketray.store.retention import RetentionPolicy
@@ -108,6 +109,11 @@ class SendResult(Protocol):
         """Its place in that queue."""
         ...
 
+    @property
+    def recall_handle(self) -> str | None:
+        """By what it is recalled; None for a message that is not delayed."""
+        ...
+
 
 class Producer(Protocol):
     """Sends batches; any thread may call it."""
@@ -120,6 +126,12 @@ class Producer(Protocol):
         Without *queue_id*, messages with the property ``__SHARDINGKEY`` go to the queue of that
         key, so that one key keeps its order, and the others where the producer likes.
         """
+        ...
+
+    def send_delayed(
+        self, messages: Sequence[tuple[Message, Delay]], *, queue_id: int | None = None
+    ) -> Sequence[SendResult]:
+        """Store messages that are delivered later; the results are in the messages' order."""
         ...
 
     def close(self) -> None:

@@ -14,18 +14,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from faust.types.tuples import TP, RecordMetadata
 
+from rocketray.delay import Delay
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
+from rocketray.recall import RecallHandle
 
 from .connection import Producer, SendResult
 
-__all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox"]
+__all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "StoredLater"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,14 @@ _RETRY_FOR_S = 30.0
 class _Pending:
     message: Message
     queue_id: int | None
+    delay: Delay | None
     future: asyncio.Future[RecordMetadata]
+
+
+class StoredLater(RecordMetadata):  # type: ignore[misc]  # Faust's types are not followed
+    """Where a delayed message waits, and the handle by which it can be recalled."""
+
+    recall_handle: str
 
 
 class Outbox:
@@ -54,13 +63,15 @@ class Outbox:
         self._failure: Exception | None = None
         self._put_count = self._settled_count = 0
 
-    async def put(self, message: Message, queue_id: int | None) -> asyncio.Future[RecordMetadata]:
+    async def put(
+        self, message: Message, queue_id: int | None, delay: Delay | None = None
+    ) -> asyncio.Future[RecordMetadata]:
         """Queue *message*, for *queue_id* if it names one; the future is done once it is stored."""
         if len(self._waiting) >= WAITING_MAX_MESSAGES:
             async with self._changed:
                 await self._changed.wait_for(lambda: len(self._waiting) < WAITING_MAX_MESSAGES)
         future: asyncio.Future[RecordMetadata] = self._loop.create_future()
-        self._waiting.append(_Pending(message, queue_id, future))
+        self._waiting.append(_Pending(message, queue_id, delay, future))
         self._put_count += 1
         if self._drainer is None:
             self._drainer = self._loop.create_task(self._drain())
@@ -105,39 +116,39 @@ class Outbox:
             self._changed.notify_all()
 
     async def _send(self, taken: Sequence[_Pending]) -> None:
-        for topic, queue_id, group in _by_destination(taken):
+        for group in _by_destination(taken):
             try:
-                results = await self._store(topic, queue_id, [one.message for one in group])
+                results = await self._store(group)
             except Exception as error:  # noqa: BLE001  # told to every sender
-                self._failed(topic, group, error)
+                self._failed(group, error)
             else:
                 for pending, result in zip(group, results, strict=True):
                     _succeed(pending, result)
 
-    async def _store(
-        self, topic: str, queue_id: int | None, messages: Sequence[Message]
-    ) -> Sequence[SendResult]:
+    async def _store(self, group: Sequence[_Pending]) -> Sequence[SendResult]:
         """Send in the thread; again while the shard is away, for at most 30 s."""
         end = self._loop.time() + _RETRY_FOR_S
         while True:
             try:
-                return await self._loop.run_in_executor(
-                    self._thread, self._call, topic, queue_id, messages
-                )
+                return await self._loop.run_in_executor(self._thread, self._call, group)
             except ShardUnavailableError as error:
                 delay = error.retry_after_ms / 1000
                 if self._loop.time() + delay > end:
                     raise
                 await asyncio.sleep(delay)
 
-    def _call(
-        self, topic: str, queue_id: int | None, messages: Sequence[Message]
-    ) -> Sequence[SendResult]:
+    def _call(self, group: Sequence[_Pending]) -> Sequence[SendResult]:
+        topic, queue_id = group[0].message.topic, group[0].queue_id
+        delayed = [(one.message, one.delay) for one in group if one.delay is not None]
+        if delayed:
+            return self._producer.send_delayed(delayed, queue_id=queue_id)
+        messages = [one.message for one in group]
         if queue_id is None:
             return self._producer.send_messages(topic, messages)
         return self._producer.send_messages(topic, messages, queue_id=queue_id)
 
-    def _failed(self, topic: str, group: Sequence[_Pending], error: Exception) -> None:
+    def _failed(self, group: Sequence[_Pending], error: Exception) -> None:
+        topic = group[0].message.topic
         logger.error("topic %s: %d messages were not stored: %s", topic, len(group), error)
         self._failure = self._failure or error
         for pending in group:
@@ -146,18 +157,23 @@ class Outbox:
                 pending.future.exception()  # said above, so asyncio need not say it again
 
 
-def _by_destination(taken: Sequence[_Pending]) -> Iterator[tuple[str, int | None, list[_Pending]]]:
-    """Groups of one topic and queue, in the order of their first messages."""
-    groups: dict[tuple[str, int | None], list[_Pending]] = {}
+def _by_destination(taken: Sequence[_Pending]) -> list[list[_Pending]]:
+    """Groups of one topic and queue, delayed or not, in the order of their first messages."""
+    groups: dict[tuple[str, int | None, bool], list[_Pending]] = {}
     for pending in taken:
-        groups.setdefault((pending.message.topic, pending.queue_id), []).append(pending)
-    for (topic, queue_id), group in groups.items():
-        yield topic, queue_id, group
+        is_delayed = pending.delay is not None
+        groups.setdefault((pending.message.topic, pending.queue_id, is_delayed), []).append(pending)
+    return list(groups.values())
 
 
 def _succeed(pending: _Pending, result: SendResult) -> None:
-    if not pending.future.done():
+    if pending.future.done():
+        return
+    if result.recall_handle is None:
         tp = TP(pending.message.topic, result.queue_id)
-        pending.future.set_result(
-            RecordMetadata(tp.topic, tp.partition, tp, result.queue_offset, None, None)
-        )
+        stored = RecordMetadata(tp.topic, tp.partition, tp, result.queue_offset, None, None)
+    else:
+        tp = TP(RecallHandle.parse(result.recall_handle).topic, result.queue_id)
+        stored = StoredLater(tp.topic, tp.partition, tp, result.queue_offset, None, None)
+        stored.recall_handle = result.recall_handle
+    pending.future.set_result(stored)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Unpack
 
 import faust
 from mode.utils.queues import ThrowableQueue
 
+from rocketray.delay import Delay, DelayOptions
 from rocketray.errors import ConfigError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message
 from rocketray.names import check_topic
@@ -72,12 +73,16 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         tags: str | None = None,
         keys: Sequence[str] | str = (),
         properties: Mapping[str, object] | None = None,
+        **delay: Unpack[DelayOptions],
     ) -> Awaitable[Any]:
         """Queue one message for the next batch; awaiting the result waits until it is stored.
 
         *key* shards: messages with one key keep their order. *partition* names a queue. The
-        result is Faust's ``RecordMetadata`` with the queue and the queue offset.
+        result is Faust's ``RecordMetadata`` with the queue and the queue offset. With
+        ``delay_level=``, ``delay=`` or ``deliver_at=`` it is delivered later (:class:`Delay`), and
+        the result has a ``recall_handle``.
         """
+        later = Delay.of(**delay)
         body, open_headers = self.prepare_value(
             value, value_serializer, schema, self.prepare_headers(headers)
         )
@@ -93,7 +98,7 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
             properties=properties,
         )
         future: Awaitable[Any] = await self.app.send_message(
-            message, partition, self.partitions, self.retention
+            message, partition, self.partitions, self.retention, later
         )
         if callback is not None:
             _on_stored(future, callback)

@@ -3,9 +3,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
 from support.apps import collecting, committed, make_app, numbers, put, running, until
 from support.local_node import LocalNode
 
+from rocketray.errors import ConfigError
 from rocketray.message import Message
 
 
@@ -92,6 +94,25 @@ def test_sql_and_class_filters(node: LocalNode) -> None:
         assert large == [b"a body of 100", b"a body of 500"]
         assert short == [b"short"]
         assert committed(node, "app-large_payments", "T") == 6
+
+    asyncio.run(scenario())
+
+
+def test_an_agent_gets_a_delayed_message_when_it_is_due(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        seen: list[bytes] = []
+        app.agent(topic, tags="pay", name="payments")(collecting(seen))
+        async with running(app):
+            await topic.send(value=b"later", tags="pay", delay=0.5)
+            await topic.send(value=b"order", tags="order", delay=0.1)
+            await (await topic.send(value=b"at once", tags="pay"))
+            await until(lambda: len(seen) == 2)
+            with pytest.raises(ConfigError, match="one delay"):
+                await topic.send(value=b"x", delay=1, delay_level=1)
+            with pytest.raises(TypeError, match="delays"):
+                await topic.send(value=b"x", delays=1)
+        assert seen == [b"at once", b"later"]
 
     asyncio.run(scenario())
 

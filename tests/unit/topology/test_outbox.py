@@ -8,10 +8,11 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.producer import Producer, SendResult
+from rocketray.delay import TIMER_TOPIC, Delay
 from rocketray.errors import ShardUnavailableError, StoreFullError
 from rocketray.message import Message
 from rocketray.topology import outbox as outbox_module
-from rocketray.topology.outbox import Outbox
+from rocketray.topology.outbox import Outbox, StoredLater
 
 
 class WatchedProducer:
@@ -32,6 +33,12 @@ class WatchedProducer:
         if self.failures:
             raise self.failures.pop(0)
         return self._producer.send_messages(topic, messages, queue_id=queue_id)
+
+    def send_delayed(
+        self, messages: Sequence[tuple[Message, Delay]], *, queue_id: int | None = None
+    ) -> Sequence[SendResult]:
+        self.batches.append([message.body for message, _ in messages])
+        return self._producer.send_delayed(messages, queue_id=queue_id)
 
     def close(self) -> None:
         self._producer.close()
@@ -166,4 +173,22 @@ def test_a_full_outbox_holds_up_its_senders(
 
     monkeypatch.setattr(outbox_module, "WAITING_MAX_MESSAGES", 20)
     monkeypatch.setattr(outbox_module, "BATCH_MAX_MESSAGES", 10)
+    asyncio.run(scenario())
+
+
+def test_delayed_sends_tell_where_they_wait_and_how_they_are_recalled(
+    node: LocalNode, producer: WatchedProducer
+) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+        at_once = await outbox.put(message(0), None)
+        later = await outbox.put(message(1), None, Delay(delay_ms=3_600_000))
+        now = await outbox.put(message(2), None, Delay(deliver_at_ms=1))
+        waits = await later
+        assert isinstance(waits, StoredLater)
+        assert (waits.topic, waits.partition, waits.offset) == (TIMER_TOPIC, 0, 0)
+        assert node.recall(waits.recall_handle)
+        assert {(await at_once).topic, (await now).topic} == {"T"}
+        await outbox.close()
+
     asyncio.run(scenario())
