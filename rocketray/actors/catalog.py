@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, cast, get_args
 
 from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import ConfigError, TopicNotFoundError
@@ -27,7 +27,7 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from .files import read_json, write_json
 from .layout import config_directory
 
-__all__ = ["SHARD_PORT", "TopicCatalog", "TopicConfig"]
+__all__ = ["SHARD_PORT", "BitmapMode", "TopicCatalog", "TopicConfig"]
 
 SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, nobody listens there
 _SHARD_NUMBER_MAX = (1 << 24) - 1  # what is left of 10.0.0.0/8
@@ -36,13 +36,16 @@ _READABLE = 4
 _WRITABLE = 2
 _HOSTED = "shards.hosted"
 _RETENTION_MS, _RETENTION_BYTES = "retention.ms", "retention.bytes"
+_BITMAPS = "filter.bitmaps"
+BitmapMode = Literal["auto", "on", "off"]
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
     """One topic: its queues, what may be done with it, how long it keeps what, store hosts.
 
-    The shards of a ``hosted`` topic share one actor (see shard_host.py).
+    The shards of a ``hosted`` topic share one actor (see shard_host.py). ``bitmaps`` says whether
+    they keep filter bitmaps: always, never, or where that pays (see bitmap_orders.py).
     """
 
     name: str
@@ -51,6 +54,7 @@ class TopicConfig:
     perm: int = _PERM_READ_WRITE
     retention: RetentionPolicy = KEEP_ALL
     hosted: bool = False
+    bitmaps: BitmapMode = "auto"
 
     @property
     def writable(self) -> bool:
@@ -76,6 +80,7 @@ class TopicConfig:
                 "store.hosts": ",".join(f"{ip}:{port}" for ip, port in self.store_hosts),
                 **_retention_attributes(self.retention),
                 **({_HOSTED: "true"} if self.hosted else {}),
+                **({_BITMAPS: self.bitmaps} if self.bitmaps != "auto" else {}),
             },
         }
 
@@ -91,6 +96,7 @@ class TopicConfig:
                 perm=int(value["perm"]),
                 retention=_retention(value["attributes"]),
                 hosted=value["attributes"].get(_HOSTED) == "true",
+                bitmaps=_bitmap_mode(value["attributes"].get(_BITMAPS, "auto")),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"topics.json has an entry that is not a topic: {error!r}") from None
@@ -198,6 +204,11 @@ class TopicCatalog:
             self, topics={**self.topics, name: replace(self.get(name), retention=retention)}
         )
 
+    def with_bitmaps(self, name: str, mode: str) -> TopicCatalog:
+        """The catalog with another word on filter bitmaps of a topic: auto, on or off."""
+        changed = replace(self.get(name), bitmaps=_bitmap_mode(mode))
+        return replace(self, topics={**self.topics, name: changed})
+
     def without_topic(self, name: str) -> TopicCatalog:
         """The catalog without a topic; its store hosts are not used again."""
         self.get(name)
@@ -209,6 +220,12 @@ class TopicCatalog:
             if host in topic.store_hosts:
                 return topic.name, topic.store_hosts.index(host)
         return None
+
+
+def _bitmap_mode(mode: str) -> BitmapMode:
+    if mode not in get_args(BitmapMode):
+        raise ConfigError(f"bitmaps are {mode!r}, which is not auto, on or off")
+    return cast("BitmapMode", mode)
 
 
 def _store_host(number: int) -> tuple[str, int]:

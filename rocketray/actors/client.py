@@ -122,6 +122,11 @@ class Connection:
         changed: TopicConfig = self._ask(self._coordinator.set_permission.remote(topic, perm))
         return changed
 
+    def set_bitmaps(self, topic: str, mode: str) -> TopicConfig:
+        """Keep filter bitmaps for SQL92 groups: ``on``, ``off``, or ``auto``, where that pays."""
+        changed: TopicConfig = self._ask(self._coordinator.set_bitmaps.remote(topic, mode))
+        return changed
+
     def delete_topic(self, topic: str) -> None:
         """Remove a topic and all its messages."""
         self._ask(self._coordinator.delete_topic.remote(topic))

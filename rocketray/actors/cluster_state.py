@@ -9,13 +9,14 @@ testing kit a clock. Safe to use from several threads.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rocketray.errors import ConfigError
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
+from .bitmap_orders import Answer, BitmapBoard, BitmapOrder
 from .catalog import TopicCatalog, TopicConfig
 from .files import read_json, write_json
 from .filter_rules import FilterRules
@@ -58,6 +59,7 @@ class ClusterState:
             clock_ms(),
         )
         self._sql_filters = SqlFilters(filters_file(data), clock_ms)
+        self._bitmaps = BitmapBoard(self._catalog.topics.values())
 
     # Topics
 
@@ -98,6 +100,12 @@ class ClusterState:
         """Keep a topic's messages for another time, or another number of bytes."""
         with self._lock:
             self._change(self._catalog.with_retention(name, retention))
+            return self._catalog.get(name)
+
+    def set_bitmaps(self, name: str, mode: str) -> TopicConfig:
+        """Keep filter bitmaps always (on), never (off), or where they pay (auto)."""
+        with self._lock:
+            self._change(self._catalog.with_bitmaps(name, mode))
             return self._catalog.get(name)
 
     def delete_topic(self, name: str) -> TopicConfig:
@@ -155,6 +163,18 @@ class ClusterState:
                 for queue in range(topic.queues)
             ]
 
+    def bitmap_orders(self) -> list[BitmapOrder]:
+        """What shards are to be told of filter bitmaps (bitmap_orders.py)."""
+        with self._lock:
+            living = self.registry.live_subscriptions(self._clock_ms())
+            return self._bitmaps.orders(self._catalog.topics, living, self.registry.counters)
+
+    def take_bitmaps(self, order: BitmapOrder, answers: Sequence[Answer] | None) -> None:
+        """Note what the topic's shards answered, None where one did not; raises as :meth:`save`."""
+        with self._lock:
+            self._bitmaps.take(order, answers)
+            self._settle_filters()
+
     def save(self) -> None:
         """Write the offsets if they moved, and forget the filters that nobody uses any more.
 
@@ -176,7 +196,8 @@ class ClusterState:
             self._settle_filters()
 
     def _settle_filters(self) -> None:
-        self._sql_filters.settle(self.registry.live_subscriptions(self._clock_ms()))
+        living = self.registry.live_subscriptions(self._clock_ms())
+        self._sql_filters.settle(*self._bitmaps.known(living))
 
     def _save_offsets(self) -> None:
         if self.registry.offsets.changed:

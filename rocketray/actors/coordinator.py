@@ -43,6 +43,8 @@ _LOG = logging.getLogger(__name__)
 COORDINATOR_NAME = "coordinator"
 OFFSETS_INTERVAL_S = 5.0
 EXPIRE_INTERVAL_S = 10.0
+BITMAPS_INTERVAL_S = 2.0
+_AWAY = ShardUnavailableError, RayActorError, GetTimeoutError
 
 
 class CoordinatorActor:
@@ -56,6 +58,8 @@ class CoordinatorActor:
         self._stop = threading.Event()
         threading.Thread(target=self._keep_saving, name="offsets", daemon=True).start()
         threading.Thread(target=self._keep_expiring, name="expiry", daemon=True).start()
+        self._ordering = threading.Lock()
+        threading.Thread(target=self._keep_ordering, name="bitmaps", daemon=True).start()
 
     def create_topic(
         self,
@@ -78,6 +82,12 @@ class CoordinatorActor:
     def set_retention(self, name: str, retention: RetentionPolicy) -> TopicConfig:
         """Keep a topic's messages for another time, or another number of bytes; from now on."""
         return self._state.set_retention(name, retention)
+
+    def set_bitmaps(self, name: str, mode: str) -> TopicConfig:
+        """Keep filter bitmaps always (on), never (off), or where they pay (auto); from now on."""
+        topic = self._state.set_bitmaps(name, mode)
+        self.order_bitmaps()
+        return topic
 
     def delete_topic(self, name: str) -> None:
         """Remove the topic and all its messages."""
@@ -125,13 +135,29 @@ class CoordinatorActor:
         for name, answer in asked:
             try:
                 ray.get(answer, timeout=EXPIRE_INTERVAL_S)
-            except (RayActorError, RayTaskError, GetTimeoutError) as error:
+            except (*_AWAY, RayTaskError) as error:
                 _LOG.warning("%s did not remove its old files: %s", name, error)
 
     def open_gateway(self) -> None:
         """Let members of other nodes in; returns when they may come."""
         gateway = start_actor(GatewayActor, GATEWAY_NAME, GATEWAY_THREADS, str(self._data))
         ray.get(gateway.ready.remote())
+
+    def order_bitmaps(self) -> None:
+        """Tell shards of which groups they are to keep filter bitmaps.
+
+        A shard that is away is told the next time; until then it keeps none.
+        """
+        with self._ordering:
+            for order in self._state.bitmap_orders():
+                try:
+                    shards = shards_of(order.topic)
+                    asked = [shard.ask("keep_bitmaps", order.living) for shard in shards]
+                    answers = ray.get(asked, timeout=EXPIRE_INTERVAL_S)
+                except (*_AWAY, RayTaskError) as error:
+                    _LOG.warning("topic %s: bitmaps wait: %s", order.topic.name, error)
+                    answers = None
+                self._state.take_bitmaps(order, answers)
 
     def node_id(self) -> str:
         """The Ray node that this actor, and with it every shard, runs on."""
@@ -162,3 +188,10 @@ class CoordinatorActor:
     def _keep_expiring(self) -> None:
         while not self._stop.wait(EXPIRE_INTERVAL_S):
             self.expire()
+
+    def _keep_ordering(self) -> None:
+        while not self._stop.wait(BITMAPS_INTERVAL_S):
+            try:
+                self.order_bitmaps()
+            except OSError:
+                _LOG.exception("filters could not be saved; trying again")

@@ -14,7 +14,7 @@ from enum import Enum
 from typing import Any
 
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
-from rocketray.filters.explain import ExplainStep, FilterReason, FilterVerdict
+from rocketray.filters.explain import BitmapFacts, ExplainStep, FilterReason, FilterVerdict
 from rocketray.message import StoredMessage
 from rocketray.store.consume_queue_ext import ExtUnit
 from rocketray.store.sys_flag import PREPARED, ROLLBACK, TRANSACTION
@@ -44,6 +44,7 @@ class Cause(Enum):
     SQL_FALSE = "sql_false"
     SQL_NULL = "sql_null"
     SQL_ERROR = "sql_error"
+    BLOOM_WRONG = "bloom_wrong"
     CLASS_FALSE = "class_false"
     CLASS_ERROR = "class_error"
 
@@ -63,6 +64,13 @@ class StoredFacts:
     max_queue_offset: int
     unit: ExtUnit | None = None
     filters: Mapping[str, ConsumerFilterData] = field(default_factory=dict)
+
+    def bitmap_of(self, group: str) -> BitmapFacts | None:
+        """What a stream of *group* knows of its bitmap; None where the shard never kept any."""
+        known = self.filters.get(group)
+        if self.unit is not None:
+            return BitmapFacts(self.unit.bitmap, self.unit.store_timestamp_ms, known)
+        return BitmapFacts(registered=known) if self.filters else None
 
 
 @dataclass(frozen=True, slots=True)

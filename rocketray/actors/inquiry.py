@@ -66,7 +66,11 @@ def inquire(
     if description is not None:
         facts = _facts(description, message.queue_id)
         verdict = explain_filter(
-            description.subscription, message, stored.tags_code, node.ask_predicate
+            description.subscription,
+            message,
+            stored.tags_code,
+            node.ask_predicate,
+            stored.bitmap_of(group),
         )
     return explain(
         stored,

@@ -7,12 +7,13 @@ Plain Python. The actor of a shard (shard.py) has one of these, the host of syst
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from rocketray.config import StoreConfig
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
+from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.message import PhysicalOffset, StoredMessage
 from rocketray.store.encoded_batch import unpack_batch
 from rocketray.store.retention import RetentionPolicy
@@ -20,6 +21,7 @@ from rocketray.store.retention import RetentionPolicy
 from .catalog import TopicConfig
 from .explanation import StoredFacts
 from .files import disk_use
+from .groups import LiveSubscription
 from .layout import producer_rings_directory, shard_directory
 from .repeated_batches import RepeatedBatches
 from .ring import Ack, Durability
@@ -31,6 +33,7 @@ Question = Literal[
     "attach",
     "expire",
     "facts",
+    "keep_bitmaps",
     "message_at",
     "query",
     "query_by_time",
@@ -161,6 +164,12 @@ class OwnedShard:
     def set_writable(self, writable: bool) -> None:  # noqa: FBT001 - one value of one switch
         """Let producers in, or refuse their batches."""
         self.writer.writable = writable
+
+    def keep_bitmaps(
+        self, living: Sequence[LiveSubscription] | None
+    ) -> dict[str, ConsumerFilterData]:
+        """See :meth:`ShardWriter.keep_bitmaps`."""
+        return self.writer.keep_bitmaps(living)
 
     def expire(self, policy: RetentionPolicy, needed_from: int | None) -> None:
         """Remove old files; see :meth:`ShardWriter.expire`."""

@@ -48,12 +48,14 @@ class ShardBitmaps:
     ) -> None:
         """Take over the filters of an earlier incarnation; no bitmaps are made yet.
 
-        Where they cannot be read it begins without, and says so in the log.
+        Where the file is gone, or cannot be read, it begins without: bitmaps up to now are not
+        used any more.
         """
         self._store = store
         self._topic = topic
         self._control = control
         path = filters_file(store.directory)
+        path.with_name(path.name + ".bak").unlink(missing_ok=True)  # older than some bitmaps
 
         def born_ms() -> int:
             return max(clock_ms(), store.last_store_timestamp_ms)
@@ -63,7 +65,6 @@ class ShardBitmaps:
         except (ConfigError, OSError) as error:
             _LOG.warning("%s; the shard's bitmaps up to now are not used any more", error)
             path.replace(path.with_name(path.name + ".broken"))
-            path.with_name(path.name + ".bak").unlink(missing_ok=True)  # older than some bitmaps
             self._filters = SqlFilters(path, born_ms)
         self.are_kept = False
         control.publish_filters(control.filters() + 1)

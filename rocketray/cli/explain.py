@@ -50,6 +50,7 @@ def explain(
       tag_mismatch       its tag is none that the group wants
       tag_collision      its tag only has the same hash code
       sql_false, sql_null, sql_error         the SQL92 expression: false, unknown, failed
+      bloom_wrong                            a damaged bitmap hides a message that matches
       class_false, class_error               the predicate: said no, failed
       no_consumer        it matches, and no member is alive
       not_assigned       it matches, and no member has its queue yet

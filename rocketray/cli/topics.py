@@ -36,6 +36,14 @@ _KeepBytesOption = Annotated[
         help="Remove a queue's oldest messages when it has more than that: 500MB, 10GiB.",
     ),
 ]
+_BitmapsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bitmaps",
+        metavar="MODE",
+        help="Keep filter bitmaps for SQL92 groups: on, off, or auto, where that pays.",
+    ),
+]
 
 
 @topics.command()
@@ -45,6 +53,7 @@ def create(
     queues: QueuesOption = _QUEUES_DEFAULT,
     retention: _KeepOption = None,
     retention_bytes: _KeepBytesOption = None,
+    bitmaps: _BitmapsOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -53,6 +62,7 @@ def create(
     Without --retention and --retention-bytes it keeps every message until it is removed.
     """
     policy = _retention(retention, retention_bytes)
+    _check_mode(bitmaps)
     with connect(data) as connection:
         config = connection.create_topic(topic, queues, policy)
         if config.queues != queues:
@@ -60,6 +70,8 @@ def create(
                 f"topic {topic!r} exists with {config.queues} queues, not {queues}; more queues: "
                 f"rocketray topics alter {topic} --queues N"
             )
+        if bitmaps is not None:
+            config = connection.set_bitmaps(topic, bitmaps)
         _show(connection, config, as_json=as_json)
 
 
@@ -81,9 +93,10 @@ def list_all(
             print_json(_fields(config))
     else:
         rows = [
-            (config.name, config.queues, _permission(config), _keeps(config)) for config in configs
+            (config.name, config.queues, _permission(config), _keeps(config), config.bitmaps)
+            for config in configs
         ]
-        print_table(("topic", "queues", "allows", "keeps"), rows, right=("queues",))
+        print_table(("topic", "queues", "allows", "keeps", "bitmaps"), rows, right=("queues",))
 
 
 @topics.command()
@@ -114,18 +127,21 @@ def alter(
     ] = None,
     retention: _KeepOption = None,
     retention_bytes: _KeepBytesOption = None,
+    bitmaps: _BitmapsOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Give a topic more queues, or change what may be done with it and how long it keeps messages.
 
-    --retention none and --retention-bytes none lift the limit.
+    --retention none and --retention-bytes none lift the limit. --bitmaps takes effect at once, for
+    messages that come from then on.
     """
-    if all(option is None for option in (queues, permission, retention, retention_bytes)):
+    if all(option is None for option in (queues, permission, retention, retention_bytes, bitmaps)):
         raise typer.BadParameter(
-            "say what to change: --queues, --perm, --retention or --retention-bytes"
+            "say what to change: --queues, --perm, --retention, --retention-bytes or --bitmaps"
         )
     _retention(retention, retention_bytes)
+    _check_mode(bitmaps)
     with connect(data) as connection:
         config = connection.topic(topic)
         if queues is not None:
@@ -135,6 +151,8 @@ def alter(
         if retention is not None or retention_bytes is not None:
             policy = _retention(retention, retention_bytes, config.retention)
             config = connection.set_retention(topic, policy)
+        if bitmaps is not None:
+            config = connection.set_bitmaps(topic, bitmaps)
         _show(connection, config, as_json=as_json)
 
 
@@ -169,12 +187,14 @@ def _show(connection: Connection, config: TopicConfig, *, as_json: bool) -> None
         }
         for queue_id, shard in enumerate(statistics)
     ]
+    kept = any(shard.keeps_bitmaps for shard in statistics)
     if as_json:
-        print_json({**_fields(config), "queueList": queues})
+        print_json({**_fields(config), "bitmapsKept": kept, "queueList": queues})
         return
     print_line(
         f"topic {config.name}: {config.queues} queues, allows {_permission(config)}, "
-        f"keeps {_keeps(config)}"
+        f"keeps {_keeps(config)}; filter bitmaps {config.bitmaps}"
+        f"{', kept now' if kept else ', none kept now'}"
     )
     columns = ("queueId", "minOffset", "maxOffset", "storeHost")
     rows = [[queue[column] for column in columns] for queue in queues]
@@ -188,6 +208,7 @@ def _fields(config: TopicConfig) -> dict[str, Any]:
         "perm": config.perm,
         "retentionMs": config.retention.max_age_ms,
         "retentionBytes": config.retention.max_bytes,
+        "bitmaps": config.bitmaps,
     }
 
 
@@ -205,6 +226,11 @@ def _retention(
         )
     except ConfigError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+def _check_mode(bitmaps: str | None) -> None:
+    if bitmaps not in (None, "auto", "on", "off"):
+        raise typer.BadParameter(f"{bitmaps!r} is not on, off or auto", param_hint="--bitmaps")
 
 
 def _keeps(config: TopicConfig) -> str:

@@ -1,8 +1,9 @@
 """What a filter makes of one message, look by look: for people who ask why it was not delivered.
 
-The looks are those of a delivery, in their order: the tags code in the queue entry, the SQL92
-expression or the predicate on the record, the tag's text at the consumer. The first that says no
-is the reason.
+The looks are those of a delivery, in their order: the tags code in the queue entry or the bitmap
+beside it, the SQL92 expression or the predicate on the record, the tag's text at the consumer. The
+first that says no is the reason. A bitmap that says no is followed by the expression, for the
+parts of which people ask.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from typing import Any
 
 from rocketray.errors import PredicateError
 
+from .consumer_filter_data import ConsumerFilterData
 from .message_filter import RecordView
 from .sql92 import compile_expression
 from .sql92.trace import Outcome, trace
 from .subscription import Subscription, parse
 from .tag import matches_code, matches_exactly
 
-__all__ = ["ExplainStep", "FilterReason", "FilterVerdict", "explain_filter"]
+__all__ = ["BitmapFacts", "ExplainStep", "FilterReason", "FilterVerdict", "explain_filter"]
 
 AskPredicate = Callable[[Subscription, Any], bool]
 
@@ -34,6 +36,7 @@ class FilterReason(Enum):
     SQL_FALSE = "sql_false"
     SQL_NULL = "sql_null"
     SQL_ERROR = "sql_error"
+    BLOOM_WRONG = "bloom_wrong"
     CLASS_FALSE = "class_false"
     CLASS_ERROR = "class_error"
 
@@ -66,6 +69,19 @@ class ExplainStep:
 
 
 @dataclass(frozen=True, slots=True)
+class BitmapFacts:
+    """What a delivery knows of a message's bitmap: when it was stored, and the group's filter.
+
+    ``bitmap`` is None where none stands beside the queue entry, ``registered`` where the shard's
+    bitmaps know nothing of the group.
+    """
+
+    bitmap: bytes | None = None
+    store_timestamp_ms: int = 0
+    registered: ConsumerFilterData | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class FilterVerdict:
     """The reason, and the looks that led to it."""
 
@@ -78,6 +94,7 @@ def explain_filter(
     message: RecordView,
     tags_code: int | None,
     ask_predicate: AskPredicate,
+    bitmap: BitmapFacts | None = None,
 ) -> FilterVerdict:
     """Look at *message* as a delivery would.
 
@@ -86,9 +103,10 @@ def explain_filter(
         message: the record.
         tags_code: the code in its queue entry; None for one that cannot be read.
         ask_predicate: answers for a class filter; it may raise :class:`PredicateError`.
+        bitmap: what stands beside its queue entry; None where none are kept.
     """
     if subscription.expression_type == "SQL92":
-        return _explain_sql(subscription, message)
+        return _explain_sql(subscription, message, bitmap)
     if subscription.expression_type == "CLASS":
         return _explain_class(subscription, message, ask_predicate)
     return _explain_tags(subscription.expression, message.tags, tags_code)
@@ -113,8 +131,30 @@ def _explain_tags(expression: str, tag: str | None, tags_code: int | None) -> Fi
     return FilterVerdict(FilterReason.TAG_COLLISION, (code, collided))
 
 
-def _explain_sql(subscription: Subscription, message: RecordView) -> FilterVerdict:
-    steps = []
+def _explain_bitmap(subscription: Subscription, facts: BitmapFacts) -> ExplainStep:
+    known = facts.registered
+    if facts.bitmap is None:
+        return ExplainStep("bloom", "no bitmap", "no bitmap stands beside its queue entry")
+    if known is None or (known.expression, "rocketmq") != (
+        subscription.expression,
+        subscription.dialect,
+    ):
+        return ExplainStep("bloom", "unknown", "its bitmap does not know the group's expression")
+    if not known.is_message_in_live(facts.store_timestamp_ms):
+        detail = "its bitmap may be from before the group's expression was known"
+        return ExplainStep("bloom", "too early", detail)
+    bits = ", ".join(map(str, sorted(set(known.bit_positions))))
+    if known.may_match(facts.bitmap):
+        return ExplainStep("bloom", "may match", f"its bitmap lets it pass, by bits {bits}")
+    detail = f"its bitmap rules it out, for bits {bits} are not all set: its record is not read"
+    return ExplainStep("bloom", "rejected", detail)
+
+
+def _explain_sql(
+    subscription: Subscription, message: RecordView, facts: BitmapFacts | None
+) -> FilterVerdict:
+    steps = [_explain_bitmap(subscription, facts)] if facts else []
+    ruled_out = any(step.result == "rejected" for step in steps)
     compiled = compile_expression(subscription.expression, subscription.dialect)
     parts = trace(compiled.tree, message.properties)
     for part in parts:
@@ -122,7 +162,15 @@ def _explain_sql(subscription: Subscription, message: RecordView) -> FilterVerdi
         is_named = not sentence or sentence.startswith(part.expression)  # as an error's own is
         detail = (sentence or part.expression) if is_named else f"{part.expression}: {sentence}"
         steps.append(ExplainStep("sql", part.outcome.value, detail, part.depth, part.values))
-    return FilterVerdict(_SQL_REASONS[parts[0].outcome], tuple(steps))
+    reason = _SQL_REASONS[parts[0].outcome]
+    if reason is FilterReason.MATCHED and ruled_out:
+        reason = FilterReason.BLOOM_WRONG
+        detail = (
+            "the bitmap is damaged; stop the node and remove config/consumerFilter.json in the "
+            "shard's directory, so that its bitmaps up to now are not used any more"
+        )
+        steps.append(ExplainStep("bloom", "wrong", detail))
+    return FilterVerdict(reason, tuple(steps))
 
 
 def _explain_class(

@@ -106,20 +106,22 @@ def match_bits(
         if found == len(out):
             return found, number
         field = load_i64(raw, number * ENTRY_BYTES + _FIELD)
-        passes = True
+        missing = 0
         if field <= TAGS_CODE_EXT_MAX:
             position = (field ^ np.int64(_ADDRESS_BASE)) - units_start
             if position < 0 or position >= segment_bytes:
                 return found, number
-            if position + size <= len(units):
-                known = load_i16(units, position) == size
-                known &= load_i16(units, position + _BITMAP_BYTES) == bitmap_bytes
-                if known and load_i64(units, position + _STORE_TIME) > after_ms:
-                    for bit in bits:
-                        byte = units[position + UNIT_BYTES + (bit >> 3)]
-                        passes &= (byte >> (bit & 7)) & 1 == 1
+            if (
+                position + size <= len(units)
+                and load_i16(units, position) == size
+                and load_i16(units, position + _BITMAP_BYTES) == bitmap_bytes
+                and load_i64(units, position + _STORE_TIME) > after_ms
+            ):
+                for i in range(len(bits)):
+                    place = position + UNIT_BYTES + (bits[i] >> 3)
+                    missing |= ~(np.int64(units[place]) >> (bits[i] & 7)) & 1
         out[found] = number
-        found += passes
+        found += 1 - missing
     return found, first + count
 
 

@@ -96,6 +96,19 @@ class LocalNode:
             self.shard(topic, queue_id).set_writable(changed.writable)
         return changed
 
+    def set_bitmaps(self, topic: str, mode: str) -> TopicConfig:
+        """Keep filter bitmaps for SQL92 groups: ``on``, ``off``, or ``auto``, where that pays."""
+        changed = self.state.set_bitmaps(topic, mode)
+        self.order_bitmaps()
+        return changed
+
+    def order_bitmaps(self) -> None:
+        """Tell shards of which groups they are to keep filter bitmaps, as a node does at times."""
+        for order in self.state.bitmap_orders():
+            shards = self._shards_of(order.topic.name)
+            answers = [shard.keep_bitmaps(order.living) for shard in shards]
+            self.state.take_bitmaps(order, answers)
+
     def delete_topic(self, topic: str) -> None:
         """Remove a topic and all its messages."""
         deleted = self.state.delete_topic(topic)

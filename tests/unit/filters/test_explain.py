@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from support.batches import stored
 
 from rocketray.errors import PredicateError
-from rocketray.filters.explain import FilterReason, FilterVerdict, explain_filter
+from rocketray.filters.consumer_filter_data import ConsumerFilterData
+from rocketray.filters.explain import BitmapFacts, FilterReason, FilterVerdict, explain_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.hashing import tags_code
 from rocketray.message import Message, StoredMessage
@@ -77,3 +79,31 @@ def test_a_predicate_is_asked() -> None:
     found = verdict(where, message(), answer=PredicateError("it broke"))
     assert found.reason is FilterReason.CLASS_ERROR
     assert found.steps[0].detail == "it broke"
+
+
+def known(sql: str, bits: tuple[int, ...] = (0, 9), born_ms: int = 10) -> ConsumerFilterData:
+    return ConsumerFilterData("g", "T", sql, bits, 16, born_ms)
+
+
+@pytest.mark.parametrize(
+    ("facts", "result"),
+    [
+        (BitmapFacts(None, 11, known("a > 5")), "no bitmap"),
+        (BitmapFacts(b"\x00\x00", 11), "unknown"),
+        (BitmapFacts(b"\x00\x00", 11, known("a > 4")), "unknown"),
+        (BitmapFacts(b"\x00\x00", 10, known("a > 5")), "too early"),
+        (BitmapFacts(b"\x01\x02", 11, known("a > 5")), "may match"),
+        (BitmapFacts(b"\x01\x00", 11, known("a > 5")), "rejected"),
+    ],
+)
+def test_what_a_bitmap_says_comes_before_the_expression(facts: BitmapFacts, result: str) -> None:
+    found = explain_filter(Subscription.sql("a > 5"), message(a="1"), 0, lambda _, __: True, facts)
+    assert found.reason is FilterReason.SQL_FALSE
+    assert looks(found) == [("bloom", result), ("sql", "false")]
+
+
+def test_a_bitmap_that_hides_a_message_is_the_reason() -> None:
+    facts = BitmapFacts(b"\x01\x00", 11, known("a > 5"))
+    found = explain_filter(Subscription.sql("a > 5"), message(a="6"), 0, lambda _, __: True, facts)
+    assert found.reason is FilterReason.BLOOM_WRONG
+    assert looks(found)[-1] == ("bloom", "wrong")

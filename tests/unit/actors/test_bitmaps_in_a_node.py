@@ -1,0 +1,138 @@
+"""Filter bitmaps in a whole node: from a topic's mode to what groups get, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.local_node import LocalNode
+
+from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.explanation import Cause, Explanation
+from rocketray.actors.layout import filters_file, shard_directory
+from rocketray.filters.consumer_filter_data import read_filters
+from rocketray.filters.subscription import Subscription
+from rocketray.message import Message
+
+COUNT = 400
+SMALL, LARGE = Subscription.sql("a < 10"), Subscription.sql("a >= 390")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path / "data") as node:
+        node.create_topic("T", 1)
+        yield node
+
+
+def send(node: LocalNode) -> None:
+    with node.producer() as producer:
+        for first in range(0, COUNT, 40):
+            numbers = range(first, first + 40)
+            messages = [
+                Message("T", str(n).encode(), keys=(f"k{n}",), properties={"a": str(n)})
+                for n in numbers
+            ]
+            producer.send_messages("T", messages)
+
+
+def take(member: GroupConsumer, end: int) -> list[int]:
+    """The bodies that a member gets of the messages below offset *end*."""
+    found: list[int] = []
+    at, deadline = 0, time.monotonic() + 30
+    while at < end and time.monotonic() < deadline:
+        for batch in member.poll(0.2):
+            found += map(int, batch.bodies())
+            at = batch.next_queue_offset
+            member.commit("T", 0, at)
+    assert at == end
+    return found
+
+
+def ask(node: LocalNode, key: str, group: str) -> Explanation:
+    return node.explain(key, group)
+
+
+def bloom(found: Explanation) -> list[str]:
+    return [step.result for step in found.steps if step.stage == "bloom"]
+
+
+def test_groups_get_the_same_with_bitmaps_and_read_fewer_records(node: LocalNode) -> None:
+    node.set_bitmaps("T", "on")
+    with (
+        node.consumer("small", "T", SMALL) as small,
+        node.consumer("large", "T", LARGE) as large,
+        node.consumer("all", "T", Subscription.tags("*")) as everything,
+    ):
+        for member in (small, large, everything):
+            member.poll(0)
+        node.order_bitmaps()
+        assert node.shard_statistics("T")[0].keeps_bitmaps
+        time.sleep(0.002)  # what is stored in the millisecond of a birth passes
+        send(node)
+        assert take(small, COUNT) == list(range(10))
+        assert take(large, COUNT) == list(range(390, COUNT))
+        assert take(everything, COUNT) == list(range(COUNT))
+        assert small.counters().bloom_rejected > 300
+        assert small.counters().scanned == COUNT
+        assert bloom(ask(node, "k5", "small")) == ["may match"]
+        assert bloom(ask(node, "k200", "small")) == ["rejected"]
+        assert ask(node, "k200", "small").cause is Cause.SQL_FALSE
+        filters = read_filters(filters_file(node.data))["T"]
+        of_shard = read_filters(filters_file(shard_directory(node.data, "T", 0)))["T"]
+        assert {group: data.born_time_ms for group, data in filters.items()} == {
+            group: data.born_time_ms for group, data in of_shard.items()
+        }
+
+
+def test_messages_from_before_a_group_are_read(node: LocalNode) -> None:
+    node.set_bitmaps("T", "on")
+    with node.consumer("early", "T", Subscription.sql("b = 1")) as early:
+        early.poll(0)
+        node.order_bitmaps()
+        send(node)
+    with node.consumer("small", "T", SMALL) as small:
+        assert take(small, COUNT) == list(range(10))
+        node.order_bitmaps()
+        assert small.counters().bloom_rejected == 0
+        assert bloom(ask(node, "k200", "small")) == ["too early"]
+
+
+def test_a_topic_keeps_none_before_it_is_told_and_none_after(node: LocalNode) -> None:
+    with node.consumer("small", "T", SMALL) as small:
+        small.poll(0)
+        node.order_bitmaps()
+        assert not node.shard_statistics("T")[0].keeps_bitmaps
+        assert bloom(ask(node, "k5", "small")) == []
+        for mode, kept in (("on", True), ("off", False), ("auto", False)):
+            node.set_bitmaps("T", mode)
+            assert node.shard_statistics("T")[0].keeps_bitmaps == kept
+        send(node)
+        assert take(small, COUNT) == list(range(10))
+        assert bloom(ask(node, "k5", "small")) == ["no bitmap"]
+
+
+def test_a_damaged_bitmap_is_named_as_the_cause(node: LocalNode) -> None:
+    node.set_bitmaps("T", "on")
+    with node.consumer("small", "T", SMALL) as small:
+        small.poll(0)
+        node.order_bitmaps()
+        time.sleep(0.002)
+        send(node)
+        take(small, COUNT)
+        path = next((shard_directory(node.data, "T", 0) / "consumequeue_ext" / "T" / "0").iterdir())
+        with path.open("r+b") as file:
+            file.seek(5 * 34 + 20)
+            file.write(bytes(14))
+        assert ask(node, "k5", "small").cause is Cause.BLOOM_WRONG
+        assert bloom(ask(node, "k5", "small")) == ["rejected", "wrong"]
+        assert bloom(ask(node, "k6", "small")) == ["may match"]
+
+
+def test_the_mode_is_kept_with_the_topic(node: LocalNode) -> None:
+    node.set_bitmaps("T", "on")
+    kept = json.loads((node.data / "config" / "topics.json").read_text())
+    assert kept["topicConfigTable"]["T"]["attributes"]["filter.bitmaps"] == "on"
