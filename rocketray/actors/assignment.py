@@ -32,11 +32,14 @@ BROKER_NAME = "rocketray"  # stands in queue names, which consistent hashing has
 VIRTUAL_NODES = 10
 
 
-def check_strategy(name: str) -> None:
-    """Raise :class:`ConfigError` unless there is a strategy of that name."""
-    if name not in get_args(Strategy):
-        known = ", ".join(get_args(Strategy))
-        raise ConfigError(f"there is no strategy {name!r}; queues are divided by one of: {known}")
+def check_strategy(name: str) -> Strategy:
+    """*name*; raises :class:`ConfigError` unless there is a strategy of that name."""
+    for strategy in get_args(Strategy):
+        if name == strategy:
+            found: Strategy = strategy
+            return found
+    known = ", ".join(get_args(Strategy))
+    raise ConfigError(f"there is no strategy {name!r}; queues are divided by one of: {known}")
 
 
 def divide(

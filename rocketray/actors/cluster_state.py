@@ -1,8 +1,8 @@
 """What a coordinator knows and decides: topics, groups, offsets and subscriptions, kept on disk.
 
 State on disk, in DATA/config, as JSON: topics before a change takes effect, subscriptions and the
-SQL92 filters among them when they change, offsets when :meth:`ClusterState.save` is called and
-whenever a member leaves. Plain Python: the coordinator's actor gives it threads and an address, the
+SQL92 filters among them when they change, who owns which queue before the owner hears of it, offsets
+when :meth:`ClusterState.save` is called and whenever a member leaves. Plain Python: the coordinator's actor gives it threads and an address, the
 testing kit a clock. Safe to use from several threads.
 """
 
@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rocketray.errors import ConfigError
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
@@ -27,6 +28,8 @@ from .sql_filters import SqlFilters
 
 __all__ = ["ClusterState", "ExpiryOrder"]
 
+_OWNERS_FILE = "consumerOwners.json"
+
 
 @dataclass(frozen=True, slots=True)
 class ExpiryOrder:
@@ -40,8 +43,17 @@ class ExpiryOrder:
 class ClusterState:
     """The one place where a cluster's state changes."""
 
-    def __init__(self, data: Path, rules: FilterRules, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        data: Path,
+        rules: FilterRules,
+        clock_ms: Callable[[], int],
+        steady_ms: Callable[[], int] | None = None,
+    ) -> None:
         """Read what an earlier one wrote.
+
+        *clock_ms* is what people read; *steady_ms*, the same by default, never jumps, and silent
+        members are forgotten by it.
 
         Raises:
             StoreError: a file of the state cannot be read. ConfigError: it is not what we wrote.
@@ -49,6 +61,7 @@ class ClusterState:
         self._data = data
         self._rules = rules
         self._clock_ms = clock_ms
+        self._steady_ms = steady_ms or clock_ms
         self._lock = threading.RLock()
         self._catalog = TopicCatalog.load(data)
         self.registry = GroupRegistry()
@@ -56,7 +69,7 @@ class ClusterState:
         self.registry.load(
             read_json(config / "subscriptionGroup.json"),
             read_json(config / "consumerOffset.json"),
-            clock_ms(),
+            *self._load_owners(),
         )
         self._sql_filters = SqlFilters(filters_file(data), clock_ms)
         self._bitmaps = BitmapBoard(self._catalog.topics.values())
@@ -129,8 +142,9 @@ class ClusterState:
             )
         self._rules.check(beat.group, beat.topic, beat.subscription)
         with self._lock:
-            reply = self.registry.heartbeat(beat, topic.queues, self._clock_ms())
+            reply = self.registry.heartbeat(beat, topic.queues, self._steady_ms(), self._clock_ms())
             self._save_groups()
+            self._save_owners()
             return reply
 
     def leave(self, beat: Heartbeat) -> None:
@@ -138,16 +152,17 @@ class ClusterState:
         with self._lock:
             self.registry.leave(beat)
             self._save_offsets()
+            self._save_owners()
 
     def groups(self) -> list[GroupDescription]:
         """All groups, one entry a topic."""
         with self._lock:
-            return self.registry.describe(self._catalog.queues(), self._clock_ms())
+            return self.registry.describe(self._catalog.queues(), self._steady_ms())
 
     def delete_group(self, group: str) -> None:
         """Forget a group and its offsets; it must have no members."""
         with self._lock:
-            self.registry.delete(group, self._clock_ms())
+            self.registry.delete(group, self._steady_ms())
             self._save_groups()
             self._save_offsets()
 
@@ -184,6 +199,29 @@ class ClusterState:
             self._save_offsets()
             self._settle_filters()
 
+    def stop(self) -> None:
+        """Write everything, and when it was: members that were silent since then are gone."""
+        with self._lock:
+            self.save()
+            self._write_owners(self._clock_ms())
+
+    def _load_owners(self) -> tuple[dict[str, Any], int]:
+        """Who owned what, and when its members were last heard of, by the steady clock."""
+        path = config_directory(self._data) / _OWNERS_FILE
+        value = read_json(path) or {}
+        now_ms, stopped_ms = self._clock_ms(), value.get("stoppedMs")
+        silent_ms = 0 if stopped_ms is None else min(max(0, now_ms - int(stopped_ms)), 2**40)
+        return value.get("memberships", {}), self._steady_ms() - silent_ms
+
+    def _save_owners(self) -> None:
+        if self.registry.owners_changed:
+            self._write_owners(None)
+
+    def _write_owners(self, stopped_ms: int | None) -> None:
+        value = {"stoppedMs": stopped_ms, "memberships": self.registry.owners_to_json()}
+        write_json(config_directory(self._data) / _OWNERS_FILE, value)
+        self.registry.owners_saved()
+
     def _change(self, catalog: TopicCatalog) -> None:
         catalog.save(self._data)
         self._catalog = catalog
@@ -196,7 +234,7 @@ class ClusterState:
             self._settle_filters()
 
     def _settle_filters(self) -> None:
-        living = self.registry.live_subscriptions(self._clock_ms())
+        living = self.registry.live_subscriptions(self._steady_ms())
         self._sql_filters.settle(*self._bitmaps.known(living))
 
     def _save_offsets(self) -> None:

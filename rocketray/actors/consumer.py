@@ -7,7 +7,8 @@ Invariants
   1. A queue is read only while it is granted. It is given up in this order: no more batches from
      it, ``on_revoke``, last commit, and only then the heartbeat that no longer names it.
   2. What the member commits goes out with the next heartbeat, and with ``close``.
-  3. A stream that the filter actor stopped raises in ``poll``; no message is passed over.
+  3. Nothing is handed out without a lease: see lease.py.
+  4. A stream that the filter actor stopped raises in ``poll``; no message is passed over.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from rocketray.filters.subscription import Subscription, parse
 from rocketray.store.reader import EntryColumns, QueueReader
 
 from .assignment import Strategy, check_strategy
+from .clock import steady_clock_ms
 from .consumed_batch import ConsumedBatch
 from .heartbeat import AppInstance, Heartbeat, HeartbeatReply
 from .layout import consumer_directory, control_path
+from .lease import LEASE_MS, Lease
 from .match_ring import StreamDescription
 from .processes import owned_name
 from .queue_stream import QueueStream
@@ -82,9 +85,12 @@ class GroupConsumer:
         subscription: Subscription,
         *,
         has_heart: bool = True,
+        clock_ms: Callable[[], int] = steady_clock_ms,
         **options: Unpack[MemberOptions],
     ) -> None:
         """Join the group; without a heart somebody else calls :meth:`beat` once a second.
+
+        *clock_ms* is one that never jumps.
 
         Raises:
             SubscriptionConflictError: the group's members subscribe differently.
@@ -114,6 +120,10 @@ class GroupConsumer:
         self._doorbell_path = bell
         self._doorbell = Doorbell(bell)
         self._streams: dict[int, QueueStream] = {}
+        self._lease = Lease(clock_ms)
+        self._was_leased = True
+        self._late_answer: int | None = None  # renews the lease once lost queues are given up
+        self._beats = 0
         self._counted = NO_COUNTERS  # of queues given up, and the member's own part
         self._commits: dict[int, int] = {}
         self._starts: dict[int, int] = {}
@@ -121,7 +131,7 @@ class GroupConsumer:
         self._granted: dict[int, int] = {}
         self._failure: StreamError | None = None
         self._closed = threading.Event()
-        self._granted = dict(node.heartbeat(self._beat()).granted)
+        self._report(self._beat())
         try:
             self._adopt()
         except BaseException:
@@ -147,6 +157,11 @@ class GroupConsumer:
             self._doorbell.wait(rung, timeout_s)
             batches = self._take(max_messages)
         return batches
+
+    @property
+    def is_leased(self) -> bool:
+        """Nobody else can own the queues; while this is false, nothing may be handed out."""
+        return self._lease.is_running
 
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
         """Say that everything of the queue below the offset is finished; sent with a heartbeat."""
@@ -188,7 +203,12 @@ class GroupConsumer:
     def _take(self, max_messages: int) -> list[ConsumedBatch]:
         if self._failure is not None:
             raise self._failure
+        late_answer, self._late_answer = self._late_answer, None
         self._adopt()
+        if late_answer is not None:
+            self._lease.renew(late_answer)
+        if not self._may_hand_out():
+            return []
         batches = []
         for stream in list(self._streams.values()):
             stream.let_go()
@@ -206,6 +226,20 @@ class GroupConsumer:
                     ConsumedBatch(self._topic, stream.queue_id, taken[1], entries, stream.reader)
                 )
         return batches
+
+    def _may_hand_out(self) -> bool:
+        is_leased = self._lease.is_running
+        if is_leased != self._was_leased:
+            self._was_leased = is_leased
+            where = f"{self._identity[-1]} of group {self._identity[0]} on topic {self._topic}"
+            if is_leased:
+                _LOG.warning("member %s goes on: the coordinator answers again", where)
+            else:
+                _LOG.warning(
+                    "member %s hands out nothing: the coordinator did not answer for %d s, "
+                    "and others may own its queues by now", where, LEASE_MS // 1000,
+                )  # fmt: skip
+        return is_leased
 
     def _exact(self, reader: QueueReader, entries: EntryColumns) -> EntryColumns:
         """The second pass over tags: hashes collide, texts do not."""
@@ -275,6 +309,7 @@ class GroupConsumer:
 
     def _beat(self) -> Heartbeat:
         with self._lock:
+            self._beats += 1
             commits, self._commits = self._commits, {}
             starts = dict(self._starts)
             held = frozenset(self._streams) | frozenset(self._granted)
@@ -288,13 +323,14 @@ class GroupConsumer:
             starts,
             self._together,
             self._strategy,
+            self._beats,
         )
 
     def beat(self) -> None:
         """Report to the coordinator, and take what it grants; the next poll acts on it."""
         report = self._beat()
         try:
-            self._granted = dict(self._node.heartbeat(report).granted)
+            self._report(report)
         except (ShardUnavailableError, OSError) as error:
             _LOG.warning("the coordinator does not answer, trying again: %s", error)
             with self._lock:
@@ -304,6 +340,16 @@ class GroupConsumer:
             self._doorbell.ring()
         if self._granted.keys() != self._streams.keys():
             self._doorbell.ring()
+
+    def _report(self, beat: Heartbeat) -> None:
+        """Tell the coordinator, and take what it grants."""
+        asked_ms = self._lease.asked_at()
+        granted = dict(self._node.heartbeat(beat).granted)
+        self._granted = granted
+        if self._lease.is_running or beat.held <= granted.keys():
+            self._lease.renew(asked_ms)
+        else:
+            self._late_answer = asked_ms
 
     def _keep_beating(self) -> None:
         while not self._closed.wait(HEARTBEAT_INTERVAL_S) and self._failure is None:

@@ -19,7 +19,7 @@ from rocketray.errors import ShardUnavailableError
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .catalog import TopicConfig
-from .clock import system_clock_ms
+from .clock import steady_clock_ms, system_clock_ms
 from .cluster_state import ClusterState
 from .filter_rules import FilterRules
 from .gateway import GATEWAY_NAME, GATEWAY_THREADS, GatewayActor
@@ -53,7 +53,7 @@ class CoordinatorActor:
     def __init__(self, data: str, shard_sizes: dict[str, int], rules: FilterRules) -> None:
         self._data = Path(data)
         self._shard_sizes = shard_sizes
-        self._state = ClusterState(self._data, rules, system_clock_ms)
+        self._state = ClusterState(self._data, rules, system_clock_ms, steady_clock_ms)
         self._start_shards(list(self._state.topics().values()))
         self._stop = threading.Event()
         threading.Thread(target=self._keep_saving, name="offsets", daemon=True).start()
@@ -172,7 +172,7 @@ class CoordinatorActor:
         self._stop.set()
         with contextlib.suppress(ShardUnavailableError):  # no member of another node ever came
             ray.get(find_actor(GATEWAY_NAME).stop.remote())
-        self._state.save()
+        self._state.stop()
         stop_shards(list(self._state.topics().values()))
 
     def _start_shards(self, topics: list[TopicConfig]) -> None:

@@ -7,8 +7,7 @@ Invariants
      that it holds it no more, or was silent for ``SESSION_TIMEOUT_MS``.
   2. Only the owner's commits move a group's offset.
   3. Members of one group subscribe to a topic alike; a group without members may change.
-  4. After a restart the members of known groups first keep what they hold, for ``GRACE_MS``: who
-     has not reported yet may still read its queues.
+  4. Who owns what outlives the coordinator: it is saved before the owner hears of it.
   5. A queue number of an app that owns its queues together belongs to one of its instances, in all
      topics and groups of the app.
   6. What filters did is counted once: members report sums, and only their growth is added.
@@ -29,14 +28,7 @@ from .group_offsets import GroupOffsets
 from .heartbeat import Heartbeat, HeartbeatReply
 from .membership import Membership, app_share
 
-__all__ = [
-    "GRACE_MS",
-    "GroupDescription",
-    "GroupRegistry",
-    "LiveSubscription",
-]
-
-GRACE_MS = 3_000  # three heartbeats
+__all__ = ["GroupDescription", "GroupRegistry", "LiveSubscription"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,21 +68,30 @@ class GroupRegistry:
         self._memberships: dict[tuple[str, str], Membership] = {}
         self.groups_changed = False
         self._apps: dict[str, set[tuple[str, str]]] = {}  # where each app has, or had, members
-        self._restarted_ms: dict[str, int] = {}
 
-    def heartbeat(self, beat: Heartbeat, queues: int, now_ms: int) -> HeartbeatReply:
+    def heartbeat(
+        self, beat: Heartbeat, queues: int, now_ms: int, wall_ms: int | None = None
+    ) -> HeartbeatReply:
         """Take a member's report; answer which of the topic's *queues* it may read.
+
+        *now_ms* is of a clock that never jumps, as everywhere here; *wall_ms*, when a new
+        subscription counts as heard of, is of the one that people look at. A member that holds
+        what is not its own, because it was taken for dead, has to give it up before it gets more.
 
         Raises:
             SubscriptionConflictError: living members of the group subscribe differently.
             StrategyConflictError: living members divide the queues in another way.
         """
-        membership = self._join(beat, queues, now_ms)
+        membership = self._memberships.setdefault((beat.group, beat.topic), Membership())
+        if membership.is_late(beat):
+            return HeartbeatReply({}, len(membership.members))  # nobody waits for it any more
+        self._join(beat, membership, queues, now_ms, now_ms if wall_ms is None else wall_ms)
         self._take_offsets(beat, membership)
+        lost = beat.held - membership.owned(beat.member)
         membership.give_up(beat)
         granted = {
             queue: self.offsets.get(beat.group, beat.topic, queue)
-            for queue in sorted(self._share(beat, membership, now_ms))
+            for queue in sorted(self._share(beat, membership, now_ms) - lost)
             if membership.take(queue, beat.member)
         }
         return HeartbeatReply(granted, len(membership.members))
@@ -201,53 +202,76 @@ class GroupRegistry:
             }
         }
 
-    def load(
-        self, groups: Mapping[str, Any] | None, offsets: Mapping[str, Any] | None, now_ms: int
-    ) -> None:
-        """Take the state that the two ``to_json`` methods wrote (invariant 4).
+    @property
+    def owners_changed(self) -> bool:
+        """Who is a member, or who owns what, is to be saved."""
+        return any(membership.changed for membership in self._memberships.values())
 
-        ``subVersion`` is RocketMQ's name for the time of a subscription.
+    def owners_to_json(self) -> dict[str, Any]:
+        """The members and what each owns."""
+        return {
+            f"{topic}@{group}": membership.to_json()
+            for (group, topic), membership in self._memberships.items()
+            if membership.members
+        }
+
+    def owners_saved(self) -> None:
+        """What :meth:`owners_to_json` said is on disk."""
+        for membership in self._memberships.values():
+            membership.changed = False
+
+    def load(
+        self,
+        groups: Mapping[str, Any] | None,
+        offsets: Mapping[str, Any] | None,
+        owners: Mapping[str, Any] | None,
+        seen_ms: int,
+    ) -> None:
+        """Take the state that the three ``to_json`` methods wrote.
+
+        ``subVersion`` is RocketMQ's name for the time of a subscription. Members were last heard
+        of at *seen_ms*: from then on they have the session time to come back (invariant 4).
         """
         for group, value in (groups or {}).get("subscriptionGroupTable", {}).items():
             topics = value.get("subscriptions", {})
-            self._restarted_ms[group] = now_ms
             self._subscriptions[check_group(group)] = {
                 topic: Subscription.from_json(text) for topic, text in topics.items()
             }
             for topic, text in topics.items():
                 self._since_ms[group, topic] = int(text.get("subVersion", 0))
         self.offsets.load(offsets or {})
+        for name, value in (owners or {}).items():
+            topic, _, group = name.rpartition("@")
+            try:
+                membership = Membership.from_json(value, seen_ms)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise StreamError(
+                    f"the members of group {group!r} on topic {topic!r} cannot be read ({error!r}); "
+                    "restore config/consumerOwners.json, or remove it while no consumer runs"
+                ) from None
+            self._memberships[group, topic] = membership
+            for app in membership.apps():
+                self._apps.setdefault(app, set()).add((group, topic))
 
-    def _join(self, beat: Heartbeat, queues: int, now_ms: int) -> Membership:
-        key = beat.group, beat.topic
-        membership = self._memberships.setdefault(key, Membership())
+    def _join(
+        self, beat: Heartbeat, membership: Membership, queues: int, now_ms: int, wall_ms: int
+    ) -> None:
         membership.expire(now_ms)
         membership.check_strategy(beat)
-        self._check_subscription(beat, membership, now_ms)
+        self._check_subscription(beat, membership, wall_ms)
         membership.queues = queues
         membership.see(beat, now_ms)
         if beat.together is not None:
-            self._apps.setdefault(beat.together.app, set()).add(key)
-        return membership
+            self._apps.setdefault(beat.together.app, set()).add((beat.group, beat.topic))
 
     def _share(self, beat: Heartbeat, membership: Membership, now_ms: int) -> set[int]:
         """The queues that the member should have now."""
-        if self._is_grace(beat, now_ms):
-            return set(beat.held)
         if beat.together is None:
             return membership.share(beat)
         memberships = [self._memberships[key] for key in self._apps[beat.together.app]]
         for each in memberships:
             each.expire(now_ms)
         return app_share(membership, beat.member, memberships, beat.together)
-
-    def _is_grace(self, beat: Heartbeat, now_ms: int) -> bool:
-        """Somebody may hold what he did not report yet (invariant 4)."""
-        groups = self._restarted_ms if beat.together else {beat.group}
-        restarted_ms = max(
-            (self._restarted_ms.get(group, -GRACE_MS) for group in groups), default=-GRACE_MS
-        )
-        return now_ms - restarted_ms < GRACE_MS
 
     def _take_offsets(self, beat: Heartbeat, membership: Membership) -> None:
         """Only what the member owns (invariant 2)."""
@@ -257,7 +281,7 @@ class GroupRegistry:
         for queue in owned & beat.commits.keys():
             self.offsets.commit(beat.group, beat.topic, queue, beat.commits[queue])
 
-    def _check_subscription(self, beat: Heartbeat, membership: Membership, now_ms: int) -> None:
+    def _check_subscription(self, beat: Heartbeat, membership: Membership, wall_ms: int) -> None:
         if beat.group not in self._subscriptions:
             check_group(beat.group)
             check_case_clash("group", beat.group, self._subscriptions)
@@ -271,7 +295,7 @@ class GroupRegistry:
             )
         topics[beat.topic] = beat.subscription
         key = beat.group, beat.topic
-        self._since_ms[key] = max(now_ms, self._since_ms.get(key, -1) + 1)  # clocks go back
+        self._since_ms[key] = max(wall_ms, self._since_ms.get(key, -1) + 1)  # clocks go back
         self.groups_changed = True
 
     def _drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:

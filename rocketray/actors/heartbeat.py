@@ -29,7 +29,8 @@ class Heartbeat:
     the queues that it reads now; ``commits`` maps queue ids to next queue offsets, ``starts`` to
     where it began to read for a group that had no offset yet; ``counters`` is what its filters
     did in all, since the instance began. ``together`` names the app whose members, in all groups
-    and topics, own queue numbers together; all others are divided by ``strategy``.
+    and topics, own queue numbers together; all others are divided by ``strategy``. ``number`` grows
+    with each heartbeat of an instance, so that one that comes late is known.
     """
 
     group: str
@@ -43,6 +44,7 @@ class Heartbeat:
     starts: Mapping[int, int] = field(default_factory=dict)
     together: AppInstance | None = None
     strategy: Strategy = "averagely"
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)

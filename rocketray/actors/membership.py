@@ -7,18 +7,18 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from rocketray.errors import StrategyConflictError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 
-from .assignment import Strategy, averagely, divide, sticky
+from .assignment import Strategy, averagely, check_strategy, divide, sticky
 from .heartbeat import AppInstance, Heartbeat
+from .lease import SESSION_TIMEOUT_MS
 
-__all__ = ["SESSION_TIMEOUT_MS", "Membership", "app_share"]
-
-SESSION_TIMEOUT_MS = 10_000
+__all__ = ["Membership", "app_share"]
 
 
 @dataclass(slots=True)
@@ -29,7 +29,27 @@ class Member:
     together: AppInstance | None
     strategy: Strategy
     seen_ms: int
-    counters: FilterCounters  # of its last report
+    counters: FilterCounters | None = None  # of its last report
+    number: int = 0  # of its last report
+
+    def to_json(self) -> dict[str, Any]:
+        """What another coordinator has to know of it."""
+        return {
+            "instance": self.instance,
+            "together": None if self.together is None else list(self.together),
+            "strategy": self.strategy,
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any], seen_ms: int) -> Member:
+        """What :meth:`to_json` wrote."""
+        together = value["together"]
+        return cls(
+            str(value["instance"]),
+            None if together is None else AppInstance(*map(str, together)),
+            check_strategy(value["strategy"]),
+            seen_ms,
+        )
 
 
 @dataclass(slots=True)
@@ -40,18 +60,27 @@ class Membership:
     members: dict[str, Member] = field(default_factory=dict)
     counters: FilterCounters = NO_COUNTERS  # of all members, past ones too
     owners: dict[int, str] = field(default_factory=dict)
+    changed: bool = False  # who is a member or an owner, since it was saved
+
+    def is_late(self, beat: Heartbeat) -> bool:
+        """A later heartbeat of the same instance came before this one."""
+        member = self.members.get(beat.member)
+        is_same = member is not None and member.instance == beat.instance
+        return is_same and member is not None and beat.number < member.number
 
     def see(self, beat: Heartbeat, now_ms: int) -> None:
-        """Note that a member lives, and what it holds no more."""
+        """Note that a member lives."""
         member = self.members.get(beat.member)
         if member is not None and member.instance != beat.instance:
             self.forget(beat.member)
             member = None
-        if member is None:  # what it did before its first report was counted by who heard it then
+        if member is None:
             member = self.members[beat.member] = Member(
-                beat.instance, beat.together, beat.strategy, now_ms, beat.counters
+                beat.instance, beat.together, beat.strategy, now_ms
             )
+            self.changed = True
         member.seen_ms = now_ms
+        member.number = beat.number
         self.count(beat)
 
     def check_strategy(self, beat: Heartbeat) -> None:
@@ -69,9 +98,11 @@ class Membership:
         """Free what the member owned and holds no more."""
         for queue in self.owned(beat.member) - beat.held:
             del self.owners[queue]
+            self.changed = True
 
     def take(self, queue: int, name: str) -> bool:
         """Make the member the owner of a queue unless another one is."""
+        self.changed |= queue not in self.owners
         return self.owners.setdefault(queue, name) == name
 
     def owned(self, name: str) -> set[int]:
@@ -81,19 +112,40 @@ class Membership:
     def count(self, beat: Heartbeat) -> None:
         """Add what the member's filters did since its last report."""
         member = self.members[beat.member]
-        self.counters += beat.counters - member.counters
+        if member.counters is not None:  # what came before was counted by who heard of it then
+            self.counters += beat.counters - member.counters
         member.counters = beat.counters
 
     def forget(self, name: str) -> None:
         """Drop a member and what it owned."""
         self.members.pop(name, None)
         self.owners = {queue: owner for queue, owner in self.owners.items() if owner != name}
+        self.changed = True
 
     def expire(self, now_ms: int) -> None:
         """Forget the members that were silent for too long."""
         for name, member in list(self.members.items()):
             if now_ms - member.seen_ms > SESSION_TIMEOUT_MS:
                 self.forget(name)
+
+    def apps(self) -> set[str]:
+        """The apps that own their queues together and have members here."""
+        return {each.together.app for each in self.members.values() if each.together is not None}
+
+    def to_json(self) -> dict[str, Any]:
+        """Who is a member, and who owns what."""
+        return {
+            "queues": self.queues,
+            "members": {name: member.to_json() for name, member in self.members.items()},
+            "owners": {str(queue): name for queue, name in self.owners.items()},
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any], seen_ms: int) -> Membership:
+        """What :meth:`to_json` wrote; all members were last heard of at *seen_ms*."""
+        members = {name: Member.from_json(text, seen_ms) for name, text in value["members"].items()}
+        owners = {int(queue): str(name) for queue, name in value["owners"].items()}
+        return cls(int(value["queues"]), members, owners=owners)
 
 
 def _way(member: Member | Heartbeat) -> str:

@@ -74,6 +74,11 @@ class GroupConsumer(Protocol):
     on_revoke: Callable[[frozenset[tuple[str, int]]], None] | None
     """Called by ``poll`` or ``close`` with the queues that are taken away, before they are gone."""
 
+    @property
+    def is_leased(self) -> bool:
+        """False while others may own the member's queues: then nothing may be handed out."""
+        ...
+
     def poll(self, timeout_s: float, max_messages: int = ...) -> Sequence[ConsumedBatch]:
         """Wait up to *timeout_s* for messages; empty when there are none."""
         ...

@@ -68,6 +68,7 @@ class Delivery:
         "acks",
         "cursor",
         "is_active",
+        "is_leased",
         "is_withdrawn",
         "on_released",
         "shared",
@@ -88,6 +89,8 @@ class Delivery:
         """A handler works on it now."""
         self.is_withdrawn = False
         """Its queue was taken away, or the app stops: no further message of it is handed out."""
+        self.is_leased: Callable[[], bool] = _always
+        """Whether its queue still belongs to the member that it came from."""
         self.on_released: Callable[[Delivery], None] | None = None
         """Called once, when no handler will look at it any more."""
         self._event: DeliveredEvent | None = None
@@ -109,6 +112,11 @@ class Delivery:
     def is_passed(self) -> bool:
         """The handler has had every message."""
         return self.cursor >= self.stop
+
+    @property
+    def is_suspended(self) -> bool:
+        """No message of it may be handed out before more is known of its queue."""
+        return not (self.is_withdrawn or self.is_leased())
 
     def is_finished(self) -> bool:
         """No message of it has to be handed out again."""
@@ -179,6 +187,10 @@ class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not foll
         is_first = not self.message.acked
         self.message.acked = self.acked = True
         return is_first
+
+
+def _always() -> bool:
+    return True
 
 
 def faust_message(delivery: Delivery, index: int, generation_id: int) -> FaustMessage:

@@ -8,7 +8,8 @@ poll and handler, so that a slow handler stops the polling instead of filling me
 Invariants
   1. What is committed was finished by a handler, or left out by the filter.
   2. At most ``WINDOW_MESSAGES`` plus one poll are on their way.
-  3. After ``drain`` no handler starts another message of this feed.
+  3. Nothing is handed out while others may own the queues: see actors/lease.py.
+  4. After ``drain`` no handler starts another message of this feed.
 """
 
 from __future__ import annotations
@@ -205,9 +206,13 @@ class Feed:
             self._received += len(batch)
             for delivery in split(batch, self.membership.handlers):
                 delivery.on_released = self._released
+                delivery.is_leased = self._is_leased
                 self._ledger.add(delivery)
                 if len(delivery):
                     self._queue.force_put_nowait(delivery)
+
+    def _is_leased(self) -> bool:
+        return self._member.is_leased
 
     def _released(self, delivery: Delivery) -> None:
         self._window.remove(len(delivery))

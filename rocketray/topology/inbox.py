@@ -15,6 +15,8 @@ from .delivery import Delivery
 
 __all__ = ["Inbox"]
 
+LEASE_LOOK_S = 0.05
+
 
 class Inbox:
     """The deliveries of one handler, in order. Used on the app's loop only."""
@@ -47,10 +49,18 @@ class Inbox:
         Raises what was thrown into the channel: ``StopAsyncIteration`` when the agent stops.
         """
         self._drop_released()
-        while not self._unpassed:
-            await self.take_next()
+        while not self._unpassed or self._unpassed[0].is_suspended:
+            if self._unpassed:
+                await self.until_leased()
+            else:
+                await self.take_next()
             self._drop_released()
         return self._unpassed[0]
+
+    async def until_leased(self) -> None:
+        """Wait as long as others may own the queues of what is at hand."""
+        while any(delivery.is_suspended for delivery in self._unpassed):  # noqa: ASYNC110  # a lease runs out in silence
+            await asyncio.sleep(LEASE_LOOK_S)
 
     async def take_next(self) -> None:
         """Wait for the channel's next delivery and keep it behind what is at hand."""

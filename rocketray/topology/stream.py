@@ -136,6 +136,7 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
                             yield value
                         if clock() >= slice_end:
                             await sleep(0)
+                            await inbox.until_leased()  # also after a process was stopped
                             slice_end = clock() + SLICE_S
                     else:
                         delivery.cursor = delivery.stop
@@ -155,14 +156,16 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
         if self._inbox is None:
             values: AsyncIterator[Sequence[Any]] = super().take(max_, within)
             return values
-        return self._track(self._take(self._collector(self._inbox, max_, within)))
+        return self._track(self._take(self._inbox, self._collector(self._inbox, max_, within)))
 
     def take_events(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
         """As :meth:`take`, with events instead of values."""
         if self._inbox is None:
             events: AsyncIterator[Sequence[Any]] = super().take_events(max_, within)
             return events
-        return self._track(self._take(self._collector(self._inbox, max_, within, as_events=True)))
+        return self._track(
+            self._take(self._inbox, self._collector(self._inbox, max_, within, as_events=True))
+        )
 
     def noack_take(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
         """As :meth:`take_events`; each event is finished by its ``ack()``."""
@@ -170,7 +173,9 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
             events: AsyncIterator[Sequence[Any]] = super().noack_take(max_, within)
             return events
         self.enable_acks = False
-        return self._track(self._take(self._collector(self._inbox, max_, within, as_events=True)))
+        return self._track(
+            self._take(self._inbox, self._collector(self._inbox, max_, within, as_events=True))
+        )
 
     def batches(self, columns: Sequence[str] = ARROW_COLUMNS) -> AsyncIterator[pa.RecordBatch]:
         """Whole batches as Arrow columns, one queue each; the fastest way to read.
@@ -241,11 +246,12 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
 
     left_join = right_join = inner_join = outer_join = join
 
-    async def _take(self, collector: Collector) -> AsyncIterator[list[Any]]:
+    async def _take(self, inbox: Inbox, collector: Collector) -> AsyncIterator[list[Any]]:
         await self._begin()
         try:
             while not self.should_stop:
                 taken = await collector.collect()
+                await inbox.until_leased()
                 if taken.begin():
                     yield taken.values
                 self.events_total += len(taken.values)

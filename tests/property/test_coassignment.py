@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from rocketray.actors.groups import GroupRegistry
 from rocketray.actors.heartbeat import AppInstance, Heartbeat
-from rocketray.actors.membership import SESSION_TIMEOUT_MS
+from rocketray.actors.lease import SESSION_TIMEOUT_MS
 from rocketray.filters.subscription import Subscription
 
 ALL = Subscription.tags("*")

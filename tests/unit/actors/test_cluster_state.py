@@ -9,6 +9,7 @@ import pytest
 from rocketray.actors.cluster_state import ClusterState
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.heartbeat import Heartbeat
+from rocketray.actors.lease import SESSION_TIMEOUT_MS
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import RetentionPolicy
@@ -34,7 +35,11 @@ def test_another_one_goes_on_where_it_saved(tmp_path: Path) -> None:
     second = state(tmp_path)
     assert second.topics() == {"Trade": made}
     (group,) = second.groups()
-    assert (group.subscription, group.offsets, group.members) == (SQL, {0: 7, 1: -1}, {})
+    assert (group.subscription, group.offsets, group.members) == (
+        SQL,
+        {0: 7, 1: -1},
+        {"one": [0, 1]},
+    )
     assert [order.needed_from for order in second.expiry_orders()] == [7, 0]
     assert second.heartbeat(beat(0, 1)).granted == {0: 7, 1: -1}
 
@@ -65,4 +70,15 @@ def test_a_deleted_topic_takes_its_offsets_along(tmp_path: Path) -> None:
     with pytest.raises(TopicNotFoundError):
         only.topic("Trade")
     only.create_topic("Trade", 1)
-    assert only.heartbeat(beat(0, commits={})).granted == {0: -1}
+    assert only.heartbeat(beat()).granted == {0: -1}
+
+
+def test_members_of_a_node_that_was_stopped_for_long_are_gone(tmp_path: Path) -> None:
+    first = state(tmp_path)
+    first.create_topic("Trade", 1)
+    first.heartbeat(beat())
+    first.stop()
+    (soon,) = state(tmp_path, SESSION_TIMEOUT_MS).groups()
+    assert soon.members == {"one": [0]}
+    (later,) = state(tmp_path, SESSION_TIMEOUT_MS + 1).groups()
+    assert later.members == {}

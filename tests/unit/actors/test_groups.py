@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from rocketray.actors.assignment import Strategy
-from rocketray.actors.groups import GRACE_MS, GroupRegistry
+from rocketray.actors.groups import GroupRegistry
 from rocketray.actors.heartbeat import AppInstance, Heartbeat
-from rocketray.actors.membership import SESSION_TIMEOUT_MS
+from rocketray.actors.lease import SESSION_TIMEOUT_MS
 from rocketray.errors import StrategyConflictError, StreamError, SubscriptionConflictError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
@@ -97,20 +97,64 @@ def test_a_group_with_members_is_not_deleted() -> None:
         registry.delete("group", 3)
 
 
-def test_state_survives_a_restart_and_members_keep_what_they_hold_first() -> None:
+def restarted(before: GroupRegistry, seen_ms: int) -> GroupRegistry:
+    after = GroupRegistry()
+    owners = before.owners_to_json()
+    after.load(before.groups_to_json(), before.offsets.to_json(), owners, seen_ms)
+    return after
+
+
+def test_who_owns_what_survives_a_restart() -> None:
     before = GroupRegistry()
     before.heartbeat(beat("a"), 2, 0)
     before.heartbeat(beat("a", {0, 1}, commits={0: 3, 1: 4}), 2, 1)
-    after = GroupRegistry()
-    after.load(before.groups_to_json(), before.offsets.to_json(), 10)
+    before.owners_saved()
+    after = restarted(before, 10)
     (description,) = after.describe({"Topic": 4}, 10)
     assert (description.group, description.topic) == ("group", "Topic")
     assert description.subscription == PAY
-    assert after.heartbeat(beat("b", {1}), 2, 11).granted == {1: 4}
-    assert after.heartbeat(beat("a", {0}), 2, 12).granted == {0: 3}
-    assert after.heartbeat(beat("c"), 2, 13).granted == {}
-    after.leave(beat("c"))
-    assert set(after.heartbeat(beat("a", {0}), 2, 10 + GRACE_MS).granted) == {0}
+    assert description.members == {"a": [0, 1]}
+    assert after.heartbeat(beat("b"), 2, 11).granted == {}
+    assert after.heartbeat(beat("a", {0, 1}), 2, 12).granted == {0: 3}
+    assert restarted(before, 20).heartbeat(beat("b"), 2, 21 + SESSION_TIMEOUT_MS).granted == {
+        0: 3,
+        1: 4,
+    }
+
+
+def test_owners_are_saved_when_they_change_only() -> None:
+    registry = GroupRegistry()
+    changes = []
+    for held in (set[int](), {0, 1}, {0, 1}, {0}, {0, 1}):
+        registry.heartbeat(beat("a", held), 2, 0)
+        changes.append(registry.owners_changed)
+        registry.owners_saved()
+    assert changes == [True, False, False, True, False]
+
+
+def test_a_member_that_was_taken_for_dead_first_gives_up_what_it_holds() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 2, 0)
+    late = SESSION_TIMEOUT_MS + 1
+    registry.heartbeat(beat("b"), 2, late)
+    registry.leave(beat("b", commits={0: 5}))
+    assert registry.heartbeat(beat("a", {0, 1}, commits={0: 2}), 2, late).granted == {}
+    assert registry.heartbeat(beat("a"), 2, late).granted == {0: 5, 1: -1}
+
+
+def test_a_heartbeat_that_comes_late_changes_nothing() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(replace(beat("a"), number=1), 2, 0)
+    registry.heartbeat(replace(beat("a", {0, 1}, commits={0: 5}), number=3), 2, 1)
+    late = replace(beat("a", commits={0: 2}), number=2)
+    assert registry.heartbeat(late, 2, 2).granted == {}
+    assert registry.members("group", "Topic", 2) == {"a": [0, 1]}
+    assert registry.offsets.get("group", "Topic", 0) == 5
+
+
+def test_members_that_cannot_be_read_are_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(StreamError, match=r"group 'g' on topic 'T'.*consumerOwners.json"):
+        GroupRegistry().load(None, None, {"T@g": {"queues": 1, "members": [], "owners": {}}}, 0)
 
 
 def test_a_queue_is_needed_from_where_the_last_of_its_groups_is() -> None:

@@ -10,7 +10,7 @@ from support.stores import FakeClock
 from rocketray.actors.groups import GroupRegistry
 from rocketray.actors.heartbeat import Heartbeat
 from rocketray.actors.layout import filters_file
-from rocketray.actors.membership import SESSION_TIMEOUT_MS
+from rocketray.actors.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.sql_filters import SqlFilters
 from rocketray.errors import ConfigError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData, read_filters
@@ -42,7 +42,7 @@ class Coordinator:
 
     def restarted(self) -> Coordinator:
         new = Coordinator(self.data, self.clock)
-        new.registry.load(self.registry.groups_to_json(), None, self.clock.now_ms)
+        new.registry.load(self.registry.groups_to_json(), None, None, self.clock.now_ms)
         return new
 
     def filter_of(self, group: str, topic: str = "T") -> ConsumerFilterData:

@@ -7,7 +7,7 @@ from mode.utils.queues import FlowControlEvent, ThrowableQueue
 from support.batches import list_batch
 
 from rocketray.topology.delivery import Delivery, split
-from rocketray.topology.inbox import Inbox
+from rocketray.topology.inbox import LEASE_LOOK_S, Inbox
 
 
 def one(*queue_offsets: int) -> Delivery:
@@ -86,5 +86,24 @@ def test_failures_are_counted_per_place() -> None:
         assert [inbox.note_failure(), inbox.note_failure()] == [1, 2]
         delivery.cursor = 1
         assert [inbox.note_failure(), inbox.note_failure(), inbox.note_failure()] == [1, 2, 3]
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_handed_out_while_others_may_own_the_queue() -> None:
+    async def scenario() -> None:
+        inbox, queue = make()
+        delivery, is_leased = one(1, 2), [False]
+        delivery.is_leased = lambda: is_leased[0]
+        queue.force_put_nowait(delivery)
+        waiting = asyncio.create_task(inbox.next())
+        await asyncio.sleep(2 * LEASE_LOOK_S)
+        assert not waiting.done()
+        is_leased[0] = True
+        assert await waiting is delivery
+        is_leased[0] = False
+        delivery.is_withdrawn = True
+        await inbox.until_leased()
+        assert inbox.unpassed() == []
 
     asyncio.run(scenario())

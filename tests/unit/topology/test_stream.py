@@ -10,8 +10,10 @@ import pytest
 from support.apps import collecting, committed, consume, numbers, running, until
 from support.local_node import LocalNode
 
+from rocketray.actors.consumer import GroupConsumer
 from rocketray.errors import ConfigError
 from rocketray.topology.app import App
+from rocketray.topology.inbox import LEASE_LOOK_S
 from rocketray.topology.stream import SLICE_S
 
 
@@ -314,3 +316,33 @@ def test_echo_to_other_topics(node: LocalNode) -> None:
         assert seen == copied == [b"1"]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("way", ["values", "lists", "arrow"])
+def test_a_handler_that_was_stopped_for_long_gets_nothing_more_before_it_is_known_whose_it_is(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """As after SIGSTOP: the process stands still within a message, and its lease runs out."""
+    is_leased, seen, waited = [True], [0], [False]
+    monkeypatch.setattr(GroupConsumer, "is_leased", property(lambda _: is_leased[0]))
+
+    async def answer() -> None:
+        await asyncio.sleep(3 * LEASE_LOOK_S)
+        waited[0] = seen[0] == 1
+        is_leased[0] = True
+
+    async def handler(stream: Any) -> None:
+        ways = {"values": stream, "lists": stream.take(1, within=1)}
+        async for _ in stream.batches() if way == "arrow" else ways[way]:
+            seen[0] += 1
+            if seen[0] == 1:
+                is_leased[0] = False
+                time.sleep(2 * SLICE_S)  # noqa: ASYNC251  # the process stands still
+                answers.append(asyncio.create_task(answer()))
+
+    answers: list[asyncio.Task[None]] = []
+    node.create_topic("T", 2)
+    for queue_id in (0, 0, 1, 1):
+        with node.producer() as producer:
+            producer.send("T", b"", queue_id=queue_id)
+    consume(node, handler, lambda: seen[0] >= 2 and waited[0], bodies=[])

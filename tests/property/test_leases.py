@@ -1,0 +1,151 @@
+"""Members, a coordinator and time in any order: no queue is ever handed out by two members.
+
+Each member here keeps the rules that a real one keeps, and everything else may happen: it is
+stopped for as long as you like, its heartbeats are not answered, the answers are lost or come when
+its lease is over, the coordinator dies and starts again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import get_args
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from rocketray.actors.assignment import Strategy
+from rocketray.actors.groups import GroupRegistry
+from rocketray.actors.heartbeat import Heartbeat
+from rocketray.actors.lease import SESSION_TIMEOUT_MS, Lease
+from rocketray.filters.subscription import Subscription
+
+ALL = Subscription.tags("*")
+QUEUES = 4
+NAMES = st.sampled_from(["a", "b", "c"])
+
+
+class Member:
+    """As GroupConsumer: a heartbeat thread, and a polling thread that adopts what was granted."""
+
+    def __init__(self, world: Leases, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.life = f"{name}{world.lives}"
+        self.lease = Lease(lambda: world.now_ms)
+        self.granted: frozenset[int] = frozenset()
+        self.reading: frozenset[int] = frozenset()
+        self.late_answer: int | None = None
+        self.beats = 0
+
+    def beat(self) -> Heartbeat:
+        self.beats += 1
+        held = self.granted | self.reading
+        return Heartbeat(
+            "g", "T", ALL, self.name, self.life, held,
+            strategy=self.world.strategy, number=self.beats,
+        )  # fmt: skip
+
+    def report(self, *, delay_ms: int, lost: bool) -> None:
+        beat, asked_ms = self.beat(), self.lease.asked_at()
+        self.world.now_ms += delay_ms
+        reply = self.world.registry.heartbeat(beat, QUEUES, self.world.now_ms)
+        self.world.now_ms += delay_ms
+        if lost:
+            return
+        self.granted = frozenset(reply.granted)
+        if self.lease.is_running or beat.held <= self.granted:
+            self.lease.renew(asked_ms)
+        else:
+            self.late_answer = asked_ms
+
+    def poll(self) -> None:
+        late_answer, self.late_answer = self.late_answer, None
+        self.reading = self.granted
+        if late_answer is not None:
+            self.lease.renew(late_answer)
+
+    @property
+    def hands_out(self) -> frozenset[int]:
+        return self.reading if self.lease.is_running else frozenset()
+
+
+class Leases(RuleBasedStateMachine):
+    @initialize(strategy=st.sampled_from(get_args(Strategy)))
+    def begin(self, strategy: Strategy) -> None:
+        self.strategy = strategy
+        self.registry = GroupRegistry()
+        self.now_ms = 0
+        self.lives = 0
+        self.members: dict[str, Member] = {}
+        self.join("a")
+        self.join("b")
+
+    @rule(name=NAMES)
+    def join(self, name: str) -> None:
+        if name not in self.members:
+            self.lives += 1
+            self.members[name] = Member(self, f"{name}{self.lives}")
+            self.members[name].report(delay_ms=0, lost=False)
+            self.members[name].poll()
+
+    @rule(name=NAMES, lost=st.booleans(), delay_ms=st.sampled_from([0, 900, 3000, 9000]))
+    def heartbeat(self, name: str, lost: bool, delay_ms: int) -> None:
+        if name in self.members:
+            self.members[name].report(delay_ms=delay_ms, lost=lost)
+
+    @rule(names=st.sets(NAMES))
+    def work(self, names: set[str]) -> None:
+        for name in names & self.members.keys():
+            self.members[name].report(delay_ms=0, lost=False)
+            self.members[name].poll()
+
+    @rule(name=NAMES)
+    def poll(self, name: str) -> None:
+        if name in self.members:
+            self.members[name].poll()
+
+    @rule(name=NAMES)
+    def leave(self, name: str) -> None:
+        member = self.members.pop(name, None)
+        if member is not None:
+            self.registry.leave(member.beat())
+
+    @rule(name=NAMES)
+    def crash(self, name: str) -> None:
+        self.members.pop(name, None)
+
+    @rule()
+    def restart_the_coordinator(self) -> None:
+        old, self.registry = self.registry, GroupRegistry()
+        groups, offsets = old.groups_to_json(), old.offsets.to_json()
+        owners = json.loads(json.dumps(old.owners_to_json()))
+        self.registry.load(groups, offsets, owners, self.now_ms)
+
+    @rule(ms=st.sampled_from([900, 5000, 7500, 9000, 10_001]))
+    def everything_stands_still(self, ms: int) -> None:
+        self.now_ms += ms
+
+    @precondition(lambda self: hasattr(self, "members"))
+    @invariant()
+    def no_queue_is_handed_out_by_two(self) -> None:
+        handed_out = [queue for member in self.members.values() for queue in member.hands_out]
+        assert len(handed_out) == len(set(handed_out)), handed_out
+
+    def teardown(self) -> None:
+        """Members that work get all queues, whatever was before."""
+        if not getattr(self, "members", None):
+            return
+        self.now_ms += 2 * SESSION_TIMEOUT_MS
+        for _ in range(8):
+            self.now_ms += 1000
+            self.work(set(self.members))
+            self.no_queue_is_handed_out_by_two()
+        shares = [member.hands_out for member in self.members.values()]
+        assert sorted(queue for share in shares for queue in share) == list(range(QUEUES))
+        if self.strategy != "consistent_hash":
+            assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+TestLeases = Leases.TestCase
+TestLeases.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
