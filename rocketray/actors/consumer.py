@@ -163,6 +163,11 @@ class GroupConsumer:
         """Nobody else can own the queues; while this is false, nothing may be handed out."""
         return self._lease.is_running
 
+    @property
+    def lease_left_ms(self) -> int:
+        """For how long that is certain."""
+        return self._lease.left_ms
+
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
         """Say that everything of the queue below the offset is finished; sent with a heartbeat."""
         assert topic == self._topic

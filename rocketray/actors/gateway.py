@@ -41,9 +41,9 @@ class GatewayActor:
         """Batches for a member."""
         return self._members.poll(name, timeout_s)
 
-    def commit(self, name: str, commits: Mapping[int, int]) -> None:
+    def commit(self, name: str, commits: Mapping[int, int]) -> int:
         """Next queue offsets by queue."""
-        self._members.commit(name, commits)
+        return self._members.commit(name, commits)
 
     def give_up(self, name: str, commits: Mapping[int, int]) -> None:
         """The member is through with revoked queues."""

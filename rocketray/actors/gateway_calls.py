@@ -28,9 +28,10 @@ class GatewayCalls:
         reply: PollReply = self._ask(find_actor(GATEWAY_NAME).poll.remote(name, timeout_s))
         return reply
 
-    def commit(self, name: str, commits: Mapping[int, int]) -> None:
-        """Pass on what is finished."""
-        self._ask(find_actor(GATEWAY_NAME).commit.remote(name, commits))
+    def commit(self, name: str, commits: Mapping[int, int]) -> int:
+        """Pass on what is finished; how long the member's lease is."""
+        left_ms: int = self._ask(find_actor(GATEWAY_NAME).commit.remote(name, commits))
+        return left_ms
 
     def give_up(self, name: str, commits: Mapping[int, int]) -> None:
         """Say that revoked queues are given up."""

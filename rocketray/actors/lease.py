@@ -28,12 +28,17 @@ class Lease:
     @property
     def is_running(self) -> bool:
         """Nobody else can have been given the member's queues."""
-        return self._clock_ms() < self._end_ms
+        return self.left_ms > 0
 
     def asked_at(self) -> int:
         """The time for :meth:`renew`, to be taken before the heartbeat is sent."""
         return self._clock_ms()
 
-    def renew(self, asked_ms: int) -> None:
-        """The heartbeat that was sent after *asked_ms* was answered."""
-        self._end_ms = asked_ms + LEASE_MS
+    @property
+    def left_ms(self) -> int:
+        """How long it runs on; not positive when it ran out."""
+        return self._end_ms - self._clock_ms()
+
+    def renew(self, asked_ms: int, granted_ms: int = LEASE_MS) -> None:
+        """What was asked after *asked_ms* was answered, which is worth *granted_ms*."""
+        self._end_ms = asked_ms + granted_ms

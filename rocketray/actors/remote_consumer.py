@@ -6,7 +6,8 @@ gateway, where a stand-in reads for it, and keeps a few batches at hand; commits
 Invariants
   1. A queue is given up in the same order as there: its batches were handed out or dropped,
      ``on_revoke``, the last commit, and only then the word that it is given up.
-  2. When the gateway does not know the member any more, all its queues count as taken away, and
+  2. Nothing is handed out without a lease, which every answer to commits renews: see lease.py.
+  3. When the gateway does not know the member any more, all its queues count as taken away, and
      it joins again. Nothing is lost; what was not committed is delivered again.
 """
 
@@ -23,8 +24,10 @@ from rocketray.errors import ShardUnavailableError, StreamError, UnknownMemberEr
 from rocketray.filters.subscription import Subscription
 from rocketray.store.packed_records import unpack_records
 
+from .clock import steady_clock_ms
 from .consumed_batch import ConsumedBatch
 from .consumer import GroupConsumer, MemberOptions
+from .lease import Lease
 from .remote_members import JoinRequest, PollReply
 
 __all__ = ["Gateway", "Member", "RemoteGroupConsumer"]
@@ -45,8 +48,8 @@ class Gateway(Protocol):
     def poll(self, name: str, timeout_s: float) -> PollReply:
         """Wait for batches."""
 
-    def commit(self, name: str, commits: Mapping[int, int]) -> None:
-        """Pass on what is finished."""
+    def commit(self, name: str, commits: Mapping[int, int]) -> int:
+        """Pass on what is finished; how long the member's lease is from when it was asked."""
 
     def give_up(self, name: str, commits: Mapping[int, int]) -> None:
         """Say that revoked queues are given up."""
@@ -64,6 +67,7 @@ class RemoteGroupConsumer:
         group: str,
         topic: str,
         subscription: Subscription,
+        clock_ms: Callable[[], int] = steady_clock_ms,
         **options: Unpack[MemberOptions],
     ) -> None:
         """Join the group; the options, and what is raised, are those of the ordinary member."""
@@ -71,8 +75,9 @@ class RemoteGroupConsumer:
         self._gateway = gateway
         self._topic = topic
         self._request = JoinRequest(group, topic, subscription, options)
-        self._name = gateway.join(self._request)
-        self._replies: queue.Queue[PollReply | StreamError] = queue.Queue(_REPLIES_MAX)
+        self._lease = Lease(clock_ms)
+        self._name = self._join()
+        self._replies: queue.Queue[tuple[str, PollReply | StreamError]] = queue.Queue(_REPLIES_MAX)
         self._assignment: frozenset[int] = frozenset()
         self._commits: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -86,10 +91,15 @@ class RemoteGroupConsumer:
 
     def poll(self, timeout_s: float, max_messages: int = 1000) -> list[ConsumedBatch]:  # noqa: ARG002  # how many come together is the gateway's to say
         """Batches of messages; [] when the time is over. Raises as the ordinary member's."""
+        if not self._lease.is_running:
+            self._start_anew(timeout_s)
+            return []
         try:
-            reply = self._replies.get(timeout=timeout_s)
+            name, reply = self._replies.get(timeout=timeout_s)
         except queue.Empty:
             return []
+        if name != self._name:
+            return []  # of a stand-in that was left meanwhile
         if isinstance(reply, UnknownMemberError):
             self._join_again(reply)
             return []
@@ -103,6 +113,11 @@ class RemoteGroupConsumer:
             self._revoke(reply.revoked)
             self._gateway.give_up(self._name, self._take_commits())
         return batches
+
+    @property
+    def is_leased(self) -> bool:
+        """Nobody else can own the queues; while this is false, nothing may be handed out."""
+        return self._lease.is_running
 
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
         """Say that everything of the queue below the offset is finished; sent once a second."""
@@ -141,13 +156,30 @@ class RemoteGroupConsumer:
         with self._lock:
             self._assignment -= queue_ids
 
+    def _start_anew(self, timeout_s: float) -> None:
+        """Others may own the queues by now: give all up, and join again once that can be."""
+        try:
+            self._gateway.leave(self._name, self._take_commits())
+            self._join_again(
+                UnknownMemberError("the node did not answer, so the member joins again")
+            )
+        except (ShardUnavailableError, OSError) as error:
+            _LOG.warning("the gateway does not answer, trying again: %s", error)
+            self._closed.wait(timeout_s)
+
     def _join_again(self, reason: UnknownMemberError) -> None:
-        """The stand-in is gone (invariant 2)."""
+        """The stand-in is gone (invariant 3)."""
         _LOG.warning("%s", reason)
         self._empty()
         self._revoke(self._assignment)
         self._take_commits()
-        self._name = self._gateway.join(self._request)
+        self._name = self._join()
+
+    def _join(self) -> str:
+        asked_ms = self._lease.asked_at()
+        name = self._gateway.join(self._request)
+        self._lease.renew(asked_ms, self._gateway.commit(name, {}))
+        return name
 
     def _empty(self) -> None:
         try:
@@ -173,7 +205,7 @@ class RemoteGroupConsumer:
                 continue
             except StreamError as error:
                 reply = error
-            self._put(reply)
+            self._put(name, reply)
             if isinstance(reply, StreamError) and not self._joined_again(name, reply):
                 return
 
@@ -185,10 +217,10 @@ class RemoteGroupConsumer:
             self._closed.wait(0.01)
         return True
 
-    def _put(self, reply: PollReply | StreamError) -> None:
+    def _put(self, name: str, reply: PollReply | StreamError) -> None:
         while not self._closed.is_set():
             try:
-                self._replies.put(reply, timeout=_RETRY_S)
+                self._replies.put((name, reply), timeout=_RETRY_S)
             except queue.Full:
                 continue
             return
@@ -197,7 +229,8 @@ class RemoteGroupConsumer:
         while not self._closed.wait(_COMMIT_INTERVAL_S):
             name, commits = self._name, self._take_commits()
             try:
-                self._gateway.commit(name, commits)
+                asked_ms = self._lease.asked_at()
+                self._lease.renew(asked_ms, self._gateway.commit(name, commits))
             except UnknownMemberError:
                 continue  # the poll says so as well, and what was not committed comes again
             except (StreamError, OSError) as error:

@@ -29,6 +29,7 @@ from rocketray.store.record_spans import EntryColumns
 
 from .consumed_batch import ConsumedBatch
 from .consumer import GroupConsumer, MemberOptions
+from .lease import LEASE_MS
 
 __all__ = ["FRAME_BYTES", "JoinRequest", "PollReply", "RemoteMembers"]
 
@@ -93,12 +94,16 @@ class _StandIn:
                 raise self._failure from None
             return self._reply(frames)
 
-    def commit(self, commits: Mapping[int, int]) -> None:
-        """Pass on what the member finished, of queues that are still its own."""
+    def commit(self, commits: Mapping[int, int]) -> int:
+        """Pass on what the member finished, of queues that are still its own.
+
+        Answers for how many milliseconds the queues are certainly the member's.
+        """
         for queue_id, offset in commits.items():
             for topic, owned in self._member.assignment():
                 if owned == queue_id:
                     self._member.commit(topic, queue_id, offset)
+        return min(self._member.lease_left_ms, LEASE_MS)
 
     def give_up(self) -> None:
         """The member is through with the queues that it was told to give up."""
@@ -182,9 +187,12 @@ class RemoteMembers:
         stand_in.heard_s = self._clock_s()
         return reply
 
-    def commit(self, name: str, commits: Mapping[int, int]) -> None:
-        """Next queue offsets by queue; raises as :meth:`poll`. Also says that the member lives."""
-        self._find(name).commit(commits)
+    def commit(self, name: str, commits: Mapping[int, int]) -> int:
+        """Next queue offsets by queue; raises as :meth:`poll`. Also says that the member lives.
+
+        Answers how many milliseconds the member's lease is worth.
+        """
+        return self._find(name).commit(commits)
 
     def give_up(self, name: str, commits: Mapping[int, int]) -> None:
         """The member is through with the queues that were revoked; raises as :meth:`poll`."""
