@@ -23,7 +23,7 @@ from rocketray.actors.cluster_state import ClusterState
 from rocketray.actors.consumer import MemberOptions
 from rocketray.actors.filter import FilterEngine
 from rocketray.actors.filter_rules import FilterRules
-from rocketray.actors.membership import SESSION_TIMEOUT_MS
+from rocketray.actors.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.producer import Producer
 from rocketray.actors.ring import Ack
 from rocketray.filters.subscription import Subscription
@@ -87,6 +87,7 @@ class Broker(LocalNode):
             _SIZES,
             self.clock,
             FilterRules(allowed=tuple(predicates)),
+            self.clock.steady,
         )
         self.clock.follow(self)
 
@@ -105,7 +106,15 @@ class Broker(LocalNode):
     ) -> Member:
         """A new member of *group*; see :class:`~rocketray.actors.consumer.MemberOptions`."""
         self._restless()
-        member = Member(self, group, topic, subscription, step=self.step, **options)
+        member = Member(
+            self,
+            group,
+            topic,
+            subscription,
+            step=self.step,
+            clock_ms=self.clock.steady,
+            **options,
+        )
         self._members.append(member)
         return member
 
@@ -248,7 +257,7 @@ class Broker(LocalNode):
     def restart_coordinator(self) -> None:
         """Start the coordinator again; it forgets what it heard since it last saved offsets."""
         with self._lock:
-            self.state = ClusterState(self.data, self.rules, self.clock)
+            self.state = ClusterState(self.data, self.rules, self.clock, self.clock.steady)
             self._restless()
 
     def crash(self, member: Member) -> None:

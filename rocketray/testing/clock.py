@@ -24,11 +24,16 @@ class Clock:
 
     def __init__(self, start_ms: int = START_MS) -> None:
         self._now_ms = start_ms
+        self._jumped_ms = 0
         self._followers: list[Follower] = []
 
     def __call__(self) -> int:
         """The time, in milliseconds since 1970."""
         return self._now_ms
+
+    def steady(self) -> int:
+        """Milliseconds that passed, whatever the clock was set to: leases are measured by it."""
+        return self._now_ms - self._jumped_ms
 
     def advance(
         self,
@@ -56,6 +61,7 @@ class Clock:
         """Set the clock forward or back, as an administrator does: nothing happens in between."""
         by_ms = round(1000 * seconds)
         self._now_ms += by_ms
+        self._jumped_ms += by_ms
         for follower in self._followers:
             follower.jump(by_ms)
 

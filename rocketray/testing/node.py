@@ -43,7 +43,12 @@ class LocalNode:
     """The parts of a node over one data directory."""
 
     def __init__(
-        self, data: Path, sizes: Mapping[str, int], clock_ms: Callable[[], int], rules: FilterRules
+        self,
+        data: Path,
+        sizes: Mapping[str, int],
+        clock_ms: Callable[[], int],
+        rules: FilterRules,
+        steady_ms: Callable[[], int] | None = None,
     ) -> None:
         """*sizes* are fields of :class:`~rocketray.config.StoreConfig` for new shards."""
         self.data = data
@@ -53,7 +58,7 @@ class LocalNode:
         self.disk = EMPTY_DISK
         self.shards: dict[tuple[str, int], OwnedShard] = {}
         """The shards of topics that programs made; those of system topics are in ``hosting``."""
-        self.state = ClusterState(data, rules, clock_ms)
+        self.state = ClusterState(data, rules, clock_ms, steady_ms)
         self.filter = FilterEngine(data, rules)
         self._lag = LagCounter(data)
         self._opening = threading.Lock()  # who is told of a topic finds its shards

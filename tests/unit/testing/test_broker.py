@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketray.actors.lag import Exactness
-from rocketray.actors.membership import SESSION_TIMEOUT_MS
+from rocketray.actors.lease import SESSION_TIMEOUT_MS
 from rocketray.errors import PredicateError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message, StoredMessage
