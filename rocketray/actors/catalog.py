@@ -38,6 +38,7 @@ _HOSTED = "shards.hosted"
 _RETENTION_MS, _RETENTION_BYTES = "retention.ms", "retention.bytes"
 _BITMAPS = "filter.bitmaps"
 BitmapMode = Literal["auto", "on", "off"]
+_CLEANUP, _COMPACTION = "cleanup.policy", "COMPACTION"  # as RocketMQ names them
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,9 +235,14 @@ def _store_host(number: int) -> tuple[str, int]:
 
 def _retention_attributes(retention: RetentionPolicy) -> dict[str, str]:
     limits = {_RETENTION_MS: retention.max_age_ms, _RETENTION_BYTES: retention.max_bytes}
-    return {name: str(limit) for name, limit in limits.items() if limit is not None}
+    attributes = {name: str(limit) for name, limit in limits.items() if limit is not None}
+    return {**attributes, **({_CLEANUP: _COMPACTION} if retention.compacts else {})}
 
 
 def _retention(attributes: Mapping[str, str]) -> RetentionPolicy:
     age, size = attributes.get(_RETENTION_MS), attributes.get(_RETENTION_BYTES)
-    return RetentionPolicy(None if age is None else int(age), None if size is None else int(size))
+    return RetentionPolicy(
+        None if age is None else int(age),
+        None if size is None else int(size),
+        compacts=attributes.get(_CLEANUP) == _COMPACTION,
+    )

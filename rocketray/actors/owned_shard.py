@@ -19,6 +19,7 @@ from rocketray.store.encoded_batch import unpack_batch
 from rocketray.store.retention import RetentionPolicy
 
 from .catalog import TopicConfig
+from .compaction import Compaction
 from .explanation import StoredFacts
 from .files import disk_use
 from .groups import LiveSubscription
@@ -79,6 +80,7 @@ class OwnedShard:
         self._doorbell: Bell = doorbell or self.writer.control.doorbell
         self._calls = threading.Lock()
         self._repeated = RepeatedBatches(self.writer.find_batch)
+        self._compaction = Compaction(self.writer, topic.name, queue_id)
         self.watch_disk()
         self.writer.writable = topic.writable
         rings = producer_rings_directory(data, topic.name, queue_id)
@@ -172,8 +174,12 @@ class OwnedShard:
         return self.writer.keep_bitmaps(living)
 
     def expire(self, policy: RetentionPolicy, needed_from: int | None) -> None:
-        """Remove old files; see :meth:`ShardWriter.expire`."""
-        self.writer.expire(policy, needed_from, disk_use(self._directory))
+        """Remove old files; see :meth:`ShardWriter.expire` and :class:`Compaction`."""
+        disk = disk_use(self._directory)
+        if policy.compacts:
+            self._compaction.run(disk)
+        else:
+            self.writer.expire(policy, needed_from, disk)
 
     def watch_disk(self) -> None:
         """Refuse messages from now on when the disk is too full, or take them again."""

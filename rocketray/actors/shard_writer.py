@@ -140,6 +140,14 @@ class ShardWriter:
             self._make_durable(durability is Durability.DISK)
             return ack
 
+    def append_built(self, build: Callable[[], EncodedBatch | None]) -> Ack:
+        """Store what *build* makes, if anything; nothing else is stored while it does."""
+        with self._lock:
+            batch = build()
+            ack = Ack(AppendStatus.OK) if batch is None else self._append(batch)
+            self._make_durable(to_disk=False)
+            return ack
+
     def find_batch(self, unique_key: str, count: int) -> Ack | None:
         """What became of *count* messages, of which the first has that unique key, if it is there."""
         with self._lock:

@@ -46,12 +46,14 @@ class RetentionPolicy:
     """How long the messages of a queue are kept, and how many bytes of its log; None: no limit.
 
     What is over either limit goes. With ``only_unneeded`` there are no limits: what nobody needs
-    any more goes, and nothing else ever does.
+    any more goes, and nothing else ever does. With ``compacts`` the last message of each key stays
+    (see actors/compaction.py), and nothing goes for its age or for room.
     """
 
     max_age_ms: int | None = None
     max_bytes: int | None = None
     only_unneeded: bool = False
+    compacts: bool = False
 
     def __post_init__(self) -> None:
         for name in ("max_age_ms", "max_bytes"):
@@ -64,7 +66,8 @@ class RetentionPolicy:
     @property
     def keeps_all(self) -> bool:
         """Whether nothing is ever deleted."""
-        return self.max_age_ms is None and self.max_bytes is None and not self.only_unneeded
+        is_limited = self.max_age_ms is not None or self.max_bytes is not None
+        return not (is_limited or self.only_unneeded or self.compacts)
 
 
 KEEP_ALL = RetentionPolicy()
@@ -167,7 +170,7 @@ def expired_files(
     group has not finished, None without groups. Looks at no file behind the first that stays.
     """
     gone: list[ExpiredFile] = []
-    if policy.keeps_all:
+    if policy.keeps_all or policy.compacts:
         return gone
     for file in files:
         if file.end >= log_end:

@@ -207,10 +207,13 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
             self._connection = await asyncio.to_thread(_open_connection, self.data)
         return self._connection
 
-    async def declare_topic(self, topic: str, queues: int | None, retention: Any = None) -> None:
+    async def declare_topic(
+        self, topic: str, queues: int | None, retention: Any = None, *, hosted: bool = False
+    ) -> None:
         """Create *topic* on the node, once per app, unless it exists or that is not allowed.
 
-        *retention* is in seconds or a timedelta; None keeps all messages.
+        *retention* is in seconds, a timedelta or a policy; None keeps all messages. A *hosted*
+        topic shares a process with others of its kind.
         """
         connection = await self.connect()
         model = self._models.get(topic)
@@ -224,7 +227,9 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
             if self.conf.topic_allow_declare:
                 count = queues or self.conf.topic_partitions
                 policy = retention_policy(retention)
-                found = await asyncio.to_thread(connection.create_topic, topic, count, policy)
+                found = await asyncio.to_thread(
+                    connection.create_topic, topic, count, policy, hosted=hosted
+                )
             else:
                 found = (await asyncio.to_thread(connection.topics)).get(topic)
             self._queue_counts[topic] = None if found is None else found.queues

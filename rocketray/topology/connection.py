@@ -196,6 +196,16 @@ class Connection(Protocol):
         """A reader of one queue, which may not have been made yet."""
         ...
 
-    def create_topic(self, topic: str, queues: int = ..., retention: RetentionPolicy = ...) -> Any:
-        """Create *topic* unless it exists; an existing one keeps its queues and its retention."""
+    def create_topic(
+        self,
+        topic: str,
+        queues: int = ...,
+        retention: RetentionPolicy = ...,
+        *,
+        hosted: bool = ...,
+    ) -> Any:
+        """Create *topic* unless it exists; an existing one stays as it is.
+
+        The shards of a *hosted* topic share a process with others.
+        """
         ...

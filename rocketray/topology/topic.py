@@ -163,13 +163,15 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
 
 
 def retention_policy(retention: Any) -> RetentionPolicy:
-    """How long messages are kept, from what Faust has: seconds, a timedelta or None for ever.
+    """How long messages are kept: a policy, or Faust's seconds, a timedelta or None for ever.
 
     Raises:
         ConfigError: it is not above 0.
     """
     if retention is None:
         return KEEP_ALL
+    if isinstance(retention, RetentionPolicy):
+        return retention
     seconds = retention.total_seconds() if isinstance(retention, timedelta) else retention
     return RetentionPolicy(max_age_ms=int(seconds * 1000))
 

@@ -26,6 +26,7 @@ from mode import Service
 
 from rocketray.actors.clock import system_clock_ms
 from rocketray.message import Message
+from rocketray.store.retention import RetentionPolicy
 from rocketray.topology.tables.changelog import ChangelogBuffer
 from rocketray.topology.tables.ownership import QueueOwnership
 from rocketray.topology.tables.recovery import PartReader
@@ -35,6 +36,7 @@ __all__ = ["FeedTableManager"]
 logger = logging.getLogger(__name__)
 
 FOLLOW_INTERVAL_S = 0.2
+LAST_OF_EACH_KEY = RetentionPolicy(compacts=True)
 
 
 class PromptRecovery(Recovery):  # type: ignore[misc]  # Faust's types are not followed
@@ -200,7 +202,9 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
 
     async def _send(self, message: Message, queue_id: int) -> None:
         table = self._changelogs[message.topic]
-        await self.app.declare_topic(message.topic, table.changelog_queues)
+        await self.app.declare_topic(
+            message.topic, table.changelog_queues, LAST_OF_EACH_KEY, hosted=True
+        )
         stored = await self.app.send_message(message, queue_id)
         if table.keeps_offsets:
             stored.add_done_callback(table.note_stored)

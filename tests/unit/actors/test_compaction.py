@@ -1,0 +1,43 @@
+"""When a shard is compacted; what stays is told by tests/property/test_compaction.py."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from support.stores import SMALL
+
+from rocketray.actors.catalog import TopicCatalog
+from rocketray.actors.owned_shard import OwnedShard
+from rocketray.actors.ring import Durability
+from rocketray.message import SHARDING_KEY, Message
+from rocketray.store.encoded_batch import encode_messages, pack_batch
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+
+COMPACTS = RetentionPolicy(compacts=True)
+
+
+def test_a_shard_is_compacted_where_its_topic_says_so(tmp_path: Path) -> None:
+    topic = TopicCatalog().with_topic("C", 1, COMPACTS).get("C")
+    shard = OwnedShard(tmp_path, topic, 0, SMALL, clock_ms=lambda: 1)
+    for number in range(40):
+        message = Message("C", b"%d" % number * 50, properties={SHARDING_KEY: "k"})
+        batch = encode_messages([message], born_host=("::1", 1), clock_ms=lambda: 1)
+        shard.append(pack_batch(batch), Durability.MEMORY)
+    shard.expire(KEEP_ALL, None)
+    assert shard.statistics().min_queue_offset == 0
+    shard.expire(COMPACTS, 0)  # a group that is behind does not hold it up
+    assert shard.statistics().min_queue_offset > 10
+    shard.close()
+
+
+def test_the_catalogue_keeps_that_a_topic_is_compacted(tmp_path: Path) -> None:
+    TopicCatalog().with_topic("C", 2, COMPACTS).with_topic("D", 1).save(tmp_path)
+    catalog = TopicCatalog.load(tmp_path)
+    assert catalog.get("C").retention == COMPACTS
+    assert catalog.get("D").retention == KEEP_ALL
+    assert catalog.get("C").to_json()["attributes"]["cleanup.policy"] == "COMPACTION"
+
+
+def test_a_topic_that_is_compacted_is_looked_after() -> None:
+    assert KEEP_ALL.keeps_all
+    assert not COMPACTS.keeps_all
