@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .errors import StreamError
+from .errors import BatchError, StreamError
 from .message import Message, StoredMessage
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "App",
+    "BatchError",
     "Client",
     "Message",
     "Node",

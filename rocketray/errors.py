@@ -5,9 +5,10 @@
     │                 CorruptRecordError · OffsetOutOfRangeError · MessageTooLargeError
     ├─ FilterError    FilterSyntaxError · FilterEvaluationError · PredicateError
     ├─ ConfigError    InvalidNameError · InvalidMessageError
+    ├─ BatchError     raised by handlers of lists
     └─ ActorError     NodeNotRunningError · TopicNotFoundError · ShardUnavailableError
                       ShardFencedError · StrategyConflictError · SubscriptionConflictError
-                      SubscriptionRefusedError
+                      SubscriptionRefusedError · UnknownMemberError
 
 A message says what happened, where, and what to do next. Ray sends errors from process to
 process, so every leaf survives ``pickle``: its fields are exactly the positional arguments of
@@ -20,6 +21,7 @@ from enum import Enum
 
 __all__ = [
     "ActorError",
+    "BatchError",
     "ConfigError",
     "CorruptRecordError",
     "EvaluationErrorKind",
@@ -180,6 +182,21 @@ class InvalidNameError(ConfigError):
 
 class InvalidMessageError(ConfigError):
     """A message that no store would take, or that no subscriber could ever match."""
+
+
+class BatchError(StreamError):
+    """A handler of a list or a batch raises it to say which message of it failed.
+
+    Messages before number ``index``, counted from 0, are finished; that one is tried again as its
+    agent says; those behind it come again.
+    """
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+    def __str__(self) -> str:
+        return f"message {self.index} of the list failed"
 
 
 class ActorError(StreamError):

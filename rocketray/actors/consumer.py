@@ -258,6 +258,10 @@ class GroupConsumer:
         with self._lock:
             return sum((each.ring.counters() for each in self._streams.values()), self._counted)
 
+    def count_returns(self, *, sent_back: int = 0, dead_lettered: int = 0) -> None:
+        """Add to the counters what became of messages that a handler could not finish."""
+        self._count(sent_back=sent_back, dead_lettered=dead_lettered)
+
     def _count(self, **numbers: int) -> None:
         with self._lock:
             self._counted += FilterCounters(**numbers)

@@ -45,6 +45,10 @@ class GatewayActor:
         """Next queue offsets by queue."""
         return self._members.commit(name, commits)
 
+    def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
+        """Messages that were given back."""
+        self._members.count_returns(name, sent_back, dead_lettered)
+
     def give_up(self, name: str, commits: Mapping[int, int]) -> None:
         """The member is through with revoked queues."""
         self._members.give_up(name, commits)

@@ -33,6 +33,11 @@ class GatewayCalls:
         left_ms: int = self._ask(find_actor(GATEWAY_NAME).commit.remote(name, commits))
         return left_ms
 
+    def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
+        """Pass on how many messages were given back."""
+        actor = find_actor(GATEWAY_NAME)
+        self._ask(actor.count_returns.remote(name, sent_back, dead_lettered))
+
     def give_up(self, name: str, commits: Mapping[int, int]) -> None:
         """Say that revoked queues are given up."""
         self._ask(find_actor(GATEWAY_NAME).give_up.remote(name, commits))

@@ -51,6 +51,9 @@ class Gateway(Protocol):
     def commit(self, name: str, commits: Mapping[int, int]) -> int:
         """Pass on what is finished; how long the member's lease is from when it was asked."""
 
+    def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
+        """Pass on how many messages were given back."""
+
     def give_up(self, name: str, commits: Mapping[int, int]) -> None:
         """Say that revoked queues are given up."""
 
@@ -80,6 +83,7 @@ class RemoteGroupConsumer:
         self._replies: queue.Queue[tuple[str, PollReply | StreamError]] = queue.Queue(_REPLIES_MAX)
         self._assignment: frozenset[int] = frozenset()
         self._commits: dict[int, int] = {}
+        self._sent_back = self._dead_lettered = 0
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._threads = [
@@ -125,6 +129,12 @@ class RemoteGroupConsumer:
         with self._lock:
             if queue_id in self._assignment:
                 self._commits[queue_id] = next_queue_offset
+
+    def count_returns(self, *, sent_back: int = 0, dead_lettered: int = 0) -> None:
+        """Add to the group's counters; sent once a second."""
+        with self._lock:
+            self._sent_back += sent_back
+            self._dead_lettered += dead_lettered
 
     def assignment(self) -> frozenset[tuple[str, int]]:
         """The (topic, queue id) pairs that this member reads."""
@@ -231,12 +241,22 @@ class RemoteGroupConsumer:
             try:
                 asked_ms = self._lease.asked_at()
                 self._lease.renew(asked_ms, self._gateway.commit(name, commits))
+                self._tell_returns(name)
             except UnknownMemberError:
                 continue  # the poll says so as well, and what was not committed comes again
             except (StreamError, OSError) as error:
                 _LOG.warning("commits wait for the gateway: %s", error)
                 with self._lock:
                     self._commits = {**commits, **self._commits}
+
+    def _tell_returns(self, name: str) -> None:
+        with self._lock:
+            sent_back, dead_lettered = self._sent_back, self._dead_lettered
+        if sent_back or dead_lettered:
+            self._gateway.count_returns(name, sent_back, dead_lettered)
+        with self._lock:
+            self._sent_back -= sent_back
+            self._dead_lettered -= dead_lettered
 
 
 Member = GroupConsumer | RemoteGroupConsumer

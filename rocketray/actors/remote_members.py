@@ -105,6 +105,10 @@ class _StandIn:
                     self._member.commit(topic, queue_id, offset)
         return min(self._member.lease_left_ms, LEASE_MS)
 
+    def count_returns(self, sent_back: int, dead_lettered: int) -> None:
+        """Count for the member."""
+        self._member.count_returns(sent_back=sent_back, dead_lettered=dead_lettered)
+
     def give_up(self) -> None:
         """The member is through with the queues that it was told to give up."""
         self._given_up.set()
@@ -193,6 +197,10 @@ class RemoteMembers:
         Answers how many milliseconds the member's lease is worth.
         """
         return self._find(name).commit(commits)
+
+    def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
+        """Messages that the member gave back to the node; raises as :meth:`poll`."""
+        self._find(name).count_returns(sent_back, dead_lettered)
 
     def give_up(self, name: str, commits: Mapping[int, int]) -> None:
         """The member is through with the queues that were revoked; raises as :meth:`poll`."""

@@ -44,6 +44,8 @@ class FilterCounters:
         boolean_with_text: the same of a truth value on the left of a text.
         missed: deleted, because they were too old or too many, before they were read; an offset
             that was skipped counts, whatever the filter would have said.
+        sent_back: of ``delivered``: a handler raised, and the group gets it again later.
+        dead_lettered: the same, for the last time.
     """
 
     scanned: int = 0
@@ -63,6 +65,8 @@ class FilterCounters:
     not_double: int = 0
     boolean_with_text: int = 0
     missed: int = 0
+    sent_back: int = 0
+    dead_lettered: int = 0
 
     @property
     def rejected(self) -> int:

@@ -1,9 +1,10 @@
 """Agents: an async function over a stream, in a consumer group of its own.
 
-A handler that raises is called again over the same stream, in the same task, after a pause that
-doubles with every failure in a row. Its stream still has the message that was in hand, so the
-message comes again and none is skipped. No supervisor takes part, unless the agent names one: then
-that one decides, as in Faust, and a restarted handler still gets its message again.
+A handler that raises is called again over the same stream, in the same task. What it had in hand
+is settled first (failure.py): sent back, a dead letter, or tried again in its place. A handler that
+raises outside of a message is called again after a pause that doubles with every failure in a row.
+No supervisor takes part, unless the agent names one: then that one decides whether and when there
+is a handler again, and the message is settled all the same.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import faust
 from faust.agents.agent import _current_agent
 from mode.utils.aiter import aiter as any_aiter
 
+from .failure import fail
 from .group import Membership
 from .retry import note_failure
 from .stream import Stream
@@ -32,7 +34,9 @@ logger = logging.getLogger(__name__)
 class AgentStatistics:
     """Counters of one agent since its app started; messages unless said otherwise.
 
-    ``failures`` counts exceptions of the handler, each of which brings its message again.
+    ``failures`` counts exceptions of the handler. ``sent_back`` messages come again later,
+    ``dead_lettered`` ones do not; both are finished. ``overdue`` ones were held by a handler for
+    longer than 15 minutes.
     """
 
     name: str
@@ -41,6 +45,9 @@ class AgentStatistics:
     received: int
     finished: int
     failures: int
+    sent_back: int = 0
+    dead_lettered: int = 0
+    overdue: int = 0
 
 
 class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followed
@@ -78,12 +85,15 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
             received=received,
             finished=received - sum(feed.unfinished for feed in feeds),
             failures=self._failures,
+            sent_back=sum(feed.sent_back for feed in feeds),
+            dead_lettered=sum(feed.dead_lettered for feed in feeds),
+            overdue=sum(feed.overdue for feed in feeds),
         )
 
     async def _execute_actor(self, coro: Any, aref: Any) -> None:
         """Run a handler until its agent stops, calling it again whenever it raises."""
         if self.supervisor_strategy is not None:
-            await super()._execute_actor(coro, aref)
+            await super()._execute_actor(self._settling(coro, aref), aref)
             return
         _current_agent.set(self)
         own_processors = list(aref.stream._processors)  # noqa: SLF001  # contract-tested
@@ -104,15 +114,32 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
             coro = self._call_again(aref)
 
     async def _recover(self, aref: Any, error: BaseException) -> None:
-        """Count and say what failed, tell Faust's hook, and wait until it is time to try again."""
-        await _close_iterators(aref.stream)
-        self._failures += 1
-        active = aref.stream.get_active_stream()
-        inbox = active.inbox if isinstance(active, Stream) else None
-        delay = note_failure(f"agent {self.name}", error, inbox)
+        """Settle what was in hand, tell Faust's hook, and wait until it is time to go on."""
+        delay = await self._settle(aref, error)
         if self._on_error is not None:
             await self._on_error(self, error)
         await asyncio.sleep(delay)
+
+    async def _settle(self, aref: Any, error: BaseException) -> float:
+        """Count what failed and settle what was in hand; seconds to wait before the next call."""
+        self._failures += 1
+        who, active = f"agent {self.name}", aref.stream.get_active_stream()
+        inbox = active.inbox if isinstance(active, Stream) else None
+        hand = None if inbox is None else inbox.hand()
+        await _close_iterators(aref.stream)
+        if inbox is None or not hand:
+            return note_failure(who, error, inbox)
+        inbox.deactivate()
+        await fail(inbox, hand, error, who)
+        return 0.0
+
+    async def _settling(self, coro: Any, aref: Any) -> None:
+        """Run a handler that a supervisor starts again, or does not."""
+        try:
+            await coro
+        except Exception as error:
+            await self._settle(aref, error)
+            raise
 
     def _call_again(self, aref: Any) -> Any:
         """A new call of the handler over the stream that it had."""

@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import faust
 
@@ -29,6 +29,7 @@ from rocketray.names import check_queue_count
 
 from .agent import Agent
 from .connection import Connection
+from .failure import FailureOptions
 from .faust.batch_transport import BatchTransport
 from .faust.fetcher import FeedFetcher
 from .feed import Feed
@@ -109,6 +110,10 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         strategy: Strategy = "averagely",
         name: str | None = None,
         concurrency: int = 1,
+        max_attempts: int | None = None,
+        dead_letter: str | Literal[False] | None = None,
+        ordered: bool | None = None,
+        suspend: float | None = None,
         sink: Iterable[Any] | None = None,
         supervisor_strategy: Any = None,
         use_reply_headers: bool = True,
@@ -123,10 +128,18 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         *on_filter_error* says what becomes of a message on which the predicate *where* fails:
         ``"stop"`` before it, ``"skip"`` it, or ``"deliver"`` it. *dialect* ``"rocketray"`` lets
         *sql* have names in double quotes, LIKE, and IN with numbers.
-        *concurrency* handlers of this process work side by side, which gives up the queue's order.
+        *concurrency* handlers of this process work side by side, which gives up the queue's order
+        unless the agent is ordered.
+
+        A message on which the handler raises comes again, up to *max_attempts* (16) times and ever
+        later, and then goes to the topic *dead_letter*, ``%DLQ%`` and the group's name by default;
+        with ``dead_letter=False`` no message is given up. An *ordered* agent, as one of an app with
+        tables is, tries it again before any other of its queue, every *suspend* (1) seconds and
+        without a limit unless *max_attempts* gives one.
         """
         check_strategy(strategy)
         subscription = make_subscription(tags, sql, where, on_filter_error, dialect)
+        failures = FailureOptions(max_attempts, dead_letter, ordered, suspend)
 
         def declare(function: Callable[..., Any]) -> Agent:
             agent_name = name or function.__name__
@@ -136,7 +149,11 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                     "give one of them another name="
                 )
             membership = Membership(
-                group or f"{self.conf.id}-{agent_name}", subscription, concurrency, strategy
+                group or f"{self.conf.id}-{agent_name}",
+                subscription,
+                concurrency,
+                strategy,
+                failures,
             )
             make = super(App, self).agent(
                 channel,
@@ -323,6 +340,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
             topics = [channel or f"{self.conf.id}-{agent_name}"]
         else:
             return  # an in-memory channel has no group
+        membership.failures.check(topics)
         self._groups.join(membership, topics)
 
     def _new_transport(self) -> Any:

@@ -20,10 +20,18 @@ if TYPE_CHECKING:
     from rocketray.actors.heartbeat import AppInstance
     from rocketray.delay import Delay
     from rocketray.filters.subscription import Subscription
-    from rocketray.message import Message, StoredMessage
+    from rocketray.message import ForwardedMessage, Message, StoredMessage
     from rocketray.store.retention import RetentionPolicy
 
-__all__ = ["Connection", "ConsumedBatch", "GroupConsumer", "Producer", "QueueTail", "SendResult"]
+__all__ = [
+    "Connection",
+    "ConsumedBatch",
+    "Forwarder",
+    "GroupConsumer",
+    "Producer",
+    "QueueTail",
+    "SendResult",
+]
 
 
 class ConsumedBatch(Protocol):
@@ -89,6 +97,10 @@ class GroupConsumer(Protocol):
 
     def assignment(self) -> frozenset[tuple[str, int]]:
         """The (topic, queue id) pairs that this member reads now."""
+        ...
+
+    def count_returns(self, *, sent_back: int = 0, dead_lettered: int = 0) -> None:
+        """Add to what the group's counters say of messages that failed. Local; for any thread."""
         ...
 
     def close(self) -> None:
@@ -164,6 +176,16 @@ class QueueTail(Protocol):
         ...
 
 
+class Forwarder(Producer, Protocol):
+    """A producer that also stores messages again as what they were."""
+
+    def forward(
+        self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]
+    ) -> Sequence[SendResult]:
+        """Store messages again, as one batch: all of them are stored, or none."""
+        ...
+
+
 class Connection(Protocol):
     """A node as an app sees it."""
 
@@ -184,7 +206,7 @@ class Connection(Protocol):
         """
         ...
 
-    def producer(self) -> Producer:
+    def producer(self) -> Forwarder:
         """A producer for any topic."""
         ...
 

@@ -8,28 +8,52 @@ an integer that moved. Indexes are positions in the batch; offsets are positions
 Invariants
   1. start <= cursor <= stop, and the cursor only grows.
   2. A message is finished when the handler asks for the next one, or in manual mode when it was
-     acknowledged. A handler that raises leaves the cursor where it is, so it gets the message again.
+     acknowledged. Where a handler raises, the cursor stays until it is settled what becomes of the
+     message (failure.py).
   3. Only a finished delivery lets ``next_queue_offset`` reach the end of its run.
+  4. A message that is given back is not finished before the node has it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
+import pyarrow as pa
 from faust.events import Event
 from faust.types.tuples import TP
 from faust.types.tuples import Message as FaustMessage
 
+from rocketray.actors.send_back import topic_of
 from rocketray.message import SHARDING_KEY, StoredMessage
+from rocketray.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from .connection import ConsumedBatch
+    from .failure import FailureRules
 
-__all__ = ["DeliveredEvent", "Delivery", "SharedBatch", "split"]
+__all__ = ["DeliveredEvent", "Delivery", "Owner", "SharedBatch", "split"]
+
+
+class Owner(Protocol):
+    """The feed that a delivery came through."""
+
+    @property
+    def rules(self) -> FailureRules:
+        """What becomes of messages that fail."""
+        ...
+
+    def released(self, delivery: Delivery) -> None:
+        """No handler will look at *delivery* any more."""
+        ...
+
+    async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str:
+        """Begin to give the message at *index* back to the node; says what becomes of it.
+
+        With *attempts* it is a dead letter, after so many.
+        """
+        ...
 
 
 class SharedBatch:
@@ -38,6 +62,9 @@ class SharedBatch:
     def __init__(self, batch: ConsumedBatch) -> None:
         self.batch = batch
         self.tp = TP(batch.topic, batch.queue_id)
+        self.is_retry = batch.topic.startswith(RETRY_PREFIX)
+        """Its messages come again, and belong to the topic that they came from."""
+        self._arrow: tuple[tuple[str, ...], pa.RecordBatch] | None = None
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -52,6 +79,22 @@ class SharedBatch:
         """Each message, decoded."""
         return self.batch.messages()
 
+    def topic_of(self, index: int) -> str:
+        """The topic that the message at *index* was sent to."""
+        return topic_of(self.messages[index]) if self.is_retry else self.batch.topic
+
+    def to_arrow(self, columns: tuple[str, ...]) -> pa.RecordBatch:
+        """The named columns of all messages, a row each."""
+        if self._arrow is None or self._arrow[0] != columns:
+            batch = self.batch.to_arrow(columns)
+            if self.is_retry and "topic" in columns:
+                number = columns.index("topic")
+                field = batch.schema.field(number)
+                topics = [self.topic_of(index) for index in range(len(self))]
+                batch = batch.set_column(number, field, pa.array(topics, field.type))
+            self._arrow = columns, batch
+        return self._arrow[1]
+
     def next_queue_offset(self, index: int) -> int:
         """Where the queue goes on when the messages before *index* are finished."""
         if index < len(self.batch):
@@ -63,14 +106,18 @@ class Delivery:
     """One run of a batch, with one handler at a time. Used on the app's loop only."""
 
     __slots__ = (
+        "_attempts_at",
         "_event",
         "_start",
         "acks",
+        "alone_until",
+        "attempts",
         "cursor",
         "is_active",
         "is_leased",
         "is_withdrawn",
-        "on_released",
+        "owner",
+        "returning",
         "shared",
         "stop",
         "value",
@@ -91,8 +138,15 @@ class Delivery:
         """Its queue was taken away, or the app stops: no further message of it is handed out."""
         self.is_leased: Callable[[], bool] = _always
         """Whether its queue still belongs to the member that it came from."""
-        self.on_released: Callable[[Delivery], None] | None = None
-        """Called once, when no handler will look at it any more."""
+        self.alone_until = start
+        """Messages before this index come alone: they failed together with others."""
+        self.returning: set[int] | None = None
+        """Messages that are on their way back to the node."""
+        self.attempts = 0
+        """Failures in a row of the message at the cursor."""
+        self.owner: Owner | None = None
+        """Whoever has to know when it is released, once."""
+        self._attempts_at = -1
         self._event: DeliveredEvent | None = None
 
     def __len__(self) -> int:
@@ -149,6 +203,28 @@ class Delivery:
         """The message at *index* was acknowledged, so it is not handed out again."""
         return self.acks is not None and self.acks[index] == 1
 
+    def note_attempt(self) -> int:
+        """Count a failure of the message at the cursor; how many there were in a row."""
+        self.attempts = self.attempts + 1 if self._attempts_at == self.cursor else 1
+        self._attempts_at = self.cursor
+        return self.attempts
+
+    def begin_return(self, index: int) -> None:
+        """The message at *index* goes back to the node; until :meth:`returned` it is unfinished."""
+        self.acknowledge(index)
+        self.returning = self.returning or set()
+        self.returning.add(index)
+
+    def returned(self, index: int) -> None:
+        """The node has the message at *index*."""
+        if self.returning is not None:
+            self.returning.discard(index)
+            self.returning = self.returning or None
+
+    def place(self) -> str:
+        """Where the cursor is, for people."""
+        return f"at topic {self.topic} queue {self.queue_id} offset {self.queue_offset()}"
+
     def event(self, make: Callable[[Delivery, int, Any], DeliveredEvent]) -> DeliveredEvent:
         """The event of the message at the cursor: the same object while the cursor stands."""
         if self._event is None or self._event.index != self.cursor:
@@ -157,19 +233,25 @@ class Delivery:
 
     def release(self) -> None:
         """No handler will look at it any more: it was passed, or it was withdrawn."""
-        on_released, self.on_released = self.on_released, None
-        if on_released is not None:
-            on_released(self)
+        owner, self.owner = self.owner, None
+        if owner is not None:
+            owner.released(self)
+
+    def batch_end(self) -> int:
+        """Where a batch that begins at the cursor ends."""
+        return self.cursor + 1 if self.cursor < self.alone_until else self.stop
 
     def to_arrow(self, columns: Sequence[str]) -> pa.RecordBatch:
-        """The messages from the cursor on as columns, a row each."""
-        return self.shared.batch.to_arrow(columns).slice(self.cursor, self.stop - self.cursor)
+        """The messages from the cursor to :meth:`batch_end` as columns, a row each."""
+        batch = self.shared.to_arrow(tuple(columns))
+        return batch.slice(self.cursor, self.batch_end() - self.cursor)
 
     def _unfinished_index(self) -> int:
-        if self.acks is None:
-            return self.cursor
-        index = self.acks.find(0, self._start, self.stop)
-        return self.stop if index < 0 else index
+        index = self.cursor
+        if self.acks is not None:
+            found = self.acks.find(0, self._start, self.stop)
+            index = self.stop if found < 0 else found
+        return index if self.returning is None else min(index, *self.returning)
 
 
 class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not followed
@@ -180,6 +262,11 @@ class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not foll
         self.index = index
         message = faust_message(delivery, index, app.consumer_generation_id)
         super().__init__(app, key, value, message.headers, message)
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often the message came again before."""
+        return self.delivery.shared.messages[self.index].reconsume_times
 
     def ack(self) -> bool:
         """Finish the message; True the first time."""
@@ -197,7 +284,7 @@ def faust_message(delivery: Delivery, index: int, generation_id: int) -> FaustMe
     """The stored message at *index* in Faust's form: the key as bytes, properties as headers."""
     stored = delivery.shared.messages[index]
     return FaustMessage(
-        stored.topic,
+        delivery.shared.topic_of(index),
         stored.queue_id,
         stored.queue_offset,
         stored.store_timestamp_ms / 1000,

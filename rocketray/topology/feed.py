@@ -6,10 +6,12 @@ the handlers read, and the ledger knows what may be committed. A window bounds t
 poll and handler, so that a slow handler stops the polling instead of filling memory.
 
 Invariants
-  1. What is committed was finished by a handler, or left out by the filter.
+  1. What is committed was finished by a handler, left out by the filter, or given back to the
+     node, which has it.
   2. At most ``WINDOW_MESSAGES`` plus one poll are on their way.
   3. Nothing is handed out while others may own the queues: see actors/lease.py.
   4. After ``drain`` no handler starts another message of this feed.
+  5. An ordered feed has one delivery of a queue with its handlers at a time, when there are several.
 """
 
 from __future__ import annotations
@@ -19,14 +21,21 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
+from rocketray.actors.send_back import dead_lettered, retry_topic, sent_back
+from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.errors import ShardUnavailableError
 
 from .connection import ConsumedBatch, GroupConsumer
 from .delivery import Delivery, split
+from .failure import FailureRules
 from .group import Membership
 from .offsets import OffsetLedger
+from .outlet import OrderedOutlet, Outlet
+from .overdue import OverdueWatch
+from .returns import Return, Returns
 
 __all__ = ["Feed", "FeedStatistics"]
 
@@ -41,11 +50,18 @@ _REVOKE_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class FeedStatistics:
-    """Counters since the feed was opened; ``unfinished`` is now."""
+    """Counters since the feed was opened; ``unfinished`` is now.
+
+    Of those that were received, ``sent_back`` come again later, ``dead_lettered`` do not, and
+    ``overdue`` were with a handler for too long.
+    """
 
     batches: int
     received: int
     unfinished: int
+    sent_back: int
+    dead_lettered: int
+    overdue: int
 
 
 class QueueTables(Protocol):
@@ -93,20 +109,29 @@ class Feed:
         member: GroupConsumer,
         channel_queue: Any,
         *,
+        rules: FailureRules,
+        returns: Returns,
         flush_sends: Callable[[], Awaitable[None]],
         tables: QueueTables,
         on_failure: Callable[[Exception], None],
     ) -> None:
         self.topic = topic
         self.membership = membership
+        self.rules = rules
+        """What becomes of messages that fail."""
+        self._sent_back = self._dead_lettered = 0
         self._member = member
-        self._queue = channel_queue  # of mode: force_put_nowait() passes Faust's flow control
+        self._returns = returns
+        put = channel_queue.force_put_nowait  # of mode: it passes Faust's flow control
+        needs_order = rules.is_ordered and membership.handlers > 1
+        self._outlet: Outlet = OrderedOutlet(put) if needs_order else Outlet(put)
         self._flush_sends = flush_sends
         self._tables = tables
         self._on_failure = on_failure
         self._gained: set[int] = set()  # the queues whose parts of tables are here
         self._loop = asyncio.get_running_loop()
         self._ledger = OffsetLedger()
+        self._watch = OverdueWatch(membership.group)
         self._window = Window(WINDOW_MESSAGES)
         self._closing = threading.Event()
         self._batches = self._received = 0
@@ -122,6 +147,7 @@ class Feed:
 
     def finished(self) -> list[tuple[int, int]]:
         """(queue id, next queue offset) of the queues that moved since the last call."""
+        self._watch.look(self._ledger.outstanding(), self._loop.time())
         return self._ledger.advance()
 
     def commit(self, offsets: Iterable[tuple[int, int]]) -> None:
@@ -136,7 +162,14 @@ class Feed:
     def statistics(self) -> FeedStatistics:
         """Counters of this feed."""
         unfinished = sum(delivery.unfinished_count() for delivery in self._ledger.outstanding())
-        return FeedStatistics(self._batches, self._received, unfinished)
+        return FeedStatistics(
+            self._batches,
+            self._received,
+            unfinished,
+            self._sent_back,
+            self._dead_lettered,
+            self._watch.count,
+        )
 
     async def drain(self, grace_s: float) -> None:
         """Hand out nothing more, and wait up to *grace_s* for handlers to finish what they have."""
@@ -204,18 +237,50 @@ class Feed:
         for batch in batches:
             self._batches += 1
             self._received += len(batch)
-            for delivery in split(batch, self.membership.handlers):
-                delivery.on_released = self._released
+            for delivery in split(batch, 1 if self.rules.is_ordered else self.membership.handlers):
+                delivery.owner = self
                 delivery.is_leased = self._is_leased
                 self._ledger.add(delivery)
                 if len(delivery):
-                    self._queue.force_put_nowait(delivery)
+                    self._outlet.put(delivery)
 
     def _is_leased(self) -> bool:
         return self._member.is_leased
 
-    def _released(self, delivery: Delivery) -> None:
+    def released(self, delivery: Delivery) -> None:
+        """No handler will look at *delivery* any more."""
         self._window.remove(len(delivery))
+        self._outlet.released(delivery)
+
+    async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str:
+        """Begin to give the message at *index* back to the node; says what becomes of it.
+
+        With *attempts* it is a dead letter, after so many in this process.
+        """
+        stored, rules = delivery.shared.messages[index], self.rules
+        if attempts is None:
+            back = sent_back(stored, rules.group, rules.max_attempts, rules.dead_letters)
+        else:
+            times = stored.reconsume_times + attempts - 1
+            back = dead_lettered(stored, rules.dead_letters, times)
+        topics = retry_topic(rules.group), SCHEDULE_TOPIC
+        if back.is_dead_letter:
+            topics = (rules.dead_letters, rules.dead_letters)
+        on_stored = partial(self._returned, delivery, index, back.is_dead_letter)
+        await self._returns.put(Return(back, topics, on_stored))
+        delivery.begin_return(index)
+        if back.is_dead_letter:
+            return f"attempt {back.message.reconsume_times}, now in {rules.dead_letters}"
+        delay_s = DELAY_LEVELS_MS[back.queue_id] // 1000
+        return f"attempt {back.message.reconsume_times}, sent back for {delay_s} s"
+
+    def _returned(self, delivery: Delivery, index: int, is_dead_letter: bool) -> None:  # noqa: FBT001  # one caller
+        delivery.returned(index)
+        self._sent_back += not is_dead_letter
+        self._dead_lettered += is_dead_letter
+        self._member.count_returns(
+            sent_back=int(not is_dead_letter), dead_lettered=int(is_dead_letter)
+        )
 
     def _revoked_in_thread(self, queues: frozenset[tuple[str, int]]) -> None:
         """In the thread, while the member gives *queues* up: finish and commit them first."""
@@ -228,6 +293,8 @@ class Feed:
         lost = set(queue_ids)
         taken = [one for one in self._ledger.outstanding() if one.queue_id in lost]
         await self._withdraw(taken, _REVOKE_TIMEOUT_S)
+        if any(one.returning for one in taken):
+            await self._returns.flush(_REVOKE_TIMEOUT_S)
         finished = self.finished()
         await self._flush_sends()
         self.commit(finished)

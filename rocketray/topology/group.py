@@ -9,7 +9,7 @@ cause of lost messages where it is broken. Here breaking it is an error when the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rocketray.actors.assignment import Strategy
@@ -17,6 +17,8 @@ from rocketray.errors import ConfigError, StrategyConflictError, SubscriptionCon
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.names import check_group
+
+from .failure import FailureOptions
 
 __all__ = ["GroupRegistry", "Membership", "make_subscription"]
 
@@ -26,13 +28,15 @@ class Membership:
     """What a stream reads as: a member of *group* for the messages that match *subscription*.
 
     ``handlers`` is how many handlers of this process share the messages of the one member, and
-    ``strategy`` how the members of the group divide the queues.
+    ``strategy`` how the members of the group divide the queues; ``failures`` says what becomes of
+    a message on which a handler raises.
     """
 
     group: str
     subscription: Subscription
     handlers: int = 1
     strategy: Strategy = "averagely"
+    failures: FailureOptions = field(default_factory=FailureOptions)
 
 
 def make_subscription(

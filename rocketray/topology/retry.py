@@ -1,7 +1,7 @@
-"""A handler that fails on a message: counted, logged with its place, and tried again after a pause.
+"""A handler that fails outside of a message: counted, logged, and called again after a pause.
 
-The message stays in its inbox, so it comes again as soon as the pause is over. The pause doubles
-with every failure in a row at one place, so a message that can never succeed costs little.
+The pause doubles with every failure in a row, so a handler that can never succeed costs little.
+What fails on a message is settled by failure.py.
 """
 
 from __future__ import annotations
@@ -28,14 +28,13 @@ def backoff_s(attempts: int) -> float:
 def note_failure(who: str, error: BaseException, inbox: Inbox | None) -> float:
     """Count and log a failure of *who*; seconds to wait before the next attempt.
 
-    The traceback is logged once per place, at the first attempt.
+    The traceback is logged at the first one.
     """
     attempts = 1 if inbox is None else inbox.note_failure()
     delay = backoff_s(attempts)
     logger.error(
-        "%s failed %s, attempt %d, again in %.2f s: %r",
+        "%s failed outside of a message, attempt %d, again in %.2f s: %r",
         who,
-        "outside of a message" if inbox is None else inbox.place(),
         attempts,
         delay,
         error,

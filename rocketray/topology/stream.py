@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import faust
@@ -26,7 +27,8 @@ from rocketray.errors import ConfigError
 
 from .codec import make_decoder
 from .delivery import DeliveredEvent, Delivery
-from .inbox import Inbox
+from .failure import fail_message
+from .inbox import Hand, Inbox
 from .retry import note_failure
 from .taking import SKIPPED, Collector
 from .topic import Topic
@@ -111,7 +113,7 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
         self._active_agens.add(iterator)
         return iterator
 
-    async def _iterate(self, inbox: Inbox) -> AsyncIterator[Any]:
+    async def _iterate(self, inbox: Inbox) -> AsyncIterator[Any]:  # noqa: C901  # one loop, for speed
         """Every message's value, in order; see the module's docstring."""
         clock, sleep = time.perf_counter, asyncio.sleep
         decode = make_decoder(self.app, self.channel)
@@ -128,10 +130,15 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
                         delivery.cursor = index
                         if delivery.is_withdrawn:
                             break
-                        value = bodies[index] if decode is None else decode(bodies[index])
-                        delivery.value = value
-                        if not is_plain:
-                            value = await self.process(delivery, index, value)
+                        try:
+                            value = bodies[index] if decode is None else decode(bodies[index])
+                            delivery.value = value
+                            if not is_plain:
+                                value = await self.process(delivery, index, value)
+                        except Exception as error:  # noqa: BLE001  # of a codec or a filter
+                            if await self.fail(delivery, error):
+                                continue
+                            break
                         if value is not SKIPPED:
                             yield value
                         if clock() >= slice_end:
@@ -151,7 +158,8 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
     def take(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
         """Lists of up to *max_* values, waiting at most *within* for a full one.
 
-        When the handler raises, the whole list comes again.
+        When the handler raises, the messages of the list come again one by one, unless it says
+        with :class:`~rocketray.errors.BatchError` which of them failed.
         """
         if self._inbox is None:
             values: AsyncIterator[Sequence[Any]] = super().take(max_, within)
@@ -163,9 +171,8 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
         if self._inbox is None:
             events: AsyncIterator[Sequence[Any]] = super().take_events(max_, within)
             return events
-        return self._track(
-            self._take(self._inbox, self._collector(self._inbox, max_, within, as_events=True))
-        )
+        collector = self._collector(self._inbox, max_, within, as_events=True)
+        return self._track(self._take(self._inbox, collector))
 
     def noack_take(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
         """As :meth:`take_events`; each event is finished by its ``ack()``."""
@@ -173,14 +180,13 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
             events: AsyncIterator[Sequence[Any]] = super().noack_take(max_, within)
             return events
         self.enable_acks = False
-        return self._track(
-            self._take(self._inbox, self._collector(self._inbox, max_, within, as_events=True))
-        )
+        collector = self._collector(self._inbox, max_, within, as_events=True)
+        return self._track(self._take(self._inbox, collector))
 
     def batches(self, columns: Sequence[str] = ARROW_COLUMNS) -> AsyncIterator[pa.RecordBatch]:
         """Whole batches as Arrow columns, one queue each; the fastest way to read.
 
-        When the handler raises, the whole batch comes again.
+        When the handler raises, its rows come again one by one, as the messages of :meth:`take`.
         """
         if self._inbox is None:
             raise ConfigError("batches() reads stored messages; this stream is not over a topic")
@@ -196,20 +202,21 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
 
         A handler that is called again reads on where it did: its first call set this up for good.
         """
-        return self._reached() or super().through(channel)
+        return self._reached() or self._alike(super().through(channel))
 
     def group_by(self, key: Any, *, name: str | None = None, **options: Any) -> Any:
         """Send every event through a topic that is sharded by *key*, a field or a function.
 
         The topic is called after the field alone, because a topic's name has no dot. It has as
-        many queues as this stream's, unless *options* give another topic or number.
+        many queues as this stream's, unless *options* give another topic or number. A message
+        whose key cannot be told is one that failed.
         """
         grouped = self._reached()
         if grouped is None:
             grouped = super().group_by(key, name=name or getattr(key, "field", None), **options)
             if isinstance(self.channel, Topic) and not options.keys() & {"topic", "partitions"}:
                 self.app.have_as_many_queues(grouped.channel, self.channel)
-        return grouped
+        return self._alike(grouped)
 
     async def _passive_drainer(self, channel: Any, declare: bool = False) -> None:  # noqa: FBT001, FBT002  # Faust's interface
         """Read this stream for what it sends on, as a handler that is called again when it raises.
@@ -253,7 +260,9 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
                 taken = await collector.collect()
                 await inbox.until_leased()
                 if taken.begin():
+                    inbox.give_list(taken.hand())
                     yield taken.values
+                    inbox.deactivate()
                 self.events_total += len(taken.values)
                 taken.finish()
                 await asyncio.sleep(0)
@@ -269,15 +278,25 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
                 delivery = await inbox.next()
                 self.enter(delivery)
                 delivery.is_active = True
+                end = delivery.batch_end()
+                inbox.give_list(Hand([(delivery, delivery.cursor, end)], is_list=True))
                 yield delivery.to_arrow(columns)
-                self.events_total += delivery.stop - delivery.cursor
-                delivery.cursor = delivery.stop
-                delivery.is_active = False
+                inbox.deactivate()
+                self.events_total += end - delivery.cursor
+                delivery.cursor = end
                 await asyncio.sleep(0)
         except StopAsyncIteration:
             await self._end()
         finally:
             inbox.deactivate()
+
+    def _alike(self, behind: Any) -> Any:
+        """The stream *behind* another topic, where failures are settled as they are here."""
+        membership, channel = getattr(self.channel, "membership", None), behind.channel
+        if membership is not None and isinstance(channel, Topic) and channel.membership is None:
+            of_topic = self.app.membership_without_agent(channel.get_topic_name())
+            channel.membership = replace(of_topic, failures=membership.failures)
+        return behind
 
     def _reached(self) -> Any:
         """The stream that this one was sent through before its handler was called again."""
@@ -333,6 +352,11 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
             delivery.acknowledge(index)
             return SKIPPED
         return value
+
+    async def fail(self, delivery: Delivery, error: Exception) -> bool:
+        """The message at the cursor cannot be handed out; whether *delivery* goes on behind it."""
+        assert self._inbox is not None
+        return await fail_message(self._inbox, delivery, error, f"reading {self.channel}")
 
     def _is_plain(self, delivery: Delivery) -> bool:
         """Values of *delivery* go to the handler as they are decoded."""

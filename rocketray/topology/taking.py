@@ -1,8 +1,8 @@
 """Lists of messages for ``stream.take``: collected from deliveries, finished as a whole.
 
 A list may span several deliveries, and so several queues. While the handler has it, every cursor
-stays where it was; they move when the handler asks for the next list. A handler that raises gets
-the same messages again, perhaps with more behind them.
+stays where it was; they move when the handler asks for the next list. When a handler raises, the
+messages of its list come again one by one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .delivery import Delivery
-from .inbox import Inbox
+from .inbox import Hand, Inbox
 
 __all__ = ["SKIPPED", "Collector", "Taken"]
 
@@ -37,6 +37,10 @@ class Source(Protocol):
         """*value* after filters, or ``SKIPPED``."""
         ...
 
+    async def fail(self, delivery: Delivery, error: Exception) -> bool:
+        """The message at the cursor cannot be handed out; whether *delivery* goes on behind it."""
+        ...
+
     def make_event(self, delivery: Delivery, index: int, value: Any) -> Any:
         """The event of one message."""
         ...
@@ -48,6 +52,7 @@ class Taken:
 
     values: list[Any] = field(default_factory=list)
     parts: list[tuple[Delivery, int]] = field(default_factory=list)
+    skipped: set[tuple[Delivery, int]] = field(default_factory=set)
 
     def new(self, deliveries: list[Delivery]) -> list[Delivery]:
         """Those of *deliveries* that nothing was taken from yet."""
@@ -61,10 +66,15 @@ class Taken:
         was collected with it: that is collected again.
         """
         if any(delivery.is_withdrawn for delivery, _ in self.parts):
-            self.values, self.parts = [], []
+            self.values, self.parts, self.skipped = [], [], set()
         for delivery, _ in self.parts:
             delivery.is_active = True
         return bool(self.values)
+
+    def hand(self) -> Hand:
+        """The list as the handler has it."""
+        runs = [(delivery, delivery.cursor, end) for delivery, end in self.parts]
+        return Hand(runs, is_list=True, skipped=self.skipped)
 
     def finish(self) -> None:
         """The handler asked for the next list, so it is through with this one."""
@@ -104,8 +114,11 @@ class Collector:
         end = None if self._within_s is None else loop.time() + self._within_s
         while True:
             for delivery in taken.new(self._inbox.unpassed()):
-                await self._take_from(taken, delivery)
-                if len(taken.values) >= self._max_count:
+                if delivery.cursor < delivery.alone_until and taken.parts:
+                    return taken
+                is_alone = delivery.cursor < delivery.alone_until
+                is_cut = await self._take_from(taken, delivery, 1 if is_alone else self._max_count)
+                if is_alone or is_cut or len(taken.values) >= self._max_count:
                     return taken
             left = None if end is None else end - loop.time()
             if (left is not None and left <= 0) or not await self._inbox.take_next_within(left):
@@ -115,18 +128,43 @@ class Collector:
         """The handler's loop ended; what it did not finish stays in hand."""
         self._inbox.deactivate()
 
-    async def _take_from(self, taken: Taken, delivery: Delivery) -> None:
-        """Move values of *delivery* into *taken*, which remembers how far it went."""
-        source, index, bodies = self._source, delivery.cursor, delivery.shared.bodies
+    async def _take_from(self, taken: Taken, delivery: Delivery, max_count: int) -> bool:
+        """Move values of *delivery* into *taken*, which remembers how far it went.
+
+        True where it stopped before a message that cannot be decoded: nothing can follow.
+        """
+        source, bodies = self._source, delivery.shared.bodies
         source.enter(delivery)
-        if not self._as_events and not source.has_processors and delivery.acks is None:
-            index = min(delivery.stop, index + self._max_count - len(taken.values))
-            taken.values += map(self._decode, bodies[delivery.cursor : index])
-        while index < delivery.stop and len(taken.values) < self._max_count:
-            value = self._decode(bodies[index])
-            event = source.make_event(delivery, index, value) if self._as_events else None
-            value = await source.process(delivery, index, value)
-            if value is not SKIPPED:
-                taken.values.append(event if self._as_events else value)
+        stop, is_cut = delivery.batch_end(), False
+        index = self._take_plain(taken, delivery, max_count)
+        while index < stop and len(taken.values) < max_count:
+            try:
+                value = self._decode(bodies[index])
+                event = source.make_event(delivery, index, value) if self._as_events else None
+                value = await source.process(delivery, index, value)
+            except Exception as error:  # noqa: BLE001  # whatever a codec or a filter raises
+                is_cut = index > delivery.cursor  # the next list begins with it
+                if is_cut or not await source.fail(delivery, error):
+                    break
+            else:
+                if value is SKIPPED:
+                    taken.skipped.add((delivery, index))
+                else:
+                    taken.values.append(event if self._as_events else value)
             index += 1
-        taken.parts.append((delivery, index))
+        if index > delivery.cursor:
+            taken.parts.append((delivery, index))
+        return is_cut
+
+    def _take_plain(self, taken: Taken, delivery: Delivery, max_count: int) -> int:
+        """Take values that need nothing but decoding; the index of the first that is not taken."""
+        start = delivery.cursor
+        if self._as_events or self._source.has_processors or delivery.acks is not None:
+            return start
+        end = min(delivery.batch_end(), start + max_count - len(taken.values))
+        try:
+            values = [*map(self._decode, delivery.shared.bodies[start:end])]
+        except Exception:  # noqa: BLE001  # who takes them one by one finds it again
+            return start
+        taken.values += values
+        return end

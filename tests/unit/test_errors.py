@@ -29,6 +29,7 @@ ARGUMENTS: dict[str, object] = {
     "topic": "Trade",
     "shard": "Trade/0",
     "retry_after_ms": 50,
+    "index": 3,
     "group": "g",
     "existing": "tags 'a'",
     "offered": "tags 'b'",

@@ -15,9 +15,12 @@ from typing import Any
 
 from mode import Service
 
+from rocketray.actors.send_back import RETRY_QUEUES, retry_topic
+from rocketray.errors import ActorError
 from rocketray.topology.connection import GroupConsumer
 from rocketray.topology.feed import Feed
 from rocketray.topology.group import Membership
+from rocketray.topology.returns import Returns
 from rocketray.topology.topic import Topic
 
 __all__ = ["DRAIN_GRACE_S", "FeedFetcher"]
@@ -25,6 +28,7 @@ __all__ = ["DRAIN_GRACE_S", "FeedFetcher"]
 logger = logging.getLogger(__name__)
 
 DRAIN_GRACE_S = 5.0
+RETRY_LOOK_S = 5.0
 
 
 class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not followed
@@ -34,7 +38,9 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         self.app = app
         self._feeds: dict[tuple[Topic, str], Feed] = {}
         self._closed: list[Feed] = []
+        self._returns: Returns | None = None
         self._opening = asyncio.Lock()
+        self._is_stopping = False
         self.is_open = asyncio.Event()
         """Set when all that streams read at the start is read."""
         super().__init__(**options)
@@ -52,23 +58,33 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
 
     async def on_start(self) -> None:
         """Open a feed for everything that is iterated over now."""
+        self._is_stopping = False
         await self.open_missing()
         self.is_open.set()
+        self.add_future(self._keep_looking())
 
     async def on_stop(self) -> None:
         """Drain all feeds, commit, and leave the groups."""
+        self._is_stopping = True
         self.is_open.clear()
-        feeds = list(self._feeds.values())
         grace_s = DRAIN_GRACE_S if self.app.conf.stream_wait_empty else 0.0
-        await asyncio.gather(*(feed.drain(grace_s) for feed in feeds))
-        if feeds:
-            await self.app.consumer.force_commit()
-        self._closed += feeds
-        self._feeds.clear()
-        await asyncio.gather(*(feed.close() for feed in feeds))
+        await asyncio.gather(*(feed.drain(grace_s) for feed in self._feeds.values()))
+        if self._returns is not None:
+            await self._returns.flush(DRAIN_GRACE_S)
+        async with self._opening:  # what was half open became a feed, and is closed
+            feeds = list(self._feeds.values())
+            await asyncio.gather(*(feed.drain(grace_s) for feed in feeds))
+            if feeds:
+                await self.app.consumer.force_commit()
+            self._closed += feeds
+            self._feeds.clear()
+            await asyncio.gather(*(feed.close() for feed in feeds))
+            if self._returns is not None:
+                returns, self._returns = self._returns, None
+                await returns.close()
 
     async def open_missing(self) -> None:
-        """Open feeds for channels that came since the last call."""
+        """Open feeds for channels and retry topics that came since the last call."""
         async with self._opening:
             wanted = [
                 (channel, topic)
@@ -77,32 +93,72 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
                 for topic in channel.topics
             ]
             missing = [key for key in wanted if key not in self._feeds]
+            missing += await self._missing_retries(wanted)
             members = await asyncio.gather(*(self._join(*key) for key in missing))
             for (channel, topic), member in zip(missing, members, strict=True):
                 await self._open(channel, topic, member)
 
+    async def _keep_looking(self) -> None:
+        """Begin to read the retry topics of groups of which some member sent a message back.
+
+        It has 10 s for that: no message comes again sooner.
+        """
+        while not self.should_stop:
+            await self.sleep(RETRY_LOOK_S)
+            await self._look()
+
+    async def _look(self) -> None:
+        if not self._is_stopping:
+            try:
+                await self.open_missing()
+            except ActorError as error:
+                logger.warning("retry topics are looked for again: %s", error)
+
+    async def _missing_retries(
+        self, wanted: Iterable[tuple[Topic, str]]
+    ) -> list[tuple[Topic, str]]:
+        """The retry topics that exist and have no feed yet, each with its channel."""
+        groups = {
+            (channel, retry_topic(self._membership(channel, topic).group))
+            for channel, topic in wanted
+        }
+        missing = sorted(groups - self._feeds.keys(), key=lambda key: key[1])
+        if not missing:
+            return []
+        connection = await self.app.connect()
+        existing = await asyncio.to_thread(connection.topics)
+        return [key for key in missing if key[1] in existing]
+
     async def _join(self, channel: Topic, topic: str) -> GroupConsumer:
         """Become a member, in a thread, because joining asks the node."""
         connection = await self.app.connect()
-        await self.app.declare_topic(topic, channel.partitions, channel.retention)
+        is_retry = topic not in channel.topics
+        if is_retry:  # another may only be making it: then this waits for its shards
+            await asyncio.to_thread(connection.create_topic, topic, RETRY_QUEUES, hosted=True)
+        else:
+            await self.app.declare_topic(topic, channel.partitions, channel.retention)
         membership = self._membership(channel, topic)
         return await asyncio.to_thread(
             connection.consumer,
             membership.group,
             topic,
             membership.subscription,
-            start=self.app.conf.consumer_auto_offset_reset,
+            start="earliest" if is_retry else self.app.conf.consumer_auto_offset_reset,
             strategy=membership.strategy,
-            together=self.app.together,
+            together=None if is_retry else self.app.together,
         )
 
     async def _open(self, channel: Topic, topic: str, member: GroupConsumer) -> None:
         membership = self._membership(channel, topic)
+        if self._returns is None:
+            self._returns = Returns(self.app.connect, self._look)
         feed = Feed(
             topic,
             membership,
             member,
             channel.queue,
+            rules=membership.failures.rules(membership.group, is_ordered=bool(self.app.tables)),
+            returns=self._returns,
             flush_sends=self.app.flush_sends,
             tables=self.app.tables,
             on_failure=self._feed_failed,
@@ -112,7 +168,19 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         logger.info("group %s reads topic %s", membership.group, topic)
 
     def _membership(self, channel: Topic, topic: str) -> Membership:
-        return channel.membership or self.app.membership_without_agent(topic)
+        if channel.membership is not None:
+            return channel.membership
+        if topic in channel.topics:
+            return self._without_agent(topic)
+        return next(
+            one
+            for one in map(self._without_agent, channel.topics)
+            if retry_topic(one.group) == topic
+        )
+
+    def _without_agent(self, topic: str) -> Membership:
+        membership: Membership = self.app.membership_without_agent(topic)
+        return membership
 
     def _feed_failed(self, error: Exception) -> None:
         """A feed is dead, and its group would silently starve: the app must not look healthy."""

@@ -96,7 +96,8 @@ def without_retries(message: ForwardedMessage | StoredMessage) -> dict[str, str]
 def test_a_message_goes_up_the_ladder_and_stays_what_it_was(
     first: StoredMessage, max_attempts: int
 ) -> None:
-    levels, message = [], first
+    levels: list[int] = []
+    message = first
     while True:
         back = sent_back(message, GROUP, max_attempts, DEAD)
         kept = (back.message.body, back.message.flag, back.message.born_timestamp_ms)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from support.apps import until
 
 import rocketray as rr
+from rocketray.delay import DELAY_LEVELS_MS
 from rocketray.testing import Broker, Clock
 
 
@@ -38,7 +40,7 @@ def shop(broker: Broker) -> tuple[rr.App, Any, list[int], list[int]]:
 
 
 def test_an_agent_gets_what_its_filter_lets_through_and_what_it_failed_on_again(
-    broker: Broker,
+    broker: Broker, clock: Clock
 ) -> None:
     async def scenario() -> None:
         app, orders, charged, failures = shop(broker)
@@ -46,10 +48,50 @@ def test_an_agent_gets_what_its_filter_lets_through_and_what_it_failed_on_again(
             for amount in (50, 666, 200, 80):
                 await orders.send(value=Order("eu", amount))
             await broker.settle()
-            assert (sorted(charged), failures) == ([200, 666], [666, 666])
+            assert (charged, failures) == ([200], [666])
+            clock.advance(seconds=10)
+            await broker.settle()
+            assert failures == [666, 666]
+            clock.advance(seconds=29)
+            await broker.settle()
+            assert charged == [200]
+            clock.advance(seconds=1)
+            await broker.settle()
+            assert charged == [200, 666]
             assert broker.lag_of("shop-charge") == 0
             assert sum(broker.committed("shop-charge", "orders").values()) == 4
             assert sorted(int(one.body) for one in broker.messages("receipts")) == [200, 666]
+
+    asyncio.run(scenario())
+
+
+def test_a_message_climbs_the_whole_ladder_in_no_time(broker: Broker, clock: Clock) -> None:
+    async def scenario() -> None:
+        app = rr.App("shop", connection=broker)
+        orders = app.topic("orders", value_type=Order, queues=1)
+        attempts: list[int] = []
+
+        @app.agent(orders)
+        async def charge(stream: Any) -> None:
+            async for event in stream.events():
+                attempts.append(clock() - started)
+                assert event.reconsume_times == len(attempts) - 1
+                raise ConnectionError("the bank is away")
+
+        started = clock()
+        async with broker.running(app):
+            await orders.send(value=Order("eu", 1))
+            await broker.settle()
+            for level in DELAY_LEVELS_MS[2:]:
+                clock.advance(milliseconds=level)
+                await broker.settle()
+            clock.advance(hours=10)
+            await broker.settle()
+        waits = [after - before for before, after in pairwise(attempts)]
+        assert waits == list(DELAY_LEVELS_MS[2:])
+        [letter] = broker.messages("%DLQ%shop-charge")
+        assert letter.reconsume_times == 17
+        assert broker.lag_of("shop-charge") == 0
 
     asyncio.run(scenario())
 
@@ -59,7 +101,7 @@ def test_settling_says_what_does_not_come_to_an_end(broker: Broker) -> None:
         app = rr.App("shop", connection=broker)
         orders = app.topic("orders", value_type=Order, queues=1)
 
-        @app.agent(orders)
+        @app.agent(orders, ordered=True)
         async def charge(stream: Any) -> None:
             async for _ in stream:
                 raise ConnectionError("the bank is away")

@@ -31,8 +31,8 @@ def test_all_of_them_are_here() -> None:
     }
 
 
-def test_an_agent(broker: Broker) -> None:
-    SHOWN["test_large_orders_are_charged_once_the_bank_is_back"](broker)
+def test_an_agent(broker: Broker, clock: Clock) -> None:
+    SHOWN["test_large_orders_are_charged_once_the_bank_is_back"](broker, clock)
 
 
 def test_the_clock(broker: Broker, clock: Clock) -> None:

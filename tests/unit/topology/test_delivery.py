@@ -90,13 +90,44 @@ def test_manual_mode_counts_what_was_passed_before_as_acknowledged() -> None:
     assert delivery.next_queue_offset() == 11
 
 
-def test_release_tells_once() -> None:
-    told: list[Delivery] = []
-    delivery = delivery_of(1)
-    delivery.on_released = told.append
-    delivery.release()
-    delivery.release()
-    assert told == [delivery]
+def test_what_goes_back_to_the_node_is_unfinished_until_it_is_there() -> None:
+    delivery = delivery_of(10, 11, 12)
+    delivery.begin_return(1)
+    delivery.cursor = 3
+    assert delivery.is_passed
+    assert (delivery.is_finished(), delivery.next_queue_offset()) == (False, 11)
+    delivery.begin_return(0)
+    assert delivery.next_queue_offset() == 10
+    delivery.returned(0)
+    delivery.returned(1)
+    assert (delivery.is_finished(), delivery.next_queue_offset()) == (True, 13)
+
+
+def test_what_goes_back_is_as_good_as_acknowledged_once_it_is_there() -> None:
+    delivery = delivery_of(10, 11)
+    delivery.require_acks()
+    delivery.begin_return(0)
+    delivery.acknowledge(1)
+    assert delivery.next_queue_offset() == 10
+    delivery.returned(0)
+    assert delivery.is_finished()
+
+
+def test_attempts_are_counted_per_message() -> None:
+    delivery = delivery_of(10, 11)
+    assert [delivery.note_attempt(), delivery.note_attempt()] == [1, 2]
+    delivery.cursor = 1
+    assert delivery.note_attempt() == 1
+
+
+def test_messages_that_failed_together_come_as_batches_of_one() -> None:
+    delivery = delivery_of(10, 11, 12, 13)
+    delivery.alone_until = 2
+    sizes = []
+    while not delivery.is_passed:
+        sizes.append(delivery.to_arrow(["body"]).num_rows)
+        delivery.cursor = delivery.batch_end()
+    assert sizes == [1, 1, 2]
 
 
 def test_to_arrow_begins_at_the_cursor_and_ends_with_the_part() -> None:

@@ -18,8 +18,10 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.topology import feed as feed_module
 from rocketray.topology.delivery import Delivery
+from rocketray.topology.failure import FailureRules
 from rocketray.topology.feed import Feed, Window
 from rocketray.topology.group import Membership
+from rocketray.topology.returns import Returns
 
 ALL = Subscription.tags("*")
 
@@ -61,6 +63,8 @@ async def feeding(
     handlers: int = 1,
     failures: Sequence[Exception] = (),
     tables: WatchedTables | None = None,
+    *,
+    is_ordered: bool = False,
 ) -> AsyncIterator[tuple[Feed, Any, list[Exception]]]:
     queue = ThrowableQueue(maxsize=0, flow_control=FlowControlEvent())
     failed: list[Exception] = []
@@ -69,6 +73,10 @@ async def feeding(
     async def flush() -> None:
         flushed.append(1)
 
+    async def connect() -> LocalNode:
+        return node
+
+    returns = Returns(connect, flush)
     member = FailingConsumer(node, "g", "T", ALL)
     member.failures = failures
     feed = Feed(
@@ -76,6 +84,8 @@ async def feeding(
         Membership("g", ALL, handlers),
         member,
         queue,
+        rules=FailureRules("g", is_ordered=is_ordered),
+        returns=returns,
         flush_sends=flush,
         tables=tables or WatchedTables(),
         on_failure=failed.append,
@@ -86,6 +96,7 @@ async def feeding(
     finally:
         await feed.drain(0.1)
         await feed.close()
+        await returns.close()
 
 
 def pass_over(delivery: Delivery) -> None:

@@ -7,12 +7,27 @@ from mode.utils.queues import FlowControlEvent, ThrowableQueue
 from support.batches import list_batch
 
 from rocketray.topology.delivery import Delivery, split
-from rocketray.topology.inbox import LEASE_LOOK_S, Inbox
+from rocketray.topology.failure import FailureRules
+from rocketray.topology.inbox import LEASE_LOOK_S, Hand, Inbox
 
 
 def one(*queue_offsets: int) -> Delivery:
     (delivery,) = split(list_batch(queue_offsets), 1)
     return delivery
+
+
+class Released:
+    """Notes what is released."""
+
+    def __init__(self) -> None:
+        self.deliveries: list[Delivery] = []
+        self.rules = FailureRules("g")
+
+    def released(self, delivery: Delivery) -> None:
+        self.deliveries.append(delivery)
+
+    async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str:
+        raise NotImplementedError
 
 
 def make() -> tuple[Inbox, ThrowableQueue]:
@@ -38,16 +53,16 @@ def test_an_unpassed_delivery_is_handed_out_again() -> None:
 def test_passed_and_withdrawn_deliveries_are_released() -> None:
     async def scenario() -> None:
         inbox, queue = make()
-        released: list[Delivery] = []
+        owner = Released()
         passed, withdrawn, last = one(1), one(2), one(3)
         for delivery in (passed, withdrawn, last):
-            delivery.on_released = released.append
+            delivery.owner = owner
             queue.force_put_nowait(delivery)
         assert await inbox.next() is passed
         passed.cursor = 1
         withdrawn.is_withdrawn = True
         assert await inbox.next() is last
-        assert released == [passed, withdrawn]
+        assert owner.deliveries == [passed, withdrawn]
 
     asyncio.run(scenario())
 
@@ -76,16 +91,13 @@ def test_a_wait_with_a_limit_loses_nothing() -> None:
     asyncio.run(scenario())
 
 
-def test_failures_are_counted_per_place() -> None:
+def test_failures_in_a_row_are_counted_until_a_message_comes() -> None:
     async def scenario() -> None:
         inbox, queue = make()
-        delivery = one(1, 2)
-        queue.force_put_nowait(delivery)
-        assert [inbox.note_failure(), inbox.note_failure()] == [1, 2]  # before any message
-        await inbox.next()
         assert [inbox.note_failure(), inbox.note_failure()] == [1, 2]
-        delivery.cursor = 1
-        assert [inbox.note_failure(), inbox.note_failure(), inbox.note_failure()] == [1, 2, 3]
+        queue.force_put_nowait(one(1, 2))
+        await inbox.next()
+        assert inbox.note_failure() == 1
 
     asyncio.run(scenario())
 
@@ -107,3 +119,50 @@ def test_nothing_is_handed_out_while_others_may_own_the_queue() -> None:
         assert inbox.unpassed() == []
 
     asyncio.run(scenario())
+
+
+def test_the_deliveries_of_a_queue_that_rests_wait_and_others_go_before_them() -> None:
+    async def scenario() -> None:
+        inbox, queue = make()
+        resting, behind = one(1), one(2)
+        (other,) = split(list_batch([1], queue_id=1), 1)
+        for delivery in (resting, behind, other):
+            queue.force_put_nowait(delivery)
+        assert await inbox.next() is resting
+        inbox.rest(resting, 0.05)
+        assert await inbox.next() is other
+        assert inbox.unpassed() == [other]
+        other.cursor = 1
+        assert await inbox.next() is resting  # as soon as it may
+        resting.cursor = 1
+        assert await inbox.next() is behind
+
+    asyncio.run(scenario())
+
+
+def test_a_queue_that_rests_and_is_taken_away_is_released() -> None:
+    async def scenario() -> None:
+        inbox, queue = make()
+        owner = Released()
+        first, second = one(1), one(2)
+        (other,) = split(list_batch([1], queue_id=1), 1)
+        for delivery in (first, second, other):
+            delivery.owner = owner
+            queue.force_put_nowait(delivery)
+        inbox.rest(await inbox.next(), 60)
+        assert await inbox.next() is other
+        second.is_withdrawn = True
+        assert await inbox.next() is other
+        assert owner.deliveries == [second]
+
+    asyncio.run(scenario())
+
+
+def test_a_hand_that_blames_finishes_what_stood_before() -> None:
+    first, second, third = one(1, 2), one(3, 4), one(5)
+    hand = Hand([(first, 0, 2), (second, 0, 2), (third, 0, 1)], is_list=True, skipped={(first, 1)})
+    assert hand.blame(4) is None
+    assert hand.blame(-1) is None
+    assert first.cursor == 0
+    assert hand.blame(2) is second  # values 0 to 3 are the messages 1, 3, 4 and 5
+    assert (first.cursor, second.cursor, third.cursor) == (2, 1, 0)

@@ -9,9 +9,10 @@ import faust
 import pyarrow as pa
 import pytest
 from support.apps import committed, consume, numbers, running, until
+from support.ladder import Ladder
 from support.local_node import LocalNode
 
-from rocketray.errors import ConfigError
+from rocketray.errors import BatchError, ConfigError
 from rocketray.topology.app import App
 from rocketray.topology.stream import ARROW_COLUMNS
 
@@ -48,7 +49,7 @@ def test_take_spans_queues_and_finishes_them_all(node: LocalNode) -> None:
     assert committed(node, "app-reader", "T") == 5000
 
 
-def test_a_list_whose_handler_raised_comes_again(node: LocalNode) -> None:
+def test_the_messages_of_a_list_whose_handler_raised_come_one_by_one(node: LocalNode) -> None:
     lists: list[list[bytes]] = []
 
     async def handler(stream: Any) -> None:
@@ -57,8 +58,56 @@ def test_a_list_whose_handler_raised_comes_again(node: LocalNode) -> None:
             if len(lists) == 2:
                 raise ValueError("on purpose")
 
-    consume(node, handler, lambda: len(lists) == 4, bodies=numbers(15))
-    assert lists == [numbers(5), numbers(5, 5), numbers(5, 5), numbers(5, 10)]
+    consume(node, handler, lambda: len(lists) == 8, bodies=numbers(15))
+    alone = [[body] for body in numbers(5, 5)]
+    assert lists == [numbers(5), numbers(5, 5), *alone, numbers(5, 10)]
+    assert committed(node, "app-reader", "T") == 15
+
+
+def test_the_message_of_a_list_that_fails_is_sent_back_and_not_its_neighbours(
+    node: LocalNode,
+) -> None:
+    done: list[bytes] = []
+
+    async def handler(stream: Any) -> None:
+        async for values in stream.take(5, within=0.05):
+            if b"7" in values:
+                raise ValueError("on purpose")
+            done.extend(values)
+
+    consume(node, handler, lambda: len(done) == 14, bodies=numbers(15))
+    assert done == [body for body in numbers(15) if body != b"7"]
+    assert [one.body for one in Ladder(node).waiting()] == [b"7"]
+    assert committed(node, "app-reader", "T") == 15
+
+
+def test_a_handler_may_say_which_message_of_its_list_failed(node: LocalNode) -> None:
+    lists: list[list[int]] = []
+
+    async def handler(stream: Any) -> None:
+        async for values in stream.filter(lambda value: value != 1).take(5, within=0.05):
+            lists.append(list(values))
+            if 7 in values:
+                raise BatchError(values.index(7)) from ValueError("on purpose")
+
+    consume(node, handler, lambda: len(lists) == 3, bodies=numbers(11), value_serializer="json")
+    assert lists == [[0, 2, 3, 4, 5], [6, 7, 8, 9, 10], [8, 9, 10]]
+    assert [one.body for one in Ladder(node).waiting()] == [b"7"]
+    assert committed(node, "app-reader", "T") == 11
+
+
+def test_a_message_of_a_list_that_does_not_decode_is_sent_back(node: LocalNode) -> None:
+    lists: list[list[int]] = []
+
+    async def handler(stream: Any) -> None:
+        async for values in stream.take(3, within=None):
+            lists.append(list(values))  # noqa: PERF401
+
+    bodies = [b"{", b"1", b"2", b"{", b"3", b"4", b"5"]
+    consume(node, handler, lambda: len(lists) == 2, bodies=bodies, value_serializer="json")
+    assert lists == [[1, 2], [3, 4, 5]]  # what cannot be decoded ends a list, full or not
+    assert [one.body for one in Ladder(node).waiting()] == [b"{", b"{"]
+    assert committed(node, "app-reader", "T") == 7
 
 
 def test_take_without_a_limit_waits_for_a_full_list(node: LocalNode) -> None:
@@ -107,8 +156,8 @@ def test_noack_take(node: LocalNode) -> None:
             for event in events:
                 event.ack()
 
-    consume(node, handler, lambda: len(lists) == 3, bodies=numbers(10))
-    assert lists == [[0, 1, 2, 3, 4], [0, 1, 2, 3, 4], [5, 6, 7, 8, 9]]
+    consume(node, handler, lambda: len(lists) == 7, bodies=numbers(10))
+    assert lists == [[0, 1, 2, 3, 4], [0], [1], [2], [3], [4], [5, 6, 7, 8, 9]]
     assert committed(node, "app-reader", "T") == 10
 
 
@@ -131,7 +180,10 @@ def test_batches_are_arrow(node: LocalNode) -> None:
     table = pa.Table.from_batches(batches[1:])
     assert table.column_names == list(ARROW_COLUMNS)
     assert sorted(table["body"].to_pylist(), key=int) == numbers(3000)
-    assert batches[0].equals(batches[1])  # what failed came again
+    rows = batches[0].num_rows
+    again = pa.Table.from_batches(batches[1 : rows + 1]).combine_chunks()
+    assert [batch.num_rows for batch in batches[1 : rows + 1]] == [1] * rows
+    assert again.equals(pa.Table.from_batches(batches[:1]))  # what failed came again
     assert committed(node, "app-reader", "T") == 3000
 
 

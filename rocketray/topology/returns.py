@@ -1,0 +1,169 @@
+"""Messages on their way back to the node: those that failed, and come again or are dead letters.
+
+What waits together goes as one batch, whose records are whole messages. A message counts as
+finished only when the node has it; until then its queue is not committed past it. What cannot be
+stored is tried again for as long as the app runs: after a restart it comes again from its queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from rocketray.actors.send_back import RETRY_QUEUES, SCHEDULE_QUEUES, SentBack
+from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.store.sys_flag import TRANSACTION
+
+from .connection import Connection, Forwarder
+
+__all__ = ["Return", "Returns"]
+
+logger = logging.getLogger(__name__)
+
+WAITING_MAX = 1024
+_BATCH_MAX_BYTES = 4 * 1024 * 1024
+_RETRY_S = 1.0
+_REFUSED_RETRY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """One message on its way, and what to do when the node has it."""
+
+    back: SentBack
+    topics: tuple[str, ...]
+    """Those that have to be there."""
+    on_stored: Callable[[], None]
+
+
+class Returns:
+    """All returns of one app; made and used on its loop."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Connection]],
+        on_made: Callable[[], Awaitable[None]],
+    ) -> None:
+        """*on_made* is awaited when a topic was made, from which messages may come again."""
+        self._connect = connect
+        self._on_made = on_made
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="returns")
+        self._producer: Forwarder | None = None
+        self._made: set[str] = set()
+        self._waiting: deque[Return] = deque()
+        self._pending = 0
+        self._changed = asyncio.Condition()
+        self._drainer: asyncio.Task[None] | None = None
+
+    async def put(self, one: Return) -> None:
+        """Send *one* with the next batch; waits while too many are on their way."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._pending < WAITING_MAX)
+        self._waiting.append(one)
+        self._pending += 1
+        self._start()
+
+    async def flush(self, grace_s: float) -> None:
+        """Wait until the node has all that was put, for at most *grace_s*."""
+        try:
+            async with asyncio.timeout(grace_s), self._changed:
+                await self._changed.wait_for(lambda: not self._pending)
+        except TimeoutError:
+            logger.warning(
+                "%d messages that failed could not be sent back; they come again from their queues",
+                self._pending,
+            )
+
+    async def close(self) -> None:
+        """Give up what is still on its way, and the producer."""
+        if self._drainer is not None:
+            self._drainer.cancel()
+            await asyncio.gather(self._drainer, return_exceptions=True)
+        if self._producer is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._producer.close)
+        self._thread.shutdown(wait=False)
+
+    async def _drain(self) -> None:
+        try:
+            while self._waiting:
+                await self._send(self._batch())
+        finally:
+            self._drainer = None
+
+    def _batch(self) -> list[Return]:
+        """The oldest that wait, with those behind it that go to the same place."""
+        first = self._waiting[0]
+        taken: list[Return] = []
+        left, size = deque[Return](), 0
+        for one in self._waiting:
+            if _place(one) == _place(first) and (not taken or size < _BATCH_MAX_BYTES):
+                taken.append(one)
+                size += len(one.back.message.body)
+            else:
+                left.append(one)
+        self._waiting = left
+        return taken
+
+    async def _send(self, batch: Sequence[Return]) -> None:
+        """Store a batch; one that is refused goes message by message, for most may be stored."""
+        while True:
+            try:
+                await self._store(batch)
+            except (ShardUnavailableError, OSError) as error:
+                logger.warning("%d messages are not sent back yet: %s", len(batch), error)
+                await asyncio.sleep(_RETRY_S)
+            except StreamError as error:
+                if len(batch) > 1:
+                    for one in batch:
+                        await self._send([one])
+                    return
+                logger.error(  # noqa: TRY400  # the sentence says it all
+                    "message %s cannot be sent back, so its queue is not committed past it: %s",
+                    batch[0].back.message.properties, error,
+                )  # fmt: skip
+                asyncio.get_running_loop().call_later(_REFUSED_RETRY_S, self._again, batch[0])
+                return
+            else:
+                for one in batch:
+                    one.on_stored()
+                async with self._changed:
+                    self._pending -= len(batch)
+                    self._changed.notify_all()
+                return
+
+    async def _store(self, batch: Sequence[Return]) -> None:
+        loop, connection = asyncio.get_running_loop(), await self._connect()
+        count = len(self._made)
+        await loop.run_in_executor(self._thread, self._store_in_thread, connection, batch)
+        if len(self._made) > count:
+            await self._on_made()
+
+    def _store_in_thread(self, connection: Connection, batch: Sequence[Return]) -> None:
+        topic, queue_id, _ = _place(batch[0])
+        for name in {*batch[0].topics, topic} - self._made:
+            queues = SCHEDULE_QUEUES if name == SCHEDULE_TOPIC else RETRY_QUEUES
+            connection.create_topic(name, queues, hosted=True)
+            self._made.add(name)
+        if self._producer is None:
+            self._producer = connection.producer()
+        self._producer.forward(topic, queue_id, [one.back.message for one in batch])
+
+    def _again(self, one: Return) -> None:
+        """Put *one* behind those that wait."""
+        self._waiting.append(one)
+        self._start()
+
+    def _start(self) -> None:
+        if self._drainer is None:
+            self._drainer = asyncio.get_running_loop().create_task(self._drain())
+
+
+def _place(one: Return) -> tuple[str, int, int]:
+    """What is alike in all messages of a batch: topic, queue and state of a transaction."""
+    message = one.back.message
+    return message.topic, one.back.queue_id, message.sys_flag & TRANSACTION
