@@ -31,6 +31,7 @@ from .explanation import Explanation, StoredFacts
 from .files import read_json
 from .filter import FilterStatistics
 from .gateway_calls import GatewayCalls
+from .group_administration import GroupQuestion
 from .groups import GroupDescription
 from .heartbeat import Heartbeat, HeartbeatReply
 from .inquiry import inquire
@@ -166,6 +167,10 @@ class Connection:
         """Forget a group that has no members."""
         self._ask(self._coordinator.delete_group.remote(group))
 
+    def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
+        """See :class:`~.group_administration.GroupAdministration`."""
+        return self._ask(self._coordinator.ask_groups.remote(question, *arguments))
+
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         """Report for a member."""
         reply: HeartbeatReply = self._ask(self._coordinator.heartbeat.remote(beat))
@@ -250,6 +255,12 @@ class Connection:
         shard = ShardCalls(self.topic(topic), queue_id)
         found: StoredMessage | None = self._ask(shard.ask("message_at", queue_offset))
         return found
+
+    def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """The queue offset of the first message stored at that time or later, else the end."""
+        shard = ShardCalls(self.topic(topic), queue_id)
+        offset: int = self._ask(shard.ask("offset_at_time", time_ms))
+        return offset
 
     def query(
         self,

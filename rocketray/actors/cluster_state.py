@@ -21,6 +21,7 @@ from .bitmap_orders import Answer, BitmapBoard, BitmapOrder
 from .catalog import TopicCatalog, TopicConfig
 from .files import read_json, write_json
 from .filter_rules import FilterRules
+from .group_administration import GroupAdministration, GroupQuestion
 from .groups import GroupDescription, GroupRegistry
 from .heartbeat import Heartbeat, HeartbeatReply
 from .layout import config_directory, filters_file
@@ -65,6 +66,7 @@ class ClusterState:
         self._lock = threading.RLock()
         self._catalog = TopicCatalog.load(data)
         self.registry = GroupRegistry()
+        self._administration = GroupAdministration(self.registry)
         config = config_directory(data)
         self.registry.load(
             read_json(config / "subscriptionGroup.json"),
@@ -165,6 +167,15 @@ class ClusterState:
             self.registry.delete(group, self._steady_ms())
             self._save_groups()
             self._save_offsets()
+
+    def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
+        """What the method of :class:`GroupAdministration` of that name says; saved when it answers."""
+        with self._lock:
+            answer = self._administration.answer(question, self._steady_ms(), *arguments)
+            self._save_groups()
+            self._save_offsets()
+            self._save_owners()
+            return answer
 
     # What the owner does from time to time
 

@@ -14,6 +14,7 @@ import os
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 from rocketray.errors import ShardUnavailableError
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
@@ -23,6 +24,7 @@ from .clock import steady_clock_ms, system_clock_ms
 from .cluster_state import ClusterState
 from .filter_rules import FilterRules
 from .gateway import GATEWAY_NAME, GATEWAY_THREADS, GatewayActor
+from .group_administration import GroupQuestion
 from .groups import GroupDescription
 from .heartbeat import Heartbeat, HeartbeatReply
 from .layout import shard_directory
@@ -118,6 +120,10 @@ class CoordinatorActor:
     def delete_group(self, group: str) -> None:
         """Forget a group and its offsets; it must have no members."""
         self._state.delete_group(group)
+
+    def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
+        """See :meth:`ClusterState.ask_groups`."""
+        return self._state.ask_groups(question, *arguments)
 
     def expire(self) -> None:
         """Have every shard remove what its topic gives up and no group needs (store/retention.py).

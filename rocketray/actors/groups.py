@@ -27,6 +27,7 @@ from rocketray.names import check_case_clash, check_group
 from .group_offsets import GroupOffsets
 from .heartbeat import Heartbeat, HeartbeatReply
 from .membership import Membership, app_share
+from .offset_moves import OffsetMoves
 
 __all__ = ["GroupDescription", "GroupRegistry", "LiveSubscription"]
 
@@ -65,6 +66,7 @@ class GroupRegistry:
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         self._since_ms: dict[tuple[str, str], int] = {}
         self.offsets = GroupOffsets()
+        self.moves = OffsetMoves(self.offsets)
         self._memberships: dict[tuple[str, str], Membership] = {}
         self.groups_changed = False
         self._apps: dict[str, set[tuple[str, str]]] = {}  # where each app has, or had, members
@@ -89,6 +91,8 @@ class GroupRegistry:
         self._take_offsets(beat, membership)
         lost = beat.held - membership.owned(beat.member)
         membership.give_up(beat)
+        self.moves.carry_out(beat.group, beat.topic, membership)
+        lost |= self.moves.waiting(beat.group, beat.topic)
         granted = {
             queue: self.offsets.get(beat.group, beat.topic, queue)
             for queue in sorted(self._share(beat, membership, now_ms) - lost)
@@ -107,6 +111,18 @@ class GroupRegistry:
         membership.count(beat)
         self._take_offsets(beat, membership)
         membership.forget(beat.member)
+        self.moves.carry_out(beat.group, beat.topic, membership)
+
+    def topics_of(self, group: str) -> list[str]:
+        """The topics that a group is known to read."""
+        return list(self._subscriptions.get(group, ()))
+
+    def carry_out_moves(self, group: str, topic: str, now_ms: int) -> None:
+        """Move the offsets that wait for a member that left or died meanwhile."""
+        membership = self._memberships.get((group, topic))
+        if membership is not None:
+            membership.expire(now_ms)
+        self.moves.carry_out(group, topic, membership)
 
     def needed_from(self, topic: str, queue: int) -> int | None:
         """The first queue offset that some group of *topic* has not finished; None without groups.
@@ -300,6 +316,7 @@ class GroupRegistry:
 
     def _drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:
         self.offsets.drop(doomed)
+        self.moves.drop(doomed)
         for key in [key for key in self._memberships if doomed(key)]:
             del self._memberships[key]
         for keys in self._apps.values():

@@ -36,6 +36,7 @@ Question = Literal[
     "facts",
     "keep_bitmaps",
     "message_at",
+    "offset_at_time",
     "query",
     "query_by_time",
     "set_writable",
@@ -133,6 +134,11 @@ class OwnedShard:
         """The message at a queue offset, or None when there is none."""
         with self.writer.reading():
             return self.writer.message_at(queue_offset)
+
+    def offset_at_time(self, time_ms: int) -> int:
+        """The queue offset of the first message stored at that time or later, else the end."""
+        with self.writer.reading():
+            return self.writer.store.queue_offset_by_time(self._topic, self._queue_id, time_ms)
 
     def query(self, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
         """The messages with that key, oldest first."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from .group_choice import OptionalGroupArgument, chosen_groups
+from .group_moves import reset, seek, skip
+from .group_progress import progress
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption
 from .output import print_json, print_line, print_table
@@ -16,7 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = ["groups"]
 
-groups = typer.Typer(help="List consumer groups, see their lag, remove them.", no_args_is_help=True)
+groups = typer.Typer(
+    help="List consumer groups, see how far they are, move and remove them.", no_args_is_help=True
+)
+for command in (progress, reset, skip, seek):
+    groups.command()(command)
 
 
 @groups.command("list")

@@ -18,6 +18,7 @@ from rocketray.actors.cluster_state import ClusterState
 from rocketray.actors.explanation import Explanation, StoredFacts
 from rocketray.actors.filter import FilterEngine
 from rocketray.actors.filter_rules import FilterRules
+from rocketray.actors.group_administration import GroupQuestion
 from rocketray.actors.groups import GroupDescription
 from rocketray.actors.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.hosting import Hosting
@@ -166,6 +167,10 @@ class LocalNode:
         """Forget a group that has no members."""
         self.state.delete_group(group)
 
+    def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
+        """See :class:`~rocketray.actors.group_administration.GroupAdministration`."""
+        return self.state.ask_groups(question, *arguments)
+
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         """Report for a member."""
         return self.state.heartbeat(beat)
@@ -210,6 +215,10 @@ class LocalNode:
     def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
         """The message at a queue offset, or None."""
         return self.shard(topic, queue_id).message_at(queue_offset)
+
+    def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """The queue offset of the first message stored at that time or later, else the end."""
+        return self.shard(topic, queue_id).offset_at_time(time_ms)
 
     def query(
         self,

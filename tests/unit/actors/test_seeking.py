@@ -1,0 +1,111 @@
+"""Groups are moved to other offsets, also while their members live."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.apps import numbers, put
+from support.local_node import LocalNode
+
+from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.group_administration import GroupAdministration
+from rocketray.actors.groups import GroupRegistry
+from rocketray.actors.heartbeat import Heartbeat
+from rocketray.actors.lease import SESSION_TIMEOUT_MS
+from rocketray.actors.seeking import OffsetMove, carry_out, plan_moves
+from rocketray.errors import OffsetOutOfRangeError, StreamError
+from rocketray.filters.subscription import Subscription
+
+ALL = Subscription.tags("*")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path) as local:
+        yield local
+
+
+def take(member: GroupConsumer, count: int) -> list[bytes]:
+    """Receive and commit."""
+    found: list[bytes] = []
+    for _ in range(300):
+        for batch in member.poll(0.1):
+            found += batch.bodies()
+            member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+        if len(found) >= count:
+            break
+    return found
+
+
+def test_a_plan_says_what_would_change_and_changes_nothing(node: LocalNode) -> None:
+    node.create_topic("T", 1)
+    put(node, "T", numbers(10))
+    with node.consumer("g", "T", ALL) as member:
+        take(member, 10)
+    groups = node.groups()
+    (back,) = plan_moves(node, groups, offset=4)
+    assert (back.from_offset, back.to_offset, back.repeated, back.skipped) == (10, 4, 6, 0)
+    (first,) = plan_moves(node, groups, to="earliest")
+    assert (first.to_offset, first.repeated) == (0, 10)
+    assert plan_moves(node, groups, to="latest")[0].to_offset == 10
+    message = node.message_at("T", 0, 0)
+    assert message is not None
+    assert plan_moves(node, groups, time_ms=message.store_timestamp_ms)[0].to_offset == 0
+    assert plan_moves(node, groups, time_ms=2**60)[0].to_offset == 10
+    assert node.groups()[0].offsets == {0: 10}
+    with pytest.raises(OffsetOutOfRangeError, match="T/0: offset 11 is out of range"):
+        plan_moves(node, groups, offset=11)
+    with pytest.raises(OffsetOutOfRangeError, match="has no queue 1"):
+        plan_moves(node, groups, offset=1, queue_id=1)
+
+
+def test_a_group_that_has_no_offset_skips_nothing() -> None:
+    move = OffsetMove("g", "T", 0, -1, 5)
+    assert (move.skipped, move.repeated) == (0, 0)
+
+
+def test_a_living_member_goes_on_behind_the_move(node: LocalNode) -> None:
+    node.create_topic("T", 2)
+    for queue_id in (0, 1):
+        with node.producer() as producer:
+            for number in range(5):
+                producer.send("T", b"%d-%d" % (queue_id, number), queue_id=queue_id)
+    revoked: list[frozenset[tuple[str, int]]] = []
+    with node.consumer("g", "T", ALL) as member:
+        member.on_revoke = revoked.append
+        assert len(take(member, 10)) == 10
+        moves = plan_moves(node, node.groups(), offset=3, queue_id=1)
+        moving = threading.Thread(target=carry_out, args=(node, moves, 30))
+        moving.start()
+        assert take(member, 2) == [b"1-3", b"1-4"]
+        moving.join()
+        assert revoked == [frozenset({("T", 1)})]
+    assert node.groups()[0].offsets == {0: 5, 1: 5}
+
+
+def test_a_member_that_does_not_give_up_is_told_of_and_moved_when_it_died() -> None:
+    registry = GroupRegistry()
+    administration = GroupAdministration(registry)
+    beat = Heartbeat("g", "T", ALL, "one", "life", frozenset())
+    registry.heartbeat(beat, 2, 0)
+
+    class Node:
+        now_ms = 0
+
+        def ask_groups(self, question: str, *arguments: object) -> object:
+            return administration.answer(question, self.now_ms, *arguments)  # type: ignore[arg-type]
+
+    moves = [OffsetMove("g", "T", 0, -1, 7)]
+    with pytest.raises(StreamError, match=r"still hold queues \[0\] of topic 'T'"):
+        carry_out(Node(), moves, 1, sleep=lambda _: None)  # type: ignore[arg-type]
+    assert registry.offsets.get("g", "T", 0) == -1
+    Node.now_ms = SESSION_TIMEOUT_MS + 1
+    carry_out(Node(), moves, 1, sleep=lambda _: None)  # type: ignore[arg-type]
+    assert registry.offsets.get("g", "T", 0) == 7
+    with pytest.raises(StreamError, match="does not read topic 'U'"):
+        administration.answer("move_offsets", 0, "g", "U", {0: 1})
+    with pytest.raises(StreamError, match="the coordinator started again"):
+        administration.answer("moves_left", 0, "g", "T", "of another life")
