@@ -14,6 +14,7 @@ __all__ = ["BENCHMARKS", "run"]
 BENCHMARKS = {
     "send": "one producer: one at a time, unbatched, batches, Arrow tables",
     "consume": "one member reads a backlog: bodies, Arrow batches, by tag, by SQL92",
+    "groups": "1, 10 and 100 groups on one topic, and the memory of a member that is far behind",
     "store": "the store alone: put, lookups by key, Arrow columns, recovery",
     "growth": "the same from 10⁵ to 10⁷ messages and from 1 to 16 shards, and an idle shard's memory",
     "flush": "two ways of flushing beside a thread that is busy in Python",
