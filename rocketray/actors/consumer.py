@@ -47,12 +47,13 @@ class MemberOptions(TypedDict, total=False):
     """How a member takes part; what is left out is as in RocketMQ, unless it is said here.
 
     ``client_id`` is its name in the group, a new one by default. ``start`` counts in queues where
-    the group has no offset yet: "earliest", the default, or "latest". ``strategy`` divides the
+    the group has no offset yet: "earliest", the default, "latest", or the first message that was
+    stored at that time or later, in milliseconds since 1970. ``strategy`` divides the
     queues, and the members of one ``together`` read the same queue numbers instead.
     """
 
     client_id: str | None
-    start: StartFrom
+    start: StartFrom | int
     strategy: Strategy
     together: AppInstance | None
 
@@ -72,6 +73,9 @@ class Groups(Protocol):
 
     def attach_stream(self, path: str) -> None:
         """Let the filter actor fill a ring."""
+
+    def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """The first message stored at that time or later, else the end."""
 
 
 class GroupConsumer:
@@ -104,7 +108,7 @@ class GroupConsumer:
         is_tags = subscription.expression_type == "TAG"
         self._tags = sorted(parse(subscription.expression).tags_set) if is_tags else []
         self._topic = topic
-        self._start: StartFrom = options.get("start", "earliest")
+        self._start: StartFrom | int = options.get("start", "earliest")
         client_id = options.get("client_id") or uuid.uuid4().hex
         self._identity = (group, topic, subscription, client_id)
         self._together = options.get("together")
@@ -292,7 +296,7 @@ class GroupConsumer:
     def _first_offset(self, queue_id: int, offset: int) -> int:
         control = ControlPage(control_path(self._node.data, self._topic, queue_id))
         if offset < 0:
-            return control.minimum() if self._start == "earliest" else control.visible()
+            return self._begin(queue_id, control)
         first = min(max(offset, control.minimum()), control.visible())
         if first > offset:
             self._count(missed=first - offset)
@@ -302,6 +306,15 @@ class GroupConsumer:
                 self._topic, queue_id, offset, first,
             )  # fmt: skip
         return first
+
+    def _begin(self, queue_id: int, control: ControlPage) -> int:
+        """Where a group begins that has no offset."""
+        if self._start == "earliest":
+            return control.minimum()
+        if self._start == "latest":
+            return control.visible()
+        found = self._node.offset_at_time(self._topic, queue_id, self._start)
+        return min(max(found, control.minimum()), control.visible())
 
     def _revoke(self, queue_ids: set[int]) -> None:
         if not queue_ids:

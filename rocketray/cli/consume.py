@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .lookup_options import parse_place
 from .messages import one_line, to_json
 from .node import connect
 from .options import (
@@ -46,8 +47,12 @@ def consume(
     where: WhereOption = None,
     on_filter_error: OnFilterErrorOption = "stop",
     start: Annotated[
-        Literal["earliest", "latest"],
-        typer.Option("--start", help="Where a group begins that has no offsets yet."),
+        str,
+        typer.Option(
+            "--start",
+            metavar="WHEN",
+            help="Where a group begins that has no offsets yet: earliest, latest, or a time.",
+        ),
     ] = "earliest",
     max_count: Annotated[
         int | None, typer.Option("--max", metavar="N", min=1, help="End after so many messages.")
@@ -68,11 +73,12 @@ def consume(
     messages may be printed again by the next one. All messages come unless one of --tags, --sql
     and --where says which.
     """
+    begin = parse_place(start)
     subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
     with (
         connect(data) as connection,
         until_signalled() as signalled,
-        connection.consumer(group, topic, subscription, start=start) as consumer,
+        connection.consumer(group, topic, subscription, start=begin) as consumer,
     ):
         _print_all(consumer, signalled, max_count, timeout_s, as_json=as_json)
 

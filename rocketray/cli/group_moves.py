@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .group_choice import chosen_groups
-from .lookup_options import parse_time_ms
+from .lookup_options import parse_place, parse_time_ms
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption, TopicArgument
 from .output import print_json, print_line, print_table
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from rocketray.actors.client import Connection
     from rocketray.actors.groups import GroupDescription
-    from rocketray.actors.seeking import OffsetMove, Target
+    from rocketray.actors.seeking import OffsetMove
 
 __all__ = ["reset", "seek", "skip"]
 
@@ -33,12 +33,6 @@ QueueOption = Annotated[
 DryRunOption = Annotated[
     bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
 ]
-
-
-def _parse_goal(text: str) -> Target | int:
-    if text == "earliest":
-        return "earliest"
-    return "latest" if text == "latest" else parse_time_ms(text)
 
 
 def reset(
@@ -63,7 +57,7 @@ def reset(
     Members need not stop: each gives up the queues that move, with its last commits, and goes on
     behind the move. Messages between the two places are skipped, or come again.
     """
-    goal = _parse_goal(to)
+    goal = parse_place(to)
 
     def plan(connection: Connection, found: list[GroupDescription]) -> list[OffsetMove]:
         from rocketray.actors.seeking import plan_moves  # noqa: PLC0415 - imports the node

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,6 +13,7 @@ __all__ = [
     "BeginOption",
     "EndOption",
     "MaxOption",
+    "parse_place",
     "parse_time_ms",
 ]
 
@@ -35,6 +36,13 @@ def parse_time_ms(text: str) -> int:
         raise typer.BadParameter(
             f"{text!r} is no time; write milliseconds since 1970, or ISO 8601: 2026-11-21T08:30:00Z"
         ) from None
+
+
+def parse_place(text: str) -> Literal["earliest", "latest"] | int:
+    """A place in a queue: its begin, its end, or where a time is; raises as a time does."""
+    if text == "earliest":
+        return "earliest"
+    return "latest" if text == "latest" else parse_time_ms(text)
 
 
 BeginOption = Annotated[

@@ -13,8 +13,9 @@ import signal
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import faust
 
@@ -34,11 +35,14 @@ from .faust.batch_transport import BatchTransport
 from .faust.fetcher import FeedFetcher
 from .feed import Feed
 from .fields import MessageFields
-from .group import GroupRegistry, Membership, make_subscription
+from .group import GroupRegistry, Membership, make_start, make_subscription
 from .outbox import Outbox
 from .settings import check_settings, with_defaults
 from .spark.sink_spec import SinkSpec, add_sink
 from .topic import Topic, retention_policy
+
+if TYPE_CHECKING:
+    from rocketray.actors.consumer import StartFrom
 
 __all__ = ["App"]
 
@@ -108,6 +112,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         dialect: Dialect = "rocketmq",
         group: str | None = None,
         strategy: Strategy = "averagely",
+        start: StartFrom | datetime | None = None,
         name: str | None = None,
         concurrency: int = 1,
         max_attempts: int | None = None,
@@ -124,7 +129,8 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         """Make an agent of an async function, subscribed by at most one of *tags*, *sql*, *where*.
 
         *group* defaults to ``"{app.id}-{agent name}"``; agents of one group share its messages.
-        *strategy* divides the queues among all members of the group.
+        *strategy* divides the queues among all members of the group. *start* is where the group
+        begins: "earliest", "latest", or at what was stored at a time; the app's setting otherwise.
         *on_filter_error* says what becomes of a message on which the predicate *where* fails:
         ``"stop"`` before it, ``"skip"`` it, or ``"deliver"`` it. *dialect* ``"rocketray"`` lets
         *sql* have names in double quotes, LIKE, and IN with numbers.
@@ -139,6 +145,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         """
         check_strategy(strategy)
         subscription = make_subscription(tags, sql, where, on_filter_error, dialect)
+        begin = make_start(start)
         failures = FailureOptions(max_attempts, dead_letter, ordered, suspend)
 
         def declare(function: Callable[..., Any]) -> Agent:
@@ -154,6 +161,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                 concurrency,
                 strategy,
                 failures,
+                begin,
             )
             make = super(App, self).agent(
                 channel,

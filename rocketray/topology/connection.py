@@ -195,11 +195,13 @@ class Connection(Protocol):
         topic: str,
         subscription: Subscription,
         *,
-        start: Literal["earliest", "latest"] = ...,
+        start: Literal["earliest", "latest"] | int = ...,
         strategy: Strategy = ...,
         together: AppInstance | None = ...,
     ) -> GroupConsumer:
-        """Join *group* as a new member; *start* counts where the group has no offset yet.
+        """Join *group* as a new member.
+
+        *start* counts where the group has no offset yet; a number is a store time in milliseconds.
 
         *strategy* divides the queues among the group's members. All members of one *together*
         read the same queue numbers of their topics instead.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
 from rocketray.actors.assignment import Strategy
 from rocketray.errors import ConfigError, StrategyConflictError, SubscriptionConflictError
@@ -20,7 +21,10 @@ from rocketray.names import check_group
 
 from .failure import FailureOptions
 
-__all__ = ["GroupRegistry", "Membership", "make_subscription"]
+if TYPE_CHECKING:
+    from rocketray.actors.consumer import StartFrom
+
+__all__ = ["GroupRegistry", "Membership", "make_start", "make_subscription"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,8 @@ class Membership:
 
     ``handlers`` is how many handlers of this process share the messages of the one member, and
     ``strategy`` how the members of the group divide the queues; ``failures`` says what becomes of
-    a message on which a handler raises.
+    a message on which a handler raises. ``start`` is where the group begins, as its app does for
+    None.
     """
 
     group: str
@@ -37,6 +42,22 @@ class Membership:
     handlers: int = 1
     strategy: Strategy = "averagely"
     failures: FailureOptions = field(default_factory=FailureOptions)
+    start: StartFrom | int | None = None
+
+
+def make_start(start: StartFrom | datetime | None) -> StartFrom | int | None:
+    """*start* as members take it; a time without a zone is local.
+
+    Raises:
+        ConfigError: it is neither "earliest" nor "latest" nor a time.
+    """
+    if isinstance(start, datetime):
+        return max(0, int(start.astimezone().timestamp() * 1000))
+    if start not in ("earliest", "latest", None):
+        raise ConfigError(
+            f"start is {start!r}; a new group starts at 'earliest', at 'latest' or at a datetime"
+        )
+    return start
 
 
 def make_subscription(

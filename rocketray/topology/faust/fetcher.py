@@ -143,10 +143,15 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             membership.group,
             topic,
             membership.subscription,
-            start="earliest" if is_retry else self.app.conf.consumer_auto_offset_reset,
+            start="earliest" if is_retry else self._start(membership),
             strategy=membership.strategy,
             together=None if is_retry else self.app.together,
         )
+
+    def _start(self, membership: Membership) -> Any:
+        if membership.start is not None:
+            return membership.start
+        return self.app.conf.consumer_auto_offset_reset
 
     async def _open(self, channel: Topic, topic: str, member: GroupConsumer) -> None:
         membership = self._membership(channel, topic)

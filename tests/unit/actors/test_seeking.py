@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from support.apps import numbers, put
 from support.local_node import LocalNode
 
+from rocketray.actors.clock import system_clock_ms
 from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.group_administration import GroupAdministration
 from rocketray.actors.groups import GroupRegistry
@@ -109,3 +111,21 @@ def test_a_member_that_does_not_give_up_is_told_of_and_moved_when_it_died() -> N
         administration.answer("move_offsets", 0, "g", "U", {0: 1})
     with pytest.raises(StreamError, match="the coordinator started again"):
         administration.answer("moves_left", 0, "g", "T", "of another life")
+
+
+def test_a_new_group_begins_at_a_time_as_far_as_that_is_there(node: LocalNode) -> None:
+    node.create_topic("T", 1)
+    put(node, "T", numbers(3))
+    until_ms = system_clock_ms() + 2
+    while system_clock_ms() < until_ms:
+        time.sleep(0.001)
+    put(node, "T", numbers(2, first=3))
+    with node.consumer("since", "T", ALL, start=until_ms) as member:
+        assert take(member, 2) == numbers(2, first=3)
+    with node.consumer("ever", "T", ALL, start=0) as member:
+        assert take(member, 5) == numbers(5)
+    with node.consumer("future", "T", ALL, start=2**62) as member:
+        put(node, "T", numbers(1, first=5))
+        assert take(member, 1) == numbers(1, first=5)
+    with node.consumer("since", "T", ALL, start=0) as member:
+        assert take(member, 1) == numbers(1, first=5), "it has an offset, so it goes on there"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from rocketray.errors import (
@@ -11,7 +13,7 @@ from rocketray.errors import (
     SubscriptionConflictError,
 )
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.group import GroupRegistry, Membership, make_subscription
+from rocketray.topology.group import GroupRegistry, Membership, make_start, make_subscription
 
 PAY = Subscription.tags("pay")
 
@@ -80,3 +82,12 @@ def test_members_of_a_group_agree_on_what_becomes_of_errors() -> None:
     assert registry.predicates() == (path,)
     with pytest.raises(ConfigError, match="leave it out"):
         make_subscription(None, "a > 1", None, "deliver")
+
+
+def test_a_group_begins_at_one_of_the_ends_or_at_a_time() -> None:
+    assert make_start("latest") == "latest"
+    assert make_start(None) is None
+    assert make_start(datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)) == 1_700_000_000_000
+    assert make_start(datetime(1900, 1, 1, tzinfo=UTC)) == 0
+    with pytest.raises(ConfigError, match="start is 'yesterday'"):
+        make_start("yesterday")  # type: ignore[arg-type]
