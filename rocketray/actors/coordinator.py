@@ -196,8 +196,10 @@ class CoordinatorActor:
             self.expire()
 
     def _keep_ordering(self) -> None:
-        while not self._stop.wait(BITMAPS_INTERVAL_S):
+        is_over = False
+        while not is_over:
             try:
                 self.order_bitmaps()
             except OSError:
                 _LOG.exception("filters could not be saved; trying again")
+            is_over = self._stop.wait(BITMAPS_INTERVAL_S)

@@ -90,6 +90,13 @@ def test_the_life_of_a_topic(run: CommandServer) -> None:
     run("topics", "alter", "Life", "--retention-bytes", "20GiB")
     assert "3d or 20GiB a queue" in run("topics", "list").out
     assert run("topics", "alter", "Life", "--retention", "soon").code == 2
+    assert (described["bitmaps"], described["bitmapsKept"]) == ("auto", False)
+    [altered] = run("topics", "alter", "Life", "--bitmaps", "on", "--json").lines()
+    assert (altered["bitmaps"], altered["bitmapsKept"]) == ("on", True)
+    assert "filter bitmaps on, kept now" in run("topics", "describe", "Life").out
+    [altered] = run("topics", "alter", "Life", "--bitmaps", "off", "--json").lines()
+    assert (altered["bitmaps"], altered["bitmapsKept"]) == ("off", False)
+    assert run("topics", "alter", "Life", "--bitmaps", "often").code == 2
     refused = run("send", "Life", "not taken")
     assert (refused.code, refused.out) == (1, "")
     assert "does not take messages" in refused.err

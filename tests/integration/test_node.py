@@ -15,6 +15,7 @@ import pytest
 import ray
 
 from rocketray.actors.client import Connection
+from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.coordinator import COORDINATOR_NAME
 from rocketray.actors.layout import config_directory, node_file
 from rocketray.actors.node import Node, NodeOptions, ensure_node
@@ -254,6 +255,41 @@ def test_the_filter_and_the_coordinator_come_back(node: Node, connection: Connec
     assert found == [b"%d" % number for number in range(10, 20)]
     filters = read_filters(config_directory(node.data) / "consumerFilter.json")
     assert filters["Back"]["back"].expression == "n >= 10"
+
+
+def test_a_killed_shard_keeps_filter_bitmaps_again(connection: Connection) -> None:
+    connection.create_topic("Bits", 1)
+    shard = ray.get_actor(shard_name("Bits", 0), namespace=NAMESPACE)
+    found: list[int] = []
+    with (
+        connection.producer() as producer,
+        connection.consumer("bits", "Bits", Subscription.sql("n < 5")) as member,
+    ):
+        assert isinstance(member, GroupConsumer)
+        for round_ in range(2):
+            assert connection.set_bitmaps("Bits", "on").bitmaps == "on"
+            assert connection.shard_statistics("Bits")[0].keeps_bitmaps
+            time.sleep(0.01)  # what is stored in the millisecond in which a filter is born passes
+            before = member.counters()
+            messages = [
+                Message("Bits", b"%d" % (1000 * round_ + n), properties={"n": str(n)})
+                for n in range(1000)
+            ]
+            producer.send_messages("Bits", messages)
+            deadline = time.monotonic() + 60
+            while len(found) < 5 * (round_ + 1) and time.monotonic() < deadline:
+                for batch in member.poll(0.5):
+                    found += map(int, batch.bodies())
+            while (member.counters() - before).scanned < 1000 and time.monotonic() < deadline:
+                member.poll(0.1)
+            assert (member.counters() - before).bloom_rejected == 995
+            old = ray.get(shard.ask.remote("statistics")).epoch
+            pid = ray.get(shard.pid.remote())
+            os.kill(pid, signal.SIGKILL)
+            _wait_for_new_pid(shard, pid)
+            assert connection.shard_statistics("Bits")[0].epoch > old
+    assert found == [*range(5), *range(1000, 1005)]
+    connection.delete_topic("Bits")
 
 
 def _pid(actor: ray.actor.ActorHandle, name: str) -> int:
