@@ -64,13 +64,14 @@ def create(
     policy = _retention(retention, retention_bytes)
     _check_mode(bitmaps)
     with connect(data) as connection:
+        exists = topic in connection.topics()
         config = connection.create_topic(topic, queues, policy)
         if config.queues != queues:
             raise ConfigError(
                 f"topic {topic!r} exists with {config.queues} queues, not {queues}; more queues: "
                 f"rocketray topics alter {topic} --queues N"
             )
-        if bitmaps is not None:
+        if bitmaps is not None and not exists:
             config = connection.set_bitmaps(topic, bitmaps)
         _show(connection, config, as_json=as_json)
 

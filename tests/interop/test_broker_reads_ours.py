@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from support.interop import (
     SQL,
     Queues,
     RocketMQ,
+    packed_batch,
     read_directory,
     read_matching,
     small_files,
@@ -23,7 +24,14 @@ from support.interop import (
 )
 from support.rocketmq_client import RocketMQClient
 
+from rocketray.actors.catalog import TopicCatalog
+from rocketray.actors.clock import system_clock_ms
+from rocketray.actors.groups import LiveSubscription
+from rocketray.actors.layout import filters_file
+from rocketray.actors.ring import Durability
+from rocketray.actors.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
+from rocketray.filters.consumer_filter_data import decode_filters
 from rocketray.filters.subscription import Subscription
 
 pytestmark = pytest.mark.timeout(300)
@@ -110,3 +118,35 @@ def test_the_broker_finds_by_time(scene: Scene) -> None:
 def test_the_broker_kept_our_description_of_the_store(scene: Scene) -> None:
     settings = json.loads((scene.directory / "store.json").read_text())
     assert settings["commit_log_segment_bytes"] == scene.config.commit_log_segment_bytes
+
+
+def test_a_shard_that_kept_filter_bitmaps_at_times_is_served(rocketmq: RocketMQ) -> None:
+    """The broker reads units beside some of the entries, and our file of registered filters."""
+    directory, config = rocketmq.work / "bitmaps", small_files()
+    TopicCatalog().with_topic("Trade", 1).save(directory)
+    writer = ShardWriter(directory, "Trade", 0, config, clock_ms=system_clock_ms)
+    wanted = [LiveSubscription("CID_sql", "Trade", Subscription.sql(SQL), 1)]
+    for order in (None, wanted, None, wanted):
+        writer.keep_bitmaps(order)
+        for first in range(0, 140, 7):
+            writer.append(packed_batch("Trade", first), Durability.MEMORY)
+    writer.close()
+    filters = filters_file(directory).read_bytes()
+    written = read_directory(directory, config := replace(config, consume_queue_ext=True))
+    sizes = {"mappedFileSizeConsumeQueueExt": config.consume_queue_ext_segment_bytes}
+    with (
+        rocketmq.broker("bitmaps", directory, config, enableConsumeQueueExt="true", **sizes),
+        rocketmq.client("bitmaps") as client,
+    ):
+        client.wait_for("Trade")
+        assert client.pull("Trade", 0) == written["Trade", 0]
+        for options in ({"sql": SQL}, {"tags": "pay || größe"}):
+            subscription = (
+                Subscription.sql(SQL) if "sql" in options else Subscription.tags(options["tags"])
+            )
+            ours = read_matching(directory, config, ("Trade", 0), subscription)
+            assert client.pull("Trade", 0, **options) == ours
+            assert 0 < len(ours) < len(written["Trade", 0])
+    kept = decode_filters(filters_file(directory).read_bytes())["Trade"]["CID_sql"]
+    known = decode_filters(filters)["Trade"]["CID_sql"]
+    assert replace(kept, dead_time_ms=0) == replace(known, dead_time_ms=0)

@@ -14,7 +14,7 @@ from rocketray.config import StoreConfig
 from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
-from rocketray.store.encoded_batch import encode_messages
+from rocketray.store.encoded_batch import EncodedBatch, encode_messages, pack_batch
 from rocketray.store.message_store import MessageStore
 
 from .rocketmq import Broker, free_port
@@ -26,6 +26,7 @@ __all__ = [
     "SQL",
     "Queues",
     "RocketMQ",
+    "packed_batch",
     "read_directory",
     "read_matching",
     "small_files",
@@ -93,12 +94,13 @@ def write_store(directory: Path, config: StoreConfig) -> None:
         for number in range(_BATCHES):
             topic = topics[number % 3]
             first = number * _BATCH
-            batch = encode_messages(
-                [_message(topic, first + i) for i in range(_BATCH)],
-                born_host=_BORN_HOSTS[number % 2],
-                clock_ms=system_clock_ms,
-            )
+            batch = _batch(topic, first, _BORN_HOSTS[number % 2])
             store.append(topic, number // 3 % QUEUES[topic], batch)
+
+
+def packed_batch(topic: str, first: int) -> bytes:
+    """Messages such as those, as a producer sends them to a shard."""
+    return pack_batch(_batch(topic, first, _BORN_HOSTS[0]))
 
 
 def read_directory(directory: Path, config: StoreConfig) -> Queues:
@@ -123,6 +125,11 @@ def read_matching(
             found += [seen(one) for one in result.messages if chosen.matches_tags(one.tags)]
             at = result.next_queue_offset
     return found
+
+
+def _batch(topic: str, first: int, born_host: tuple[str, int]) -> EncodedBatch:
+    messages = [_message(topic, first + i) for i in range(_BATCH)]
+    return encode_messages(messages, born_host=born_host, clock_ms=system_clock_ms)
 
 
 def _message(topic: str, number: int) -> Message:
