@@ -26,6 +26,7 @@ __all__ = [
     "DELAY_LEVEL",
     "DELAY_LEVELS_MS",
     "DELAY_MAX_MS",
+    "DELAY_PROPERTIES",
     "REAL_QUEUE_ID",
     "REAL_TOPIC",
     "SCHEDULE_TOPIC",
@@ -252,10 +253,12 @@ def _place(message: Message | ForwardedMessage, queue_id: int) -> dict[str, str]
 
 def _moved(message: AnyMessage, topic: str, waiting: dict[str, str]) -> AnyMessage:
     """The message for *topic*, with the properties of an earlier delay replaced."""
-    kept = {name: value for name, value in message.properties.items() if name not in _OF_DELAYS}
+    kept = {
+        name: value for name, value in message.properties.items() if name not in DELAY_PROPERTIES
+    }
     return replace(message, topic=topic, properties={**kept, **waiting})
 
 
-_OF_DELAYS = frozenset(
+DELAY_PROPERTIES = frozenset(
     {DELAY_LEVEL, REAL_TOPIC, REAL_QUEUE_ID, TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_OUT_MS}
 ) | {"TIMER_DELAY_SEC"}

@@ -16,6 +16,7 @@ from .apps import down, scale, status, up
 from .bench import bench
 from .consume import consume
 from .demo import demo
+from .dlq import dlq
 from .explain import explain
 from .filters import filters
 from .groups import groups
@@ -84,6 +85,7 @@ application.command()(scale)
 application.command()(down)
 application.add_typer(topics, name="topics")
 application.add_typer(groups, name="groups")
+application.add_typer(dlq, name="dlq")
 application.command()(send)
 application.command()(recall)
 application.command()(consume)

@@ -168,6 +168,30 @@ def test_a_message_is_delivered_later_unless_it_is_recalled(run: CommandServer) 
     assert run("query", "Later", "--from", "0", "--json").lines() == found
 
 
+def test_dead_letters_are_listed_shown_and_redriven(run: CommandServer) -> None:
+    assert "no dead letters" in run("dlq", "show", "given_up").err
+    run("topics", "create", "%DLQ%given_up", "--queues", "1")
+    for number, tag in enumerate(["pay", "ship", "pay"]):
+        run("send", "%DLQ%given_up", f"letter {number}", "--tags", tag, "--property", f"n={number}")
+    [box] = run("dlq", "list", "--json").lines()
+    assert (box["group"], box["letters"], box["redriven"]) == ("given_up", 3, 0)
+    shown = run("dlq", "show", "given_up", "--filter", "n > 0", "--json").lines()
+    assert [base64.b64decode(one["body"]) for one in shown] == [b"letter 1", b"letter 2"]
+    trial = run("dlq", "redrive", "given_up", "--tags", "pay", "--dry-run", "--json").lines()
+    assert trial == [{"group": "given_up", "count": 2, "dryRun": True}]
+    done = run("dlq", "redrive", "given_up", "--tags", "pay", "--limit", "1")
+    assert done.out == "1 dead letters of group given_up are delivered again\n"
+    assert run("dlq", "redrive", "given_up").out.startswith("2 ")
+    assert run("dlq", "redrive", "given_up").out.startswith("0 ")
+    again = run("query", "%RETRY%given_up", "--from", "0", "--json").lines()
+    assert [base64.b64decode(one["body"]) for one in again] == [
+        b"letter 0",
+        b"letter 1",
+        b"letter 2",
+    ]
+    assert "redriven" in run("dlq", "show", "given_up").out
+
+
 def test_lines_are_sent_in_order_and_consumed_by_groups(
     run: CommandServer, environ: dict[str, str]
 ) -> None:

@@ -1,0 +1,291 @@
+"""Dead letters: what groups gave up, read, and delivered once more when somebody asks for it.
+
+A letter that is redriven goes to its group's retry topic, as RocketMQ sends it: the group gets it
+again, other groups of its first topic do not, and it has all its attempts before it. It keeps body,
+keys, tag, unique key and properties, and ``REDRIVEN_FROM`` names the letter. The letter stays.
+
+Each letter is redriven once, also when that is interrupted. A journal beside the node's state says
+which are done, and before a batch goes, which are in it and where the retry topic ended then. Who
+finds such a note looks there first: a batch is stored whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Protocol
+
+from rocketray.delay import DELAY_PROPERTIES
+from rocketray.errors import ConfigError, StoreError, StoreLockedError
+from rocketray.filters.message_filter import compile_filter
+from rocketray.filters.subscription import Subscription, parse
+from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.names import DEAD_LETTER_PREFIX, check_group
+from rocketray.store.sys_flag import TRANSACTION
+
+from .catalog import TopicConfig
+from .files import read_json, write_json
+from .filter_stream import RECORDS_MAX, scan_block
+from .layout import config_directory
+from .queue_tail import QueueTail
+from .queue_views import open_queues
+from .send_back import RETRY_QUEUES, RETRY_TOPIC, dead_letter_topic, retry_topic
+
+__all__ = [
+    "REDRIVEN_FROM",
+    "DeadLetters",
+    "Journal",
+    "LetterBox",
+    "letter_boxes",
+    "letters",
+    "redrive",
+]
+
+REDRIVEN_FROM = "REDRIVEN_FROM"
+"""The property with the offset id of the dead letter that a message was."""
+_BATCH_MAX = 256
+_BATCH_BYTES = 4 * 1024 * 1024
+
+
+class Forwarder(Protocol):
+    """What this module asks of a producer."""
+
+    def forward(
+        self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]
+    ) -> Sequence[object]:
+        """Store messages again, as one batch."""
+
+
+class DeadLetters(Protocol):
+    """What this module asks of a connection."""
+
+    @property
+    def data(self) -> Path:
+        """The node's data directory."""
+
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """All topics by name."""
+
+    def create_topic(self, topic: str, queues: int = ..., *, hosted: bool = ...) -> object:
+        """Make a topic unless it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterBox:
+    """The dead letters of a group: how many there are, and how many of them were redriven."""
+
+    group: str
+    topic: str
+    letters: int
+    redriven: int
+
+
+class Journal:
+    """Which letters of a topic were redriven, by queue offset; on disk as soon as it is said."""
+
+    def __init__(self, data: Path, topic: TopicConfig) -> None:
+        """Read what is known of *topic*; a topic of the same name that is gone does not count."""
+        self._path = _journal_path(data, topic.name)
+        self._identity = ":".join(map(str, topic.store_hosts[0]))
+        value = read_json(self._path) or {}
+        if value.get("storeHost") != self._identity:
+            value = {}
+        try:
+            self.done = {n for first, end in value.get("done", []) for n in range(first, end)}
+            self.under_way: list[int] = [int(n) for n in value.get("underWay", [])]
+            self.looked_from = int(value.get("lookedFrom", 0))
+            self.first_id = str(value.get("firstId", ""))
+        except (TypeError, ValueError) as error:
+            raise StoreError(
+                f"{self._path} is no journal of redriven letters ({error!r}); without it they are "
+                "redriven again"
+            ) from None
+
+    def begin(self, batch: Sequence[StoredMessage], looked_from: int) -> None:
+        """These letters go now, to a queue that ends at *looked_from*."""
+        self.under_way = [letter.queue_offset for letter in batch]
+        self.looked_from, self.first_id = looked_from, batch[0].offset_message_id
+        self._save()
+
+    def finish(self, *, are_stored: bool) -> None:
+        """The letters that were under way are there, or are not."""
+        if are_stored:
+            self.done |= set(self.under_way)
+        self.under_way = []
+        self._save()
+
+    def _save(self) -> None:
+        value = {
+            "storeHost": self._identity,
+            "done": _ranges(sorted(self.done)),
+            "underWay": self.under_way,
+            "lookedFrom": self.looked_from,
+            "firstId": self.first_id,
+        }
+        write_json(self._path, value)
+
+
+def letter_boxes(node: DeadLetters) -> list[LetterBox]:
+    """The dead letters of all groups, by group."""
+    boxes = []
+    for name, topic in sorted(node.topics().items()):
+        if name.startswith(DEAD_LETTER_PREFIX):
+            with open_queues(node.data, name) as views:
+                spans = [range(view.minimum, view.maximum) for view in views]
+            done = Journal(node.data, topic).done
+            there = sum(map(len, spans))
+            redriven = sum(offset in spans[0] for offset in done)
+            group = name.removeprefix(DEAD_LETTER_PREFIX)
+            boxes.append(LetterBox(group, name, there, redriven))
+    return boxes
+
+
+def letters(
+    node: DeadLetters, group: str, subscription: Subscription, topic: str | None = None
+) -> Iterator[tuple[StoredMessage, bool]]:
+    """The letters of *group* that match, oldest first, and whether each was redriven.
+
+    They are in *topic*, ``%DLQ%`` and the group's name by default.
+
+    Raises:
+        ConfigError: the group has no dead letters. FilterError: the subscription cannot be used.
+    """
+    config = _topic(node, group, topic)
+    done = Journal(node.data, config).done
+    for letter in _matching(node.data, config.name, subscription):
+        yield letter, letter.queue_offset in done
+
+
+def redrive(
+    node: DeadLetters,
+    producer: Forwarder,
+    group: str,
+    subscription: Subscription,
+    *,
+    topic: str | None = None,
+    limit: int | None = None,
+) -> int:
+    """Have *group* get its dead letters that match again, oldest first, at most *limit* of them.
+
+    Those that were redriven before do not count; answers how many go now.
+
+    Raises:
+        As :func:`letters`.
+        StoreLockedError: another redrive of these letters is under way.
+        StreamError: the node does not take them now; what went before is done.
+    """
+    config = _topic(node, group, topic)
+    target = retry_topic(group)
+    count = 0
+    with _alone(node.data, config.name), closing(QueueTail(node.data, target, 0)) as tail:
+        journal = Journal(node.data, config)
+        if journal.under_way:
+            journal.finish(are_stored=_is_stored(tail, journal))
+        new = (
+            letter
+            for letter in _matching(node.data, config.name, subscription)
+            if letter.queue_offset not in journal.done
+        )
+        for batch in _batches(islice(new, limit)):
+            node.create_topic(target, RETRY_QUEUES, hosted=True)
+            journal.begin(batch, tail.end())
+            producer.forward(target, 0, [_again(letter) for letter in batch])
+            journal.finish(are_stored=True)
+            count += len(batch)
+    return count
+
+
+def _topic(node: DeadLetters, group: str, topic: str | None) -> TopicConfig:
+    name = topic or dead_letter_topic(check_group(group))
+    config = node.topics().get(name)
+    if config is None:
+        raise ConfigError(
+            f"group {group!r} has no dead letters: there is no topic {name!r}; see: "
+            "rocketray dlq list"
+        )
+    return config
+
+
+def _matching(data: Path, topic: str, subscription: Subscription) -> Iterator[StoredMessage]:
+    """The messages of queue 0 that match; no more than a block of them is in memory."""
+    matcher = compile_filter(subscription)
+    is_tags = subscription.expression_type == "TAG"
+    tags = sorted(parse(subscription.expression).tags_set) if is_tags else []
+    with open_queues(data, topic) as views:
+        view = views[0]
+        for first in range(view.minimum, view.maximum, RECORDS_MAX):
+            end = min(first + RECORDS_MAX, view.maximum)
+            entries, _ = scan_block(matcher, view.reader, first, end)
+            if tags and len(entries):
+                entries = entries.select(view.reader.have_tags(entries, tags))
+            yield from view.reader.messages(entries)
+
+
+def _batches(found: Iterable[StoredMessage]) -> Iterator[list[StoredMessage]]:
+    """Batches that a shard takes: of one state of a transaction, and not too large."""
+    batch: list[StoredMessage] = []
+    size = 0
+    for letter in found:
+        alike = not batch or (letter.sys_flag ^ batch[0].sys_flag) & TRANSACTION == 0
+        if batch and (not alike or len(batch) == _BATCH_MAX or size >= _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(letter)
+        size += len(letter.body)
+    if batch:
+        yield batch
+
+
+def _again(letter: StoredMessage) -> ForwardedMessage:
+    kept = {name: text for name, text in letter.properties.items() if name not in DELAY_PROPERTIES}
+    kept.setdefault(RETRY_TOPIC, letter.topic)
+    kept[REDRIVEN_FROM] = letter.offset_message_id
+    return ForwardedMessage.of(letter, topic=letter.topic, properties=kept, reconsume_times=0)
+
+
+def _is_stored(tail: QueueTail, journal: Journal) -> bool:
+    """Whether the batch that was under way is in the retry topic."""
+    offset = max(journal.looked_from, tail.minimum())
+    while found := tail.read(offset, _BATCH_MAX):
+        if any(one.properties.get(REDRIVEN_FROM) == journal.first_id for one in found):
+            return True
+        offset += len(found)
+    return False
+
+
+@contextmanager
+def _alone(data: Path, topic: str) -> Iterator[None]:
+    """Keep other redrives of the topic out."""
+    path = _journal_path(data, topic).with_suffix(".lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StoreLockedError(
+                f"another redrive of {topic} is under way; wait until it is through"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _journal_path(data: Path, topic: str) -> Path:
+    return config_directory(data) / "redriven" / f"{topic}.json"
+
+
+def _ranges(offsets: Sequence[int]) -> list[tuple[int, int]]:
+    """Sorted numbers as pairs: the first of a run, and the one behind its last."""
+    ranges: list[tuple[int, int]] = []
+    for offset in offsets:
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1] = ranges[-1][0], offset + 1
+        else:
+            ranges.append((offset, offset + 1))
+    return ranges
