@@ -7,8 +7,10 @@ so what it made of them is set as well: a program may have imported Ray before i
 
 from __future__ import annotations
 
+import faulthandler
 import logging
 import os
+import sys
 
 import ray
 from ray._raylet import Config  # type: ignore[attr-defined]  # a compiled module
@@ -68,17 +70,24 @@ def join_ray(address: str, mode: str | None = None) -> None:
     if mode and _AUTH_VARIABLE not in os.environ:
         os.environ[_AUTH_VARIABLE] = mode
         Config.initialize("")  # Ray read the variable when it was imported
+    _turn_fault_handler_on()
     try:
         ray.init(
             address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
         )
     except Exception as error:
-        raise NodeNotRunningError(f"the Ray at {address} cannot be joined: {error}") from error
+        raise NodeNotRunningError(f"the Ray at {address} cannot be joined: {error!r}") from error
 
 
 def auth_mode() -> str:
     """How this process's Ray tells friends from strangers, for those who join it."""
     return os.environ.get(_AUTH_VARIABLE, "")
+
+
+def _turn_fault_handler_on() -> None:
+    """Do it before Ray does for ``sys.stderr``, where Faust's worker has a log that is no file."""
+    if sys.__stderr__ is not None and not faulthandler.is_enabled():
+        faulthandler.enable(sys.__stderr__, all_threads=False)
 
 
 def _stay_on_loopback() -> None:

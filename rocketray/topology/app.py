@@ -21,6 +21,7 @@ import faust
 
 from rocketray.actors.assignment import Strategy, check_strategy
 from rocketray.actors.heartbeat import AppInstance
+from rocketray.actors.signal_handlers import restore_signal_handlers
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import Dialect
@@ -230,6 +231,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         """The connection to the node, opened on first use."""
         if self._connection is None:
             self._connection = await asyncio.to_thread(_open_connection, self.data)
+            restore_signal_handlers()
         return self._connection
 
     async def declare_topic(

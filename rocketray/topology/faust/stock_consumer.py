@@ -49,6 +49,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         self._topics: set[str] = set()
         self._assigned: set[TP] = set()
         self._position: dict[TP, int] = {}
+        self._ends: dict[TP, int] = {}
         self._member: AppMember | None = None
         self._log: LogReader | None = None
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="log reader")
@@ -169,7 +170,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         """A client has no group: it reads all queues, from now on."""
         self._assigned = {TP(topic, number) for topic, n in counts.items() for number in range(n)}
         for tp in self._assigned:
-            self._position.setdefault(tp, self.highwater(tp))
+            self._position.setdefault(tp, self._bounds(tp)[1])
         await self.app.topics.on_client_only_start()
 
     async def _wait_for_handlers(self, quiet_s: float) -> None:
@@ -216,12 +217,14 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         return self._position.get(tp)
 
     def highwater(self, tp: TP) -> int:
-        """The offset that the next message of the queue will have."""
-        return self._bounds(tp)[1]
+        """The end of the queue when it was last read; Faust's monitor asks at every event."""
+        if tp not in self._ends:
+            self._ends[tp] = self._bounds(tp)[1]
+        return self._ends[tp]
 
     async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
-        """See :meth:`highwater`."""
-        return {tp: self.highwater(tp) for tp in partitions}
+        """The offsets that the next messages of the queues will have."""
+        return {tp: self._bounds(tp)[1] for tp in partitions}
 
     async def earliest_offsets(self, *partitions: TP) -> Mapping[TP, int]:
         """The offsets of the first messages that are there."""
@@ -264,6 +267,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
             messages = found.get(_queue(tp))
             if messages and self._position.get(tp) == position:
                 records[tp] = messages
+                self._ends[tp] = self._bounds(tp)[1]
                 self._position[tp] = messages[-1].queue_offset + 1
         return records
 

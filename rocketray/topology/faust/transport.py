@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from faust.transport.base import Transport as FaustTransport
 
+from rocketray.actors.signal_handlers import restore_signal_handlers
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.topology.connection import Producer
 from rocketray.topology.topic import retention_policy
@@ -86,6 +87,7 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
         if self.connection is None:
             directory = data_directory(self.url[0])
             self.connection = await asyncio.to_thread(_open_connection, directory)
+            restore_signal_handlers()
         return self.connection
 
     async def create_topic(self, topic: str, queues: int, retention: Any = None) -> None:
@@ -110,7 +112,7 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
             except TopicNotFoundError:
                 if not self.app.conf.topic_allow_declare:
                     raise
-                await self.create_topic(topic, self.app.conf.topic_partitions)
+                await self.create_topic(topic, _declared_queues(self.app, topic))
             else:
                 self._queue_counts[topic] = found.queues
         return self._queue_counts[topic]
@@ -139,6 +141,17 @@ def _check_settings(conf: Any) -> None:
         )
     if conf.producer_threaded:
         raise ConfigError("producer_threaded: sends leave through a thread anyway; leave it out")
+
+
+def _declared_queues(app: Any, topic: str) -> int:
+    """How many queues *app* wants of a topic that it reads: its own word, else the setting's."""
+    channels = [*app.topics, *(agent.channel for agent in app.agents.values())]
+    said = (
+        channel.partitions
+        for channel in channels
+        if topic in getattr(channel, "topics", ()) and channel.partitions
+    )
+    return int(next(said, app.conf.topic_partitions))
 
 
 def _open_connection(data: Path) -> StockConnection:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 from zlib import crc32
@@ -113,6 +114,7 @@ def key_hash(key: bytes | str) -> int:
     return java_hash_code(_text(data) or _to_base64(data))
 
 
+@lru_cache(maxsize=4096)
 def topic_name(name: str) -> str:
     """The topic in which what Faust calls *name* is stored."""
     return _stored_name(name, TOPIC_MAX_BYTES)

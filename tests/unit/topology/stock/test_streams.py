@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
+import pytest
 from support.apps import collecting, committed, numbers, put, running, until
 from support.local_node import LocalNode
 from support.stock_apps import stock_app
+from yarl import URL
 
+from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.message import Message
+from rocketray.topology.faust.transport import data_directory
 
 
 def put_in_each(node: LocalNode, first: int, count: int) -> None:
@@ -72,3 +77,45 @@ def test_two_instances_share_the_queues_and_none_is_missed_or_doubled(node: Loca
     put_in_each(node, 0, 400)
     first, second = asyncio.run(scenario())
     assert sorted(map(int, first + second)) == list(range(900))
+
+
+def test_a_topic_gets_the_queues_that_its_agent_asks_for(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app = stock_app(node)
+        seen: list[bytes] = []
+        asking = app.topic("Asking", value_serializer="raw", partitions=3)
+        app.agent(asking, name="asking")(collecting(seen))
+        async with running(app):
+            await asking.send(value=b"1")
+            await app.send("Silent", value=b"2")
+            await until(lambda: seen)
+
+    asyncio.run(scenario())
+    assert (node.topic("Asking").queues, node.topic("Silent").queues) == (3, 2)
+
+
+def test_an_app_that_may_not_make_topics_says_which_one_is_missing(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app = stock_app(node, topic_allow_declare=False)
+        with pytest.raises(TopicNotFoundError, match="Nowhere"):
+            await app.transport.queue_count("Nowhere")
+
+    asyncio.run(scenario())
+
+
+def test_settings_that_rest_on_kafka_are_refused(node: LocalNode) -> None:
+    with pytest.raises(ConfigError, match="exactly_once"):
+        stock_app(node, processing_guarantee="exactly_once")
+    with pytest.raises(ConfigError, match="producer_threaded"):
+        stock_app(node, producer_threaded=True)
+
+
+def test_the_node_is_found_by_the_url_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ROCKETRAY_DATA", raising=False)
+    assert data_directory(URL("rocketray://")) == Path("rocketray-data")
+    assert data_directory(URL("rocketray:///srv/data")) == Path("/srv/data")
+    monkeypatch.setenv("ROCKETRAY_DATA", "/srv/other")
+    assert data_directory(URL("rocketray://")) == Path("/srv/other")
+    assert data_directory(URL("rocketray:///srv/data")) == Path("/srv/data")
+    with pytest.raises(ConfigError, match="found by its data directory"):
+        data_directory(URL("rocketray://host/srv"))

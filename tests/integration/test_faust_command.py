@@ -1,0 +1,118 @@
+"""Faust's own command line, on an app of ours and on a stock one, each in its own process."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rocketray.actors.node import Node, NodeOptions
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+SMALL = (("commit_log_segment_bytes", 4 * 1024 * 1024), ("index_entries", 50_000))
+FAUST = str(Path(sys.executable).with_name("faust"))
+TESTS = Path(__file__).parent.parent
+
+COMMON = """
+import pathlib
+import faust
+
+class Order(faust.Record, serializer="json"):
+    number: int
+
+orders = app.topic(f"{app.conf.id}-orders", value_type=Order, partitions=1)
+counts = app.Table("counts", default=int, partitions=1)
+
+@app.agent(orders)
+async def note(stream):
+    with pathlib.Path(f"{app.conf.id}.seen").open("a", buffering=1) as seen:
+        async for order in stream:
+            counts["all"] += 1
+            seen.write(f"{order.number} {counts['all']}\\n")
+"""
+MODULES = {
+    "shop": "import rocketray as rr\napp = rr.App('shop')\n",
+    "stock": (
+        "import faust\nimport support.stock_apps\n"
+        "app = faust.App('stock', broker='rocketray://', topic_disable_leader=True)\n"
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory with both modules and a running node, where apps look for one."""
+    directory = tmp_path_factory.mktemp("faust")
+    for name, head in MODULES.items():
+        (directory / f"{name}.py").write_text(head + COMMON)
+    with Node(directory / "rocketray-data", NodeOptions(num_cpus=2, shard_sizes=SMALL)):
+        yield directory
+
+
+def command(directory: Path, module: str, *arguments: str) -> subprocess.Popen[str]:
+    environ = {name: text for name, text in os.environ.items() if name != "ROCKETRAY_DATA"}
+    path = os.pathsep.join([str(TESTS), environ.pop("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [FAUST, "-A", module, *arguments],
+        cwd=directory,
+        env={**environ, "PYTHONPATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def run(directory: Path, module: str, *arguments: str) -> str:
+    process = command(directory, module, *arguments)
+    said = process.communicate(timeout=90)[0]
+    assert process.returncode == 0, said
+    return said
+
+
+def wait_for_lines(path: Path, count: int) -> list[str]:
+    end = time.monotonic() + 90
+    while not path.exists() or len(path.read_text().split("\n")) <= count:
+        assert time.monotonic() < end, f"{path} has too few lines"
+        time.sleep(0.1)
+    return path.read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("module", "number"),
+    [("shop", signal.SIGTERM), ("stock", signal.SIGINT)],
+    ids=["ours", "stock"],
+)
+def test_a_worker_handles_what_is_sent_and_ends_on_a_signal(
+    directory: Path, module: str, number: signal.Signals
+) -> None:
+    sent = run(directory, module, "send", "@note", '{"number": 1}')
+    assert json.loads(sent)["offset"] == 0
+    worker = command(directory, module, "worker", "-l", "info", "--without-web")
+    try:
+        assert wait_for_lines(directory / f"{module}.seen", 1) == ["1 1"]
+        worker.send_signal(number)
+        said = worker.communicate(timeout=60)[0]
+    finally:
+        worker.kill()
+        worker.communicate()
+    assert worker.returncode == 0, said
+    assert "Worker ready" in said
+    assert "Traceback" not in said
+
+
+def test_agents_tables_and_models_are_listed_and_state_is_reset(directory: Path) -> None:
+    [agent] = json.loads(run(directory, "shop", "--json", "agents"))
+    assert (agent["name"], agent["topic"]) == ("@note", "shop-orders")
+    [table] = json.loads(run(directory, "stock", "--json", "tables"))
+    assert table["name"] == "counts"
+    models = json.loads(run(directory, "shop", "--json", "models"))
+    assert "Order" in [model["name"] for model in models]
+    assert "counts" in run(directory, "stock", "reset")

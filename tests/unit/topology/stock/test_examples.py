@@ -1,0 +1,167 @@
+"""The programs that Faust's own examples are about, with nothing changed but the broker.
+
+Greetings, a word count over two agents and a web page, page views that are grouped by page, and
+aggregates over windows that go to another topic when their window closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from typing import Any
+
+import aiohttp
+import faust
+from faust.web import View
+from support.apps import collecting, running, until
+from support.local_node import LocalNode
+from support.stock_apps import stock_app
+
+
+class PageView(faust.Record, serializer="json"):  # type: ignore[misc,call-arg]  # Faust's types
+    page: str
+    user: str
+
+
+class Reading(faust.Record, serializer="json"):  # type: ignore[misc,call-arg]  # the same
+    sensor: str
+    degrees: float
+    second: float
+
+
+class Average(faust.Record, serializer="json"):  # type: ignore[misc,call-arg]  # the same
+    sensor: str
+    degrees: float
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def test_greetings_that_a_timer_sends(node: LocalNode) -> None:
+    heard: list[str] = []
+
+    async def scenario() -> None:
+        app = stock_app(node, "greetings")
+        greetings = app.topic("greetings", value_type=str, value_serializer="raw")
+        app.agent(greetings, name="listen")(collecting(heard))
+
+        @app.timer(0.02)  # type: ignore[untyped-decorator]  # Faust's
+        async def greet() -> None:
+            await greetings.send(value="hello")
+
+        async with running(app):
+            await until(lambda: len(heard) >= 3)
+
+    asyncio.run(scenario())
+    assert set(heard) == {"hello"}
+
+
+def test_words_are_counted_and_looked_up_on_a_web_page(node: LocalNode) -> None:
+    posts = ["to be or not", "not to be", "or to be"]
+
+    async def scenario() -> None:
+        port = free_port()
+        app = stock_app(
+            node, "words", web_enabled=True, web_port=port, web_bind="127.0.0.1",
+            web_host="127.0.0.1",
+        )  # fmt: skip
+        counts = app.Table("counts", default=int, key_type=str, value_type=int)
+
+        @app.agent(value_type=str, key_type=str, name="count")  # type: ignore[untyped-decorator]
+        async def count(words: Any) -> None:
+            async for word in words:
+                counts[word] += 1
+
+        @app.agent(app.topic("posts", value_type=str))  # type: ignore[untyped-decorator]
+        async def split(stream: Any) -> None:
+            async for post in stream:
+                for word in post.split():
+                    await count.send(key=word, value=word)
+
+        @app.page("/count/{word}/")  # type: ignore[untyped-decorator]
+        @app.table_route(table=counts, match_info="word")  # type: ignore[untyped-decorator]
+        async def look_up(web: Any, request: Any, word: str) -> Any:
+            return web.json({word: counts[word]})
+
+        @app.page("/all/")
+        class All(View):  # type: ignore[misc]
+            async def get(self, request: Any) -> Any:
+                return self.json(dict(counts.items()))
+
+        async with running(app):
+            for post in posts:
+                await split.send(value=post)
+            await until(lambda: sum(counts.values()) == 10)
+            async with aiohttp.ClientSession(f"http://127.0.0.1:{port}") as session:
+                async with session.get("/count/be/") as answer:
+                    assert await answer.json() == {"be": 3}
+                async with session.get("/all/") as answer:
+                    assert await answer.json() == Counter(" ".join(posts).split())
+
+    asyncio.run(scenario())
+
+
+def test_page_views_are_grouped_by_page(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app = stock_app(node, "page-views")
+        views = app.topic("views", value_type=PageView)
+        counts = app.Table("views-by-page", default=int)
+
+        @app.agent(views)  # type: ignore[untyped-decorator]
+        async def count(stream: Any) -> None:
+            async for view in stream.group_by(PageView.page):
+                counts[view.page] += 1
+
+        async with running(app):
+            for number in range(40):
+                await views.send(value=PageView(page=f"/{number % 5}", user=f"u{number}"))
+            await until(lambda: sum(counts.values()) == 40)
+            assert dict(counts.items()) == {f"/{page}": 8 for page in range(5)}
+            # A page has one queue, so its changes have one, too.
+            assert {tp.topic for tp in app.consumer.assignment()} >= {
+                "views",
+                "page-views-views-by-page-changelog",
+            }
+
+    asyncio.run(scenario())
+
+
+def test_windows_that_close_send_their_aggregates_on(node: LocalNode) -> None:
+    averages: list[Average] = []
+    begin = 1_000_000.0  # windows by the readings' own times, long ago, close at once
+
+    async def scenario() -> None:
+        app = stock_app(node, "averages", table_cleanup_interval=0.1, topic_partitions=1)
+        readings = app.topic("readings", value_type=Reading)
+        results = app.topic("averages", value_type=Average)
+
+        def close(key: Any, values: list[float]) -> None:
+            sensor = key[0]
+            results.send_soon(value=Average(sensor=sensor, degrees=sum(values) / len(values)))
+
+        table = (
+            app.Table("by-window", default=list, partitions=1, on_window_close=close)
+            .tumbling(10.0, expires=1.0)
+            .relative_to_field(Reading.second)
+        )
+
+        @app.agent(readings)  # type: ignore[untyped-decorator]
+        async def aggregate(stream: Any) -> None:
+            async for reading in stream:
+                table[reading.sensor] = [*table[reading.sensor].value(), reading.degrees]
+
+        app.agent(results, name="watch")(collecting(averages))
+        async with running(app):
+            for number in range(40):
+                await readings.send(
+                    value=Reading(sensor="s", degrees=float(number), second=begin + number)
+                )
+            await until(lambda: len(averages) >= 3)
+
+    asyncio.run(scenario())
+    assert [average.degrees for average in averages[:3]] == [4.5, 14.5, 24.5]
