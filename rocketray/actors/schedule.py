@@ -134,6 +134,7 @@ class Schedule:
 
         Raises:
             InvalidMessageError: no such message ever waited there.
+            StreamError: it may have been delivered, and its target does not answer.
         """
         self._open_queues()
         queue = self._queues.get(place)
@@ -147,8 +148,12 @@ class Schedule:
             )
         if queue.is_done(offset):
             return False
+        is_late = False
+        if (place, offset) in self._doubtful:
+            message, queue_id = restored(stored)
+            is_late = self._targets.is_stored(message, queue_id)
         queue.finish(np.array([offset], np.int64))
-        return True
+        return not is_late
 
     def first_open(self) -> dict[Place, int]:
         """Each queue's first message that still waits, or the offset of the next one."""

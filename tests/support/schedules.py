@@ -48,8 +48,18 @@ class WaitingStore:
 class Sent:
     """One delayed message as the test remembers it."""
 
-    def __init__(self, key: str, place: Place, offset: int, now_ms: int, delay_ms: int) -> None:
-        self.key = key
+    def __init__(
+        self,
+        message: Message,
+        place: Place,
+        offset: int,
+        *,
+        now_ms: int,
+        delay_ms: int,
+    ) -> None:
+        self.key = message.unique_key or ""
+        self.is_span = "TIMER_DELAY_MS" in message.properties or "DELAY" in message.properties
+        """Whether it waits for a time span, and not for a point of time."""
         self.place = place
         self.offset = offset
         self.due_ms = now_ms + delay_ms
@@ -137,4 +147,4 @@ class Waiting:
 
     def _put(self, message: Message, place: Place, delay_ms: int) -> Sent:
         offset = self.put(message, place)
-        return Sent(message.unique_key or "", place, offset, self.clock.now_ms, delay_ms)
+        return Sent(message, place, offset, now_ms=self.clock.now_ms, delay_ms=delay_ms)
