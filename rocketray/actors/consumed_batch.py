@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,26 @@ class ConsumedBatch:
     def queue_offsets(self) -> npt.NDArray[np.int64]:
         """The queue offset of each message."""
         return self.entries.queue_offsets
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all records, as they are stored."""
+        return int(self.entries.sizes.sum(dtype=np.int64))
+
+    def pieces(self, max_bytes: int) -> list[ConsumedBatch]:
+        """The batch in parts of *max_bytes* of records, or of one message; the last moves it on."""
+        if self.size_bytes <= max_bytes:
+            return [self]
+        entries, found, first = self.entries, list[ConsumedBatch](), 0
+        while first < len(entries):
+            sums = np.cumsum(entries.sizes[first:], dtype=np.int64)
+            end = first + max(1, int(np.searchsorted(sums, max_bytes, side="right")))
+            is_last = end == len(entries)
+            next_offset = self.next_queue_offset if is_last else int(entries.queue_offsets[end])
+            part = entries.select(slice(first, end))
+            found.append(replace(self, entries=part, next_queue_offset=next_offset))
+            first = end
+        return found
 
     def bodies(self) -> list[bytes]:
         """The bodies, copied out of the log."""

@@ -25,9 +25,7 @@ from typing import NamedTuple
 from rocketray.errors import StreamError, UnknownMemberError
 from rocketray.filters.subscription import Subscription
 from rocketray.store.packed_records import pack_records
-from rocketray.store.record_spans import EntryColumns
 
-from .consumed_batch import ConsumedBatch
 from .consumer import GroupConsumer, MemberOptions
 from .lease import LEASE_MS
 
@@ -132,7 +130,8 @@ class _StandIn:
                 batches = self._member.poll(_POLL_S, _POLL_MESSAGES)
                 self._revoking = frozenset()  # what was revoked is gone by now
                 for batch in batches:
-                    for frame in _frames(batch):
+                    for part in batch.pieces(FRAME_BYTES):
+                        frame = pack_records(part.reader, part.entries, part.next_queue_offset)
                         self._put(frame)
         except StreamError as error:
             self._failure = error
@@ -242,21 +241,3 @@ class RemoteMembers:
             )
         stand_in.heard_s = self._clock_s()
         return stand_in
-
-
-def _frames(batch: ConsumedBatch) -> list[bytes]:
-    """The batch in frames of about ``FRAME_BYTES``; the last one moves the queue on."""
-    entries, frames = batch.entries, []
-    first = 0
-    while len(entries) - first > 1 and entries.sizes[first:].sum() > FRAME_BYTES:
-        sums = entries.sizes[first:].cumsum(dtype="int64")
-        count = max(1, min(int((sums <= FRAME_BYTES).sum()), len(sums) - 1))
-        next_offset = int(entries.queue_offsets[first + count])
-        frames.append(_packed(batch, entries.select(slice(first, first + count)), next_offset))
-        first += count
-    rest = entries.select(slice(first, None))
-    return [*frames, _packed(batch, rest, batch.next_queue_offset)]
-
-
-def _packed(batch: ConsumedBatch, entries: EntryColumns, next_queue_offset: int) -> bytes:
-    return pack_records(batch.reader, entries, next_queue_offset)

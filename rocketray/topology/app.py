@@ -36,6 +36,7 @@ from .faust.batch_transport import BatchTransport
 from .faust.fetcher import FeedFetcher
 from .feed import Feed
 from .fields import MessageFields
+from .flow import FlowLimits
 from .group import GroupRegistry, Membership, make_start, make_subscription
 from .outbox import Outbox
 from .settings import check_settings, with_defaults
@@ -52,7 +53,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     """A Faust app on rocketray.
 
     *data* is the node's data directory (see ``rocketray start``); *connection*, where it is given,
-    is used instead of looking for a node. All other options are Faust's settings.
+    is used instead of looking for a node. *flow* bounds what waits for handlers. All other options are Faust's settings.
     """
 
     def __init__(
@@ -61,9 +62,11 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         *,
         data: Path | str | None = None,
         connection: Connection | None = None,
+        flow: FlowLimits | None = None,
         **options: Any,
     ) -> None:
         self.data = data
+        self.flow = flow or FlowLimits()
         self._connection = connection
         self._outbox: Outbox | None = None
         self._models: dict[str, Topic] = {}  # of topics that have as many queues as another

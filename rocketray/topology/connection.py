@@ -61,7 +61,16 @@ class ConsumedBatch(Protocol):
         """The offset of each message: int64[n], growing, with holes where the filter said no."""
         ...
 
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of all records, as they are stored."""
+        ...
+
     def __len__(self) -> int: ...
+
+    def pieces(self, max_bytes: int) -> Sequence[ConsumedBatch]:
+        """The batch in parts of *max_bytes* of records, or of one message; the last moves it on."""
+        ...
 
     def bodies(self) -> list[bytes]:
         """The body of each message."""

@@ -153,6 +153,15 @@ class Delivery:
         return self.stop - self._start
 
     @property
+    def size_bytes(self) -> int:
+        """Its share of the bytes of the batch."""
+        count = len(self.shared)
+        if not count:
+            return 0
+        size = self.shared.batch.size_bytes
+        return size * self.stop // count - size * self._start // count
+
+    @property
     def topic(self) -> str:
         """The topic of its messages."""
         return self.shared.batch.topic

@@ -2,13 +2,13 @@
 
 One thread per feed polls the member, which blocks with the GIL released, and hands batches to the
 app's loop. Everything else happens on the loop: deliveries go into the queue of the channel that
-the handlers read, and the ledger knows what may be committed. A window bounds the messages between
-poll and handler, so that a slow handler stops the polling instead of filling memory.
+the handlers read, and the ledger knows what may be committed. A window bounds what is between poll
+and handler (flow.py), so that a slow handler stops the polling instead of filling memory.
 
 Invariants
   1. What is committed was finished by a handler, left out by the filter, or given back to the
      node, which has it.
-  2. At most ``WINDOW_MESSAGES`` plus one poll are on their way.
+  2. No more than the flow limits plus one poll is on its way.
   3. Nothing is handed out while others may own the queues: see actors/lease.py.
   4. After ``drain`` no handler starts another message of this feed.
   5. An ordered feed has one delivery of a queue with its handlers at a time, when there are several.
@@ -31,6 +31,7 @@ from rocketray.errors import ShardUnavailableError
 from .connection import ConsumedBatch, GroupConsumer
 from .delivery import Delivery, split
 from .failure import FailureRules
+from .flow import FlowLimits, Window
 from .group import Membership
 from .offsets import OffsetLedger
 from .outlet import OrderedOutlet, Outlet
@@ -43,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 POLL_TIMEOUT_S = 0.1  # how long a stop may wait for the thread
 POLL_MAX_MESSAGES = 1024
-WINDOW_MESSAGES = 8 * POLL_MAX_MESSAGES
+PIECE_BYTES = 8 * 1024 * 1024  # what is decoded at once, or one message
 _DRAIN_STEP_S = 0.005
 _REVOKE_TIMEOUT_S = 5.0
 
@@ -74,31 +75,6 @@ class QueueTables(Protocol):
         """*holder* reads these queues no more."""
 
 
-class Window:
-    """Counts messages on their way; one thread adds and waits, the loop takes away."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._count = 0
-        self._changed = threading.Condition()
-
-    def wait_for_room(self, timeout_s: float) -> bool:
-        """True as soon as a poll may follow."""
-        with self._changed:
-            return self._changed.wait_for(lambda: self._count < self._size, timeout_s)
-
-    def add(self, count: int) -> None:
-        """*count* messages set out."""
-        with self._changed:
-            self._count += count
-
-    def remove(self, count: int) -> None:
-        """*count* messages arrived at a handler and were passed, or were dropped."""
-        with self._changed:
-            self._count -= count
-            self._changed.notify()
-
-
 class Feed:
     """Moves the messages of one member; made and used on the app's loop."""
 
@@ -113,6 +89,7 @@ class Feed:
         returns: Returns,
         flush_sends: Callable[[], Awaitable[None]],
         tables: QueueTables,
+        flow: FlowLimits,
         on_failure: Callable[[Exception], None],
     ) -> None:
         self.topic = topic
@@ -132,7 +109,9 @@ class Feed:
         self._loop = asyncio.get_running_loop()
         self._ledger = OffsetLedger()
         self._watch = OverdueWatch(membership.group)
-        self._window = Window(WINDOW_MESSAGES)
+        self._flow = flow
+        self._window = Window(flow)
+        self._is_held = False
         self._closing = threading.Event()
         self._batches = self._received = 0
         self._thread = threading.Thread(
@@ -148,7 +127,9 @@ class Feed:
     def finished(self) -> list[tuple[int, int]]:
         """(queue id, next queue offset) of the queues that moved since the last call."""
         self._watch.look(self._ledger.outstanding(), self._loop.time())
-        return self._ledger.advance()
+        moved = self._ledger.advance()
+        self._hold_span()
+        return moved
 
     def commit(self, offsets: Iterable[tuple[int, int]]) -> None:
         """Tell the member how far queues are finished."""
@@ -202,7 +183,7 @@ class Feed:
             return
         self._gain_in_thread()
         if batches:
-            self._window.add(sum(map(len, batches)))
+            self._window.add(sum(map(len, batches)), sum(batch.size_bytes for batch in batches))
             self._call_on_loop(self._accept, batches)
 
     def _gain_in_thread(self) -> None:
@@ -234,23 +215,42 @@ class Feed:
         """On the loop: note the deliveries and queue those that hold messages."""
         if self._closing.is_set():
             return  # never noted, so never committed: the next member gets them
+        self._batches += len(batches)
+        parts = 1 if self.rules.is_ordered else self.membership.handlers
         for batch in batches:
-            self._batches += 1
             self._received += len(batch)
-            for delivery in split(batch, 1 if self.rules.is_ordered else self.membership.handlers):
-                delivery.owner = self
-                delivery.is_leased = self._is_leased
-                self._ledger.add(delivery)
-                if len(delivery):
-                    self._outlet.put(delivery)
+            for piece in batch.pieces(PIECE_BYTES):
+                for delivery in split(piece, parts):
+                    delivery.owner = self
+                    delivery.is_leased = self._is_leased
+                    self._ledger.add(delivery)
+                    if len(delivery):
+                        self._outlet.put(delivery)
+        self._hold_span()
+
+    def _hold_span(self) -> None:
+        """Read no further while too many messages stand behind one that is not finished."""
+        queue_id, span = self._ledger.span(self._flow.span)
+        is_over = span > self._flow.span
+        if is_over and not self._is_held:
+            logger.warning(
+                "group %s reads no further: %d messages of topic %s queue %d are behind one that is "
+                "not finished",
+                *(self.membership.group, span, self.topic, queue_id),
+            )
+        if is_over != self._is_held:
+            self._is_held = is_over
+            self._window.hold(held=is_over)
 
     def _is_leased(self) -> bool:
         return self._member.is_leased
 
     def released(self, delivery: Delivery) -> None:
         """No handler will look at *delivery* any more."""
-        self._window.remove(len(delivery))
+        self._window.remove(len(delivery), delivery.size_bytes)
         self._outlet.released(delivery)
+        if self._is_held:
+            self._hold_span()
 
     async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str:
         """Begin to give the message at *index* back to the node; says what becomes of it.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 
 from .delivery import Delivery
 
@@ -20,40 +21,53 @@ class OffsetLedger:
 
     def __init__(self) -> None:
         self._outstanding: dict[int, deque[Delivery]] = {}
+        self._spans: dict[int, int] = {}  # messages in all deliveries of a queue
+        self._finished: dict[int, int] = {}
         self._reported: dict[int, int] = {}
 
     def add(self, delivery: Delivery) -> None:
         """Note *delivery*; those of one queue come in the order of their offsets."""
-        self._outstanding.setdefault(delivery.queue_id, deque()).append(delivery)
+        queue_id = delivery.queue_id
+        self._outstanding.setdefault(queue_id, deque()).append(delivery)
+        self._spans[queue_id] = self._spans.get(queue_id, 0) + len(delivery)
 
     def outstanding(self) -> Iterator[Delivery]:
-        """All deliveries that are not finished, or finished and not yet reported."""
+        """All deliveries that are not finished, and finished ones that were not looked at since."""
         for deliveries in self._outstanding.values():
             yield from deliveries
 
     def advance(self) -> list[tuple[int, int]]:
         """(queue id, next queue offset) of every queue that moved since the last call."""
         moved = []
-        for queue_id, deliveries in self._outstanding.items():
-            next_offset = _oldest_unfinished(deliveries)
+        for queue_id in self._outstanding:
+            next_offset = self._move(queue_id)
             if next_offset > self._reported.get(queue_id, -1):
                 self._reported[queue_id] = next_offset
                 moved.append((queue_id, next_offset))
         return moved
 
+    def span(self, limit: int) -> tuple[int, int]:
+        """The queue with most messages from its first unfinished one on, and how many.
+
+        A queue with no more than *limit* may count as having some that are finished.
+        """
+        for queue_id, count in self._spans.items():
+            if count > limit:
+                self._move(queue_id)
+        return max(self._spans.items(), key=itemgetter(1), default=(-1, 0))
+
     def forget(self, queue_ids: Iterable[int]) -> None:
         """Drop queues that are taken away; their unfinished messages go to another member."""
         for queue_id in queue_ids:
-            self._outstanding.pop(queue_id, None)
-            self._reported.pop(queue_id, None)
+            for table in (self._outstanding, self._spans, self._finished, self._reported):
+                table.pop(queue_id, None)
 
-
-def _oldest_unfinished(deliveries: deque[Delivery]) -> int:
-    """Where the queue may be committed to, or -1; removes finished deliveries at the head."""
-    next_offset = -1
-    while deliveries:
-        next_offset = deliveries[0].next_queue_offset()
-        if not deliveries[0].is_finished():
-            break
-        deliveries.popleft()
-    return next_offset
+    def _move(self, queue_id: int) -> int:
+        """Where the queue may be committed to, or -1; removes finished deliveries at the head."""
+        deliveries = self._outstanding[queue_id]
+        while deliveries:
+            self._finished[queue_id] = deliveries[0].next_queue_offset()
+            if not deliveries[0].is_finished():
+                break
+            self._spans[queue_id] -= len(deliveries.popleft())
+        return self._finished.get(queue_id, -1)

@@ -51,6 +51,22 @@ class ListBatch:
     def __len__(self) -> int:
         return len(self.stored_messages)
 
+    @property
+    def size_bytes(self) -> int:
+        return sum(one.size for one in self.stored_messages)
+
+    def pieces(self, max_bytes: int) -> list[ListBatch]:
+        parts: list[list[StoredMessage]] = [[]]
+        for one in self.stored_messages:
+            if parts[-1] and sum(each.size for each in parts[-1]) + one.size > max_bytes:
+                parts.append([])
+            parts[-1].append(one)
+        ends = [part[0].queue_offset for part in parts[1:]]
+        return [
+            ListBatch(self.topic, self.queue_id, end, part)
+            for part, end in zip(parts, [*ends, self.next_queue_offset], strict=True)
+        ]
+
     def bodies(self) -> list[bytes]:
         return [one.body for one in self.stored_messages]
 

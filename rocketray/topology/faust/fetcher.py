@@ -164,6 +164,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             channel.queue,
             rules=membership.failures.rules(membership.group, is_ordered=bool(self.app.tables)),
             returns=self._returns,
+            flow=self.app.flow,
             flush_sends=self.app.flush_sends,
             tables=self.app.tables,
             on_failure=self._feed_failed,

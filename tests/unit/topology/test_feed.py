@@ -19,7 +19,8 @@ from rocketray.message import Message
 from rocketray.topology import feed as feed_module
 from rocketray.topology.delivery import Delivery
 from rocketray.topology.failure import FailureRules
-from rocketray.topology.feed import Feed, Window
+from rocketray.topology.feed import Feed
+from rocketray.topology.flow import FlowLimits, Window
 from rocketray.topology.group import Membership
 from rocketray.topology.returns import Returns
 
@@ -65,6 +66,7 @@ async def feeding(
     tables: WatchedTables | None = None,
     *,
     is_ordered: bool = False,
+    flow: FlowLimits | None = None,
 ) -> AsyncIterator[tuple[Feed, Any, list[Exception]]]:
     queue = ThrowableQueue(maxsize=0, flow_control=FlowControlEvent())
     failed: list[Exception] = []
@@ -88,6 +90,7 @@ async def feeding(
         returns=returns,
         flush_sends=flush,
         tables=tables or WatchedTables(),
+        flow=flow or FlowLimits(),
         on_failure=failed.append,
     )
     await feed.start()
@@ -105,21 +108,26 @@ def pass_over(delivery: Delivery) -> None:
 
 
 def test_a_window_stops_the_poll_until_there_is_room() -> None:
-    window = Window(10)
-    window.add(12)
+    window = Window(FlowLimits(messages=10, size_bytes=1000))
+    window.add(12, 0)
     assert not window.wait_for_room(0.01)
-    threading.Timer(0.02, window.remove, [3]).start()
+    threading.Timer(0.02, window.remove, [3, 0]).start()
     assert window.wait_for_room(5)
+    window.add(0, 1000)
+    assert not window.wait_for_room(0.01)
+    window.remove(0, 1)
+    assert window.wait_for_room(5)
+    window.hold(held=True)
+    assert not window.wait_for_room(0.01)
 
 
 def test_a_slow_handler_stops_the_polling(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "POLL_MAX_MESSAGES", 10)
-    monkeypatch.setattr(feed_module, "WINDOW_MESSAGES", 30)
     node.create_topic("T", 1)
     put(node, "T", numbers(200))
 
     async def scenario() -> None:
-        async with feeding(node) as (feed, queue, _):
+        async with feeding(node, flow=FlowLimits(messages=30)) as (feed, queue, _):
             await until(lambda: feed.statistics().received >= 30)
             await asyncio.sleep(0.1)
             assert feed.statistics().received == 30
@@ -263,5 +271,66 @@ def test_a_member_that_fails_is_told_about(node: LocalNode) -> None:
         async with feeding(node, failures=[error]) as (_, _, failed):
             await until(lambda: failed)
             assert failed == [error]
+
+    asyncio.run(scenario())
+
+
+def test_large_messages_stop_the_polling_and_are_decoded_in_pieces(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "POLL_MAX_MESSAGES", 10)
+    monkeypatch.setattr(feed_module, "PIECE_BYTES", 5000)
+    node.create_topic("T", 1)
+    bodies = [bytes([number]) * 2000 for number in range(100)]
+    put(node, "T", bodies)
+
+    async def scenario() -> None:
+        async with feeding(node, flow=FlowLimits(size_bytes=40_000)) as (feed, queue, _):
+            await until(lambda: feed.statistics().received >= 20)
+            await asyncio.sleep(0.1)
+            assert feed.statistics().received == 20
+            received: list[bytes] = []
+            while len(received) < 100:
+                delivery = await queue.get()
+                assert len(delivery.shared) <= 2
+                received += delivery.shared.bodies
+                pass_over(delivery)
+            assert received == bodies
+            feed.commit(feed.finished())
+        assert committed(node, "g", "T") == 100
+
+    asyncio.run(scenario())
+
+
+def test_what_stands_behind_an_unfinished_message_is_bounded(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "POLL_MAX_MESSAGES", 10)
+    node.create_topic("T", 1)
+    put(node, "T", numbers(200))
+
+    async def scenario() -> None:
+        async with feeding(node, flow=FlowLimits(messages=20, span=50)) as (feed, queue, _):
+            stuck = await queue.get()
+            received = list(stuck.shared.bodies)
+            while feed.statistics().received <= 50:
+                delivery = await queue.get()
+                received += delivery.shared.bodies
+                pass_over(delivery)
+            while not queue.empty():
+                delivery = queue.get_nowait()
+                received += delivery.shared.bodies
+                pass_over(delivery)
+                await asyncio.sleep(0.1)
+            assert 50 < len(received) <= 80
+            assert feed.finished() == [(0, 0)]
+            pass_over(stuck)
+            while len(received) < 200:
+                delivery = await queue.get()
+                received += delivery.shared.bodies
+                pass_over(delivery)
+            assert received == numbers(200)
+            feed.commit(feed.finished())
+        assert committed(node, "g", "T") == 200
 
     asyncio.run(scenario())
