@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,18 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
         if channel is None and isinstance(self.channel, Topic):
             channel = self.channel.clone(is_iterator=False, membership=self.membership)
         return super().stream(channel, active_partitions, **options)
+
+    async def ask_nowait(self, value: Any = None, *, reply_to: Any = None, **options: Any) -> Any:
+        """Send a question; the promise of its answer, which comes to topic *reply_to*."""
+        if reply_to == self.app.conf.reply_to:
+            await self.app._reply_consumer.declare(reply_to)  # noqa: SLF001  # contract-tested
+        return await super().ask_nowait(value, reply_to=reply_to, **options)
+
+    async def _barrier_send(self, barrier: Any, items: Any, reply_to: Any) -> AsyncIterator[str]:
+        """Ask many questions; Faust has room for 1000 answers that nobody looked at yet."""
+        barrier._results = asyncio.Queue()  # noqa: SLF001  # contract-tested
+        async for correlation_id in super()._barrier_send(barrier, items, reply_to):
+            yield correlation_id
 
     def statistics(self) -> AgentStatistics:
         """Counters of this agent."""

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +32,7 @@ from rocketray.names import check_queue_count
 
 from .agent import Agent
 from .connection import Connection
+from .declarations import Declarations
 from .failure import FailureOptions
 from .faust.batch_transport import BatchTransport
 from .faust.fetcher import FeedFetcher
@@ -39,9 +41,10 @@ from .fields import MessageFields
 from .flow import FlowLimits
 from .group import GroupRegistry, Membership, make_start, make_subscription
 from .outbox import Outbox
+from .replies import Replies
 from .settings import check_settings, with_defaults
 from .spark.sink_spec import SinkSpec, add_sink
-from .topic import Topic, retention_policy
+from .topic import Topic
 
 if TYPE_CHECKING:
     from rocketray.actors.consumer import StartFrom
@@ -69,9 +72,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         self.flow = flow or FlowLimits()
         self._connection = connection
         self._outbox: Outbox | None = None
-        self._models: dict[str, Topic] = {}  # of topics that have as many queues as another
-        self._queue_counts: dict[str, int | None] = {}  # of the topics that were declared
-        self._declaring = asyncio.Lock()
+        self.declarations = Declarations(self)
         self._groups = GroupRegistry()
         self.sinks: dict[str, SinkSpec] = {}
         self.is_coassigned = False
@@ -216,6 +217,10 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         shared = self.is_coassigned or bool(self.tables)
         return AppInstance(self.conf.id, self._instance) if shared else None
 
+    @cached_property
+    def _reply_consumer(self) -> Replies:
+        return Replies(self, loop=self.loop, beacon=self.beacon)
+
     @property
     def fetcher(self) -> FeedFetcher:
         """The owner of this app's feeds."""
@@ -240,37 +245,12 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     async def declare_topic(
         self, topic: str, queues: int | None, retention: Any = None, *, hosted: bool = False
     ) -> None:
-        """Create *topic* on the node, once per app, unless it exists or that is not allowed.
-
-        *retention* is in seconds, a timedelta or a policy; None keeps all messages. A *hosted*
-        topic shares a process with others of its kind.
-        """
-        connection = await self.connect()
-        model = self._models.get(topic)
-        if model is not None:
-            name = model.get_topic_name()
-            await self.declare_topic(name, model.partitions, model.retention)
-            queues = self.queue_count(name)
-        async with self._declaring:
-            if topic in self._queue_counts:
-                return
-            if self.conf.topic_allow_declare:
-                count = queues or self.conf.topic_partitions
-                policy = retention_policy(retention)
-                found = await asyncio.to_thread(
-                    connection.create_topic, topic, count, policy, hosted=hosted
-                )
-            else:
-                found = (await asyncio.to_thread(connection.topics)).get(topic)
-            self._queue_counts[topic] = None if found is None else found.queues
-
-    def have_as_many_queues(self, topic: Topic, model: Topic) -> None:
-        """When *topic* is made, it gets as many queues as *model* has."""
-        self._models[topic.get_topic_name()] = model
+        """See :meth:`~.declarations.Declarations.declare`."""
+        await self.declarations.declare(topic, queues, retention, hosted=hosted)
 
     def queue_count(self, topic: str) -> int | None:
-        """How many queues *topic* has; None while nothing was read from it or sent to it."""
-        return self._queue_counts.get(topic)
+        """See :meth:`~.declarations.Declarations.queue_count`."""
+        return self.declarations.queue_count(topic)
 
     async def send_message(
         self,
@@ -288,7 +268,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
             connection = await self.connect()
             producer = await asyncio.to_thread(connection.producer)
             self._outbox = self._outbox or Outbox(producer)
-        if message.topic not in self._queue_counts:
+        if not self.declarations.knows(message.topic):
             await self.declare_topic(message.topic, queues, retention)
         return await self._outbox.put(message, queue_id, delay)
 
@@ -331,6 +311,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         if self._outbox is not None:
             outbox, self._outbox = self._outbox, None
             await outbox.close()
+        await self._reply_consumer.delete_topic()
 
     async def _run_until_signalled(self) -> None:
         loop = asyncio.get_running_loop()

@@ -225,6 +225,14 @@ class Connection(Protocol):
         """All topics by name; each tells how many ``queues`` it has."""
         ...
 
+    def delete_topic(self, topic: str) -> None:
+        """Remove a topic and all its messages."""
+        ...
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group that has no members."""
+        ...
+
     def queue_tail(self, topic: str, queue_id: int) -> QueueTail:
         """A reader of one queue, which may not have been made yet."""
         ...

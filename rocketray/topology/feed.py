@@ -38,7 +38,7 @@ from .outlet import OrderedOutlet, Outlet
 from .overdue import OverdueWatch
 from .returns import Return, Returns
 
-__all__ = ["Feed", "FeedStatistics"]
+__all__ = ["NO_TABLES", "Feed", "FeedStatistics"]
 
 logger = logging.getLogger(__name__)
 
@@ -73,6 +73,19 @@ class QueueTables(Protocol):
 
     async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
         """*holder* reads these queues no more."""
+
+
+class NoTables:
+    """For a feed whose queue numbers have nothing to do with the app's tables."""
+
+    async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        """Nothing belongs to them."""
+
+    async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        """Nothing belonged to them."""
+
+
+NO_TABLES = NoTables()
 
 
 class Feed:

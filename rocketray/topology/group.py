@@ -34,7 +34,8 @@ class Membership:
     ``handlers`` is how many handlers of this process share the messages of the one member, and
     ``strategy`` how the members of the group divide the queues; ``failures`` says what becomes of
     a message on which a handler raises. ``start`` is where the group begins, as its app does for
-    None.
+    None. One that ``is_private`` is read by one instance alone, whatever queue numbers the others
+    own.
     """
 
     group: str
@@ -43,6 +44,7 @@ class Membership:
     strategy: Strategy = "averagely"
     failures: FailureOptions = field(default_factory=FailureOptions)
     start: StartFrom | int | None = None
+    is_private: bool = False
 
 
 def make_start(start: StartFrom | datetime | None) -> StartFrom | int | None:

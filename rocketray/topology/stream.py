@@ -215,7 +215,7 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
         if grouped is None:
             grouped = super().group_by(key, name=name or getattr(key, "field", None), **options)
             if isinstance(self.channel, Topic) and not options.keys() & {"topic", "partitions"}:
-                self.app.have_as_many_queues(grouped.channel, self.channel)
+                self.app.declarations.have_as_many_queues(grouped.channel, self.channel)
         return self._alike(grouped)
 
     async def _passive_drainer(self, channel: Any, declare: bool = False) -> None:  # noqa: FBT001, FBT002  # Faust's interface

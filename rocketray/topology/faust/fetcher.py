@@ -18,7 +18,7 @@ from mode import Service
 from rocketray.actors.send_back import RETRY_QUEUES, retry_topic
 from rocketray.errors import ActorError
 from rocketray.topology.connection import GroupConsumer
-from rocketray.topology.feed import Feed
+from rocketray.topology.feed import NO_TABLES, Feed
 from rocketray.topology.group import Membership
 from rocketray.topology.returns import Returns
 from rocketray.topology.topic import Topic
@@ -138,14 +138,15 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         else:
             await self.app.declare_topic(topic, channel.partitions, channel.retention)
         membership = self._membership(channel, topic)
+        is_own = is_retry or channel.internal  # what this app sends itself, it must not miss
         return await asyncio.to_thread(
             connection.consumer,
             membership.group,
             topic,
             membership.subscription,
-            start="earliest" if is_retry else self._start(membership),
+            start="earliest" if is_own else self._start(membership),
             strategy=membership.strategy,
-            together=None if is_retry else self.app.together,
+            together=None if is_retry or membership.is_private else self.app.together,
         )
 
     def _start(self, membership: Membership) -> Any:
@@ -155,6 +156,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
 
     async def _open(self, channel: Topic, topic: str, member: GroupConsumer) -> None:
         membership = self._membership(channel, topic)
+        is_alone = membership.is_private or topic not in channel.topics
         if self._returns is None:
             self._returns = Returns(self.app.connect, self._look)
         feed = Feed(
@@ -166,7 +168,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             returns=self._returns,
             flow=self.app.flow,
             flush_sends=self.app.flush_sends,
-            tables=self.app.tables,
+            tables=NO_TABLES if is_alone else self.app.tables,
             on_failure=self._feed_failed,
         )
         self._feeds[channel, topic] = feed

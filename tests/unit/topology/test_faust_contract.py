@@ -13,11 +13,14 @@ import pytest
 from faust import streams
 from faust.agents import agent as agents
 from faust.agents.actor import Actor
+from faust.agents.replies import BarrierState, ReplyConsumer
 from faust.app.base import App as FaustApp
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.events import Event
+from faust.tables.base import Collection
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
+from faust.tables.sets import ChangeloggedSetManager, SetTableManager
 from faust.transport.base import Transport
 from faust.transport.conductor import Conductor
 from faust.transport.consumer import Consumer
@@ -50,7 +53,14 @@ def source(function: Any) -> str:
         (PartitionAssignor, "_global_table_standby_assignments _compress _url on_assignment"),
         (Conductor, "_build_handler on_client_only_start"),
         (Producer, "send send_and_wait flush create_topic supports_headers"),
-        (TableManager, "_update_channels recovery on_start"),
+        (TableManager, "_update_channels recovery on_start _recovery changelog_topics"),
+        (Recovery, "_restart_recovery _slurp_changelogs _resume_streams signal_recovery_start"),
+        (Collection, "_maybe_set_key_ttl _maybe_del_key_ttl _del_old_keys _should_expire_keys"),
+        (Collection, "_new_store_by_url _new_store _to_key _verify_source_topic_partitions"),
+        (SetTableManager, "_enable _modify_set"),
+        (ChangeloggedSetManager, "send_changelog_event apply_changelog_batch"),
+        (agents.Agent, "_barrier_send _get_strtopic ask_nowait"),
+        (ReplyConsumer, "_start_fetcher _drain_replies _reply_topic add"),
         (Transport, "Consumer Producer Conductor Fetcher"),
         (Service, "maybe_start service_reset wait_until_stopped wait_for_stopped add_future"),
         (ThrowableQueue, "force_put_nowait _throw get empty"),
@@ -107,6 +117,18 @@ def test_the_fetcher_starts_when_messages_may_flow_and_stops_before_streams_do()
     assert "_fetcher.stop()" in source(FaustApp._stop_fetcher)
     assert "_stop_fetcher()" in source(FaustApp._stop_consumer)
     assert "_fetcher.stop()" in source(TableManager.on_stop)
+
+
+def test_tables_and_replies_have_what_ours_use() -> None:
+    app = faust.App("a")
+    table = app.Table("t")
+    names = "_partition_timestamps _partition_timestamp_keys _partition_latest_timestamp"
+    assert all(hasattr(table, name) for name in names.split())
+    assert app.assignor._assignment.actives == {}
+    assert hasattr(app.serializers, "_prepare_payload")
+    assert BarrierState("r")._results.maxsize == 1000
+    consumer = app._reply_consumer
+    assert (consumer._waiting, consumer._fetchers) == ({}, {})
 
 
 def test_commits_run_through_force_commit() -> None:

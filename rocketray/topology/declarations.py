@@ -1,0 +1,63 @@
+"""Topics of an app on the node: made when they are first used, and how many queues they have.
+
+A topic is asked for once per app. A repartition topic has as many queues as the topic it comes
+from, however many that has on the node, because parts of tables go by queue numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from .topic import Topic, retention_policy
+
+__all__ = ["Declarations"]
+
+
+class Declarations:
+    """What one app knows of topics; used on its loop only."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._models: dict[str, Topic] = {}  # of topics that have as many queues as another
+        self._queue_counts: dict[str, int | None] = {}
+        self._declaring = asyncio.Lock()
+
+    def knows(self, topic: str) -> bool:
+        """*topic* was declared."""
+        return topic in self._queue_counts
+
+    def queue_count(self, topic: str) -> int | None:
+        """How many queues *topic* has; None while nothing was read from it or sent to it."""
+        return self._queue_counts.get(topic)
+
+    def have_as_many_queues(self, topic: Topic, model: Topic) -> None:
+        """When *topic* is made, it gets as many queues as *model* has."""
+        self._models[topic.get_topic_name()] = model
+
+    async def declare(
+        self, topic: str, queues: int | None, retention: Any = None, *, hosted: bool = False
+    ) -> None:
+        """Create *topic* on the node, once per app, unless it exists or that is not allowed.
+
+        *retention* is in seconds, a timedelta or a policy; None keeps all messages. A *hosted*
+        topic shares a process with others of its kind.
+        """
+        connection = await self._app.connect()
+        model = self._models.get(topic)
+        if model is not None:
+            name = model.get_topic_name()
+            await self.declare(name, model.partitions, model.retention)
+            queues = self.queue_count(name)
+        async with self._declaring:
+            if topic in self._queue_counts:
+                return
+            if self._app.conf.topic_allow_declare:
+                count = queues or self._app.conf.topic_partitions
+                policy = retention_policy(retention)
+                found = await asyncio.to_thread(
+                    connection.create_topic, topic, count, policy, hosted=hosted
+                )
+            else:
+                found = (await asyncio.to_thread(connection.topics)).get(topic)
+            self._queue_counts[topic] = None if found is None else found.queues
