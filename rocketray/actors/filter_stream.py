@@ -170,6 +170,9 @@ def sql_states(
     expression: VectorizedExpression, reader: QueueReader, entries: EntryColumns
 ) -> npt.NDArray[np.uint8]:
     """The :class:`State` of each entry's record; reads only the properties that are named."""
+    states = reader.judge(entries, expression.conditions)
+    if states is not None:
+        return states
     found = reader.find_properties(entries, expression.names)
     parts = [expression.evaluate(*spans) for spans in found]
     return parts[0] if len(parts) == 1 else np.concatenate([_NO_STATES, *parts])

@@ -24,6 +24,7 @@ from rocketray.errors import OffsetOutOfRangeError
 from rocketray.kernels.consume_queue import match_tags, pick_entries, read_entries
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from rocketray.kernels.properties import join_names
+from rocketray.kernels.record_conditions import Conditions, judge_records
 from rocketray.kernels.record_properties import find_record_properties
 from rocketray.kernels.spans import end_of_segment
 
@@ -181,6 +182,29 @@ class QueueReader(RecordReader):
                 rows = np.ascontiguousarray(starts[:, part]), np.ascontiguousarray(sizes[:, part])
                 yield (file.data, *rows)
             first = last
+
+    def judge(self, entries: EntryColumns, conditions: Conditions) -> npt.NDArray[np.uint8] | None:
+        """The state of each entry's record by *conditions*: uint8[n].
+
+        None where something is unusual, if only that the records lie in two segments; then
+        ``find_properties`` finds them, or raises. Raises :class:`OffsetOutOfRangeError` as it does.
+        """
+        if not len(entries):
+            return None
+        offset = int(entries.physical_offsets[0])
+        file = self._log.get(offset - offset % self._log.segment_bytes)
+        states = np.empty(len(entries), np.uint8)
+        is_done = judge_records(
+            file.data,
+            file.start,
+            entries.physical_offsets,
+            entries.sizes,
+            entries.queue_offsets,
+            self.queue_id,
+            *conditions,
+            states,
+        )
+        return states if is_done else None
 
     def map_records(self, entries: EntryColumns) -> None:
         """Map the files of the records of *entries*, ascending, so that nobody can delete them.

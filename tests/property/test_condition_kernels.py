@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.random_sql import random_expression, spans_of
+from support.records import RawRecord, i32, i64, u8
 
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.filters.sql92 import compile_expression
@@ -23,6 +24,8 @@ from rocketray.kernels.numerals import (
     read_double_plain,
     read_integer_plain,
 )
+from rocketray.kernels.properties import join_names
+from rocketray.kernels.record_conditions import judge_records, judge_records_plain
 
 numerals = st.one_of(
     st.text("+-0123456789.eEdfxNI \t５", max_size=25),
@@ -59,6 +62,35 @@ def test_programs_run_alike(generator: random.Random, values: list[bytes]) -> No
     ours, theirs = np.zeros((2, len(messages)), np.uint8)
     assert run_program(*arguments, ours) == run_program_plain(*arguments, theirs)
     assert ours.tolist() == theirs.tolist()
+
+
+@pytest.mark.skipif(PLAIN, reason="there are no kernels, the twins run")
+@settings(max_examples=120, deadline=None)
+@given(
+    st.randoms(use_true_random=False), st.lists(st.binary(max_size=6) | numerals.map(str.encode))
+)
+def test_records_are_judged_alike(generator: random.Random, values: list[bytes]) -> None:
+    program = random_program(generator)
+    raw = bytearray()
+    offsets, sizes = [], []
+    for _ in range(6):
+        pairs = [(name, generator.choice([*values, b""])) for name in program.names]
+        pairs += [("__CRC32#", b"0123456789")] * (generator.random() < 0.02)
+        properties = b"".join(name.encode() + b"\x01" + value + b"\x02" for name, value in pairs)
+        record = RawRecord(properties=properties, physical_offset=500 + len(raw)).encode()
+        offsets.append(500 + len(raw))
+        sizes.append(len(record))
+        raw += record
+    if generator.random() < 0.2:
+        raw[generator.randrange(len(raw))] ^= 1
+    conditions = (program.code, program.doubles, program.texts, program.bounds, program.patterns)
+    names, bounds = join_names(program.names)
+    entries = u8(bytes(raw)), 500, i64(offsets), i32(sizes), i64([0] * 6), 0
+    ours, theirs = np.zeros((2, 6), np.uint8)
+    is_done = judge_records(*entries, names, bounds, *conditions, ours)
+    assert judge_records_plain(*entries, names, bounds, *conditions, theirs) is is_done
+    if is_done:
+        assert ours.tolist() == theirs.tolist()
 
 
 def value_of(convert: object, text: str) -> object:

@@ -24,6 +24,8 @@ import pyarrow.compute as pc
 from rocketray.errors import ConfigError
 from rocketray.kernels.condition_codes import State
 from rocketray.kernels.conditions import run_program
+from rocketray.kernels.properties import join_names
+from rocketray.kernels.record_conditions import Conditions
 
 from .compiled import CompiledExpression
 from .program import compile_program, state_of
@@ -41,9 +43,10 @@ class VectorizedExpression:
 
     Attributes:
         names: the properties that it looks at, in the order in which spans are given.
+        conditions: the same and what is asked of them, for ``QueueReader.judge``.
     """
 
-    __slots__ = ("_expression", "_program", "names")
+    __slots__ = ("_expression", "_program", "conditions", "names")
 
     def __init__(self, expression: CompiledExpression) -> None:
         self._expression = expression
@@ -56,6 +59,8 @@ class VectorizedExpression:
             program.bounds,
             program.patterns,
         )
+        names, name_bounds = join_names(program.names)
+        self.conditions = Conditions(names, name_bounds, *self._program)
 
     def evaluate(
         self,
