@@ -34,10 +34,16 @@ from .filter_stream import RECORDS_MAX, scan_block
 from .layout import config_directory
 from .queue_tail import QueueTail
 from .queue_views import open_queues
-from .send_back import RETRY_QUEUES, RETRY_TOPIC, dead_letter_topic, retry_topic
+from .send_back import (
+    GIVEN_UP_BY,
+    REDRIVEN_FROM,
+    RETRY_QUEUES,
+    RETRY_TOPIC,
+    dead_letter_topic,
+    retry_topic,
+)
 
 __all__ = [
-    "REDRIVEN_FROM",
     "DeadLetters",
     "Journal",
     "LetterBox",
@@ -46,8 +52,6 @@ __all__ = [
     "redrive",
 ]
 
-REDRIVEN_FROM = "REDRIVEN_FROM"
-"""The property with the offset id of the dead letter that a message was."""
 _BATCH_MAX = 256
 _BATCH_BYTES = 4 * 1024 * 1024
 
@@ -157,7 +161,7 @@ def letters(
     """
     config = _topic(node, group, topic)
     done = Journal(node.data, config).done
-    for letter in _matching(node.data, config.name, subscription):
+    for letter in _letters_of(node.data, group, config.name, subscription):
         yield letter, letter.queue_offset in done
 
 
@@ -188,13 +192,13 @@ def redrive(
             journal.finish(are_stored=_is_stored(tail, journal))
         new = (
             letter
-            for letter in _matching(node.data, config.name, subscription)
+            for letter in _letters_of(node.data, group, config.name, subscription)
             if letter.queue_offset not in journal.done
         )
         for batch in _batches(islice(new, limit)):
             node.create_topic(target, RETRY_QUEUES, hosted=True)
             journal.begin(batch, tail.end())
-            producer.forward(target, 0, [_again(letter) for letter in batch])
+            producer.forward(target, 0, [_again(letter, target) for letter in batch])
             journal.finish(are_stored=True)
             count += len(batch)
     return count
@@ -209,6 +213,16 @@ def _topic(node: DeadLetters, group: str, topic: str | None) -> TopicConfig:
             "rocketray dlq list"
         )
     return config
+
+
+def _letters_of(
+    data: Path, group: str, topic: str, subscription: Subscription
+) -> Iterator[StoredMessage]:
+    """The letters of *group* that match; in a topic that several share each names its group."""
+    is_own = topic == dead_letter_topic(group)
+    for letter in _matching(data, topic, subscription):
+        if is_own or letter.properties.get(GIVEN_UP_BY) == group:
+            yield letter
 
 
 def _matching(data: Path, topic: str, subscription: Subscription) -> Iterator[StoredMessage]:
@@ -241,11 +255,12 @@ def _batches(found: Iterable[StoredMessage]) -> Iterator[list[StoredMessage]]:
         yield batch
 
 
-def _again(letter: StoredMessage) -> ForwardedMessage:
+def _again(letter: StoredMessage, topic: str) -> ForwardedMessage:
     kept = {name: text for name, text in letter.properties.items() if name not in DELAY_PROPERTIES}
+    kept.pop(GIVEN_UP_BY, None)
     kept.setdefault(RETRY_TOPIC, letter.topic)
     kept[REDRIVEN_FROM] = letter.offset_message_id
-    return ForwardedMessage.of(letter, topic=letter.topic, properties=kept, reconsume_times=0)
+    return ForwardedMessage.of(letter, topic=topic, properties=kept, reconsume_times=0)
 
 
 def _is_stored(tail: QueueTail, journal: Journal) -> bool:

@@ -19,6 +19,8 @@ from rocketray.message import StoredMessage
 from rocketray.store.consume_queue_ext import ExtUnit
 from rocketray.store.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 
+from .retry_trace import RetryTrace, Stage
+
 __all__ = ["Cause", "Explanation", "GroupFacts", "StoredFacts", "explain", "not_found"]
 
 _END_OF_YEAR_9999_MS = 253_402_300_800_000
@@ -39,6 +41,8 @@ class Cause(Enum):
     BEFORE_START = "before_start"
     NO_CONSUMER = "no_consumer"
     NOT_ASSIGNED = "not_assigned"
+    WAITS_FOR_RETRY = "waits_for_retry"
+    DEAD_LETTER = "dead_letter"
     TAG_MISMATCH = "tag_mismatch"
     TAG_COLLISION = "tag_collision"
     SQL_FALSE = "sql_false"
@@ -118,6 +122,8 @@ def explain(
     other_topics: list[str] | None,
     facts: GroupFacts | None,
     verdict: FilterVerdict | None,
+    retries: RetryTrace | None = None,
+    retry_facts: GroupFacts | None = None,
 ) -> Explanation:
     """Put the facts together.
 
@@ -127,10 +133,16 @@ def explain(
         other_topics: what the group subscribes to, None where it is unknown.
         facts: the group on the message's topic, None where it does not subscribe to it.
         verdict: of the group's filter, given together with *facts*.
+        retries: what became of it after the group gave it back, None where it did not.
+        retry_facts: the group on its retry topic, None where no member reads it yet.
     """
     steps: list[ExplainStep] = []
     cause = Cause.DELIVERED
-    for found, step in _way(group, stored, other_topics, facts, verdict):
+    if retries is None or facts is None:
+        end = None if facts is None else _at_the_group(stored.message, facts)
+    else:
+        end = _given_back(retries, retry_facts)
+    for found, step in _way(group, stored, other_topics, facts, verdict=verdict, end=end):
         steps.append(step)
         if found is not None:
             cause = found
@@ -143,11 +155,13 @@ def _way(
     stored: StoredFacts,
     other_topics: list[str] | None,
     facts: GroupFacts | None,
+    *,
     verdict: FilterVerdict | None,
+    end: tuple[Cause, ExplainStep] | None,
 ) -> Iterator[tuple[Cause | None, ExplainStep]]:
     """The steps in order; the first with a cause is the last that counts."""
     yield from _in_store(stored)
-    if facts is None or verdict is None:
+    if facts is None or verdict is None or end is None:
         yield _without_subscription(group, stored.message.topic, other_topics)
         return
     wants = f"group {group!r} wants {facts.subscription}, since {_time(facts.since_ms)}"
@@ -160,7 +174,7 @@ def _way(
     if verdict.reason is not FilterReason.MATCHED:
         detail = f"the filter leaves it out: {verdict.reason.value}"
         yield Cause(verdict.reason.value), ExplainStep("filter", verdict.reason.value, detail)
-    yield _at_the_group(stored.message, facts)
+    yield end
 
 
 def _in_store(stored: StoredFacts) -> Iterator[tuple[Cause | None, ExplainStep]]:
@@ -218,5 +232,21 @@ def _at_the_group(message: StoredMessage, facts: GroupFacts) -> tuple[Cause, Exp
     if not owners:
         detail = f"{before}; {len(facts.members)} members are alive and none has this queue yet"
         return Cause.NOT_ASSIGNED, ExplainStep("position", "before", detail)
-    detail = f"{before}; member {owners[0]} works on it, or tries it again and again"
+    detail = f"{before}; member {owners[0]} works on it, or on one before it"
     return Cause.ON_ITS_WAY, ExplainStep("position", "before", detail)
+
+
+def _given_back(retries: RetryTrace, facts: GroupFacts | None) -> tuple[Cause, ExplainStep]:
+    """Where a message is that the group gave back."""
+    newest, times = retries.newest, f"a handler failed on it {retries.returns} times"
+    if retries.stage is Stage.WAITING:
+        detail = f"{times}; it comes again at {_time(retries.due_ms)}"
+        return Cause.WAITS_FOR_RETRY, ExplainStep("retry", "waiting", detail)
+    if retries.stage is Stage.GIVEN_UP:
+        detail = f"{times}, and it is a dead letter: {newest.topic}, {newest.offset_message_id}"
+        return Cause.DEAD_LETTER, ExplainStep("retry", "given up", detail)
+    if facts is None:
+        detail = f"{times}; it is in {newest.topic}, which no member of the group reads yet"
+        return Cause.NOT_ASSIGNED, ExplainStep("retry", "before", detail)
+    cause, step = _at_the_group(newest, facts)
+    return cause, ExplainStep("retry", step.result, f"{times}; in {newest.topic} {step.detail}")

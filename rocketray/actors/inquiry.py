@@ -16,6 +16,8 @@ from rocketray.message import StoredMessage
 from .catalog import TopicConfig
 from .explanation import Explanation, GroupFacts, StoredFacts, explain, not_found
 from .groups import GroupDescription
+from .retry_trace import first_of, trace
+from .send_back import retry_topic
 
 __all__ = ["Inquiries", "inquire"]
 
@@ -50,7 +52,8 @@ def inquire(
 
     *groups* are all that there are, an entry for each topic.
     A key is looked up in *topic*, else in the topics of the group, else in all; the newest
-    message that has it is the one that is explained.
+    message that has it is the one that is explained. A copy of a message that the group gave back
+    stands for the message.
     """
     subscriptions = {each.topic: each for each in groups if each.group == group}
     message = _by_offset_id(node, wanted)
@@ -60,6 +63,7 @@ def inquire(
         message = max(found, key=_age, default=None)
     if message is None:
         return not_found(wanted)
+    message = first_of(node, message, group)
     stored = node.stored_facts(message)
     description = subscriptions.get(message.topic)
     verdict = facts = None
@@ -72,12 +76,15 @@ def inquire(
             node.ask_predicate,
             stored.bitmap_of(group),
         )
+    retries = subscriptions.pop(retry_topic(group), None)
     return explain(
         stored,
         group,
         other_topics=list(subscriptions) or None,
         facts=facts,
         verdict=verdict,
+        retries=trace(node, message, group),
+        retry_facts=None if retries is None else _facts(retries, 0),
     )
 
 

@@ -172,11 +172,7 @@ class Producer(ProducerLanes):
         key, and of the others each batch to the next queue in turn.
         """
         durability = durability_of(ack or self._default_ack)
-        strangers = [message for message in messages if message.topic != topic]
-        if strangers:
-            raise InvalidMessageError(
-                f"a message for topic {strangers[0].topic!r} was sent to topic {topic!r}"
-            )
+        _refuse_strangers(topic, messages)
         placed: list[tuple[Lane, Batch, Sequence[int]]] = []
         for start in range(0, len(messages), BATCH_MAX):
             numbers = range(start, min(start + BATCH_MAX, len(messages)))
@@ -253,6 +249,7 @@ class Producer(ProducerLanes):
         ack: AckMode | None = None,
     ) -> SendResults:
         """Store messages again, as one batch: all of them are stored, or none."""
+        _refuse_strangers(topic, messages)
         with self._lock:
             lane = self._lane(topic, queue_id, None)
             self._hand_over(lane)
@@ -261,3 +258,11 @@ class Producer(ProducerLanes):
         self.settle(lane, batch, None)
         batch.check()
         return SendResults([(batch, range(len(messages)))], len(messages))
+
+
+def _refuse_strangers(topic: str, messages: Sequence[Message | ForwardedMessage]) -> None:
+    strangers = [message for message in messages if message.topic != topic]
+    if strangers:
+        raise InvalidMessageError(
+            f"a message for topic {strangers[0].topic!r} was sent to topic {topic!r}"
+        )

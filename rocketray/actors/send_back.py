@@ -19,8 +19,10 @@ from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 __all__ = [
+    "GIVEN_UP_BY",
     "MAX_ATTEMPTS",
     "ORIGIN_MESSAGE_ID",
+    "REDRIVEN_FROM",
     "RETRY_QUEUES",
     "RETRY_TOPIC",
     "SCHEDULE_QUEUES",
@@ -38,6 +40,10 @@ RETRY_TOPIC = "RETRY_TOPIC"
 """The property with the topic that a message was read from when it failed first."""
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 """The property with the offset id that it had there."""
+GIVEN_UP_BY = "GIVEN_UP_BY"
+"""The property of a dead letter with its group, where the topic's name does not say it."""
+REDRIVEN_FROM = "REDRIVEN_FROM"
+"""The property with the offset id of the dead letter that a message was, since dead_letters.py."""
 MAX_ATTEMPTS = 16
 """How often a message comes again unless a group says otherwise: RocketMQ's ``retryMaxTimes``."""
 RETRY_QUEUES = 1  # RocketMQ's retryQueueNums
@@ -78,15 +84,19 @@ def sent_back(
     """
     times = stored.reconsume_times
     if max_attempts is not None and times >= max_attempts:
-        return dead_lettered(stored, dead_letters, times)
+        return dead_lettered(stored, group, dead_letters, times)
     again = replace(_again(stored, times), topic=retry_topic(group))
     waiting, queue_id = at_level(again, retry_level(times), _QUEUE_ID)
     return SentBack(waiting, queue_id, is_dead_letter=False)
 
 
-def dead_lettered(stored: StoredMessage, dead_letters: str, reconsume_times: int) -> SentBack:
-    """*stored* as a dead letter, after it came again *reconsume_times* times."""
+def dead_lettered(
+    stored: StoredMessage, group: str, dead_letters: str, reconsume_times: int
+) -> SentBack:
+    """*stored* as a dead letter of *group*, after it came again *reconsume_times* times."""
     message = replace(_again(stored, reconsume_times), topic=dead_letters)
+    if dead_letters != dead_letter_topic(group):
+        message = replace(message, properties={**message.properties, GIVEN_UP_BY: group})
     return SentBack(message, _QUEUE_ID, is_dead_letter=True)
 
 

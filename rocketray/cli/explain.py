@@ -39,6 +39,8 @@ def explain(
     The cause is one of
       delivered          the group has finished it
       on_its_way         it matches and a member works on its queue
+      waits_for_retry    a handler failed on it, and it comes again later
+      dead_letter        handlers failed on it too often; see: rocketray dlq
       not_found          there is no such message, or not any more
       half_message       of a transaction that is not committed
       rolled_back        of a transaction that was rolled back

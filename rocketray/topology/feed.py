@@ -275,7 +275,7 @@ class Feed:
             back = sent_back(stored, rules.group, rules.max_attempts, rules.dead_letters)
         else:
             times = stored.reconsume_times + attempts - 1
-            back = dead_lettered(stored, rules.dead_letters, times)
+            back = dead_lettered(stored, rules.group, rules.dead_letters, times)
         topics = retry_topic(rules.group), SCHEDULE_TOPIC
         if back.is_dead_letter:
             topics = (rules.dead_letters, rules.dead_letters)

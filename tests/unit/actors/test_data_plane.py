@@ -74,6 +74,8 @@ def test_a_message_that_is_forwarded_keeps_its_identity(node: LocalNode) -> None
         assert message
         anonymous = ForwardedMessage("Again", b"", {}, 1, ("192.0.2.1", 1))
         forwarded = ForwardedMessage.of(message, topic="Again", reconsume_times=2)
+        with pytest.raises(InvalidMessageError, match="was sent to topic 'Trade'"):
+            producer.forward("Trade", 0, [forwarded])
         results = producer.forward("Again", 0, [forwarded, anonymous])
         assert [one.queue_offset for one in results] == [0, 1]
         assert results[0].message_id == first.message_id

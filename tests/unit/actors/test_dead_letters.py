@@ -10,14 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rocketray.actors.dead_letters import (
-    REDRIVEN_FROM,
     Journal,
     letter_boxes,
     letters,
     redrive,
 )
 from rocketray.actors.files import write_json
-from rocketray.actors.send_back import RETRY_TOPIC, dead_lettered, topic_of
+from rocketray.actors.send_back import REDRIVEN_FROM, RETRY_TOPIC, dead_lettered, topic_of
 from rocketray.errors import (
     ConfigError,
     FilterError,
@@ -50,7 +49,7 @@ def give_up(broker: Broker, count: int, group: str = "g", first: int = 0) -> Non
             result = producer.send_messages("Trade", [message])[0]
             stored = broker.view(result.offset_message_id)
             assert stored is not None
-            producer.forward(topic, 0, [dead_lettered(stored, topic, 16).message])
+            producer.forward(topic, 0, [dead_lettered(stored, group, topic, 16).message])
 
 
 def redriven(broker: Broker, group: str = "g") -> list[int]:
@@ -89,7 +88,8 @@ def test_what_is_redriven_keeps_what_it_was_and_begins_anew(broker: Broker) -> N
         letter.unique_key,
         letter.born_timestamp_ms,
     )
-    assert first.reconsume_times == 0
+    assert (first.topic, first.reconsume_times) == ("%RETRY%g", 0)
+    assert [one.body for one in broker.query("%RETRY%g", "k0")] == [b"0"]
     assert first.properties[RETRY_TOPIC] == "Trade"
     assert first.properties[REDRIVEN_FROM] == letter.offset_message_id
 
@@ -105,6 +105,22 @@ def test_a_letter_is_redriven_once(broker: Broker) -> None:
         give_up(broker, 1, first=10)
         assert redrive(broker, producer, "g", ALL) == 1
     assert redriven(broker) == [4, 5, 0, 1, 2, 3, 6, 7, 8, 9, 10]
+
+
+def test_in_a_topic_of_several_groups_each_has_its_own_letters(broker: Broker) -> None:
+    broker.create_topic("Broken", 1)
+    broker.create_topic("Trade", 1)
+    with broker.producer() as producer:
+        for number, group in enumerate(["g", "other", "g"]):
+            sent = producer.send("Trade", b"%d" % number)
+            stored = broker.view(sent.offset_message_id)
+            assert stored is not None
+            producer.forward("Broken", 0, [dead_lettered(stored, group, "Broken", 0).message])
+        producer.send("Broken", b"from elsewhere")
+        assert redrive(broker, producer, "g", ALL, topic="Broken") == 2
+        assert redriven(broker) == [0, 2]
+        assert redrive(broker, producer, "other", ALL, topic="Broken") == 1
+        assert redriven(broker, "other") == [1]
 
 
 class Ends(Exception):  # noqa: N818 - no error: the process ends

@@ -15,6 +15,7 @@ from support.local_node import LocalNode
 
 from rocketray.actors.explanation import Cause, Explanation, GroupFacts, StoredFacts, explain
 from rocketray.actors.inquiry import inquire
+from rocketray.actors.layout import CONTROL_PAGE
 from rocketray.errors import FilterEvaluationError
 from rocketray.filters.explain import FilterReason, FilterVerdict
 from rocketray.filters.sql92 import compile_expression
@@ -43,7 +44,8 @@ def ask(node: LocalNode, wanted: str, group: str = "g", topic: str | None = None
 
 
 def checksums(directory: Path) -> dict[str, str]:
-    files = [path for path in directory.rglob("*") if path.is_file()]
+    # Not the control pages: threads that sleep on one are counted there.
+    files = [path for path in directory.rglob("*") if path.is_file() and path.name != CONTROL_PAGE]
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 

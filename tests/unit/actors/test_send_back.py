@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.stores import SMALL, FakeClock
 
 from rocketray.actors.send_back import (
+    GIVEN_UP_BY,
     MAX_ATTEMPTS,
     ORIGIN_MESSAGE_ID,
     RETRY_TOPIC,
@@ -133,15 +134,17 @@ def test_the_ladder_is_that_of_rocketmq() -> None:
     assert not sent_back(message, GROUP, None, DEAD).is_dead_letter
 
 
-def test_a_dead_letter_does_not_say_that_it_is_delayed_by_another_place() -> None:
-    letter = dead_lettered(FIRST, "Mine", 3)
+def test_a_dead_letter_names_its_group_where_its_topic_does_not() -> None:
+    letter = dead_lettered(FIRST, GROUP, "Mine", 3)
     assert (letter.message.topic, letter.message.reconsume_times) == ("Mine", 4)
     assert DELAY_LEVEL not in letter.message.properties
+    assert letter.message.properties[GIVEN_UP_BY] == GROUP
+    assert GIVEN_UP_BY not in dead_lettered(FIRST, GROUP, DEAD, 3).message.properties
 
 
 @pytest.mark.parametrize(
     "make",
-    [lambda: sent_back(FIRST, GROUP, 1, DEAD), lambda: dead_lettered(FIRST, DEAD, 0)],
+    [lambda: sent_back(FIRST, GROUP, 1, DEAD), lambda: dead_lettered(FIRST, GROUP, DEAD, 0)],
     ids=["waiting", "dead"],
 )
 def test_the_record_on_disk_says_all_of_it(
