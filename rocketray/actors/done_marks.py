@@ -69,9 +69,16 @@ class DoneMarks:
             done[first - start : last - start] = bits[skipped : skipped + last - first]
         return done
 
-    def is_done(self, offset: int) -> bool:
-        """Whether that one message is done."""
-        return bool(self.are_done(offset, offset + 1)[0])
+    def of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of the messages at *offsets*, in any order, are done."""
+        places = offsets // _BITS
+        done: npt.NDArray[np.bool_] = places < self._files.min_offset
+        if len(places):
+            for file in self._files.files_between(int(places.min()), int(places.max()) + 1):
+                inside = (places >= file.start) & (places < file.start + file.size)
+                bits = file.data[places[inside] - file.start] >> (offsets[inside] % _BITS)
+                done[inside] = bits & 1
+        return done
 
     def first_open(self, end: int) -> int:
         """The first message before *end* that is not done, or *end*."""

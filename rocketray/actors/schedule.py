@@ -32,8 +32,7 @@ from rocketray.errors import (
     StreamError,
     TopicNotFoundError,
 )
-from rocketray.message import ForwardedMessage
-from rocketray.store.reader import EntryColumns
+from rocketray.message import ForwardedMessage, StoredMessage
 
 from .due_times import Due
 from .waiting_queue import WaitingLog, WaitingQueue
@@ -43,6 +42,7 @@ __all__ = ["BATCH_MAX", "Place", "Schedule", "Targets"]
 _LOG = logging.getLogger(__name__)
 BATCH_MAX = 1024
 _BATCH_BYTES = 8 * 1024 * 1024
+_READ_AT_ONCE = 64  # bodies may be inflated to 4 MiB each
 _BATCHES_A_STEP = 16
 _PAUSE_MS, _PAUSE_MAX_MS = 1000, 60_000  # before a target is tried again; doubled each time
 _LOOK_MS = 1000  # how soon a clock that was set forward is noticed
@@ -146,7 +146,7 @@ class Schedule:
                 f"no delayed message {unique_key!r} was stored at {place[0]}/{place[1]}@{offset}; "
                 "use the handle that its send returned"
             )
-        if queue.is_done(offset):
+        if queue.are_done(np.array([offset])).all():
             return False
         is_late = False
         if (place, offset) in self._doubtful:
@@ -218,24 +218,18 @@ class Schedule:
             return False, [], []
         due = Due.concatenated(parts)
         order = np.lexsort((due.offsets, numbers, due.due_ms))
-        chosen = order[:BATCH_MAX]
-        entries = {
-            number: queues[number].entries(due.offsets[chosen[numbers[chosen] == number]])
-            for number in np.unique(numbers[chosen]).tolist()
-        }
         rows, hopeless, size, taken = list[_Row](), list[_Row](), 0, 0
-        for index in chosen.tolist():
-            if size > _BATCH_BYTES:
-                break
-            taken += 1
-            number = int(numbers[index])
-            row = _Row(queues[number], due.part(slice(index, index + 1)))
-            if row.queue.is_done(row.offset):
-                continue  # it was recalled
-            at = int(np.searchsorted(entries[number].queue_offsets, row.offset))
-            row.read(entries[number].select(slice(at, at + 1)))
-            (rows if row.message else hopeless).append(row)
-            size += len(row.message.body) if row.message else 0
+        while size < _BATCH_BYTES and taken < min(len(order), BATCH_MAX):
+            chosen = order[taken : min(taken + _READ_AT_ONCE, BATCH_MAX)]
+            taken += len(chosen)
+            found: dict[int, _Row] = {}
+            for number in np.unique(numbers[chosen]).tolist():
+                indexes = chosen[numbers[chosen] == number]
+                read = _read(queues[number], due.part(indexes))
+                found |= {int(indexes[at]): row for at, row in read.items()}
+            for row in (found[index] for index in chosen.tolist() if index in found):
+                (rows if row.message else hopeless).append(row)
+                size += len(row.message.body) if row.message else 0
         rest = order[taken:]
         for number in np.unique(numbers[rest]).tolist():
             queues[number].put_back(due.part(rest[numbers[rest] == number]))
@@ -285,29 +279,40 @@ class _Row:
 
     __slots__ = ("due", "message", "offset", "place", "queue", "target")
 
-    def __init__(self, queue: WaitingQueue, due: Due) -> None:
+    def __init__(self, queue: WaitingQueue, due: Due, stored: StoredMessage | None) -> None:
+        """*stored* is what waited, None where it cannot be read."""
         self.queue = queue
         self.due = due
         self.offset = int(due.offsets[0])
         self.place: Place = queue.topic, queue.queue_id
         self.message: ForwardedMessage | None = None
         self.target: Place = "", 0
-
-    def read(self, entry: EntryColumns) -> None:
-        """Find out what it is and where it goes; logged when that cannot be told."""
-        stored = self.queue.message(entry)
-        if stored is None:
-            return
-        try:
-            self.message, queue_id = restored(stored)
-            self.target = self.message.topic, queue_id
-        except InvalidMessageError as error:
-            _LOG.error("a delayed message is given up: %s", error)
+        if stored is not None:
+            try:
+                self.message, queue_id = restored(stored)
+                self.target = self.message.topic, queue_id
+            except InvalidMessageError as error:
+                _LOG.error("a delayed message is given up: %s", error)
 
     def forwarded(self) -> ForwardedMessage:
         """The message, which was read."""
         assert self.message is not None
         return self.message
+
+
+def _read(queue: WaitingQueue, due: Due) -> dict[int, _Row]:
+    """The messages that are not done, by their numbers in *due*."""
+    waiting = np.flatnonzero(~queue.are_done(due.offsets))  # the others were recalled
+    if not len(waiting):
+        return {}
+    offsets = due.offsets[waiting]
+    entries = queue.entries(offsets)
+    messages = queue.messages(entries)
+    at = np.searchsorted(entries.queue_offsets, offsets).tolist()
+    return {
+        number: _Row(queue, due.part(slice(number, number + 1)), messages[place])
+        for number, place in zip(waiting.tolist(), at, strict=True)
+    }
 
 
 def _by_target(rows: Sequence[_Row]) -> dict[Place, list[_Row]]:

@@ -118,9 +118,9 @@ class WaitingQueue:
         """Let the messages that are held wait as before."""
         self._times.add(self._held.take_all())
 
-    def is_done(self, offset: int) -> bool:
-        """Whether the message was delivered, or recalled."""
-        return self._marks.is_done(offset)
+    def are_done(self, offsets: _Int64s) -> npt.NDArray[np.bool_]:
+        """Which messages were delivered, or recalled."""
+        return self._marks.of(offsets)
 
     def finish(self, offsets: _Int64s) -> None:
         """The messages were delivered, or will never be; that is on disk when this returns."""
@@ -138,22 +138,23 @@ class WaitingQueue:
             self.log.bring_to_disk(int(found.physical_offsets[-1]) + int(found.sizes[-1]))
         return found
 
-    def message(self, entry: EntryColumns) -> StoredMessage | None:
-        """The message of one entry; None when its record is damaged, which is logged."""
+    def messages(self, entries: EntryColumns) -> list[StoredMessage | None]:
+        """The messages of *entries*; None where a record is damaged, which is logged."""
         try:
-            return self._reader.messages(entry)[0]
-        except StoreError:
-            _LOG.exception(
-                "%s/%d: the delayed message at queue offset %d cannot be delivered",
-                *(self.topic, self.queue_id, entry.queue_offsets[0]),
-            )
-            return None
+            return [*self._reader.messages(entries)]
+        except StoreError as error:
+            if len(entries) == 1:
+                place = f"{self.topic}/{self.queue_id}@{entries.queue_offsets[0]}"
+                _LOG.error("the delayed message %s cannot be delivered: %s", place, error)
+                return [None]
+            one_by_one = (entries.select(slice(row, row + 1)) for row in range(len(entries)))
+            return [self.messages(entry)[0] for entry in one_by_one]
 
     def find(self, offset: int) -> StoredMessage | None:
         """The message at a queue offset, or None where none can be."""
         if not self.log.minimum() <= offset < self.log.visible():
             return None
-        return self.message(self._reader.entries(offset, offset + 1))
+        return self.messages(self._reader.entries(offset, offset + 1))[0]
 
     def first_open(self) -> int:
         """The first queue offset that is not done, or the end; what is before may go."""
@@ -177,38 +178,45 @@ class WaitingQueue:
             due_ms = entries.tags_codes
             waits_ms = np.full(len(entries), DELAY_LEVELS_MS[level], np.int64)
         else:
-            times = np.array([*self._timers(entries)], np.int64).reshape(-1, 2)
-            due_ms, waits_ms = times[:, 0], times[:, 1]
+            due_ms, waits_ms = self._timers(entries)
         latest = now_ms + waits_ms
         waits_s = (-(-waits_ms // 1000)).astype(np.int32)
         return Due(np.minimum(due_ms, latest), entries.queue_offsets.copy(), waits_s)
 
-    def _timers(self, entries: EntryColumns) -> list[tuple[int, int]]:
+    def _timers(self, entries: EntryColumns) -> tuple[_Int64s, _Int64s]:
         """When each message is due and how long it waits at most, in ms.
 
         One whose record is damaged is due now, and then found out.
         """
         try:
-            return [*self._read_timers(entries)]
+            parts = [*self._read_timers(entries)]
         except StoreError:
             if len(entries) == 1:
-                return [(0, DELAY_MAX_MS)]
+                return np.zeros(1, np.int64), np.full(1, DELAY_MAX_MS)
             one_by_one = (entries.select(slice(row, row + 1)) for row in range(len(entries)))
-            return [self._timers(entry)[0] for entry in one_by_one]
+            parts = [self._timers(entry) for entry in one_by_one]
+        due_ms, waits_ms = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return due_ms, waits_ms
 
-    def _read_timers(self, entries: EntryColumns) -> Iterator[tuple[int, int]]:
+    def _read_timers(self, entries: EntryColumns) -> Iterator[tuple[_Int64s, _Int64s]]:
         for data, starts, sizes in self._reader.find_properties(entries, _TIMER_PROPERTIES):
-            for row in zip(starts.T.tolist(), sizes.T.tolist(), strict=True):
-                spans = zip(*row, strict=True)
-                deliver_ms, delay_ms, out_ms = (_number(data, *span) for span in spans)
-                if deliver_ms is None:
-                    deliver_ms = 0 if out_ms is None else out_ms + TIMER_PRECISION_MS
-                wait_ms = DELAY_MAX_MS if delay_ms is None else min(delay_ms, DELAY_MAX_MS)
-                yield deliver_ms, wait_ms
+            columns = zip(starts, sizes, strict=True)
+            deliver_ms, delay_ms, out_ms = (_numbers(data, *column) for column in columns)
+            in_a_second = np.where(out_ms < 0, 0, out_ms + TIMER_PRECISION_MS)
+            is_span = (delay_ms >= 0) & (delay_ms < DELAY_MAX_MS)
+            yield (
+                np.where(deliver_ms < 0, in_a_second, deliver_ms),
+                np.where(is_span, delay_ms, DELAY_MAX_MS),
+            )
 
 
-def _number(data: npt.NDArray[np.uint8], start: int, size: int) -> int | None:
-    if not 0 < size <= _DIGITS_MAX:
-        return None
-    text = data[start : start + size].tobytes()
-    return int(text) if text.isdigit() else None
+def _numbers(data: npt.NDArray[np.uint8], starts: _Int64s, sizes: _Int64s) -> _Int64s:
+    """The decimal numbers in spans of *data*; -1 where there is none."""
+    is_number = (sizes > 0) & (sizes <= _DIGITS_MAX)
+    values = np.zeros(len(starts), np.int64)
+    for place in range(int(sizes[is_number].max(initial=0))):
+        has_digit = is_number & (place < sizes)
+        digits = data[np.where(has_digit, starts + place, 0)].astype(np.int64) - ord("0")
+        is_number &= ~has_digit | ((digits >= 0) & (digits <= 9))
+        values = np.where(has_digit, 10 * values + digits, values)
+    return np.where(is_number, values, -1)

@@ -14,6 +14,12 @@ PER_FILE = 64 * 1024 * 8
 DIRECTORY = Path("/done")
 
 
+def test_nothing_is_asked_of_no_messages(tmp_path: Path) -> None:
+    marks = DoneMarks(tmp_path, 0)
+    assert marks.of(np.empty(0, np.int64)).tolist() == []
+    marks.close()
+
+
 def marked(marks: DoneMarks, end: int) -> list[int]:
     return np.flatnonzero(marks.are_done(0, end)).tolist()
 
@@ -35,6 +41,8 @@ def test_what_was_marked_is_done_also_after_opening_anew(chance: random.Random) 
         stop = min(end, start + chance.randrange(60))
         wanted = [number in model for number in range(start, stop)]
         assert marks.are_done(start, stop).tolist() == wanted
+        several = np.array(chance.sample(places, 10))
+        assert marks.of(several).tolist() == [place in model for place in several.tolist()]
         assert marks.first_open(end) == next(n for n in range(end + 1) if n not in model)
     assert marked(marks, end) == sorted(model)
 
@@ -75,15 +83,14 @@ def test_files_of_messages_that_are_done_go(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 1
     marks.close()
     marks = DoneMarks(tmp_path, 0)
-    assert marks.is_done(3)
+    assert marks.of(np.array([3])).all()
     assert marks.first_open(PER_FILE + 100) == PER_FILE
     marks.close()
 
 
 def test_marks_begin_where_the_queue_does(tmp_path: Path) -> None:
     marks = DoneMarks(tmp_path, 5 * PER_FILE + 17)
-    assert marks.is_done(4 * PER_FILE)
-    assert not marks.is_done(5 * PER_FILE + 17)
+    assert marks.of(np.array([5 * PER_FILE + 17, 4 * PER_FILE])).tolist() == [False, True]
     marks.mark(np.array([7 * PER_FILE + 1]))
     assert marks.are_done(7 * PER_FILE, 7 * PER_FILE + 3).tolist() == [False, True, False]
     marks.close()
