@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal, Protocol, Self, TypedDict, Unpack
 
@@ -363,10 +363,19 @@ class GroupConsumer:
         if self._granted.keys() != self._streams.keys():
             self._doorbell.ring()
 
+    def _commit_again(self, granted: Mapping[int, int]) -> None:
+        """Tell a coordinator that started again, from older offsets, what it was told before."""
+        with self._lock:
+            for queue_id, offset in granted.items():
+                stream = self._streams.get(queue_id)
+                if stream is not None and offset < stream.finished:
+                    self._commits.setdefault(queue_id, stream.finished)
+
     def _report(self, beat: Heartbeat) -> None:
         """Tell the coordinator, and take what it grants."""
         asked_ms = self._lease.asked_at()
         granted = dict(self._node.heartbeat(beat).granted)
+        self._commit_again(granted)
         self._granted = granted
         if self._lease.is_running or beat.held <= granted.keys():
             self._lease.renew(asked_ms)

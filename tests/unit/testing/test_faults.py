@@ -107,6 +107,20 @@ def test_a_coordinator_that_starts_again_forgets_what_it_did_not_save(
     assert take(broker.consumer("g", "orders", ALL)) == [b"1", b"2"]
 
 
+def test_a_coordinator_that_starts_again_hears_from_members_what_it_was_told_before(
+    broker: Broker, clock: Clock
+) -> None:
+    member = broker.consumer("g", "orders", ALL)
+    send(broker, b"1", b"2")
+    take(member)
+    broker.restart_coordinator()
+    clock.advance(seconds=4)  # too soon for offsets to be saved
+    assert broker.committed("g", "orders") == {0: 2}
+    broker.crash(member)
+    clock.advance(seconds=15)
+    assert take(broker.consumer("g", "orders", ALL)) == []
+
+
 def test_what_a_crashed_member_did_not_commit_comes_again(broker: Broker, clock: Clock) -> None:
     first, second = (broker.consumer("g", "orders", ALL, client_id=name) for name in "ab")
     send(broker, b"1", b"2")
