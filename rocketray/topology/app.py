@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import faust
 
@@ -42,7 +42,7 @@ from .flow import FlowLimits
 from .group import GroupRegistry, Membership, make_start, make_subscription
 from .outbox import Outbox
 from .replies import Replies
-from .settings import check_settings, with_defaults
+from .settings import check_settings, refuse_isolation, with_defaults
 from .spark.sink_spec import SinkSpec, add_sink
 from .topic import Topic
 
@@ -126,6 +126,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         suspend: float | None = None,
         sink: Iterable[Any] | None = None,
         supervisor_strategy: Any = None,
+        isolated_partitions: bool = False,
         use_reply_headers: bool = True,
         key_type: Any = None,
         value_type: Any = None,
@@ -149,6 +150,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         without a limit unless *max_attempts* gives one.
         """
         check_strategy(strategy)
+        refuse_isolation(asked=isolated_partitions)
         subscription = make_subscription(tags, sql, where, on_filter_error, dialect)
         begin = make_start(start)
         failures = FailureOptions(max_attempts, dead_letter, ordered, suspend)
@@ -181,6 +183,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                 membership=membership,
             )
             self._join_group(channel, agent_name, membership)
+            self.tables.check_strategy(agent_name, strategy)
             agent: Agent = make(function)
             return agent
 
@@ -216,6 +219,13 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         """This instance, where its agents are to read the same queue numbers."""
         shared = self.is_coassigned or bool(self.tables)
         return AppInstance(self.conf.id, self._instance) if shared else None
+
+    def LiveCheck(self, **_: Any) -> NoReturn:  # noqa: N802  # Faust's name
+        """Refused."""
+        raise ConfigError(
+            "LiveCheck is not offered: it needs a second cluster of Faust's own; test agents with "
+            "rocketray.testing, and watch a running app with rocketray groups lag"
+        )
 
     @cached_property
     def _reply_consumer(self) -> Replies:

@@ -16,9 +16,10 @@ from .codec import refuse_pickle
 from .faust.table_manager import FeedTableManager
 from .stream import Stream
 from .tables.collections import GlobalTable, SetGlobalTable, SetTable, Table
+from .tables.router import OwnKeys
 from .topic import Topic
 
-__all__ = ["check_options", "check_settings", "with_defaults"]
+__all__ = ["check_options", "check_settings", "refuse_isolation", "with_defaults"]
 
 _DEFAULTS: Mapping[str, Any] = {
     "broker": "rocketray://",
@@ -30,6 +31,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "GlobalTable": GlobalTable,
     "SetTable": SetTable,
     "SetGlobalTable": SetGlobalTable,
+    "Router": OwnKeys,
     "table_standby_replicas": 0,
     "broker_commit_interval": 0.5,
     "topic_partitions": 4,
@@ -51,6 +53,8 @@ def check_settings(conf: Any) -> None:
         "consumer_auto_offset_reset",
         "stream_publish_on_commit",
         "producer_threaded",
+        "producer_partitioner",
+        "table_standby_replicas",
         "key_serializer",
         "value_serializer",
     )
@@ -78,6 +82,16 @@ def check_options(options: Mapping[str, Any]) -> None:
         refuse_pickle(name, options.get(name))
 
 
+def refuse_isolation(*, asked: bool) -> None:
+    """Raise :class:`ConfigError` when an agent wants a handler for each queue."""
+    if asked:
+        raise ConfigError(
+            "isolated_partitions is not offered: the handlers of an agent share its queues; keep "
+            "what belongs to a queue in a table, or by event.message.partition, and name "
+            "concurrency= for handlers that work side by side"
+        )
+
+
 _REFUSED = {
     "agent_supervisor": (
         "a handler that raises gets its message again whatever its supervisor; to have an agent "
@@ -87,4 +101,16 @@ _REFUSED = {
         "sends are stored before the input is committed, so leave the setting out"
     ),
     "producer_threaded": "sends leave through a thread anyway, so leave the setting out",
+    "producer_partitioner": (
+        "the queue of a key is RocketMQ's hash of it; name a queue with partition= at a send"
+    ),
+    "table_standby_replicas": (
+        "a table is made again from its changelog on the same node, which is compacted; for a copy "
+        "in every instance declare an app.GlobalTable"
+    ),
+    "PartitionAssignor": (
+        "the node's coordinator divides queues; name a strategy= at an agent, which apps with "
+        "tables cannot, because all their agents own the same queue numbers"
+    ),
+    "LeaderAssignor": "no instance leads: run what is to run once in an app of its own",
 }

@@ -30,6 +30,7 @@ from .delivery import DeliveredEvent, Delivery
 from .failure import fail_message
 from .inbox import Hand, Inbox
 from .retry import note_failure
+from .sensors import sense_batch
 from .taking import SKIPPED, Collector
 from .topic import Topic
 
@@ -312,6 +313,7 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
             max_count=max_,
             within_s=want_seconds(within) if within else None,
             as_events=as_events,
+            of_one_queue=bool(self.app.tables),
         )
 
     async def _begin(self) -> None:
@@ -336,6 +338,7 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
             delivery.require_acks()
         self._plain_event = None
         _current_event.set(self._event_now)
+        sense_batch(self, delivery)
 
     def _event_now(self) -> Any:
         """What ``faust.current_event()`` calls to get the event: Faust keeps a weakref there."""

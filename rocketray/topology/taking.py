@@ -76,6 +76,10 @@ class Taken:
         runs = [(delivery, delivery.cursor, end) for delivery, end in self.parts]
         return Hand(runs, is_list=True, skipped=self.skipped)
 
+    def is_of_another_queue(self, delivery: Delivery) -> bool:
+        """What was taken is not of the queue of *delivery*."""
+        return bool(self.parts) and self.parts[0][0].shared.tp != delivery.shared.tp
+
     def finish(self) -> None:
         """The handler asked for the next list, so it is through with this one."""
         for delivery, cursor in self.parts:
@@ -95,13 +99,16 @@ class Collector:
         max_count: int,
         within_s: float | None,
         as_events: bool,
+        of_one_queue: bool = False,
     ) -> None:
+        """*of_one_queue*: a change of a table belongs to the queue of the message in hand."""
         self._source = source
         self._inbox = inbox
         self._decode = decode
         self._max_count = max_count
         self._within_s = within_s
         self._as_events = as_events
+        self._of_one_queue = of_one_queue
 
     async def collect(self) -> Taken:
         """The next list: first what is at hand, then what the channel brings in time.
@@ -115,6 +122,8 @@ class Collector:
         while True:
             for delivery in taken.new(self._inbox.unpassed()):
                 if delivery.cursor < delivery.alone_until and taken.parts:
+                    return taken
+                if self._of_one_queue and taken.is_of_another_queue(delivery):
                     return taken
                 is_alone = delivery.cursor < delivery.alone_until
                 is_cut = await self._take_from(taken, delivery, 1 if is_alone else self._max_count)

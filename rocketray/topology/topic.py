@@ -25,7 +25,7 @@ from .codec import refuse_pickle
 from .fields import MessageFields, property_text, texts
 from .group import Membership
 
-__all__ = ["Topic", "retention_policy"]
+__all__ = ["Topic", "announce", "retention_policy"]
 
 
 class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followed
@@ -91,7 +91,7 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
             body or b"",
             value,
             key=key_bytes,
-            headers=open_headers,
+            headers=announce(self.app, key_bytes, body, partition, timestamp, open_headers),
             timestamp=timestamp,
             tags=tags,
             keys=keys,
@@ -160,6 +160,17 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
             "fields": self.fields,
             "membership": self.membership,
         }
+
+
+def announce(  # noqa: PLR0917  # what the signal tells
+    app: Any, key: Any, value: Any, partition: int | None, timestamp: float | None, headers: Any
+) -> list[tuple[str, Any]]:
+    """Send ``on_produce_message``, whose receivers may add headers; returns all of them."""
+    pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers or ())
+    app.on_produce_message.send(
+        key=key, value=value, partition=partition, timestamp=timestamp, headers=pairs
+    )
+    return pairs
 
 
 def retention_policy(retention: Any) -> RetentionPolicy:

@@ -11,6 +11,8 @@ from typing import Any
 
 from faust.transport.producer import Producer
 
+from rocketray.topology.topic import announce
+
 __all__ = ["OutboxProducer"]
 
 
@@ -29,8 +31,9 @@ class OutboxProducer(Producer):  # type: ignore[misc]  # Faust's types are not f
         transactional_id: str | None = None,  # noqa: ARG002  # of Faust's interface, for Kafka
     ) -> Awaitable[Any]:
         """Queue one message; the result is done once it is stored."""
+        all_headers = announce(self.app, key, value, partition, timestamp, headers)
         message = self.app.topic(topic).message(
-            value or b"", None, key=key, headers=headers, timestamp=timestamp
+            value or b"", None, key=key, headers=all_headers, timestamp=timestamp
         )
         future: Awaitable[Any] = await self.app.send_message(message, partition)
         return future

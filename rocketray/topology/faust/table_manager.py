@@ -25,6 +25,7 @@ from faust.types.tuples import TP
 from mode import Service
 
 from rocketray.actors.clock import system_clock_ms
+from rocketray.errors import ConfigError
 from rocketray.message import Message
 from rocketray.store.retention import RetentionPolicy
 from rocketray.topology.tables.changelog import ChangelogBuffer
@@ -85,6 +86,23 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         for table in self.values():
             await table.maybe_start()
         self._tables_registered.set()
+
+    def add(self, table: Any) -> Any:
+        """Manage *table*; raises :class:`ConfigError` when agents divide queues otherwise."""
+        added = super().add(table)
+        for agent in self.app.agents.values():
+            if agent.membership is not None:
+                self.check_strategy(agent.name, agent.membership.strategy)
+        return added
+
+    def check_strategy(self, agent: str, strategy: str) -> None:
+        """Raise :class:`ConfigError` when the app has tables and *strategy* splits its queues."""
+        if self and strategy != "averagely":
+            raise ConfigError(
+                f"agent {agent}: strategy {strategy!r} is not for an app with tables: all agents "
+                "of an instance own the same queue numbers, because a part of a table belongs to "
+                "one; leave strategy= out, or keep the tables in an app of their own"
+            )
 
     def now_s(self) -> float:
         """The time that windows go by, in seconds since 1970."""

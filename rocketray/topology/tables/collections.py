@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, NoReturn
 
 import faust
 from faust.streams import _current_event, current_event
@@ -22,6 +22,7 @@ from faust.tables.sets import SetTableManager
 from faust.tables.table import Table as FaustTable
 from faust.types.tuples import Message as FaustMessage
 
+from rocketray.errors import ConfigError
 from rocketray.hashing import java_hash_code
 from rocketray.message import StoredMessage
 
@@ -143,6 +144,12 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         if not future.cancelled() and future.exception() is None:
             stored = future.result()
             self.data.set_persisted_offset(stored.topic_partition, stored.offset)
+
+    def _join(self, join_strategy: Any) -> NoReturn:  # noqa: ARG002  # of Faust's interface
+        raise ConfigError(
+            f"table {self.name}: joins are declared by Faust and not implemented there; look the "
+            "other side up in the handler, or join on Spark with @app.sink"
+        )
 
     async def on_start(self) -> None:
         """Start the store; the changelog is made when there is something to tell it."""

@@ -32,6 +32,10 @@ async def nothing(stream: Any) -> None:
         ({"consumer_auto_offset_reset": "none"}, "'earliest' or 'latest'"),
         ({"stream_publish_on_commit": True}, "stream_publish_on_commit is not offered"),
         ({"producer_threaded": True}, "leave through a thread anyway"),
+        ({"producer_partitioner": lambda *_: 0}, "RocketMQ's hash of it"),
+        ({"table_standby_replicas": 1}, "declare an app.GlobalTable"),
+        ({"PartitionAssignor": object}, "coordinator divides queues"),
+        ({"LeaderAssignor": object}, "no instance leads"),
         ({"agent_supervisor": "mode.supervisors:CrashingSupervisor"}, "supervisor_strategy="),
     ],
 )

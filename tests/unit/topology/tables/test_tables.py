@@ -249,6 +249,30 @@ def test_grouped_counts_are_right_and_stay_so(node: LocalNode) -> None:
     assert node.topic("app-totals-changelog").queues == 3
 
 
+def test_a_list_of_values_is_of_one_queue_so_its_changes_are_too(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app = App("app", connection=node)
+        topic = app.topic("T", value_type=int, queues=3)
+        counts = app.Table("counts", default=int)
+        seen: list[int] = []
+
+        @app.agent(topic, name="reader")
+        async def reader(stream: Any) -> None:
+            async for values in stream.take(100, within=0.2):
+                for value in values:
+                    counts[f"of queue {value % 3}"] += 1
+                seen.extend(values)
+
+        node.create_topic("T", 3)
+        async with running(app):
+            for number in range(90):
+                await topic.send(value=number, partition=number % 3)
+            await until(lambda: len(seen) == 90)
+            assert counts.data.queue_of == {f"of queue {queue}": queue for queue in range(3)}
+
+    asyncio.run(scenario())
+
+
 def test_callbacks_of_a_table(node: LocalNode) -> None:
     recovered: list[int] = []
     changes: list[Any] = []
