@@ -192,7 +192,7 @@ class ClusterState:
     def bitmap_orders(self) -> list[BitmapOrder]:
         """What shards are to be told of filter bitmaps (bitmap_orders.py)."""
         with self._lock:
-            living = self.registry.live_subscriptions(self._clock_ms())
+            living = self.registry.live_subscriptions(self._steady_ms())
             return self._bitmaps.orders(self._catalog.topics, living, self.registry.counters)
 
     def take_bitmaps(self, order: BitmapOrder, answers: Sequence[Answer] | None) -> None:

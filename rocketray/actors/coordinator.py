@@ -19,6 +19,7 @@ from typing import Any
 from rocketray.errors import ShardUnavailableError
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
+from .bitmap_orders import BitmapOrder
 from .catalog import TopicConfig
 from .clock import steady_clock_ms, system_clock_ms
 from .cluster_state import ClusterState
@@ -46,7 +47,6 @@ COORDINATOR_NAME = "coordinator"
 OFFSETS_INTERVAL_S = 5.0
 EXPIRE_INTERVAL_S = 10.0
 BITMAPS_INTERVAL_S = 2.0
-_AWAY = ShardUnavailableError, RayActorError, GetTimeoutError
 
 
 class CoordinatorActor:
@@ -141,7 +141,7 @@ class CoordinatorActor:
         for name, answer in asked:
             try:
                 ray.get(answer, timeout=EXPIRE_INTERVAL_S)
-            except (*_AWAY, RayTaskError) as error:
+            except (RayActorError, RayTaskError, GetTimeoutError) as error:
                 _LOG.warning("%s did not remove its old files: %s", name, error)
 
     def open_gateway(self) -> None:
@@ -152,17 +152,20 @@ class CoordinatorActor:
     def order_bitmaps(self) -> None:
         """Tell shards of which groups they are to keep filter bitmaps.
 
-        A shard that is away is told the next time; until then it keeps none.
+        A shard that is away is told the next time, and keeps others waiting for a while only.
         """
         with self._ordering:
-            for order in self._state.bitmap_orders():
+            asked = [(order, _ask_to_keep(order)) for order in self._state.bitmap_orders()]
+            calls = [call for _, of_topic in asked for call in of_topic]
+            if calls:
+                ray.wait(calls, num_returns=len(calls), timeout=EXPIRE_INTERVAL_S)
+            for order, of_topic in asked:
+                answers = None
                 try:
-                    shards = shards_of(order.topic)
-                    asked = [shard.ask("keep_bitmaps", order.living) for shard in shards]
-                    answers = ray.get(asked, timeout=EXPIRE_INTERVAL_S)
-                except (*_AWAY, RayTaskError) as error:
+                    if of_topic:
+                        answers = ray.get(of_topic, timeout=0)
+                except (RayActorError, RayTaskError, GetTimeoutError) as error:
                     _LOG.warning("topic %s: bitmaps wait: %s", order.topic.name, error)
-                    answers = None
                 self._state.take_bitmaps(order, answers)
 
     def node_id(self) -> str:
@@ -203,3 +206,12 @@ class CoordinatorActor:
             except OSError:
                 _LOG.exception("filters could not be saved; trying again")
             is_over = self._stop.wait(BITMAPS_INTERVAL_S)
+
+
+def _ask_to_keep(order: BitmapOrder) -> list[Any]:
+    """The calls that tell a topic's shards; none when one of them is away."""
+    try:
+        return [shard.ask("keep_bitmaps", order.living) for shard in shards_of(order.topic)]
+    except ShardUnavailableError as error:
+        _LOG.warning("topic %s: bitmaps wait: %s", order.topic.name, error)
+        return []

@@ -17,7 +17,7 @@ import ray
 from rocketray.actors.client import Connection
 from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.coordinator import COORDINATOR_NAME
-from rocketray.actors.layout import config_directory, node_file
+from rocketray.actors.layout import config_directory, filters_file, node_file, shard_directory
 from rocketray.actors.node import Node, NodeOptions, ensure_node
 from rocketray.actors.ray_runtime import NAMESPACE
 from rocketray.actors.remote_consumer import RemoteGroupConsumer
@@ -257,8 +257,9 @@ def test_the_filter_and_the_coordinator_come_back(node: Node, connection: Connec
     assert filters["Back"]["back"].expression == "n >= 10"
 
 
-def test_a_killed_shard_keeps_filter_bitmaps_again(connection: Connection) -> None:
+def test_a_killed_shard_keeps_filter_bitmaps_again(node: Node, connection: Connection) -> None:
     connection.create_topic("Bits", 1)
+    filters = filters_file(shard_directory(node.data, "Bits", 0))
     shard = ray.get_actor(shard_name("Bits", 0), namespace=NAMESPACE)
     found: list[int] = []
     with (
@@ -268,7 +269,11 @@ def test_a_killed_shard_keeps_filter_bitmaps_again(connection: Connection) -> No
         assert isinstance(member, GroupConsumer)
         for round_ in range(2):
             assert connection.set_bitmaps("Bits", "on").bitmaps == "on"
+            deadline = time.monotonic() + 60
+            while not filters.exists() and time.monotonic() < deadline:
+                time.sleep(0.1)  # a member that was silent for long is told of a little later
             assert connection.shard_statistics("Bits")[0].keeps_bitmaps
+            assert "bits" in read_filters(filters)["Bits"]
             time.sleep(0.01)  # what is stored in the millisecond in which a filter is born passes
             before = member.counters()
             messages = [

@@ -82,3 +82,16 @@ def test_members_of_a_node_that_was_stopped_for_long_are_gone(tmp_path: Path) ->
     assert soon.members == {"one": [0]}
     (later,) = state(tmp_path, SESSION_TIMEOUT_MS + 1).groups()
     assert later.members == {}
+
+
+def test_asking_for_bitmap_orders_goes_by_the_clock_that_members_are_heard_by(
+    tmp_path: Path,
+) -> None:
+    """The time of day is far ahead of the steady clock; nobody is taken for silent."""
+    only = ClusterState(tmp_path, FilterRules(), lambda: 1_700_000_000_000, lambda: 5)
+    only.create_topic("Trade", 1)
+    only.set_bitmaps("Trade", "on")
+    only.heartbeat(beat())
+    [order] = only.bitmap_orders()
+    assert [one.group for one in order.living or ()] == ["g"]
+    assert only.groups()[0].members == {"one": [0]}

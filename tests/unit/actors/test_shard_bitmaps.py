@@ -15,9 +15,11 @@ from rocketray.actors.ring import Durability, ProducerRing
 from rocketray.actors.shard_bitmaps import StreamBits
 from rocketray.actors.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
+from rocketray.errors import StoreFullError
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.store.consume_queue_ext import ConsumeQueueExt
 from rocketray.store.encoded_batch import encode_messages, pack_batch
 
 EXPRESSIONS = {"small": "a < 5", "even": "a IN ('0', '2', '4', '6', '8')", "other": "b IS NOT NULL"}
@@ -58,6 +60,29 @@ def test_many_frames_get_their_units_in_one_pass(writer: ShardWriter, tmp_path: 
     assert len({entry.tags_code for entry in entries}) == 1
     found = [entry.unit and entry.unit.bitmap for entry in entries]
     assert found == [broker_bitmap(number) for number in range(50)]
+
+
+def test_messages_are_stored_without_units_where_there_is_no_room_for_them(
+    writer: ShardWriter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer.keep_bitmaps(LIVING)
+    writer.append(payload(range(2)), Durability.MEMORY)
+    ring = ProducerRing(tmp_path / owned_name("r"))
+    writer.attach(ring.path)
+    for first in (2, 4):
+        ring.try_write(payload(range(first, first + 2)), Durability.MEMORY)
+
+    def full(*_: object) -> None:
+        raise StoreFullError("no room")
+
+    ring.publish()
+    with monkeypatch.context() as patch:
+        patch.setattr(ConsumeQueueExt, "reserve", full)
+        assert writer.drain() == 2
+    entries = [writer.store.queue_entry("T", 0, number) for number in range(6)]
+    assert [entry.unit is not None for entry in entries] == [True] * 2 + [False] * 4
+    assert len({entry.tags_code for entry in entries}) == 1
+    assert writer.store.is_sound
 
 
 def test_no_bitmaps_are_kept_before_they_are_asked_for(writer: ShardWriter) -> None:
