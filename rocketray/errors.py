@@ -266,18 +266,23 @@ class StrategyConflictError(ActorError):
 class SubscriptionConflictError(ActorError):
     """Two members of one group subscribe differently to one topic."""
 
-    def __init__(self, group: str, topic: str, existing: str, offered: str) -> None:
-        super().__init__(group, topic, existing, offered)
+    def __init__(
+        self, group: str, topic: str, existing: str, offered: str, difference: str = ""
+    ) -> None:
+        super().__init__(group, topic, existing, offered, difference)
         self.group = group
         self.topic = topic
         self.existing = existing
         self.offered = offered
+        self.difference = difference
 
     def __str__(self) -> str:
+        shown = f" ({self.difference})" if self.difference else ""
         return (
             f"group {self.group!r} subscribes to topic {self.topic!r} with {self.existing}, "
-            f"and a member asks for {self.offered}; members of one group must subscribe alike: "
-            "use another group, or stop the group's members first"
+            f"and a member asks for {self.offered}{shown}; members of one group must subscribe "
+            "alike: use another group, stop the group's members first, or change the group while "
+            "it runs: rocketray groups migrate"
         )
 
 

@@ -66,7 +66,7 @@ class ClusterState:
         self._lock = threading.RLock()
         self._catalog = TopicCatalog.load(data)
         self.registry = GroupRegistry()
-        self._administration = GroupAdministration(self.registry)
+        self._administration = GroupAdministration(self.registry, rules.check)
         config = config_directory(data)
         self.registry.load(
             read_json(config / "subscriptionGroup.json"),
@@ -238,10 +238,10 @@ class ClusterState:
         self._catalog = catalog
 
     def _save_groups(self) -> None:
-        if self.registry.groups_changed:
+        if self.registry.groups_changed or self.registry.changes.changed:
             path = config_directory(self._data) / "subscriptionGroup.json"
             write_json(path, self.registry.groups_to_json())
-            self.registry.groups_changed = False
+            self.registry.groups_changed = self.registry.changes.changed = False
             self._settle_filters()
 
     def _settle_filters(self) -> None:

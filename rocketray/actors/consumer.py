@@ -22,15 +22,15 @@ from typing import Literal, Protocol, Self, TypedDict, Unpack
 
 from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
-from rocketray.filters.subscription import Subscription, parse
-from rocketray.store.reader import EntryColumns, QueueReader
+from rocketray.filters.subscription import Subscription
 
 from .assignment import Strategy, check_strategy
 from .clock import steady_clock_ms
 from .consumed_batch import ConsumedBatch
+from .filter_plan import PlanFollower
 from .heartbeat import AppInstance, Heartbeat, HeartbeatReply
 from .layout import consumer_directory, control_path
-from .lease import LEASE_MS, Lease
+from .lease import Lease
 from .match_ring import StreamDescription
 from .processes import owned_name
 from .queue_stream import QueueStream
@@ -105,8 +105,6 @@ class GroupConsumer:
         self.on_revoke: Callable[[frozenset[tuple[str, int]]], None] | None = None
         self._node = node
         subscription.check_text()
-        is_tags = subscription.expression_type == "TAG"
-        self._tags = sorted(parse(subscription.expression).tags_set) if is_tags else []
         self._topic = topic
         self._start: StartFrom | int = options.get("start", "earliest")
         client_id = options.get("client_id") or uuid.uuid4().hex
@@ -124,8 +122,8 @@ class GroupConsumer:
         self._doorbell_path = bell
         self._doorbell = Doorbell(bell)
         self._streams: dict[int, QueueStream] = {}
-        self._lease = Lease(clock_ms)
-        self._was_leased = True
+        self._lease = Lease(clock_ms, f"member {client_id} of group {group} on topic {topic}")
+        self._follower = PlanFollower(subscription)
         self._late_answer: int | None = None  # renews the lease once lost queues are given up
         self._beats = 0
         self._counted = NO_COUNTERS  # of queues given up, and the member's own part
@@ -216,7 +214,7 @@ class GroupConsumer:
         self._adopt()
         if late_answer is not None:
             self._lease.renew(late_answer)
-        if not self._may_hand_out():
+        if not self._lease.may_hand_out():
             return []
         batches = []
         for stream in list(self._streams.values()):
@@ -224,7 +222,7 @@ class GroupConsumer:
             taken = stream.take(max_messages)
             if taken is not None:
                 there = stream.secure(taken[0])
-                entries = self._exact(stream.reader, there)
+                entries = stream.exact(there)
                 if len(taken[0]):
                     self._count(
                         missed=len(taken[0]) - len(there),
@@ -235,27 +233,6 @@ class GroupConsumer:
                     ConsumedBatch(self._topic, stream.queue_id, taken[1], entries, stream.reader)
                 )
         return batches
-
-    def _may_hand_out(self) -> bool:
-        is_leased = self._lease.is_running
-        if is_leased != self._was_leased:
-            self._was_leased = is_leased
-            where = f"{self._identity[-1]} of group {self._identity[0]} on topic {self._topic}"
-            if is_leased:
-                _LOG.warning("member %s goes on: the coordinator answers again", where)
-            else:
-                _LOG.warning(
-                    "member %s hands out nothing: the coordinator did not answer for %d s, "
-                    "and others may own its queues by now", where, LEASE_MS // 1000,
-                )  # fmt: skip
-        return is_leased
-
-    def _exact(self, reader: QueueReader, entries: EntryColumns) -> EntryColumns:
-        """The second pass over tags: hashes collide, texts do not."""
-        if not self._tags or not len(entries):
-            return entries
-        mask = reader.have_tags(entries, self._tags)
-        return entries if mask.all() else entries.select(mask)
 
     def counters(self) -> FilterCounters:
         """What the filter did for this member in all, and what became of the matches here."""
@@ -273,17 +250,24 @@ class GroupConsumer:
     def _adopt(self) -> None:
         """Make the streams agree with what the coordinator granted; in the polling thread."""
         granted = self._granted
-        if granted.keys() == self._streams.keys():
-            return
-        self._revoke(self._streams.keys() - granted.keys())
-        for queue_id in sorted(granted.keys() - self._streams.keys()):
-            self._open(queue_id, granted[queue_id])
+        if granted.keys() != self._streams.keys():
+            self._revoke(self._streams.keys() - granted.keys())
+            for queue_id in sorted(granted.keys() - self._streams.keys()):
+                self._open(queue_id, granted[queue_id])
+        for stream in self._streams.values():
+            part = self._follower.part(stream.queue_id, stream.next_queue_offset, stream.visible)
+            if part != stream.part:
+                with self._lock:
+                    self._counted += stream.read_on(part)
+                self._node.attach_stream(str(stream.ring.path))
 
     def _open(self, queue_id: int, offset: int) -> None:
-        group, topic, subscription, _ = self._identity
-        start = self._first_offset(queue_id, offset)
+        group, topic, _, _ = self._identity
+        control = ControlPage(control_path(self._node.data, topic, queue_id))
+        start = self._first_offset(queue_id, offset, control)
+        subscription, stop = self._follower.part(queue_id, start, control.visible)
         description = StreamDescription(
-            topic, queue_id, group, subscription, start, str(self._doorbell_path)
+            topic, queue_id, group, subscription, start, str(self._doorbell_path), stop
         )
         stream = QueueStream(self._node.data, description)
         with self._lock:
@@ -293,8 +277,7 @@ class GroupConsumer:
                 self._starts[queue_id] = start
         self._node.attach_stream(str(stream.ring.path))
 
-    def _first_offset(self, queue_id: int, offset: int) -> int:
-        control = ControlPage(control_path(self._node.data, self._topic, queue_id))
+    def _first_offset(self, queue_id: int, offset: int, control: ControlPage) -> int:
         if offset < 0:
             return self._begin(queue_id, control)
         first = min(max(offset, control.minimum()), control.visible())
@@ -326,6 +309,7 @@ class GroupConsumer:
         with self._lock:
             for queue_id in queue_ids:
                 stream = self._streams.pop(queue_id)
+                self._follower.forget(queue_id)
                 self._counted += stream.ring.counters()
                 stream.reader.close()
 
@@ -346,6 +330,8 @@ class GroupConsumer:
             self._together,
             self._strategy,
             self._beats,
+            self._follower.version,
+            self._follower.proposals(),
         )
 
     def beat(self) -> None:
@@ -374,8 +360,12 @@ class GroupConsumer:
     def _report(self, beat: Heartbeat) -> None:
         """Tell the coordinator, and take what it grants."""
         asked_ms = self._lease.asked_at()
-        granted = dict(self._node.heartbeat(beat).granted)
+        reply = self._node.heartbeat(beat)
+        granted = dict(reply.granted)
         self._commit_again(granted)
+        if self._follower.plan != reply.plan:
+            self._follower.plan = reply.plan
+            self._doorbell.ring()
         self._granted = granted
         if self._lease.is_running or beat.held <= granted.keys():
             self._lease.renew(asked_ms)

@@ -64,6 +64,7 @@ class FilterStream:
         self._bits = StreamBits(directory, self._control, subscription)
         self._test: BitTest | None = None
         self._next = self._ring.resume_at()
+        self._stop = 2**63 - 1 if stream.stop is None else stream.stop
         self._minimum = 0
 
     @property
@@ -105,7 +106,9 @@ class FilterStream:
         if self._control.minimum() != self._minimum:
             self._follow_minimum()
         start = self._next
-        return start, min(self._control.visible(), start + min(limit, self._ring.room()))
+        return start, min(
+            self._control.visible(), start + min(limit, self._ring.room()), self._stop
+        )
 
     def _follow_minimum(self) -> None:
         """Go on at the first message that is left, and let go of the files of those that are not."""

@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 
 from rocketray.errors import StreamError, SubscriptionConflictError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
-from rocketray.filters.subscription import Subscription
+from rocketray.filters.subscription import Subscription, describe_difference
 from rocketray.names import check_case_clash, check_group
 
+from .filter_changes import FilterChanges, PlanProgress
 from .group_offsets import GroupOffsets
 from .heartbeat import Heartbeat, HeartbeatReply
 from .membership import Membership, app_share
@@ -67,6 +68,7 @@ class GroupRegistry:
         self._since_ms: dict[tuple[str, str], int] = {}
         self.offsets = GroupOffsets()
         self.moves = OffsetMoves(self.offsets)
+        self.changes = FilterChanges()
         self._memberships: dict[tuple[str, str], Membership] = {}
         self.groups_changed = False
         self._apps: dict[str, set[tuple[str, str]]] = {}  # where each app has, or had, members
@@ -87,9 +89,12 @@ class GroupRegistry:
         membership = self._memberships.setdefault((beat.group, beat.topic), Membership())
         if membership.is_late(beat):
             return HeartbeatReply({}, len(membership.members))  # nobody waits for it any more
-        self._join(beat, membership, queues, now_ms, now_ms if wall_ms is None else wall_ms)
+        wall_ms = now_ms if wall_ms is None else wall_ms
+        self._join(beat, membership, queues, now_ms, wall_ms)
         self._take_offsets(beat, membership)
         lost = beat.held - membership.owned(beat.member)
+        self.changes.take_proposals(beat, membership.owned(beat.member) & beat.held)
+        self._settle_change(beat.group, beat.topic, membership, wall_ms)
         membership.give_up(beat)
         self.moves.carry_out(beat.group, beat.topic, membership)
         lost |= self.moves.waiting(beat.group, beat.topic)
@@ -98,7 +103,8 @@ class GroupRegistry:
             for queue in sorted(self._share(beat, membership, now_ms) - lost)
             if membership.take(queue, beat.member)
         }
-        return HeartbeatReply(granted, len(membership.members))
+        plan = self.changes.get(beat.group, beat.topic)
+        return HeartbeatReply(granted, len(membership.members), plan)
 
     def leave(self, beat: Heartbeat) -> None:
         """Take a member's last commits and give up what it owned."""
@@ -113,9 +119,14 @@ class GroupRegistry:
         membership.forget(beat.member)
         self.moves.carry_out(beat.group, beat.topic, membership)
 
-    def topics_of(self, group: str) -> list[str]:
-        """The topics that a group is known to read."""
-        return list(self._subscriptions.get(group, ()))
+    def subscription(self, group: str, topic: str) -> Subscription:
+        """What a group subscribes to; raises :class:`StreamError` unless it reads the topic."""
+        found = self._subscriptions.get(group, {}).get(topic)
+        if found is None:
+            raise StreamError(
+                f"group {group!r} does not read topic {topic!r}; see: rocketray groups list"
+            )
+        return found
 
     def carry_out_moves(self, group: str, topic: str, now_ms: int) -> None:
         """Move the offsets that wait for a member that left or died meanwhile."""
@@ -209,6 +220,7 @@ class GroupRegistry:
                     "subscriptions": {
                         topic: {
                             **value.to_json(),
+                            **self.changes.to_json(group, topic),
                             "subVersion": self._since_ms.get((group, topic), 0),
                         }
                         for topic, value in topics.items()
@@ -255,6 +267,7 @@ class GroupRegistry:
             }
             for topic, text in topics.items():
                 self._since_ms[group, topic] = int(text.get("subVersion", 0))
+                self.changes.load(group, topic, text, self._subscriptions[group][topic])
         self.offsets.load(offsets or {})
         for name, value in (owners or {}).items():
             topic, _, group = name.rpartition("@")
@@ -302,21 +315,45 @@ class GroupRegistry:
             check_group(beat.group)
             check_case_clash("group", beat.group, self._subscriptions)
         topics = self._subscriptions.setdefault(beat.group, {})
-        existing = topics.get(beat.topic)
-        if existing == beat.subscription:
+        existing, offered = topics.get(beat.topic), beat.subscription
+        plan = self.changes.get(beat.group, beat.topic)
+        if existing == offered or (plan is not None and plan.new == offered):
             return
-        if existing is not None and any(name != beat.member for name in membership.members):
+        is_shared = any(name != beat.member for name in membership.members)
+        if existing is not None and (is_shared or plan is not None):
+            difference = describe_difference(existing, offered)
             raise SubscriptionConflictError(
-                beat.group, beat.topic, str(existing), str(beat.subscription)
+                beat.group, beat.topic, str(existing), str(offered), difference
             )
-        topics[beat.topic] = beat.subscription
-        key = beat.group, beat.topic
+        self._subscribe(beat.group, beat.topic, offered, wall_ms)
+
+    def _subscribe(self, group: str, topic: str, subscription: Subscription, wall_ms: int) -> None:
+        self._subscriptions[group][topic] = subscription
+        key = group, topic
         self._since_ms[key] = max(wall_ms, self._since_ms.get(key, -1) + 1)  # clocks go back
         self.groups_changed = True
+
+    def progress(self, group: str, topic: str, now_ms: int) -> PlanProgress | None:
+        """How far the group is on its way to another subscription; None when it is on none."""
+        membership = self._memberships.get((group, topic))
+        if membership is not None:
+            membership.expire(now_ms)
+        queues = range(0 if membership is None else membership.queues)
+        offsets = {queue: self.offsets.get(group, topic, queue) for queue in queues}
+        return self.changes.progress(group, topic, membership, offsets)
+
+    def _settle_change(self, group: str, topic: str, membership: Membership, wall_ms: int) -> None:
+        """End a change that every queue and every member is through with."""
+        offsets = {q: self.offsets.get(group, topic, q) for q in range(membership.queues)}
+        found = self.changes.progress(group, topic, membership, offsets)
+        if found is not None and found.plan.is_through(offsets) and not found.outdated:
+            self.changes.end(group, topic)
+            self._subscribe(group, topic, found.plan.new, wall_ms)
 
     def _drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:
         self.offsets.drop(doomed)
         self.moves.drop(doomed)
+        self.changes.drop(doomed)
         for key in [key for key in self._memberships if doomed(key)]:
             del self._memberships[key]
         for keys in self._apps.values():

@@ -10,6 +10,7 @@ from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 
 from .assignment import Strategy
+from .filter_plan import FilterPlan
 
 __all__ = ["AppInstance", "Heartbeat", "HeartbeatReply"]
 
@@ -30,7 +31,8 @@ class Heartbeat:
     where it began to read for a group that had no offset yet; ``counters`` is what its filters
     did in all, since the instance began. ``together`` names the app whose members, in all groups
     and topics, own queue numbers together; all others are divided by ``strategy``. ``number`` grows
-    with each heartbeat of an instance, so that one that comes late is known.
+    with each heartbeat of an instance, so that one that comes late is known. ``plan`` is the version
+    of the change of subscription that the member knows of, and ``switches`` are its proposals.
     """
 
     group: str
@@ -45,11 +47,17 @@ class Heartbeat:
     together: AppInstance | None = None
     strategy: Strategy = "averagely"
     number: int = 0
+    plan: int = 0
+    switches: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """The queues that the member may read, and the group's offset in each (−1: none yet)."""
+    """The queues that the member may read, and the group's offset in each (−1: none yet).
+
+    ``plan`` is the change of subscription that the group is in.
+    """
 
     granted: Mapping[int, int]
     members: int
+    plan: FilterPlan | None = None

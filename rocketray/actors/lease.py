@@ -10,10 +10,12 @@ Both count by clocks that never jump. They need not show the same time.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 __all__ = ["LEASE_MS", "SESSION_TIMEOUT_MS", "Lease"]
 
+_LOG = logging.getLogger(__name__)
 SESSION_TIMEOUT_MS = 10_000
 LEASE_MS = 8_000
 
@@ -21,14 +23,31 @@ LEASE_MS = 8_000
 class Lease:
     """One member's leave to hand out messages. Any thread may ask; one renews."""
 
-    def __init__(self, clock_ms: Callable[[], int]) -> None:
+    def __init__(self, clock_ms: Callable[[], int], member: str = "") -> None:
+        """*member* is what the log calls it."""
         self._clock_ms = clock_ms
+        self._member = member
+        self._was_running = True
         self._end_ms = clock_ms()
 
     @property
     def is_running(self) -> bool:
         """Nobody else can have been given the member's queues."""
         return self.left_ms > 0
+
+    def may_hand_out(self) -> bool:
+        """Whether it runs; says in the log when that changed since the last call."""
+        is_running = self.is_running
+        if is_running != self._was_running:
+            self._was_running = is_running
+            if is_running:
+                _LOG.warning("%s goes on: the coordinator answers again", self._member)
+            else:
+                _LOG.warning(
+                    "%s hands out nothing: the coordinator did not answer for %d s, and others "
+                    "may own its queues by now", self._member, LEASE_MS // 1000,
+                )  # fmt: skip
+        return is_running
 
     def asked_at(self) -> int:
         """The time for :meth:`renew`, to be taken before the heartbeat is sent."""

@@ -55,7 +55,10 @@ class StreamState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StreamDescription:
-    """What a stream is about; ``doorbell`` is rung when there is something for the member."""
+    """What a stream is about; ``doorbell`` is rung when there is something for the member.
+
+    The stream begins at queue offset ``start``, and ends before ``stop`` unless that is None.
+    """
 
     topic: str
     queue_id: int
@@ -63,6 +66,7 @@ class StreamDescription:
     subscription: Subscription
     start: int
     doorbell: str
+    stop: int | None = None
 
     def to_json(self) -> bytes:
         """The description as it stands in the ring."""
@@ -74,6 +78,7 @@ class StreamDescription:
                 "subscription": self.subscription.to_json(),
                 "start": self.start,
                 "doorbell": self.doorbell,
+                "stop": self.stop,
             }
         )
 
@@ -93,6 +98,7 @@ class StreamDescription:
                 Subscription.from_json(value["subscription"]),
                 int(value["start"]),
                 str(value["doorbell"]),
+                None if value["stop"] is None else int(value["stop"]),
             )
         except StreamError:
             raise

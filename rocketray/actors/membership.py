@@ -13,6 +13,7 @@ from typing import Any
 
 from rocketray.errors import StrategyConflictError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.filters.subscription import Subscription
 
 from .assignment import Strategy, averagely, check_strategy, divide, sticky
 from .heartbeat import AppInstance, Heartbeat
@@ -31,6 +32,8 @@ class Member:
     seen_ms: int
     counters: FilterCounters | None = None  # of its last report
     number: int = 0  # of its last report
+    plan: int = 0
+    subscription: Subscription | None = None
 
     def to_json(self) -> dict[str, Any]:
         """What another coordinator has to know of it."""
@@ -81,6 +84,8 @@ class Membership:
             self.changed = True
         member.seen_ms = now_ms
         member.number = beat.number
+        member.plan = beat.plan
+        member.subscription = beat.subscription
         self.count(beat)
 
     def check_strategy(self, beat: Heartbeat) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from rocketray.errors import FilterError, OffsetOutOfRangeError
+from rocketray.filters.counters import FilterCounters
+from rocketray.filters.subscription import parse
 from rocketray.store.reader import EntryColumns, QueueReader
 
 from .filter import MATCH_RING_SUFFIX
+from .filter_plan import Part
 from .layout import consumer_directory, control_path, filter_doorbell_path, shard_directory
 from .match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
 from .processes import owned_name
@@ -25,14 +29,48 @@ class QueueStream:
 
     def __init__(self, data: Path, description: StreamDescription) -> None:
         self.queue_id = description.queue_id
-        name = owned_name(f"{uuid.uuid4().hex}{MATCH_RING_SUFFIX}")
-        self.ring = MatchRing(consumer_directory(data) / name, description)
+        self._data = data
+        self._read(description)
         directory = shard_directory(data, description.topic, description.queue_id)
         self.reader = QueueReader(directory, description.topic, description.queue_id)
         self.next_queue_offset = self.finished = description.start
         self._control = ControlPage(control_path(data, description.topic, description.queue_id))
         self._let_go = 0
         self._filter_doorbell = Doorbell(filter_doorbell_path(data))
+
+    def _read(self, description: StreamDescription) -> None:
+        name = owned_name(f"{uuid.uuid4().hex}{MATCH_RING_SUFFIX}")
+        self.ring = MatchRing(consumer_directory(self._data) / name, description)
+        self._description = description
+        subscription = description.subscription
+        is_tags = subscription.expression_type == "TAG"
+        self._tags = sorted(parse(subscription.expression).tags_set) if is_tags else []
+
+    @property
+    def part(self) -> Part:
+        """What it is read with."""
+        return Part(self._description.subscription, self._description.stop)
+
+    def visible(self) -> int:
+        """Where the queue ends for readers now."""
+        return self._control.visible()
+
+    def read_on(self, part: Part) -> FilterCounters:
+        """Go on from here with another part, through a ring that is yet to be attached.
+
+        Answers what the filter did for the part before.
+        """
+        before, start = self.ring, self.next_queue_offset
+        before.close()
+        self._read(replace(self._description, subscription=part[0], stop=part[1], start=start))
+        return before.counters()
+
+    def exact(self, entries: EntryColumns) -> EntryColumns:
+        """The second pass over tags: hashes collide, texts do not."""
+        if not self._tags or not len(entries):
+            return entries
+        mask = self.reader.have_tags(entries, self._tags)
+        return entries if mask.all() else entries.select(mask)
 
     def take(self, max_count: int) -> tuple[EntryColumns, int] | None:
         """Matches that are waiting, and what to commit after them; None when nothing moved."""

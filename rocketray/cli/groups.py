@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from .group_choice import OptionalGroupArgument, chosen_groups
+from .group_migrate import migrate
 from .group_moves import reset, seek, skip
 from .group_progress import progress
 from .node import connect
@@ -21,7 +22,7 @@ __all__ = ["groups"]
 groups = typer.Typer(
     help="List consumer groups, see how far they are, move and remove them.", no_args_is_help=True
 )
-for command in (progress, reset, skip, seek):
+for command in (progress, migrate, reset, skip, seek):
     groups.command()(command)
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "ExpressionType",
     "Subscription",
     "SubscriptionData",
+    "describe_difference",
     "parse",
 ]
 
@@ -171,6 +172,32 @@ class Subscription:
         policy = "" if self.on_error == "stop" else f" (on an error: {self.on_error})"
         dialect = "" if self.dialect == "rocketmq" else f" (dialect: {self.dialect})"
         return f"{_WORDS[self.expression_type]} {self.expression!r}{policy}{dialect}"
+
+
+def describe_difference(before: Subscription, after: Subscription) -> str:
+    """Where *after* says something else, in words; both parse.
+
+    Tags are compared one by one; two texts of another kind from where they begin to differ.
+    """
+    if before.expression_type == after.expression_type == "TAG":
+        old, new = (_tags_of(each) for each in (before, after))
+        parts = {"added": new - old, "removed": old - new, "kept": old & new}
+        return "; ".join(
+            f"{word}: {', '.join(sorted(tags)) if tags else 'none'}" for word, tags in parts.items()
+        )
+    if before.expression_type != after.expression_type:
+        return f"{before.expression_type} before, {after.expression_type} now"
+    old_text, new_text = before.expression, after.expression
+    if old_text == new_text:
+        return "the same text, but another dialect or another way with errors"
+    pairs = enumerate(zip(old_text, new_text, strict=False))
+    at = next((place for place, (a, b) in pairs if a != b), min(len(old_text), len(new_text)))
+    shown = (repr(text[at : at + _SHOWN_CHARS]) for text in (old_text, new_text))
+    return f"from character {at + 1} on: {' before, '.join(shown)} now"
+
+
+def _tags_of(subscription: Subscription) -> frozenset[str]:
+    return parse(subscription.expression).tags_set or frozenset({"* (all)"})
 
 
 def _check_length(expression: str) -> None:

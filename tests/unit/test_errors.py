@@ -33,6 +33,7 @@ ARGUMENTS: dict[str, object] = {
     "group": "g",
     "existing": "tags 'a'",
     "offered": "tags 'b'",
+    "difference": "added: b",
 }
 
 

@@ -54,6 +54,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "groups list",
         "groups delete",
         "groups lag",
+        "groups migrate",
         "groups progress",
         "groups reset",
         "groups seek",

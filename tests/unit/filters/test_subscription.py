@@ -9,7 +9,12 @@ from support.predicates import body_is_short
 
 from rocketray.errors import ConfigError, FilterError, FilterSyntaxError, PredicateError
 from rocketray.filters.message_filter import compile_filter
-from rocketray.filters.subscription import EXPRESSION_MAX_CHARS, Subscription, parse
+from rocketray.filters.subscription import (
+    EXPRESSION_MAX_CHARS,
+    Subscription,
+    describe_difference,
+    parse,
+)
 
 
 @pytest.mark.parametrize("row", golden_rows("subscription"), ids=lambda row: repr(row["sub"]))
@@ -146,3 +151,24 @@ def test_only_sql_has_a_dialect_and_it_travels_and_tells_subscriptions_apart() -
         Subscription("TAG", "a", dialect="rocketray")
     with pytest.raises(ConfigError, match="not rocketmq or rocketray"):
         Subscription.from_json({**extended.to_json(), "dialect": "oracle"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (Subscription.tags("a || b"), Subscription.tags("b||c"), "added: c; removed: a; kept: b"),
+        (Subscription.tags("a"), Subscription.tags("*"), "added: * (all); removed: a; kept: none"),
+        (
+            Subscription.sql("amount > 10 AND x = 1"),
+            Subscription.sql("amount > 20 AND x = 1"),
+            "from character 10 on: '10 AND x = 1' before, '20 AND x = 1' now",
+        ),
+        (Subscription.sql("a > 1"), Subscription.sql("a > 1 OR b"), "from character 6 on"),
+        (Subscription.tags("a"), Subscription.sql("a > 1"), "TAG before, SQL92 now"),
+        (Subscription.sql("a > 1"), Subscription.sql("a > 1", "rocketray"), "another dialect"),
+    ],
+)
+def test_the_difference_of_two_subscriptions_can_be_read(
+    before: Subscription, after: Subscription, words: str
+) -> None:
+    assert words in describe_difference(before, after)

@@ -1,0 +1,69 @@
+"""Changing a running group's subscription, step by step, as filter_plan.py describes it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from rocketray.errors import StreamError
+from rocketray.filters.subscription import Subscription
+
+from .filter_changes import PlanProgress
+from .group_administration import GroupQuestion
+
+__all__ = ["migrate"]
+
+_LOOK_S = 0.2
+
+
+class Node(Protocol):
+    """The calls that it takes."""
+
+    def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
+        """Ask the coordinator."""
+
+
+def migrate(
+    node: Node,
+    group: str,
+    topic: str,
+    subscription: Subscription,
+    *,
+    timeout_s: float,
+    tell: Callable[[str], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> PlanProgress | None:
+    """Prepare the change, switch once all members know of it, and wait for the queues.
+
+    Begun before, it goes on where it was. Answers what is still to come after *timeout_s*: queues
+    without a reader switch when they have one, and members that ask for the old subscription are
+    taken until they are replaced. None when the change is complete.
+
+    Raises:
+        StreamError: the group cannot be changed so, or some member does not learn of it in time.
+    """
+    ask = node.ask_groups
+    ask("prepare_change", group, topic, subscription)
+    waited_s = 0.0
+    while (found := _progress(node, group, topic)) is not None and waited_s < timeout_s:
+        if found.plan.is_switching:
+            if not found.without_switch and not found.before_switch:
+                return found
+        elif not found.unaware:
+            tell(f"all members know of {subscription}; switching")
+            ask("switch_change", group, topic)
+            continue
+        sleep(_LOOK_S)
+        waited_s += _LOOK_S
+    if found is not None and not found.plan.is_switching:
+        raise StreamError(
+            f"members {', '.join(found.unaware)} of group {group!r} do not know of the change after "
+            f"{timeout_s:g} s; nothing has switched: run the command again, or with --abort"
+        )
+    return found
+
+
+def _progress(node: Node, group: str, topic: str) -> PlanProgress | None:
+    found: PlanProgress | None = node.ask_groups("change_progress", group, topic)
+    return found

@@ -1,0 +1,91 @@
+"""A running group gets another subscription, on a node with its real filter."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.apps import numbers, put
+from support.local_node import LocalNode
+
+from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.filter_changes import PlanProgress
+from rocketray.actors.migration import migrate
+from rocketray.errors import PredicateError, StreamError, SubscriptionConflictError
+from rocketray.filters.subscription import Subscription
+
+OLD, NEW = Subscription.tags("a || both"), Subscription.tags("b || both")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path) as local:
+        local.create_topic("T", 1)
+        yield local
+
+
+def take(members: list[GroupConsumer], count: int) -> list[bytes]:
+    found: list[bytes] = []
+    for _ in range(300):
+        for member in members:
+            for batch in member.poll(0.05):
+                found += batch.bodies()
+                member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+        if len(found) >= count:
+            break
+    return found
+
+
+def test_a_queue_switches_at_one_offset_and_members_are_replaced(node: LocalNode) -> None:
+    told: list[str] = []
+    results: list[PlanProgress | None] = []
+
+    def run() -> None:
+        results.append(migrate(node, "g", "T", NEW, timeout_s=30, tell=told.append))
+
+    with node.consumer("g", "T", OLD, client_id="old") as old:
+        for tag in ("a", "b", "both"):
+            put(node, "T", [f"{tag}1".encode()], tags=tag)
+        assert take([old], 2) == [b"a1", b"both1"]
+        migrating = threading.Thread(target=run)
+        migrating.start()
+        while migrating.is_alive():
+            take([old], 0)
+        (found,) = results
+        assert found is not None
+        assert found.plan.switches == {0: 3}
+        assert (found.outdated, found.without_switch, found.before_switch) == (["old"], [], [])
+        assert told == ["all members know of tags 'b || both'; switching"]
+        for tag in ("a", "b", "both"):
+            put(node, "T", [f"{tag}2".encode()], tags=tag)
+        assert take([old], 2) == [b"b2", b"both2"]
+        with node.consumer("g", "T", NEW) as new:
+            old.close()
+            put(node, "T", numbers(1), tags="b")
+            assert take([new], 1) == [b"0"]
+    assert node.groups()[0].subscription == NEW
+    with pytest.raises(StreamError, match="subscribes to topic 'T' with tags 'b"):
+        migrate(node, "g", "T", NEW, timeout_s=1, tell=told.append)
+
+
+def test_what_cannot_be_changed_is_said(node: LocalNode) -> None:
+    def try_it(subscription: Subscription, **options: Any) -> None:
+        migrate(node, "g", "T", subscription, tell=lambda _: None, **options)
+
+    with pytest.raises(StreamError, match="group 'g' does not read topic 'T'"):
+        try_it(NEW, timeout_s=0)
+    with node.consumer("g", "T", OLD):
+        with pytest.raises(SubscriptionConflictError, match="added: b; removed: a; kept: both"):
+            node.consumer("g", "T", NEW)
+        with pytest.raises(PredicateError, match="not allowed on this node"):
+            try_it(Subscription.where("os:getcwd"), timeout_s=0)
+        with pytest.raises(StreamError, match=r"do not know of the change after 0 s.*--abort"):
+            try_it(NEW, timeout_s=0)
+        with pytest.raises(StreamError, match="is on its way from tags"):
+            try_it(Subscription.tags("c"), timeout_s=0)
+        node.ask_groups("abort_change", "g", "T")
+        with pytest.raises(StreamError, match="no change of group 'g'"):
+            node.ask_groups("abort_change", "g", "T")
