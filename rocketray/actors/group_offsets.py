@@ -24,10 +24,16 @@ class GroupOffsets:
         self.changed = False
 
     def begin(self, group: str, topic: str, queue: int, offset: int) -> None:
-        """Note where a group that had no offset begins; what was noted before stays."""
+        """Note where a group that had no offset begins; what was noted before stays.
+
+        It is the group's offset until something is committed. Members repeat it, so a coordinator
+        that forgot it hears of it again.
+        """
         if self.start(group, topic, queue) < 0:
             self._starts.setdefault((group, topic), {})[queue] = offset
             self.changed = True
+        if self.get(group, topic, queue) < 0:
+            self.commit(group, topic, queue, offset)
 
     def commit(self, group: str, topic: str, queue: int, offset: int) -> None:
         """Set the group's next queue offset."""

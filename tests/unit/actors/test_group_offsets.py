@@ -21,7 +21,7 @@ def test_both_tables_survive_as_json_whatever_is_in_the_names() -> None:
     after = GroupOffsets()
     after.load(before.to_json())
     assert after.to_json() == before.to_json()
-    assert after.to_json()["offsetTable"] == {"%RETRY%g@g": {"0": 7}}
+    assert after.to_json()["offsetTable"] == {"T@g": {"1": 0}, "%RETRY%g@g": {"0": 7}}
 
 
 def test_what_rocketmq_wrote_has_no_starts() -> None:
@@ -46,3 +46,12 @@ def test_what_is_said_again_needs_no_saving() -> None:
     offsets.begin("g", "T", 0, 5)
     offsets.commit("g", "T", 0, 7)
     assert not offsets.changed
+
+
+def test_where_a_group_began_is_its_offset_until_it_commits() -> None:
+    offsets = GroupOffsets()
+    offsets.begin("g", "T", 0, 5)
+    assert offsets.get("g", "T", 0) == 5
+    offsets.commit("g", "T", 0, 9)
+    offsets.begin("g", "T", 0, 5)
+    assert offsets.get("g", "T", 0) == 9
