@@ -286,6 +286,8 @@ class Broker(LocalNode):
         for member in self.members():
             if member.silent_until_ms <= self.clock():
                 member.beat()
+            if member.is_moving:
+                self._restless()
         return _BEAT_MS if self.clock() < self._restless_until_ms else _CALM_BEAT_MS
 
     def _save(self) -> int:

@@ -9,7 +9,7 @@ from rocketray.errors import ShardUnavailableError
 
 __all__ = ["Gate"]
 
-_RETRY_AFTER_MS = 10  # of real time, so that no test waits long
+_RETRY_AFTER_MS = 1  # of real time, so that no test waits long
 
 
 class Gate:

@@ -67,9 +67,14 @@ class Member(GroupConsumer):
         """Whether an app reads it, not the test itself."""
         return self.on_revoke is not None
 
+    @property
+    def is_moving(self) -> bool:
+        """Whether the next poll takes queues up or gives them up."""
+        return self._granted.keys() != self._streams.keys()
+
     def unfinished(self, visible: Callable[[str, int], int]) -> str:
         """The first queue that is not finished to its end, in words; empty when there is none."""
-        if self._granted.keys() != self._streams.keys():
+        if self.is_moving:
             return f"{self.topic}: queues are changing hands"
         for queue_id, stream in self._streams.items():
             end = visible(self.topic, queue_id)

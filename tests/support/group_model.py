@@ -1,0 +1,182 @@
+"""What a group of readers may do, as Python lists: the model that a node in one process is held to.
+
+A reader is what a feed is in an app: it takes batches, has handlers work on them out of order,
+commits what is finished, and gives queues up when it is told to. The model knows every message and
+decides by itself which of them match; each batch and each offset is checked against that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from rocketray.filters.subscription import Subscription
+from rocketray.testing import Member
+from rocketray.topology.delivery import Delivery, split
+from rocketray.topology.offsets import OffsetLedger
+
+__all__ = ["FILTERS", "Filter", "GroupModel", "Reader", "Sent"]
+
+
+class Sent(NamedTuple):
+    """A message as the model remembers it."""
+
+    tag: str | None
+    number: int
+
+
+class Filter(NamedTuple):
+    """A subscription, and what it means."""
+
+    subscription: Subscription
+    matches: Callable[[Sent], bool]
+
+
+def _large(sent: Sent) -> bool:
+    return sent.number > 7 and sent.tag is not None
+
+
+FILTERS = (
+    Filter(Subscription.tags("*"), lambda _: True),
+    Filter(Subscription.tags("Aa || C"), lambda sent: sent.tag in {"Aa", "C"}),  # BB collides
+    Filter(Subscription.sql("number > 5"), lambda sent: sent.number > 5),
+    Filter(Subscription.sql("number > 7 AND TAGS IS NOT NULL"), _large),
+)
+
+
+@dataclass
+class Queue:
+    """One queue, as the model sees it."""
+
+    sent: list[Sent] = field(default_factory=list)
+    finished: dict[int, int] = field(default_factory=dict)
+    """How often each message was finished, by its offset."""
+    owner: Reader | None = None
+    """Who began to read it last."""
+    given_up_at: int | None = 0
+    """Where the next reader goes on, if the owner gave it up in order."""
+    committed: int = -1
+    """As the coordinator had it after the last step."""
+
+
+class GroupModel:
+    """All queues of a topic, and one group that reads them."""
+
+    def __init__(self, queues: int, heard: Callable[[int], int]) -> None:
+        """*heard* is the offset of a queue that the coordinator knows now, or -1."""
+        self.queues = [Queue() for _ in range(queues)]
+        self.filter = FILTERS[0]
+        self._heard = heard
+
+    def matching(self, queue_id: int, start: int, stop: int) -> list[int]:
+        """The offsets from *start* up to, not including, *stop* that the group is to get."""
+        sent = self.queues[queue_id].sent
+        return [at for at in range(start, stop) if self.filter.matches(sent[at])]
+
+    def lag(self, queue_id: int) -> int:
+        """How many messages the group has not finished, as far as the coordinator knows."""
+        queue = self.queues[queue_id]
+        return len(self.matching(queue_id, max(queue.committed, 0), len(queue.sent)))
+
+    def begin(self, reader: Reader, queue_id: int, start: int) -> None:
+        """*reader* reads a queue from *start* on; nothing is passed over, and repeated for cause."""
+        queue = self.queues[queue_id]
+        before, due = queue.owner, queue.given_up_at
+        if due is not None:
+            assert start == due, f"queue {queue_id}: given up at {due}, goes on at {start}"
+        else:
+            assert before is not None
+            assert before.is_excused, f"queue {queue_id}: {reader.name} and {before.name} read it"
+            assert start >= self._heard(queue_id)
+            for offset in self.matching(queue_id, max(self._heard(queue_id), 0), start):
+                assert offset in queue.finished, f"queue {queue_id}: {offset} was passed over"
+        queue.owner, queue.given_up_at = reader, None
+
+    def give_up(self, reader: Reader, queue_id: int, finished: int) -> None:
+        """*reader* reads a queue no more, and has committed *finished*."""
+        queue = self.queues[queue_id]
+        if queue.owner is reader:
+            queue.given_up_at = None if reader.is_excused else finished
+
+    def check_committed(self, queue_id: int, committed: int, *, may_go_back: bool) -> None:
+        """The coordinator's offset never passes an unfinished message that matches."""
+        queue = self.queues[queue_id]
+        assert committed <= len(queue.sent)
+        assert may_go_back or committed >= queue.committed
+        for offset in self.matching(queue_id, max(queue.committed, 0), committed):
+            assert offset in queue.finished, f"queue {queue_id}: {offset} was passed over"
+        queue.committed = committed
+
+
+class Reader:
+    """A member, and the handlers behind it."""
+
+    def __init__(self, model: GroupModel, name: str, member: Member, handlers: int) -> None:
+        self.name = name
+        self.member = member
+        self.is_excused = False
+        """Something was done to it that lets others read its queues, or repeat what it did."""
+        self.is_paused = False
+        self._model = model
+        self._handlers = handlers
+        self._ledger = OffsetLedger()
+        self._positions: dict[int, int] = {}
+        self._finished: dict[int, int] = {}
+        member.on_revoke = self._give_up
+        self._begin_new()
+
+    def poll(self, max_messages: int) -> None:
+        """Take what waits; what is behind the handlers already stays there."""
+        batches = self.member.poll(0.0, max_messages)
+        self._begin_new()
+        for batch in batches:
+            start, stop = self._positions[batch.queue_id], batch.next_queue_offset
+            due = self._model.matching(batch.queue_id, start, stop)
+            assert batch.queue_offsets.tolist() == due
+            assert not due or self._model.queues[batch.queue_id].owner is self
+            sent = self._model.queues[batch.queue_id].sent
+            assert [int(body) for body in batch.bodies()] == [sent[at].number for at in due]
+            self._positions[batch.queue_id] = stop
+            for delivery in split(batch, self._handlers):
+                self._ledger.add(delivery)
+
+    def working(self) -> list[Delivery]:
+        """The batches that handlers have now."""
+        return [one for one in self._ledger.outstanding() if not one.is_passed]
+
+    def finish(self, delivery: Delivery, count: int) -> None:
+        """A handler finishes the next *count* messages of its batch."""
+        queue = self._model.queues[delivery.queue_id]
+        for _ in range(min(count, delivery.stop - delivery.cursor)):
+            offset = delivery.queue_offset()
+            queue.finished[offset] = queue.finished.get(offset, 0) + 1
+            delivery.cursor += 1
+
+    def commit(self) -> None:
+        """Commit what is finished, as an app does twice a second."""
+        for queue_id, next_offset in self._ledger.advance():
+            self._finished[queue_id] = next_offset
+            self.member.commit("T", queue_id, next_offset)
+
+    def close(self) -> None:
+        """Leave in order."""
+        self.member.close()
+
+    def _begin_new(self) -> None:
+        for _, queue_id in sorted(self.member.assignment() - self._held()):
+            start = self.member._streams[queue_id].ring.description().start
+            self._positions[queue_id] = self._finished[queue_id] = start
+            self._model.begin(self, queue_id, start)
+
+    def _held(self) -> set[tuple[str, int]]:
+        return {("T", queue_id) for queue_id in self._positions}
+
+    def _give_up(self, queues: frozenset[tuple[str, int]]) -> None:
+        self.commit()
+        lost = [queue_id for _, queue_id in queues]
+        self._ledger.forget(lost)
+        for queue_id in lost:
+            if queue_id in self._positions:
+                del self._positions[queue_id]
+                self._model.give_up(self, queue_id, self._finished.pop(queue_id))
