@@ -12,7 +12,7 @@ from typing import Any
 from faust.assignor.client_assignment import ClientAssignment, ClientMetadata
 from faust.assignor.partition_assignor import ConsumerProtocolMemberAssignment
 
-__all__ = ["plan_assignment"]
+__all__ = ["note_distribution", "plan_assignment"]
 
 
 def plan_assignment(
@@ -29,12 +29,12 @@ def plan_assignment(
     )
     counts = {topic: queue_count(topic) for topic in app.tables.changelog_topics}
     assignor._global_table_standby_assignments({url: assignment}, counts)  # noqa: SLF001  # the same
-    changelogs = app.tables.changelog_topics
+    changelogs, others = _divide(app, {url: assignment.actives})
     metadata = ClientMetadata(
         assignment=assignment,
         url=url,
-        changelog_distribution={url: _pick(assignment.actives, lambda t: t in changelogs)},
-        external_topic_distribution={url: _pick(assignment.actives, lambda t: t not in changelogs)},
+        changelog_distribution=changelogs,
+        external_topic_distribution=others,
         topic_groups=dict.fromkeys(assignment.actives, 0),
     )
     plan = assignment.kafka_protocol_assignment(app.tables)
@@ -45,7 +45,24 @@ def plan_assignment(
     return {topic: set(queues) for topic, queues in plan}
 
 
-def _pick(
-    actives: Mapping[str, list[int]], is_wanted: Callable[[str], bool]
-) -> dict[str, list[int]]:
-    return {topic: queues for topic, queues in actives.items() if is_wanted(topic)}
+def note_distribution(app: Any, actives: Mapping[str, Mapping[str, list[int]]]) -> None:
+    """Tell *app*'s assignor what every instance has: topics and queues by the instance's URL."""
+    changelogs, others = _divide(app, actives)
+    app.assignor.changelog_distribution = changelogs
+    app.assignor.external_topic_distribution = others
+
+
+def _divide(
+    app: Any, actives: Mapping[str, Mapping[str, list[int]]]
+) -> tuple[dict[str, dict[str, list[int]]], dict[str, dict[str, list[int]]]]:
+    """The changelogs in *actives*, and the other topics."""
+    known = app.tables.changelog_topics
+    changelogs = {
+        url: {topic: queues for topic, queues in topics.items() if topic in known}
+        for url, topics in actives.items()
+    }
+    others = {
+        url: {topic: queues for topic, queues in topics.items() if topic not in known}
+        for url, topics in actives.items()
+    }
+    return changelogs, others

@@ -30,7 +30,7 @@ from rocketray.actors.log_reader import LogReader, Queue
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
 
-from .stock_assignment import plan_assignment
+from .stock_assignment import note_distribution, plan_assignment
 from .wire import group_name, parts_of, topic_name
 
 __all__ = ["StockConsumer"]
@@ -40,6 +40,8 @@ logger = logging.getLogger(__name__)
 STOP_QUIET_S = 5.0
 _ACK_CHECK_S = 0.02
 _RETRY_S = 1.0
+_ROUTES_INTERVAL_S = 2.0
+_URL_FOLLOWS = "@"  # the name of a member ends with where its web server is
 
 
 class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not followed
@@ -72,7 +74,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
             self._member = AppMember(
                 connection,
                 group_name(self.app.conf.id),
-                f"{self.app.conf.broker_client_id}-{uuid.uuid4().hex}",
+                f"{uuid.uuid4().hex}{_URL_FOLLOWS}{self.app.conf.canonical_url}",
                 self._log.bounds,
                 start=self.app.conf.consumer_auto_offset_reset,
                 on_change=self._call_soon(self._must_rebalance.set),
@@ -132,6 +134,23 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
                 self.log.warning("the node does not answer, trying again: %s", error)
                 await self.sleep(_RETRY_S)
                 self._must_rebalance.set()
+
+    @Consumer.task  # type: ignore[untyped-decorator]  # the same
+    async def _route_finder(self) -> None:
+        """Keep in mind which instance has what, for pages that are routed by key."""
+        if self.app.conf.web_enabled:
+            async for _ in self.itertimer(_ROUTES_INTERVAL_S, name="routes"):
+                await self._find_routes()
+
+    async def _find_routes(self) -> None:
+        connection = await self.transport.connect()
+        group = group_name(self.app.conf.id)
+        held: dict[str, list[Queue]] = {}
+        for entry in await asyncio.to_thread(connection.groups):
+            for name, queues in entry.members.items() if entry.group == group else ():
+                url = name.partition(_URL_FOLLOWS)[2]
+                held.setdefault(url, []).extend((entry.topic, queue) for queue in queues)
+        note_distribution(self.app, {url: self._actives(queues) for url, queues in held.items()})
 
     async def _rebalance(self) -> None:
         assert self._member is not None

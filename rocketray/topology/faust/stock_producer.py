@@ -13,6 +13,7 @@ from typing import Any
 from faust.transport.producer import Producer
 from faust.types.tuples import TP, RecordMetadata
 
+from rocketray.errors import InvalidMessageError
 from rocketray.topology.outbox import Outbox
 
 from .wire import key_hash, message_of, topic_name
@@ -40,6 +41,11 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
     ) -> Awaitable[RecordMetadata]:
         """Queue one message; the result is done once it is stored."""
         queues = await self.transport.queue_count(topic)
+        if value == b"" and topic in self.transport.changelogs:
+            raise InvalidMessageError(
+                f"changelog {topic!r}: an empty value cannot be kept, because compaction takes it "
+                "for a deletion; delete the key, or store something that says that there is nothing"
+            )
         if partition is None and key is not None:
             partition = self._choose(key, queues)
         message = message_of(topic_name(topic), key, value, headers, timestamp)
@@ -72,10 +78,13 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
         replication: int,  # noqa: ARG002  # of Faust's interface, for Kafka
         *,
         retention: Any = None,
+        compacting: bool | None = None,
         **_options: Any,
     ) -> None:
-        """Create *topic* unless it exists."""
-        await self.transport.create_topic(topic, partitions, retention)
+        """Create *topic* unless it exists; one that is *compacting* keeps the last of each key."""
+        await self.transport.create_topic(
+            topic, partitions, retention, is_changelog=bool(compacting)
+        )
 
     def key_partition(self, topic: str, key: bytes) -> TP:
         """The queue of *key* in a topic that this app reads or made."""

@@ -25,9 +25,12 @@ from rocketray.topology.topic import retention_policy
 from .batch_transport import PromptConductor
 from .stock_consumer import StockConsumer
 from .stock_producer import StockProducer
+from .table_manager import LAST_OF_EACH_KEY
 from .wire import topic_name
 
 __all__ = ["StockConnection", "Transport", "data_directory"]
+
+_LEADER_SUFFIX = "-__assignor-__leader"
 
 
 class StockConnection(Protocol):
@@ -40,7 +43,9 @@ class StockConnection(Protocol):
     def topic(self, name: str) -> Any:
         """A topic; raises :class:`TopicNotFoundError`."""
 
-    def create_topic(self, topic: str, queues: int = ..., retention: Any = ...) -> Any:
+    def create_topic(
+        self, topic: str, queues: int = ..., retention: Any = ..., *, hosted: bool = ...
+    ) -> Any:
         """Create *topic* unless it exists."""
 
     def producer(self) -> Producer:
@@ -51,6 +56,9 @@ class StockConnection(Protocol):
 
     def leave(self, beat: Any) -> None:
         """Leave a group."""
+
+    def groups(self) -> Any:
+        """All groups, with their members and what each owns."""
 
 
 class StockConductor(PromptConductor):
@@ -81,6 +89,8 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
         super().__init__(url, app, loop)
         _check_settings(app.conf)
         self._queue_counts: dict[str, int] = {}
+        self.changelogs: set[str] = set()
+        """The topics that keep the last message of each key, as far as this app made them."""
 
     async def connect(self) -> StockConnection:
         """The connection to the node, opened on first use."""
@@ -90,14 +100,27 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
             restore_signal_handlers()
         return self.connection
 
-    async def create_topic(self, topic: str, queues: int, retention: Any = None) -> None:
-        """Create Faust's *topic* on the node unless it exists; *retention* in seconds."""
+    async def create_topic(
+        self, topic: str, queues: int, retention: Any = None, *, is_changelog: bool = False
+    ) -> None:
+        """Create Faust's *topic* on the node unless it exists; *retention* in seconds.
+
+        A changelog keeps the last message of each key, whatever its retention.
+        """
+        self.changelogs |= {topic} if is_changelog else set()
         if topic in self._queue_counts:
             return
         connection = await self.connect()
-        name, policy = topic_name(topic), retention_policy(retention)
-        made = await asyncio.to_thread(connection.create_topic, name, queues, policy)
+        policy = LAST_OF_EACH_KEY if is_changelog else retention_policy(retention)
+        hosted = is_changelog or self._has_little_traffic(topic)
+        made = await asyncio.to_thread(
+            connection.create_topic, topic_name(topic), queues, policy, hosted=hosted
+        )
         self._queue_counts[topic] = made.queues
+
+    def _has_little_traffic(self, topic: str) -> bool:
+        """Replies and the mark of the leader: not worth a process for each queue."""
+        return topic.startswith(self.app.conf.reply_to_prefix) or topic.endswith(_LEADER_SUFFIX)
 
     async def queue_count(self, topic: str) -> int:
         """How many queues Faust's *topic* has; it is made where apps may make topics.

@@ -50,6 +50,7 @@ NULL_VALUE = "FAUST_NULL"
 KEY_FORM = "FAUST_KEY"
 HEADERS = "FAUST_HEADERS"
 _BASE64, _EMPTY, _TRUE = "base64", "empty", "true"
+_NO_BASE64 = "="  # no text encodes to it, and compaction wants some sharding key
 _NOT_HEADERS = frozenset(
     {SHARDING_KEY, KEYS, UNIQUE_KEY, CRC_PROPERTY, NULL_VALUE, KEY_FORM, HEADERS}
 )
@@ -144,7 +145,7 @@ def _add_key(topic: str, key: bytes | str | None, properties: dict[str, str]) ->
     data = key.encode() if isinstance(key, str) else key
     text = _text(data)
     if not data:
-        properties[KEY_FORM] = _EMPTY
+        properties[KEY_FORM], properties[SHARDING_KEY] = _EMPTY, _NO_BASE64
     elif text is None:
         properties[KEY_FORM], properties[SHARDING_KEY] = _BASE64, _to_base64(data)
     else:

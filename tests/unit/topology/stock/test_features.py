@@ -13,6 +13,8 @@ from support.apps import collecting, committed, numbers, put, running, until
 from support.local_node import LocalNode
 from support.stock_apps import stock_app
 
+from rocketray.errors import InvalidMessageError
+
 
 class Order(faust.Record, serializer="json"):  # type: ignore[misc,call-arg]  # Faust's types
     number: int
@@ -57,6 +59,9 @@ def test_tables_are_recovered_from_their_changelogs(node: LocalNode) -> None:
     assert sum(before.values()) == 51
     assert "u0" not in before
     assert asyncio.run(second()) == before
+    changelog = node.topic("stock-totals-changelog")
+    assert changelog.hosted
+    assert changelog.retention.compacts
 
 
 def test_take_and_events(node: LocalNode) -> None:
@@ -272,7 +277,9 @@ def test_a_handler_that_raises_loses_its_message_as_in_faust(node: LocalNode) ->
 def test_global_tables_are_whole_in_every_instance(node: LocalNode) -> None:
     async def scenario() -> None:
         apps = [stock_app(node) for _ in range(2)]
-        tables = [app.GlobalTable("prices", default=int, partitions=2) for app in apps]
+        # Faust gathers 1000 changes before it takes them over, unless it is told otherwise.
+        options = {"default": int, "partitions": 2, "recovery_buffer_size": 1}
+        tables = [app.GlobalTable("prices", **options) for app in apps]
         topics = [app.topic("T", key_type=str, value_type=int) for app in apps]
         for app, table, topic in zip(apps, tables, topics, strict=True):
 
@@ -286,5 +293,16 @@ def test_global_tables_are_whole_in_every_instance(node: LocalNode) -> None:
             for number in range(10):
                 await topics[0].send(key=f"k{number}", value=number)
             await until(lambda: [len(table) for table in tables] == [10, 10])
+
+    asyncio.run(scenario())
+
+
+def test_a_changelog_refuses_a_value_that_would_count_as_a_deletion(node: LocalNode) -> None:
+    async def scenario() -> None:
+        app = stock_app(node)
+        await app.transport.create_topic("changes", 1, is_changelog=True)
+        with pytest.raises(InvalidMessageError, match="delete the key"):
+            await app.producer.send("changes", b"k", b"", 0, None, None)
+        await app.producer.on_stop()
 
     asyncio.run(scenario())
