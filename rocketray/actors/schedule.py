@@ -45,7 +45,6 @@ _BATCH_BYTES = 8 * 1024 * 1024
 _READ_AT_ONCE = 64  # bodies may be inflated to 4 MiB each
 _BATCHES_A_STEP = 16
 _PAUSE_MS, _PAUSE_MAX_MS = 1000, 60_000  # before a target is tried again; doubled each time
-_LOOK_MS = 1000  # how soon a clock that was set forward is noticed
 _IDLE_MS = 60_000
 _CLOCK_STEP_MS = 1000
 
@@ -183,7 +182,7 @@ class Schedule:
     def _wakeup_ms(self, now_ms: int) -> int:
         times = [queue.next_ms() for queue in self._queues.values()]
         wanted = [time for time in (*times, self._retry_ms) if time is not None]
-        return min(now_ms + _LOOK_MS, *wanted) if wanted else now_ms + _IDLE_MS
+        return min(wanted, default=now_ms + _IDLE_MS)
 
     def _deliver(self, now_ms: int) -> bool:
         """Deliver one batch; False when nothing is due."""

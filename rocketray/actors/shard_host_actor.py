@@ -34,6 +34,7 @@ _LOG = logging.getLogger(__name__)
 _IDLE_WAIT_S = 0.5
 _PREPARE_INTERVAL_S = 0.1
 _DISK_INTERVAL_S = 10.0
+_LOOK_S = 1.0  # services look at the clock again: somebody may have set it
 
 
 class HostThreads:
@@ -106,7 +107,8 @@ class HostThreads:
         while not self._stop.is_set():
             self._stored.clear()
             wakeup_ms = self._services.step(self._clock_ms())
-            self._stored.wait(max(wakeup_ms - self._clock_ms(), 0) / 1000)
+            wait_s = (wakeup_ms - self._clock_ms()) / 1000
+            self._stored.wait(min(max(wait_s, 0), _LOOK_S))
 
 
 class ShardHostActor:

@@ -49,6 +49,7 @@ _RESTLESS_MS = SESSION_TIMEOUT_MS + 5 * _BEAT_MS  # after it, queues have change
 _SAVE_MS = 5_000
 _EXPIRE_MS = 10_000
 _IDLE_MS = 60_000
+_LOOK_MS = 1_000  # how soon services notice that the clock was set
 
 
 class Broker(LocalNode):
@@ -157,6 +158,7 @@ class Broker(LocalNode):
         for chore in self._chores:
             chore.next_ms += by_ms
         self._restless_until_ms += by_ms
+        self._serving.next_ms = min(self._serving.next_ms, self.clock() + _LOOK_MS)
 
     def members(self, group: str | None = None) -> list[Member]:
         """The living members, of one group or of all, in the order in which they joined."""
