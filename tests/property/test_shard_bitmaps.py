@@ -198,6 +198,7 @@ def one_message(rng: random.Random) -> Message:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_long_histories(rng: random.Random, tmp_path: Path) -> None:
     histories(rng, tmp_path, 10 * HISTORIES)
 
