@@ -176,3 +176,19 @@ def test_every_counter_and_every_warning_is_described() -> None:
     assert [name for name in names if f"`{name}`" not in text] == []
     refusals = set(CheckStatus) - {CheckStatus.SYSTEM_ERROR}
     assert [status.name for status in refusals if status.name not in text] == []
+
+
+def test_the_rows_of_fausts_surface_name_tests_that_are_there() -> None:
+    text = (ROOT / "docs/reference/faust.md").read_text()
+    named = set(re.findall(r"`(test_\w+)`", text))
+    tests = "".join(path.read_text() for path in (ROOT / "tests/unit/topology").rglob("test_*.py"))
+    assert len(named) > 40
+    assert {name for name in named if f"def {name}(" not in tests} == set()
+
+
+def test_every_row_of_fausts_surface_says_whether_it_works() -> None:
+    text = (ROOT / "docs/reference/faust.md").read_text()
+    surface = text.partition("## Wounds")[0]
+    rows = [line.split("|") for line in surface.splitlines() if line.startswith("| ")]
+    states = {row[2].strip() for row in rows if row[1].strip() not in ("API", "---")}
+    assert states == {"works", "differs", "refused"}

@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal
 
 import faust
 
@@ -41,6 +41,7 @@ from .fields import MessageFields
 from .flow import FlowLimits
 from .group import GroupRegistry, Membership, make_start, make_subscription
 from .outbox import Outbox
+from .refused import Refused
 from .replies import Replies
 from .settings import check_settings, refuse_isolation, with_defaults
 from .spark.sink_spec import SinkSpec, add_sink
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["App"]
 
 
-class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
+class App(Refused):
     """A Faust app on rocketray.
 
     *data* is the node's data directory (see ``rocketray start``); *connection*, where it is given,
@@ -220,13 +221,6 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         shared = self.is_coassigned or bool(self.tables)
         return AppInstance(self.conf.id, self._instance) if shared else None
 
-    def LiveCheck(self, **_: Any) -> NoReturn:  # noqa: N802  # Faust's name
-        """Refused."""
-        raise ConfigError(
-            "LiveCheck is not offered: it needs a second cluster of Faust's own; test agents with "
-            "rocketray.testing, and watch a running app with rocketray groups lag"
-        )
-
     @cached_property
     def _reply_consumer(self) -> Replies:
         return Replies(self, loop=self.loop, beacon=self.beacon)
@@ -357,7 +351,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         check_settings(self._conf)
 
     def _create_directories(self) -> None:
-        if self.tables:
+        if any(table.keeps_offsets for table in self.tables.values()):
             super()._create_directories()
 
 

@@ -169,7 +169,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             f"table {table.name} queue {queue_id}",
             connection.queue_tail(topic, queue_id),
             apply=table.apply,
-            drop=lambda: table.forget(queue_id),
+            drop=lambda: table.drop_part(queue_id),
         )
         return await reader.recover(table.persisted_offset(TP(topic, queue_id)))
 

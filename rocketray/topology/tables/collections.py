@@ -27,6 +27,7 @@ from rocketray.hashing import java_hash_code
 from rocketray.message import StoredMessage
 
 from .changelog import change_message, changelog_event
+from .disk import drop_database
 from .memory import QueueMemory
 from .sets import SetStore
 
@@ -125,6 +126,12 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         """Have the window of a change from the changelog closed in time."""
         note = self._maybe_del_key_ttl if event.message.value is None else self._maybe_set_key_ttl
         note(self._to_key(event.key), event.message.partition)
+
+    def drop_part(self, queue_id: int) -> None:
+        """Empty the part of a queue, because its changelog says something else."""
+        self.forget(queue_id)
+        if self.keeps_offsets:
+            drop_database(self.data, queue_id)
 
     def forget(self, queue_id: int) -> None:
         """Drop what belongs to a queue that another instance has now."""

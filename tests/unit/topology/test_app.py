@@ -130,7 +130,7 @@ def test_timers_and_tasks_run_once_agents_are_members(node: LocalNode) -> None:
         async def tick() -> None:
             ticks.append(time.perf_counter())
 
-        @app.task  # type: ignore[untyped-decorator]  # Faust's
+        @app.task
         async def send_first(app: App) -> None:
             tasks.append(len(app.consumer.assignment()))
             await topic.send(value=b"from a task")
@@ -175,7 +175,7 @@ def test_a_task_that_raises_crashes_the_app(node: LocalNode) -> None:
     async def scenario() -> None:
         app = App("app", connection=node)
 
-        @app.task  # type: ignore[untyped-decorator]  # Faust's
+        @app.task
         async def fail() -> None:
             raise ValueError("on purpose")
 

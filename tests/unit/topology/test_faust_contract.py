@@ -17,6 +17,7 @@ from faust.agents.replies import BarrierState, ReplyConsumer
 from faust.app.base import App as FaustApp
 from faust.assignor.partition_assignor import PartitionAssignor
 from faust.events import Event
+from faust.stores.rocksdb import Store as RocksStore
 from faust.tables.base import Collection
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
@@ -57,6 +58,7 @@ def source(function: Any) -> str:
         (Recovery, "_restart_recovery _slurp_changelogs _resume_streams signal_recovery_start"),
         (Collection, "_maybe_set_key_ttl _maybe_del_key_ttl _del_old_keys _should_expire_keys"),
         (Collection, "_new_store_by_url _new_store _to_key _verify_source_topic_partitions"),
+        (RocksStore, "partition_path persisted_offset set_persisted_offset assign_partitions"),
         (SetTableManager, "_enable _modify_set"),
         (ChangeloggedSetManager, "send_changelog_event apply_changelog_batch"),
         (agents.Agent, "_barrier_send _get_strtopic ask_nowait"),

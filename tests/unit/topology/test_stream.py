@@ -190,7 +190,7 @@ def test_a_stream_without_an_agent_has_a_group_of_its_own(node: LocalNode) -> No
         topic = app.topic("T", value_serializer="raw", queues=1)
         seen: list[bytes] = []
 
-        @app.task  # type: ignore[untyped-decorator]  # Faust's
+        @app.task
         async def read() -> None:
             async for value in topic.stream():
                 seen.append(value)  # noqa: PERF401

@@ -127,6 +127,11 @@ def test_what_faust_would_ignore_or_not_finish_is_refused_with_what_to_do_instea
         app.agent(app.topic("T"), isolated_partitions=True)
     with pytest.raises(ConfigError, match=r"rocketray\.testing"):
         app.LiveCheck()
+    for declare in (app.task, lambda **options: app.timer(1.0, **options)):
+        with pytest.raises(ConfigError, match="no instance leads"):
+            declare(on_leader=True)
+    with pytest.raises(ConfigError, match="no instance leads"):
+        app.crontab("* * * * *", on_leader=True)
     table = app.Table("t")
     with pytest.raises(ConfigError, match="look the other side up"):
         table.join(Order.user)
@@ -159,7 +164,7 @@ def test_crontab_services_and_tasks_run_with_the_app(node: LocalNode) -> None:
             async def background(self) -> None:
                 ran.add("task of a service")
 
-        @app.task  # type: ignore[untyped-decorator]  # Faust's
+        @app.task
         async def once() -> None:
             ran.add("task")
 
