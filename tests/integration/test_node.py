@@ -23,6 +23,7 @@ from rocketray.actors.ray_runtime import NAMESPACE
 from rocketray.actors.remote_consumer import RemoteGroupConsumer
 from rocketray.actors.shard_calls import HOST_NAME, find_actor, shard_name
 from rocketray.actors.transaction_producer import TransactionProducer
+from rocketray.delay import Delay
 from rocketray.errors import NodeNotRunningError, StoreLockedError, StreamError, TopicNotFoundError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.subscription import Subscription
@@ -201,6 +202,27 @@ def test_a_killed_shard_host_loses_and_repeats_nothing_of_any_of_its_topics(
     assert connection.view(message.offset_message_id) == message
     connection.delete_topic("Changelog")
     assert connection.shard_statistics("%DLQ%one")[0].max_queue_offset == 1_500
+
+
+def test_a_killed_shard_host_delivers_every_delayed_message_once(connection: Connection) -> None:
+    connection.create_topic("Later", 2)
+    count = 2_000
+    with connection.producer() as producer:
+        recalled = producer.send("Later", b"-1", delay=20)
+        assert recalled.recall_handle is not None
+        delays = [Delay(delay_ms=3_000 + number * 2) for number in range(count)]
+        messages = [Message("Later", b"%d" % number, "even") for number in range(count)]
+        producer.send_delayed(list(zip(messages, delays, strict=True)))
+        assert producer.recall(recalled.recall_handle)
+    host = find_actor(HOST_NAME)
+    for _ in range(3):
+        time.sleep(2)
+        before = ray.get(host.pid.remote())
+        os.kill(before, signal.SIGKILL)
+        _wait_for_new_pid(host, before)
+    bodies = read_all(connection, "Later", "even", lambda found: len(found) >= count)
+    assert sorted(bodies) == list(range(count))
+    assert not connection.recall(recalled.recall_handle)
 
 
 def _wait_for_new_pid(actor: ray.actor.ActorHandle, before: int) -> None:
