@@ -31,6 +31,7 @@ from .filter_plan import PlanFollower
 from .heartbeat import AppInstance, Heartbeat, HeartbeatReply
 from .layout import consumer_directory, control_path
 from .lease import Lease
+from .local_offsets import open_local_offsets
 from .match_ring import StreamDescription
 from .processes import owned_name
 from .queue_stream import QueueStream
@@ -49,13 +50,17 @@ class MemberOptions(TypedDict, total=False):
     ``client_id`` is its name in the group, a new one by default. ``start`` counts in queues where
     the group has no offset yet: "earliest", the default, "latest", or the first message that was
     stored at that time or later, in milliseconds since 1970. ``strategy`` divides the
-    queues, and the members of one ``together`` read the same queue numbers instead.
+    queues, and the members of one ``together`` read the same queue numbers instead. With
+    ``broadcast`` each member gets all messages, and keeps its offsets under its client id in
+    ``offsets_directory``, by default DATA/broadcast.
     """
 
     client_id: str | None
     start: StartFrom | int
     strategy: Strategy
     together: AppInstance | None
+    broadcast: bool
+    offsets_directory: Path | str | None
 
 
 class Groups(Protocol):
@@ -117,6 +122,7 @@ class GroupConsumer:
                 f"app {self._together.app!r} needs one assignment for all its topics, so strategy "
                 f"{self._strategy!r} is not for its groups; leave it out"
             )
+        self._local = open_local_offsets(node.data, group, topic, options, clock_ms)
         self._instance = uuid.uuid4().hex
         bell = consumer_directory(node.data) / owned_name(f"{self._instance}.bell")
         self._doorbell_path = bell
@@ -133,8 +139,8 @@ class GroupConsumer:
         self._granted: dict[int, int] = {}
         self._failure: StreamError | None = None
         self._closed = threading.Event()
-        self._report(self._beat())
         try:
+            self._report(self._beat())
             self._adopt()
         except BaseException:
             self._leave()
@@ -163,7 +169,7 @@ class GroupConsumer:
     @property
     def is_leased(self) -> bool:
         """Nobody else can own the queues; while this is false, nothing may be handed out."""
-        return self._lease.is_running
+        return self._local is not None or self._lease.is_running
 
     @property
     def lease_left_ms(self) -> int:
@@ -197,6 +203,8 @@ class GroupConsumer:
         try:
             self._node.leave(self._beat())
         finally:
+            if self._local is not None:
+                self._local.close()
             self._doorbell.unlink()
 
     def __enter__(self) -> Self:
@@ -214,7 +222,7 @@ class GroupConsumer:
         self._adopt()
         if late_answer is not None:
             self._lease.renew(late_answer)
-        if not self._lease.may_hand_out():
+        if self._local is None and not self._lease.may_hand_out():
             return []
         batches = []
         for stream in list(self._streams.values()):
@@ -318,6 +326,9 @@ class GroupConsumer:
             self._beats += 1
             commits, self._commits = self._commits, {}
             starts = dict(self._starts)
+            if self._local is not None:
+                self._local.commit(commits)
+                commits = {}
             held = frozenset(self._streams) | frozenset(self._granted)
         counters = self.counters()
         return Heartbeat(
@@ -332,6 +343,7 @@ class GroupConsumer:
             self._beats,
             self._follower.version,
             self._follower.proposals(),
+            self._local is not None,
         )
 
     def beat(self) -> None:
@@ -362,6 +374,8 @@ class GroupConsumer:
         asked_ms = self._lease.asked_at()
         reply = self._node.heartbeat(beat)
         granted = dict(reply.granted)
+        if self._local is not None:
+            granted = {queue: self._local.get(queue) for queue in granted}
         self._commit_again(granted)
         if self._follower.plan != reply.plan:
             self._follower.plan = reply.plan

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
 
+from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 
 from .filter_changes import PlanProgress
@@ -50,7 +51,7 @@ class GroupAdministration:
             StreamError: the group is unknown, subscribes so already, or is changing to another.
             SubscriptionRefusedError: the node does not filter by it.
         """
-        existing = self._registry.subscription(group, topic)
+        existing = self._shared(group, topic)
         self._check(group, topic, subscription)
         version = max(now_ms, 1)
         return self._registry.changes.begin(
@@ -80,7 +81,7 @@ class GroupAdministration:
         Answers the name of the order. Raises :class:`StreamError` for an unknown group, or a topic
         that it does not read.
         """
-        self._registry.subscription(group, topic)
+        self._shared(group, topic)
         name = self._registry.moves.order(group, topic, targets)
         self._registry.carry_out_moves(group, topic, now_ms)
         return name
@@ -89,3 +90,12 @@ class GroupAdministration:
         """The queues of an order that their owners did not give up yet."""
         self._registry.carry_out_moves(group, topic, now_ms)
         return self._registry.moves.left(name)
+
+    def _shared(self, group: str, topic: str) -> Subscription:
+        """What a group subscribes to whose members share the messages."""
+        if (group, topic) in self._registry.broadcasts:
+            raise StreamError(
+                f"group {group!r} gets topic {topic!r} in broadcast mode: its members keep their "
+                "offsets themselves; stop them, and start them as they should be"
+            )
+        return self._registry.subscription(group, topic)

@@ -69,6 +69,7 @@ class GroupRegistry:
         self.offsets = GroupOffsets()
         self.moves = OffsetMoves(self.offsets)
         self.changes = FilterChanges()
+        self.broadcasts: set[tuple[str, str]] = set()  # whose members keep their offsets themselves
         self._memberships: dict[tuple[str, str], Membership] = {}
         self.groups_changed = False
         self._apps: dict[str, set[tuple[str, str]]] = {}  # where each app has, or had, members
@@ -91,6 +92,9 @@ class GroupRegistry:
             return HeartbeatReply({}, len(membership.members))  # nobody waits for it any more
         wall_ms = now_ms if wall_ms is None else wall_ms
         self._join(beat, membership, queues, now_ms, wall_ms)
+        self._note_mode(beat)
+        if beat.is_broadcast:
+            return HeartbeatReply(dict.fromkeys(range(queues), -1), len(membership.members))
         self._take_offsets(beat, membership)
         lost = beat.held - membership.owned(beat.member)
         self.changes.take_proposals(beat, membership.owned(beat.member) & beat.held)
@@ -138,9 +142,14 @@ class GroupRegistry:
     def needed_from(self, topic: str, queue: int) -> int | None:
         """The first queue offset that some group of *topic* has not finished; None without groups.
 
-        A group without an offset needs everything: where it will begin is not known here.
+        A group without an offset needs everything: where it will begin is not known here. A
+        broadcast group holds nothing: nobody knows how many members it has, and where they are.
         """
-        groups = [group for group, topics in self._subscriptions.items() if topic in topics]
+        groups = [
+            group
+            for group, topics in self._subscriptions.items()
+            if topic in topics and (group, topic) not in self.broadcasts
+        ]
         return min(
             (max(self.offsets.get(group, topic, queue), 0) for group in groups), default=None
         )
@@ -221,6 +230,7 @@ class GroupRegistry:
                         topic: {
                             **value.to_json(),
                             **self.changes.to_json(group, topic),
+                            **({"broadcast": True} if (group, topic) in self.broadcasts else {}),
                             "subVersion": self._since_ms.get((group, topic), 0),
                         }
                         for topic, value in topics.items()
@@ -267,6 +277,8 @@ class GroupRegistry:
             }
             for topic, text in topics.items():
                 self._since_ms[group, topic] = int(text.get("subVersion", 0))
+                if text.get("broadcast"):
+                    self.broadcasts.add((group, topic))
                 self.changes.load(group, topic, text, self._subscriptions[group][topic])
         self.offsets.load(offsets or {})
         for name, value in (owners or {}).items():
@@ -301,6 +313,13 @@ class GroupRegistry:
         for each in memberships:
             each.expire(now_ms)
         return app_share(membership, beat.member, memberships, beat.together)
+
+    def _note_mode(self, beat: Heartbeat) -> None:
+        """Whether the group's members share the messages, which is saved with the groups."""
+        key = beat.group, beat.topic
+        if beat.is_broadcast != (key in self.broadcasts):
+            self.broadcasts ^= {key}
+            self.groups_changed = True
 
     def _take_offsets(self, beat: Heartbeat, membership: Membership) -> None:
         """Only what the member owns (invariant 2)."""
@@ -354,6 +373,7 @@ class GroupRegistry:
         self.offsets.drop(doomed)
         self.moves.drop(doomed)
         self.changes.drop(doomed)
+        self.broadcasts -= {key for key in self.broadcasts if doomed(key)}
         for key in [key for key in self._memberships if doomed(key)]:
             del self._memberships[key]
         for keys in self._apps.values():

@@ -32,7 +32,8 @@ class Heartbeat:
     did in all, since the instance began. ``together`` names the app whose members, in all groups
     and topics, own queue numbers together; all others are divided by ``strategy``. ``number`` grows
     with each heartbeat of an instance, so that one that comes late is known. ``plan`` is the version
-    of the change of subscription that the member knows of, and ``switches`` are its proposals.
+    of the change of subscription that the member knows of, and ``switches`` are its proposals. In a
+    group ``is_broadcast`` each member gets all queues, and keeps its offsets itself.
     """
 
     group: str
@@ -49,6 +50,7 @@ class Heartbeat:
     number: int = 0
     plan: int = 0
     switches: Mapping[int, int] = field(default_factory=dict)
+    is_broadcast: bool = False
 
 
 @dataclass(frozen=True, slots=True)

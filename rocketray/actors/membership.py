@@ -32,6 +32,7 @@ class Member:
     seen_ms: int
     counters: FilterCounters | None = None  # of its last report
     number: int = 0  # of its last report
+    is_broadcast: bool = False
     plan: int = 0
     subscription: Subscription | None = None
 
@@ -41,6 +42,7 @@ class Member:
             "instance": self.instance,
             "together": None if self.together is None else list(self.together),
             "strategy": self.strategy,
+            "broadcast": self.is_broadcast,
         }
 
     @classmethod
@@ -52,6 +54,7 @@ class Member:
             None if together is None else AppInstance(*map(str, together)),
             check_strategy(value["strategy"]),
             seen_ms,
+            is_broadcast=bool(value.get("broadcast", False)),
         )
 
 
@@ -85,6 +88,7 @@ class Membership:
         member.seen_ms = now_ms
         member.number = beat.number
         member.plan = beat.plan
+        member.is_broadcast = beat.is_broadcast
         member.subscription = beat.subscription
         self.count(beat)
 
@@ -112,6 +116,8 @@ class Membership:
 
     def owned(self, name: str) -> set[int]:
         """The queues of one member."""
+        if name in self.members and self.members[name].is_broadcast:
+            return set(range(self.queues))
         return {queue for queue, owner in self.owners.items() if owner == name}
 
     def count(self, beat: Heartbeat) -> None:
@@ -154,6 +160,8 @@ class Membership:
 
 
 def _way(member: Member | Heartbeat) -> str:
+    if member.is_broadcast:
+        return "broadcast, all queues to each member"
     if member.together is not None:
         return f"the queue numbers of app {member.together.app!r}"
     return f"strategy {member.strategy!r}"

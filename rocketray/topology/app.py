@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import signal
+import socket
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
@@ -78,6 +79,8 @@ class App(Refused):
         self.sinks: dict[str, SinkSpec] = {}
         self.is_coassigned = False
         """Every agent of an instance reads the same queue numbers; so it is with tables, too."""
+        self.client_id = f"{socket.gethostname()}@{id}"
+        """What its members are called in broadcast groups; each instance needs another one."""
         self._instance = uuid.uuid4().hex
         super().__init__(id, **with_defaults(options))
 
@@ -119,6 +122,7 @@ class App(Refused):
         group: str | None = None,
         strategy: Strategy = "averagely",
         start: StartFrom | datetime | None = None,
+        broadcast: bool = False,
         name: str | None = None,
         concurrency: int = 1,
         max_attempts: int | None = None,
@@ -138,6 +142,7 @@ class App(Refused):
         *group* defaults to ``"{app.id}-{agent name}"``; agents of one group share its messages.
         *strategy* divides the queues among all members of the group. *start* is where the group
         begins: "earliest", "latest", or at what was stored at a time; the app's setting otherwise.
+        With *broadcast* each instance gets all messages, and keeps its offsets under its client id.
         *on_filter_error* says what becomes of a message on which the predicate *where* fails:
         ``"stop"`` before it, ``"skip"`` it, or ``"deliver"`` it. *dialect* ``"rocketray"`` lets
         *sql* have names in double quotes, LIKE, and IN with numbers.
@@ -170,6 +175,7 @@ class App(Refused):
                 strategy,
                 failures,
                 begin,
+                is_broadcast=broadcast,
             )
             make = super(App, self).agent(
                 channel,

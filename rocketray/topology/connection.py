@@ -207,13 +207,16 @@ class Connection(Protocol):
         start: Literal["earliest", "latest"] | int = ...,
         strategy: Strategy = ...,
         together: AppInstance | None = ...,
+        client_id: str | None = ...,
+        broadcast: bool = ...,
     ) -> GroupConsumer:
         """Join *group* as a new member.
 
         *start* counts where the group has no offset yet; a number is a store time in milliseconds.
 
         *strategy* divides the queues among the group's members. All members of one *together*
-        read the same queue numbers of their topics instead.
+        read the same queue numbers of their topics instead. In *broadcast* mode each member gets
+        everything, and keeps its offsets under its *client_id*.
         """
         ...
 

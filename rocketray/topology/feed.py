@@ -270,6 +270,8 @@ class Feed:
 
         With *attempts* it is a dead letter, after so many in this process.
         """
+        if self.membership.is_broadcast:
+            return "and was passed, as what fails in a broadcast group is"
         stored, rules = delivery.shared.messages[index], self.rules
         if attempts is None:
             back = sent_back(stored, rules.group, rules.max_attempts, rules.dead_letters)

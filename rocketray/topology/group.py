@@ -35,7 +35,7 @@ class Membership:
     ``strategy`` how the members of the group divide the queues; ``failures`` says what becomes of
     a message on which a handler raises. ``start`` is where the group begins, as its app does for
     None. One that ``is_private`` is read by one instance alone, whatever queue numbers the others
-    own.
+    own. In one that ``is_broadcast`` each member gets everything, and what fails is passed.
     """
 
     group: str
@@ -45,6 +45,15 @@ class Membership:
     failures: FailureOptions = field(default_factory=FailureOptions)
     start: StartFrom | int | None = None
     is_private: bool = False
+    is_broadcast: bool = False
+
+    def __post_init__(self) -> None:
+        has_rules = self.failures != FailureOptions() or self.strategy != "averagely"
+        if self.is_broadcast and has_rules:
+            raise ConfigError(
+                "what fails in a broadcast agent is logged, counted and passed, and nothing is "
+                "divided: leave out max_attempts, dead_letter, ordered, suspend and strategy"
+            )
 
 
 def make_start(start: StartFrom | datetime | None) -> StartFrom | int | None:

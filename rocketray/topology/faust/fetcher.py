@@ -123,6 +123,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         groups = {
             (channel, retry_topic(self._membership(channel, topic).group))
             for channel, topic in wanted
+            if not self._membership(channel, topic).is_broadcast
         }
         missing = sorted(groups - self._feeds.keys(), key=lambda key: key[1])
         if not missing:
@@ -140,6 +141,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         else:
             await self.app.declare_topic(topic, channel.partitions, channel.retention)
         membership = self._membership(channel, topic)
+        is_alone = is_retry or membership.is_private or membership.is_broadcast
         is_own = is_retry or channel.internal  # what this app sends itself, it must not miss
         return await asyncio.to_thread(
             connection.consumer,
@@ -148,7 +150,9 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             _EVERYTHING if is_retry else membership.subscription,
             start="earliest" if is_own else self._start(membership),
             strategy=membership.strategy,
-            together=None if is_retry or membership.is_private else self.app.together,
+            together=None if is_alone else self.app.together,
+            broadcast=membership.is_broadcast,
+            client_id=self.app.client_id if membership.is_broadcast else None,
         )
 
     def _start(self, membership: Membership) -> Any:
@@ -159,6 +163,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
     async def _open(self, channel: Topic, topic: str, member: GroupConsumer) -> None:
         membership = self._membership(channel, topic)
         is_alone = membership.is_private or topic not in channel.topics
+        needs_order = bool(self.app.tables) and not membership.is_broadcast
         if self._returns is None:
             self._returns = Returns(self.app.connect, self._look)
         feed = Feed(
@@ -166,7 +171,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             membership,
             member,
             channel.queue,
-            rules=membership.failures.rules(membership.group, is_ordered=bool(self.app.tables)),
+            rules=membership.failures.rules(membership.group, is_ordered=needs_order),
             returns=self._returns,
             flow=self.app.flow,
             flush_sends=self.app.flush_sends,

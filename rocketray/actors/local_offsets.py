@@ -1,0 +1,124 @@
+"""How far one client has come in a topic that it gets in broadcast mode: a file of its own.
+
+``DIRECTORY/<client id>/<group>/<topic>.json``, as RocketMQ's ``LocalFileOffsetStore`` keeps it. The
+file is written whole, at most once in ``SAVE_INTERVAL_MS`` and at the end; after a crash what came
+since is delivered again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rocketray.errors import ConfigError, StoreError
+from rocketray.store.file_system import SYSTEM_FILES
+
+from .files import read_json, write_json
+
+if TYPE_CHECKING:
+    from .consumer import MemberOptions
+
+__all__ = ["SAVE_INTERVAL_MS", "LocalOffsets", "open_local_offsets"]
+
+SAVE_INTERVAL_MS = 5_000
+_LOG = logging.getLogger(__name__)
+_CLIENT_ID = re.compile(r"(?!\.)[A-Za-z0-9._@%|-]{1,255}", re.ASCII)
+_TABLE = "offsetTable"
+
+
+class LocalOffsets:
+    """The next queue offsets of one client, which one process uses at a time."""
+
+    def __init__(
+        self, directory: Path, client_id: str, group: str, topic: str, clock_ms: Callable[[], int]
+    ) -> None:
+        """Read what the client left there.
+
+        Raises:
+            ConfigError: *client_id* cannot be a file's name, or another process uses it.
+            StoreError: the file is damaged.
+        """
+        if _CLIENT_ID.fullmatch(client_id) is None:
+            raise ConfigError(
+                f"client id {client_id!r}: a client of a broadcast group keeps its offsets under its "
+                "id, so that has 1 to 255 letters, digits or ._@%|- and does not begin with a dot"
+            )
+        self._path = directory / client_id / group / f"{topic}.json"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock = SYSTEM_FILES.lock(self._path.with_suffix(".lock"), b"")
+        except BlockingIOError:
+            raise ConfigError(
+                f"client {client_id!r} of group {group!r} runs already on topic {topic!r}: each "
+                "client of a broadcast group needs an id of its own"
+            ) from None
+        try:
+            self._offsets = self._read()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._clock_ms = clock_ms
+        self._saved_ms = clock_ms()
+        self._changed = False
+
+    def get(self, queue: int) -> int:
+        """The next queue offset, or -1."""
+        return self._offsets.get(queue, -1)
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Take next queue offsets; they are saved when it is time, or later if that fails."""
+        self._changed |= bool(offsets)
+        self._offsets.update(offsets)
+        if self._clock_ms() - self._saved_ms >= SAVE_INTERVAL_MS:
+            try:
+                self.save()
+            except OSError:
+                _LOG.exception("%s was not written; trying again", self._path)
+
+    def save(self) -> None:
+        """Write the file if something moved."""
+        self._saved_ms = self._clock_ms()
+        if self._changed:
+            table = {str(queue): offset for queue, offset in self._offsets.items()}
+            write_json(self._path, {_TABLE: table})
+            self._changed = False
+
+    def close(self) -> None:
+        """Save, and let another process use the id."""
+        try:
+            self.save()
+        finally:
+            self._lock.release()
+
+    def _read(self) -> dict[int, int]:
+        table = (read_json(self._path) or {}).get(_TABLE, {})
+        try:
+            return {int(queue): int(offset) for queue, offset in table.items()}
+        except (AttributeError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"{self._path} holds no offsets ({error}); remove it, and the client begins anew"
+            ) from None
+
+
+def open_local_offsets(
+    data: Path, group: str, topic: str, options: MemberOptions, clock_ms: Callable[[], int]
+) -> LocalOffsets | None:
+    """The offsets of a member in broadcast mode, None for one that shares its group's messages.
+
+    Raises:
+        ConfigError: the options do not go together, or see :class:`LocalOffsets`.
+    """
+    if not options.get("broadcast"):
+        return None
+    client_id = options.get("client_id")
+    is_divided = options.get("together") or options.get("strategy", "averagely") != "averagely"
+    if client_id is None or is_divided:
+        raise ConfigError(
+            "a member of a broadcast group has a client_id, by which it finds its offsets again, "
+            "and neither strategy nor together: it gets all queues"
+        )
+    directory = Path(options.get("offsets_directory") or data / "broadcast")
+    return LocalOffsets(directory, client_id, group, topic, clock_ms)
