@@ -1,4 +1,4 @@
-"""A group against lists: whatever is sent, read, failed, crashed and restarted, all comes, in order.
+"""A group against lists: whatever is sent, delayed, failed, moved and restarted, all comes, in order.
 
 After each step: what was delivered is what matches, from where the group stood, without a gap; a
 queue has one reader; the offset is never past an unfinished message that matches; the lag is what
@@ -7,6 +7,7 @@ the lists say. At the end all is healed and everything that matches is finished.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
 import sys
@@ -29,6 +30,7 @@ from hypothesis.stateful import (
 )
 from support.group_model import FILTERS, GroupModel, Reader, Sent
 
+from rocketray.delay import SCHEDULE_TOPIC, DelayOptions
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
 from rocketray.testing import Broker
@@ -39,6 +41,9 @@ STEPS_EACH = 100
 STEPS = 10_000
 SAVED_AFTER_MS = 5_000
 SESSION_S = 10
+FIRST_LATER = 1_000
+LEVELS = {1: 1, 5: 2, 30: 4}  # the delay level of so many seconds
+TICK_MS = 1_000
 _MEMORY = Path("/dev/shm")  # the node syncs its files; that is not what is tested here
 
 queue_ids = st.integers(0, QUEUES - 1)
@@ -54,7 +59,9 @@ class Group(RuleBasedStateMachine):
         self.broker = Broker(self.directory)
         self.broker.create_topic("T", QUEUES)
         self.producer = self.broker.producer()
-        self.model = GroupModel(QUEUES, lambda queue_id: self.offsets()[queue_id])
+        self.model = GroupModel(QUEUES, lambda at: self.offsets()[at], self.is_moving)
+        self.later: dict[int, tuple[int, int]] = {}
+        self.numbers = itertools.count(FIRST_LATER)
         self.readers: list[Reader] = []
         self.names = 0
         self.restarted = False
@@ -114,13 +121,37 @@ class Group(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.1, 1, 1, 2, 3, 6, SESSION_S + 1]))
     def pass_time(self, seconds: float) -> None:
-        self.broker.clock.advance(seconds=seconds)
+        self.advance(seconds)
+
+    @rule(queue_id=queue_ids, seconds=st.sampled_from([1, 5, 30]), by_level=st.booleans())
+    def send_later(self, queue_id: int, seconds: int, *, by_level: bool) -> None:
+        """The message is delivered in time, once, whatever starts again meanwhile."""
+        number = next(self.numbers)
+        delay: DelayOptions = {"delay_level": LEVELS[seconds]} if by_level else {"delay": seconds}
+        properties = {"number": str(number)}
+        self.producer.send(
+            "T", b"%d" % number, tags="C", properties=properties, queue_id=queue_id, **delay
+        )
+        self.later[number] = queue_id, self.broker.clock() + 1000 * seconds
+
+    @rule()
+    def restart_host(self) -> None:
+        if SCHEDULE_TOPIC in self.broker.topics():
+            self.broker.restart_shard(SCHEDULE_TOPIC)
+
+    @precondition(lambda self: any(queue.committed >= 0 for queue in self.model.queues))
+    @rule(queue_id=queue_ids, data=st.data())
+    def move(self, queue_id: int, data: st.DataObject) -> None:
+        """Somebody sets the group's offset, back or forward, while its members live."""
+        queue = self.model.queues[queue_id]
+        queue.moves_to = data.draw(st.integers(0, len(queue.sent)))
+        self.broker.ask_groups("move_offsets", "g", "T", {queue_id: queue.moves_to})
 
     @rule()
     def settle(self) -> None:
         """Everybody does what it can, and hears of it: queues are where they belong."""
         for _ in range(4):
-            self.broker.clock.advance(seconds=1)
+            self.advance(1)
             for reader in self.readers:
                 if not reader.is_paused:
                     reader.poll(100)
@@ -155,7 +186,7 @@ class Group(RuleBasedStateMachine):
         """All stop, and come again with another subscription: what was not finished is seen anew."""
         while self.readers:
             self.leave(self.readers[0])
-        self.broker.clock.advance(seconds=SESSION_S + 1)  # members that crashed are given up
+        self.advance(SESSION_S + 1)  # members that crashed are given up
         self.check_offsets()
         self.model.filter = FILTERS[number]
         self.join(1)
@@ -173,6 +204,7 @@ class Group(RuleBasedStateMachine):
         self.broker.restart_coordinator()
         self.restarted = True
         for queue in self.model.queues:
+            queue.moves_to = None  # a move that waited is forgotten, and who asked is told
             if queue.owner is not None:  # what it committed may be forgotten
                 queue.given_up_at = None
                 queue.owner.is_excused = True
@@ -187,8 +219,11 @@ class Group(RuleBasedStateMachine):
         type(self).steps += 1
         offsets = self.offsets()
         for queue_id, committed in enumerate(offsets):
+            self.model.take_move(queue_id)
             self.model.check_committed(queue_id, committed, may_go_back=self.restarted)
-        self.restarted = False
+        if self.model.has_moved:
+            self.heard.clear()
+        self.restarted = self.model.has_moved = False
         self.heard.append((self.broker.clock(), offsets))
 
     @invariant()
@@ -204,6 +239,23 @@ class Group(RuleBasedStateMachine):
             asked = replace(group, offsets={queue_id: group.offsets[queue_id]})
             assert self.broker.lag(asked)[queue_id].count == self.model.lag(queue_id)
 
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and see which delayed messages came."""
+        self.broker.clock.advance(seconds=seconds)
+        now_ms = self.broker.clock()
+        for queue_id, queue in enumerate(self.model.queues):
+            while (found := self.broker.message_at("T", queue_id, len(queue.sent))) is not None:
+                number = int(found.body)
+                where, due_ms = self.later.pop(number)
+                assert where == queue_id
+                assert due_ms <= found.store_timestamp_ms
+                queue.sent.append(Sent("C", number))
+        assert [due_ms for _, due_ms in self.later.values() if due_ms < now_ms - TICK_MS] == []
+
+    def is_moving(self, queue_id: int) -> bool:
+        """Whether a move waits for the queue's owner."""
+        return queue_id in self.broker.state.registry.moves.waiting("g", "T")
+
     def offsets(self) -> list[int]:
         """What the coordinator has heard, in each queue."""
         found = self.broker.state.registry.offsets
@@ -218,19 +270,20 @@ class Group(RuleBasedStateMachine):
 
     def heal(self) -> None:
         """Let all be well again: then all that matches is finished."""
-        self.broker.clock.advance(seconds=60)
+        self.advance(60)
+        assert not self.later, "delayed messages that were never delivered"
         if not self.readers:
             self.join(1)
         for reader in self.readers:
             reader.is_paused = False
         for _ in range(5):
-            self.broker.clock.advance(seconds=1)
+            self.advance(1)
             for reader in self.readers:
                 reader.poll(1000)
                 for delivery in reader.working():
                     reader.finish(delivery, 1000)
                 reader.commit()
-        self.broker.clock.advance(seconds=1)
+        self.advance(1)
         self.check_offsets()
         assert self.offsets() == [len(queue.sent) for queue in self.model.queues]
 

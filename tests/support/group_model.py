@@ -58,16 +58,28 @@ class Queue:
     """Where the next reader goes on, if the owner gave it up in order."""
     committed: int = -1
     """As the coordinator had it after the last step."""
+    moves_to: int | None = None
+    """Where the group is to go on, as somebody asked."""
+    skipped: set[int] = field(default_factory=set)
+    """Offsets that moves went over."""
 
 
 class GroupModel:
     """All queues of a topic, and one group that reads them."""
 
-    def __init__(self, queues: int, heard: Callable[[int], int]) -> None:
-        """*heard* is the offset of a queue that the coordinator knows now, or -1."""
+    def __init__(
+        self, queues: int, heard: Callable[[int], int], is_moving: Callable[[int], bool]
+    ) -> None:
+        """*heard* is the offset of a queue that the coordinator knows now, or -1.
+
+        *is_moving* says that a move of the queue waits for its owner.
+        """
         self.queues = [Queue() for _ in range(queues)]
         self.filter = FILTERS[0]
         self._heard = heard
+        self._is_moving = is_moving
+        self.has_moved = False
+        """Some queue was moved since somebody looked."""
 
     def matching(self, queue_id: int, start: int, stop: int) -> list[int]:
         """The offsets from *start* up to, not including, *stop* that the group is to get."""
@@ -81,6 +93,7 @@ class GroupModel:
 
     def begin(self, reader: Reader, queue_id: int, start: int) -> None:
         """*reader* reads a queue from *start* on; nothing is passed over, and repeated for cause."""
+        self.take_move(queue_id)
         queue = self.queues[queue_id]
         before, due = queue.owner, queue.given_up_at
         if due is not None:
@@ -89,8 +102,7 @@ class GroupModel:
             assert before is not None
             assert before.is_excused, f"queue {queue_id}: {reader.name} and {before.name} read it"
             assert start >= self._heard(queue_id)
-            for offset in self.matching(queue_id, max(self._heard(queue_id), 0), start):
-                assert offset in queue.finished, f"queue {queue_id}: {offset} was passed over"
+            self._check_finished(queue_id, self._heard(queue_id), start)
         queue.owner, queue.given_up_at = reader, None
 
     def give_up(self, reader: Reader, queue_id: int, finished: int) -> None:
@@ -99,14 +111,28 @@ class GroupModel:
         if queue.owner is reader:
             queue.given_up_at = None if reader.is_excused else finished
 
+    def take_move(self, queue_id: int) -> None:
+        """If a move that was asked for has been done, the group goes on there."""
+        queue = self.queues[queue_id]
+        if queue.moves_to is None or self._is_moving(queue_id):
+            return
+        queue.skipped |= set(range(queue.committed, queue.moves_to))
+        queue.committed = queue.given_up_at = queue.moves_to
+        queue.moves_to = None
+        self.has_moved = True
+
     def check_committed(self, queue_id: int, committed: int, *, may_go_back: bool) -> None:
         """The coordinator's offset never passes an unfinished message that matches."""
         queue = self.queues[queue_id]
         assert committed <= len(queue.sent)
         assert may_go_back or committed >= queue.committed
-        for offset in self.matching(queue_id, max(queue.committed, 0), committed):
-            assert offset in queue.finished, f"queue {queue_id}: {offset} was passed over"
+        self._check_finished(queue_id, queue.committed, committed)
         queue.committed = committed
+
+    def _check_finished(self, queue_id: int, start: int, stop: int) -> None:
+        done = self.queues[queue_id].finished.keys() | self.queues[queue_id].skipped
+        for offset in self.matching(queue_id, max(start, 0), stop):
+            assert offset in done, f"queue {queue_id}: {offset} was passed over"
 
 
 class Reader:
