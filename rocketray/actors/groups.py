@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from rocketray.errors import StreamError, SubscriptionConflictError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription, describe_difference
-from rocketray.names import check_case_clash, check_group
+from rocketray.names import RETRY_PREFIX, check_case_clash, check_group
 
 from .filter_changes import FilterChanges, PlanProgress
 from .group_offsets import GroupOffsets
@@ -339,6 +339,8 @@ class GroupRegistry:
         if existing == offered or (plan is not None and plan.new == offered):
             return
         is_shared = any(name != beat.member for name in membership.members)
+        if is_shared and beat.topic == RETRY_PREFIX + beat.group:
+            return  # what waits there is read with the filter that its reader has
         if existing is not None and (is_shared or plan is not None):
             difference = describe_difference(existing, offered)
             raise SubscriptionConflictError(

@@ -17,7 +17,6 @@ from mode import Service
 
 from rocketray.actors.send_back import RETRY_QUEUES, retry_topic
 from rocketray.errors import ActorError
-from rocketray.filters.subscription import Subscription
 from rocketray.topology.connection import GroupConsumer
 from rocketray.topology.feed import NO_TABLES, Feed
 from rocketray.topology.group import Membership
@@ -30,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 DRAIN_GRACE_S = 5.0
 RETRY_LOOK_S = 5.0
-_EVERYTHING = Subscription.tags("*")
 
 
 class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not followed
@@ -135,7 +133,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
     async def _join(self, channel: Topic, topic: str) -> GroupConsumer:
         """Become a member, in a thread, because joining asks the node."""
         connection = await self.app.connect()
-        is_retry = topic not in channel.topics  # what is there passed the filter once
+        is_retry = topic not in channel.topics
         if is_retry:  # another may only be making it: then this waits for its shards
             await asyncio.to_thread(connection.create_topic, topic, RETRY_QUEUES, hosted=True)
         else:
@@ -147,7 +145,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             connection.consumer,
             membership.group,
             topic,
-            _EVERYTHING if is_retry else membership.subscription,
+            membership.subscription,
             start="earliest" if is_own else self._start(membership),
             strategy=membership.strategy,
             together=None if is_alone else self.app.together,

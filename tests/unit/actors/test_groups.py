@@ -218,3 +218,12 @@ def test_members_of_one_group_divide_its_queues_alike() -> None:
         registry.heartbeat(replace(beat("b"), together=AppInstance("trade", "one")), 2, 1)
     registry.leave(beat("a"))
     assert registry.heartbeat(replace(beat("b"), strategy="sticky"), 2, 2).members == 1
+
+
+def test_a_retry_topic_is_read_with_the_filter_that_its_reader_has() -> None:
+    registry = GroupRegistry()
+    for name, subscription in (("a", PAY), ("b", Subscription.tags("order"))):
+        retries = replace(beat(name, subscription=subscription), topic="%RETRY%group")
+        registry.heartbeat(retries, 1, 0)
+    assert registry.members("group", "%RETRY%group", 0) == {"a": [0], "b": []}
+    assert registry.subscription("group", "%RETRY%group") == PAY
