@@ -99,7 +99,6 @@ class Schedule:
         self._retry_ms: int | None = None
         self._pause_ms = _PAUSE_MS
         self._last_ms = 0
-        self.delivered = 0
         self.given_up = 0
         """Messages that nobody could ever take; the log tells of each."""
 
@@ -257,7 +256,6 @@ class Schedule:
             self._blocked.add(target)
             self._doubtful |= {(row.place, row.offset) for row in rows}
             return [], [*rows]
-        self.delivered += len(rows)
         return [*rows], []
 
     def _is_there_already(self, row: _Row) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -12,6 +13,7 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.clock import system_clock_ms
+from rocketray.actors.layout import shard_directory
 from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC, DelayOptions
 from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.message import StoredMessage
@@ -107,6 +109,38 @@ def test_a_node_that_starts_again_delivers_what_waited(tmp_path: Path) -> None:
         wait_for(node, 0, 2)
         time.sleep(0.1)
         assert node.shard_statistics("trade")[0].max_queue_offset == 2
+
+
+def test_what_was_on_its_way_is_looked_up_before_it_goes_again(tmp_path: Path) -> None:
+    note = deliver_and_forget(tmp_path)
+    assert json.loads(note.read_bytes()) == {"rmq_sys_wheel_timer/0": [0]}
+    with LocalNode(tmp_path) as node:
+        assert [message.body for message in wait_for(node, 0, 2)] == [b"1", b"2"]
+
+
+def test_a_note_that_was_torn_costs_a_repetition_and_no_message(tmp_path: Path) -> None:
+    deliver_and_forget(tmp_path).write_text("{torn")
+    with LocalNode(tmp_path) as node:
+        deadline = time.monotonic() + PATIENCE_S
+        bodies: list[bytes] = []
+        while b"2" not in bodies:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+            bodies = [message.body for message in wait_for(node, 0, arrived(node))]
+    assert set(bodies) == {b"1", b"2"}
+    assert len(bodies) <= 3
+
+
+def deliver_and_forget(data: Path) -> Path:
+    """Deliver one of two messages, as if the process had died before it said so; the note of it."""
+    with LocalNode(data) as node:
+        node.create_topic("trade", 1)
+        with node.producer() as producer:
+            producer.send("trade", b"1", delay=0.01)
+            producer.send("trade", b"2", delay=2)
+        wait_for(node, 0, 1)
+    shutil.rmtree(shard_directory(data, TIMER_TOPIC, 0) / "done")
+    return data / "config" / "deliveriesUnderWay.json"
 
 
 def test_levels_leave_their_offsets_in_rocketmqs_form(tmp_path: Path) -> None:
