@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from rocketray.actors.client import Connection
 from rocketray.actors.node import Node, NodeOptions
 from rocketray.errors import ActorError, ConfigError
 from rocketray.filters.subscription import Subscription
-from rocketray.message import Message
+from rocketray.message import SHARDING_KEY, Message
 from rocketray.topology.app import App
 from rocketray.topology.deploy import HostStatus, deploy, load_app
 
@@ -157,6 +158,47 @@ def test_apps_as_actors_share_the_work_and_survive_kills(
         for host in hosts:
             ray.kill(host)
         results.close()
+
+
+def test_tables_of_apps_survive_the_kill_of_an_instance(node: Node, connection: Connection) -> None:
+    """No count is ever too low, and only what was not committed counts again."""
+    count, keys = 6000, 20
+    connection.create_topic("Words", 2)
+    hosts = deploy("support.table_app:app", data=node.data, consumers=2)
+    told = Counter[str]()
+    messages = 0
+    connection.create_topic("Counts", 2)
+    member = connection.consumer("watch-counts", "Counts", Subscription.tags("*"))
+    try:
+        wait_until_shared(connection, "words-count")
+        producer = connection.producer()
+        batch = [
+            Message("Words", b"1", properties={SHARDING_KEY: f"w{number % keys}"})
+            for number in range(count)
+        ]
+        producer.send_messages("Words", batch)
+        is_killed = False
+        end = time.monotonic() + 90
+        while len(told) < keys or min(told.values()) < count // keys:
+            assert time.monotonic() < end, f"the lowest count is {min(told.values(), default=0)}"
+            for found in member.poll(0.2):
+                for message in found.messages():
+                    messages += 1
+                    key, value = message.properties[SHARDING_KEY], int(message.body)
+                    told[key] = max(told[key], value)
+            if messages > count // 4 and not is_killed:
+                os.kill(statuses(hosts)[0].pid, signal.SIGKILL)
+                is_killed = True
+        assert is_killed
+        again = messages - count
+        assert again >= 0
+        assert sum(told.values()) <= count + again
+        assert connection.topic("words-counts-changelog").hosted
+    finally:
+        ray.get([host.stop.remote() for host in hosts], timeout=60)
+        for host in hosts:
+            ray.kill(host)
+        member.close()
 
 
 def test_an_app_that_cannot_be_imported_says_so(node: Node) -> None:
