@@ -158,8 +158,11 @@ class AppMember:
             self._heart.join()
         with self._lock:
             self._held, self._granted = {}, {}
-        for topic in self._topics:
-            self._groups.leave(self._report(topic))
+        try:
+            for topic in self._topics:
+                self._groups.leave(self._report(topic))
+        except (StreamError, OSError) as error:
+            _LOG.warning("the last commits were not told, so their messages come again: %s", error)
 
     def _report(self, topic: str) -> Heartbeat:
         with self._lock:

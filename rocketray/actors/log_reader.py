@@ -15,9 +15,11 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
+import numpy as np
+
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import StoredMessage
-from rocketray.store.reader import QueueReader
+from rocketray.store.reader import EntryColumns, QueueReader
 
 from .layout import control_path, filter_doorbell_path, shard_directory
 from .watermark import ControlPage, Doorbell
@@ -29,6 +31,7 @@ Queue = tuple[str, int]
 
 # Shards leave the bell alone while the filter actor is awake anyway, so it may be missed.
 _LOOK_AGAIN_S = 0.01
+_READ_MAX_BYTES = 8 * 1024 * 1024  # of one queue at once, but always one message
 _LET_OTHERS_RUN_S = 0.001  # the bell rings for all topics, also for those that nobody reads here
 
 
@@ -55,7 +58,7 @@ class LogReader:
     ) -> dict[Queue, list[StoredMessage]]:
         """Up to *max_messages* of each queue from its position on; waits until there is one.
 
-        Empty when the time is over or :meth:`interrupt` was called.
+        They are fewer when they are large. Empty when the time is over or :meth:`interrupt` was called.
 
         Raises:
             CorruptRecordError: a message is damaged.
@@ -101,7 +104,7 @@ class LogReader:
             reader = self._reader(queue, minimum)
             try:
                 entries = reader.entries(start, min(start + max_messages, visible))
-                return reader.messages(entries)
+                return reader.messages(entries.select(slice(_count_within_limit(entries))))
             except OffsetOutOfRangeError:
                 if self.bounds(queue)[0] == minimum:
                     raise
@@ -115,3 +118,9 @@ class LogReader:
             reader.let_go_before(minimum)
         self._minimums[queue] = minimum
         return reader
+
+
+def _count_within_limit(entries: EntryColumns) -> int:
+    """How many of *entries* a read takes."""
+    sizes = np.cumsum(entries.sizes, dtype=np.int64)
+    return max(1, int(np.searchsorted(sizes, _READ_MAX_BYTES, side="right")))

@@ -56,7 +56,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         self._log: LogReader | None = None
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="log reader")
         self._must_rebalance = asyncio.Event()
-        self._topics_changed = False
+        self._is_unsettled = False  # Faust has yet to be told what this instance may read
 
     # Membership
 
@@ -83,7 +83,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         changelogs = self.app.tables.changelog_topics
         names = map(topic_name, self._topics - changelogs or self._topics)
         await asyncio.to_thread(self._member.subscribe, list(names))
-        self._topics_changed = True
+        self._is_unsettled = True
         self._must_rebalance.set()
 
     def assignment(self) -> set[TP]:
@@ -154,13 +154,14 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
 
     async def _rebalance(self) -> None:
         assert self._member is not None
-        if not (self._topics_changed or self._member.has_changed()):
+        if not (self._is_unsettled or self._member.has_changed()):
             return
-        self._topics_changed = False
+        self._is_unsettled = True  # until it is through, also if the node does not answer
         self.app.on_rebalance_start()
         if self._assigned:
             await self.on_partitions_revoked(self.assignment())
         offsets = await asyncio.to_thread(self._member.adopt)
+        self._is_unsettled = False
         actives = self._actives(offsets)
         plan = plan_assignment(self.app, actives, self.transport.known_queue_count)
         self._assigned = {TP(topic, queue) for topic, queues in plan.items() for queue in queues}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 
+import pytest
+
 from rocketray.actors.app_member import AppMember
 from rocketray.actors.groups import GroupRegistry
 from rocketray.actors.heartbeat import Heartbeat, HeartbeatReply
@@ -29,6 +31,8 @@ class Coordinator:
 
     def leave(self, beat: Heartbeat) -> None:
         with self.lock:
+            if self.failure is not None:
+                raise self.failure
             self.groups.leave(beat)
 
     def offset(self, queue: Queue) -> int:
@@ -132,3 +136,16 @@ def test_a_refused_member_says_so() -> None:
     coordinator.failure = StreamError("the topic is gone")
     assert refused.wait(20)
     one.close()
+
+
+def test_a_member_ends_in_order_though_the_coordinator_is_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    coordinator = Coordinator()
+    one = member(coordinator, "one", [])
+    one.subscribe(["A"])
+    one.adopt()
+    one.commit({("A", 0): 42})
+    coordinator.failure = ShardUnavailableError("coordinator", 1, "gone")
+    one.close()
+    assert "their messages come again" in caplog.text

@@ -66,6 +66,20 @@ def test_where_messages_were_deleted_a_read_begins_at_the_first_that_is_there(
         reader.close()
 
 
+def test_a_read_of_large_messages_takes_fewer_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketray.actors.log_reader._READ_MAX_BYTES", 2500)
+    with LocalNode(tmp_path) as node:
+        node.create_topic("T", 1)
+        put(node, "T", [b"x" * 1000] * 3 + [b"y" * 5000])
+        reader = LogReader(tmp_path)
+        assert len(reader.read({("T", 0): 0}, 10, 0)["T", 0]) == 2
+        assert len(reader.read({("T", 0): 2}, 10, 0)["T", 0]) == 1
+        assert bodies(reader.read({("T", 0): 3}, 10, 0)) == [b"y" * 5000]
+        reader.close()
+
+
 def test_a_queue_that_never_ran_is_not_found(tmp_path: Path) -> None:
     with LocalNode(tmp_path):
         reader = LogReader(tmp_path)

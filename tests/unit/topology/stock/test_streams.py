@@ -12,7 +12,8 @@ from support.local_node import LocalNode
 from support.stock_apps import stock_app
 from yarl import URL
 
-from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.actors.app_member import AppMember
+from rocketray.errors import ConfigError, ShardUnavailableError, TopicNotFoundError
 from rocketray.message import Message
 from rocketray.topology.faust.transport import data_directory
 
@@ -119,3 +120,29 @@ def test_the_node_is_found_by_the_url_or_the_environment(monkeypatch: pytest.Mon
     assert data_directory(URL("rocketray:///srv/data")) == Path("/srv/data")
     with pytest.raises(ConfigError, match="found by its data directory"):
         data_directory(URL("rocketray://host/srv"))
+
+
+def test_a_rebalance_is_done_again_when_the_node_did_not_answer(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketray.topology.faust.stock_consumer._RETRY_S", 0.05)
+    adopt, failures = AppMember.adopt, [ShardUnavailableError("coordinator", 1, "away")] * 2
+
+    def fail_first(member: AppMember) -> Any:
+        if failures:
+            raise failures.pop()
+        return adopt(member)
+
+    monkeypatch.setattr(AppMember, "adopt", fail_first)
+
+    async def scenario() -> None:
+        app = stock_app(node)
+        seen: list[bytes] = []
+        app.agent(app.topic("T", value_serializer="raw"))(collecting(seen))
+        async with running(app):
+            await until(lambda: len(seen) == 10)
+
+    node.create_topic("T", 1)
+    put(node, "T", numbers(10))
+    asyncio.run(scenario())
+    assert not failures
