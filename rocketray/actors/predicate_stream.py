@@ -32,11 +32,13 @@ from rocketray.errors import PredicateError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.predicate_run import FAILED, LATE, PredicateRun
+from rocketray.names import RETRY_PREFIX
 from rocketray.store.columns import column_schema, read_columns
 from rocketray.store.reader import EntryColumns, QueueReader
 
 from .filter_rules import FilterRules
 from .filter_stream import FilterStream
+from .first_topics import with_first_topics
 from .record_views import RecordViews
 
 __all__ = ["STUCK_MAX", "PredicateStream", "asker"]
@@ -160,6 +162,8 @@ def asker(
     """The question about a range of *entries*; it may be asked in any thread."""
     if matcher.batch_columns is not None:
         batch: Any = read_columns(reader, entries, matcher.batch_columns)
+        if reader.topic.startswith(RETRY_PREFIX):
+            batch = with_first_topics(batch, reader.messages(entries))
         return lambda first, stop: matcher.matches_batch(batch.slice(first, stop - first))
     views = RecordViews(reader, entries)
     return lambda first, _: np.array([matcher.matches_record(views[first])])

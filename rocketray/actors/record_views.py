@@ -14,7 +14,10 @@ from typing import Any
 from rocketray.errors import StreamError
 from rocketray.kernels.spans import Field
 from rocketray.message import TAGS, StoredMessage, decode_properties
+from rocketray.names import RETRY_PREFIX
 from rocketray.store.reader import EntryColumns, QueueReader, SegmentSpans
+
+from .send_back import RETRY_TOPIC
 
 __all__ = ["LazyRecord", "RecordViews"]
 
@@ -66,9 +69,15 @@ class LazyRecord:
     """One message; what is looked at is decoded then, and kept."""
 
     def __init__(self, topic: str, part: _Part, row: int) -> None:
-        self.topic = topic
+        self._topic = topic
         self._part = part
         self._row = row
+
+    @property
+    def topic(self) -> str:
+        """The topic that it was sent to, also where it comes again."""
+        is_retry = self._topic.startswith(RETRY_PREFIX)
+        return self.properties.get(RETRY_TOPIC, self._topic) if is_retry else self._topic
 
     @cached_property
     def properties(self) -> dict[str, str]:

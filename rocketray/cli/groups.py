@@ -31,7 +31,8 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
     """List the consumer groups, with what each is subscribed to and how far it has come.
 
     An offset is the next message that the group will get from a queue; -1: it has none yet.
-    Missed are messages that were deleted before the group read them, since the node started.
+    Missed are messages that were deleted before the group read them; sent back those on which a
+    handler failed and that come again, dead letters those that do not: since the node started.
     """
     with connect(data) as connection:
         found = chosen_groups(connection.groups(), None)
@@ -46,12 +47,15 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
             group.subscription,
             len(group.members),
             group.counters.missed,
+            group.counters.sent_back,
+            group.counters.dead_lettered,
             _offsets(group),
         )
         for group in found
     ]
-    columns = ("group", "topic", "subscribed to", "members", "missed", "next offsets")
-    print_table(columns, rows, right=("members", "missed"))
+    numbers = ("members", "missed", "sent back", "dead letters")
+    columns = ("group", "topic", "subscribed to", *numbers, "next offsets")
+    print_table(columns, rows, right=numbers)
 
 
 @groups.command()

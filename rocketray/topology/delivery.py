@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-import pyarrow as pa
 from faust.events import Event
 from faust.types.tuples import TP
 from faust.types.tuples import Message as FaustMessage
@@ -30,6 +29,8 @@ from rocketray.message import SHARDING_KEY, StoredMessage
 from rocketray.names import RETRY_PREFIX
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from .connection import ConsumedBatch
     from .failure import FailureRules
 
@@ -87,11 +88,10 @@ class SharedBatch:
         """The named columns of all messages, a row each."""
         if self._arrow is None or self._arrow[0] != columns:
             batch = self.batch.to_arrow(columns)
-            if self.is_retry and "topic" in columns:
-                number = columns.index("topic")
-                field = batch.schema.field(number)
-                topics = [self.topic_of(index) for index in range(len(self))]
-                batch = batch.set_column(number, field, pa.array(topics, field.type))
+            if self.is_retry:
+                from rocketray.actors.first_topics import with_first_topics  # noqa: PLC0415  # imports PyArrow
+
+                batch = with_first_topics(batch, self.messages)
             self._arrow = columns, batch
         return self._arrow[1]
 

@@ -119,6 +119,7 @@ class Feed:
         self._tables = tables
         self._on_failure = on_failure
         self._gained: set[int] = set()  # the queues whose parts of tables are here
+        self._is_retry = topic == retry_topic(membership.group)
         self._loop = asyncio.get_running_loop()
         self._ledger = OffsetLedger()
         self._watch = OverdueWatch(membership.group)
@@ -209,6 +210,8 @@ class Feed:
                 self._closing.wait(error.retry_after_ms / 1000)
 
     def _new_queues(self) -> set[int]:
+        if self._is_retry:
+            return set()  # no part of a table goes with them
         return {queue_id for _, queue_id in self._member.assignment()} - self._gained
 
     async def _gain(self, queue_ids: set[int]) -> None:

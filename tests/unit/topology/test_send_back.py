@@ -124,6 +124,33 @@ def test_what_does_not_decode_or_is_refused_by_a_filter_is_sent_back(node: Local
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("predicate", ["was_sent_to_t", "were_sent_to_t"])
+def test_what_comes_again_shows_the_topic_that_it_was_sent_to(
+    node: LocalNode, predicate: str
+) -> None:
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        topics: list[list[str]] = []
+        ladder = Ladder(node)
+
+        @app.agent(topic, where=f"support.predicates:{predicate}")
+        async def reader(stream: Any) -> None:
+            async for batch in stream.batches(["body", "topic"]):
+                topics.append(batch["topic"].to_pylist())
+                if len(topics) < 3:
+                    raise ValueError("on purpose")
+
+        async with running(app):
+            await topic.send(value=b"1")
+            for count in (1, 2):
+                await until(partial(_came, topics, count, ladder))
+                ladder.deliver()
+            await until(lambda: len(topics) == 3)
+        assert topics == [["T"]] * 3
+
+    asyncio.run(scenario())
+
+
 def test_in_manual_mode_what_raised_without_an_acknowledgement_is_sent_back(
     node: LocalNode,
 ) -> None:
