@@ -14,6 +14,7 @@ Invariants
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import uuid
@@ -76,6 +77,7 @@ class AppMember:
         self._held: dict[Queue, int] = {}
         self._commits: dict[Queue, int] = {}
         self._starts: dict[Queue, int] = {}
+        self._numbers = itertools.count(1)
         self._quick_beats = 0
         self._wanted = threading.Event()
         self._closed = threading.Event()
@@ -180,6 +182,7 @@ class AppMember:
             commits=commits,
             starts=starts,
             together=self._together,
+            number=next(self._numbers),
         )
 
     def _first_offset(self, queue: Queue, offset: int) -> int:

@@ -149,3 +149,19 @@ def test_a_member_ends_in_order_though_the_coordinator_is_gone(
     coordinator.failure = ShardUnavailableError("coordinator", 1, "gone")
     one.close()
     assert "their messages come again" in caplog.text
+
+
+def test_offsets_that_are_moved_by_hand_are_where_it_goes_on() -> None:
+    coordinator = Coordinator()
+    one = member(coordinator, "one", [])
+    one.subscribe(["C"])
+    one.adopt()
+    one.commit({("C", 0): 40, ("C", 1): 40})
+    coordinator.groups.moves.order("g", "C", {0: 7})
+    one.beat()
+    assert one.has_changed()
+    one.adopt()
+    one.beat()
+    assert one.adopt() == {("C", 0): 7, ("C", 1): 40}
+    one.close()
+    assert [coordinator.offset(("C", queue)) for queue in (0, 1)] == [7, 40]
