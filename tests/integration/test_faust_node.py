@@ -19,6 +19,7 @@ import ray
 from support.apps import collecting, running, until
 
 from rocketray.actors.client import Connection
+from rocketray.actors.explanation import Cause
 from rocketray.actors.node import Node, NodeOptions
 from rocketray.errors import ActorError, ConfigError
 from rocketray.filters.subscription import Subscription
@@ -71,6 +72,36 @@ class Results:
 
     def close(self) -> None:
         self._member.close()
+
+
+def test_a_message_that_fails_comes_again_and_one_that_never_succeeds_is_given_up(
+    connection: Connection,
+) -> None:
+    async def scenario() -> None:
+        app = App("failing", connection=connection)
+        topic = app.topic("Failing", queues=1, value_serializer="raw")
+        seen: list[tuple[bytes, int, str]] = []
+
+        @app.agent(topic, max_attempts=1)
+        async def reader(stream: Any) -> None:
+            async for event in stream.events():
+                if event.value == b"bad" or (event.value == b"late" and not event.reconsume_times):
+                    raise ValueError("on purpose")
+                seen.append((event.value, event.reconsume_times, event.message.topic))
+
+        async with running(app):
+            for value in (b"bad", b"late", b"good"):
+                await topic.send(value=value)
+            await until(lambda: len(seen) == 2 and reader.statistics().dead_lettered)
+            assert reader.statistics().sent_back == 2
+        assert seen == [(b"good", 0, "Failing"), (b"late", 1, "Failing")]
+
+    asyncio.run(scenario())
+    letter = connection.message_at("%DLQ%failing-reader", 0, 0)
+    assert letter is not None
+    assert (letter.body, letter.reconsume_times) == (b"bad", 2)
+    assert letter.unique_key
+    assert connection.explain(letter.unique_key, "failing-reader").cause is Cause.DEAD_LETTER
 
 
 def send_orders(connection: Connection, first: int, count: int) -> set[int]:
