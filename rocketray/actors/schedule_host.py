@@ -54,6 +54,7 @@ class ScheduleHost:
         )
         self._tidied_ms = 0
         self._saved: dict[str, int] = {}
+        self._cleared: Mapping[Place, int] = {}
 
     def step(self, now_ms: int) -> int:
         """Deliver what is due; when to call again."""
@@ -91,11 +92,14 @@ class ScheduleHost:
         first_open = self._schedule.first_open()
         self._save_offsets(first_open)
         self._schedule.let_go()
+        if first_open == self._cleared:
+            return  # nothing was delivered since
         for (topic, queue_id), offset in first_open.items():
             shard = self._host.find(topic, queue_id)
             if shard is not None:
                 directory = shard_directory(self._data, topic, queue_id)
                 shard.writer.expire(_DELIVERED, offset, disk_use(directory))
+        self._cleared = first_open
 
     def _save_offsets(self, first_open: Mapping[Place, int]) -> None:
         offsets = {

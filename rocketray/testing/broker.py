@@ -44,11 +44,10 @@ _SIZES = {
     "index_entries": 4_000,
 }
 _BEAT_MS = 1_000
-_CALM_BEAT_MS = SESSION_TIMEOUT_MS // 2  # as rarely as does no harm while nothing changes
 _RESTLESS_MS = SESSION_TIMEOUT_MS + 5 * _BEAT_MS  # after it, queues have changed hands
 _SAVE_MS = 5_000
 _EXPIRE_MS = 10_000
-_IDLE_MS = 60_000
+_IDLE_MS = 60_000  # while no member comes or goes, leases stand still and all is done so rarely
 _LOOK_MS = 1_000  # how soon services notice that the clock was set
 
 
@@ -149,8 +148,12 @@ class Broker(LocalNode):
         """See :meth:`Clock.advance`."""
         with self._lock:
             while (chore := min(self._chores, key=lambda chore: chore.next_ms)).is_due(until_ms):
-                self.clock.set(max(chore.next_ms, self.clock()))
+                self._go_to(max(chore.next_ms, self.clock()))
                 chore.next_ms = self.clock() + chore.run()
+            self._go_to(until_ms)
+            if not self._is_restless():
+                for chore in self._chores[:3]:
+                    chore.run()
             self.step()
 
     def jump(self, by_ms: int) -> None:
@@ -275,7 +278,10 @@ class Broker(LocalNode):
     def silence(self, member: Member, *, seconds: float) -> None:
         """Let the heartbeats of a member not arrive for that time; it knows nothing of it."""
         member.silent_until_ms = self.clock() + round(1000 * seconds)
-        self._restless_until_ms = member.silent_until_ms + _RESTLESS_MS
+        self._restless()
+        self._restless_until_ms = max(
+            self._restless_until_ms, member.silent_until_ms + _RESTLESS_MS
+        )
 
     def close(self) -> None:
         """Close it, and remove its directory unless it was given one."""
@@ -290,20 +296,27 @@ class Broker(LocalNode):
                 member.beat()
             if member.is_moving:
                 self._restless()
-        return _BEAT_MS if self.clock() < self._restless_until_ms else _CALM_BEAT_MS
+        return _BEAT_MS if self._is_restless() else _IDLE_MS
 
     def _save(self) -> int:
         self.state.save()
-        return _SAVE_MS
+        return _SAVE_MS if self._is_restless() else _IDLE_MS
 
     def _expire(self) -> int:
         self.expire()
-        return _EXPIRE_MS
+        return _EXPIRE_MS if self._is_restless() else _IDLE_MS
+
+    def _is_restless(self) -> bool:
+        return self.clock() < self._restless_until_ms
+
+    def _go_to(self, now_ms: int) -> None:
+        self.clock.set(now_ms, is_steady=self._is_restless())
 
     def _restless(self) -> None:
         """Beat often for a while: members come or go, or queues change hands."""
         self._restless_until_ms = max(self._restless_until_ms, self.clock() + _RESTLESS_MS)
-        self._chores[0].next_ms = min(self._chores[0].next_ms, self.clock() + _BEAT_MS)
+        for chore, soon_ms in zip(self._chores, (_BEAT_MS, _SAVE_MS, _EXPIRE_MS), strict=False):
+            chore.next_ms = min(chore.next_ms, self.clock() + soon_ms)
 
     def _watch_disk(self, disk: DiskUse) -> None:
         self.disk = disk

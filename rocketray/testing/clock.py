@@ -65,8 +65,13 @@ class Clock:
         for follower in self._followers:
             follower.jump(by_ms)
 
-    def set(self, now_ms: int) -> None:
-        """Go to a point of time; for a follower, on its way through what is due."""
+    def set(self, now_ms: int, *, is_steady: bool = True) -> None:
+        """Go to a point of time; for a follower, on its way through what is due.
+
+        Without *is_steady* no lease ends meanwhile, so that nobody has to renew any.
+        """
+        if not is_steady:
+            self._jumped_ms += now_ms - self._now_ms
         self._now_ms = now_ms
 
     def follow(self, follower: Follower) -> None:
