@@ -18,8 +18,9 @@ from faust.events import Event
 from faust.types.tuples import TP
 from faust.types.tuples import Message as FaustMessage
 
-from rocketray.errors import InvalidMessageError
+from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import (
+    BODY_MAX_BYTES,
     NAME_VALUE_SEPARATOR,
     PROPERTY_SEPARATOR,
     SHARDING_KEY,
@@ -33,48 +34,66 @@ _KEY_ENCODING = "KEY_ENCODING"
 _BASE64 = "base64"
 
 
+KEY_MAX_BYTES = 8192  # of a property string of 32,767, as base64 or with escapes
+
+
 class Place(NamedTuple):
     """What a change is about: a later one for the same place replaces it."""
 
     topic: str
     queue_id: int
-    key: str
+    key: bytes
+
+
+class Change(NamedTuple):
+    """What a key is from now on; None: nothing."""
+
+    topic: Any
+    value: bytes | None
 
 
 class ChangelogBuffer:
     """Changes that are not yet in their changelogs, the last one of each key."""
 
     def __init__(self) -> None:
-        self._changes: dict[Place, Message] = {}
+        self._changes: dict[Place, Change] = {}
 
     def __len__(self) -> int:
         return len(self._changes)
 
-    def put(self, message: Message, queue_id: int) -> None:
-        """Note a change, made by :func:`change_message`, for *queue_id* of its topic."""
-        place = Place(message.topic, queue_id, message.properties[SHARDING_KEY])
-        self._changes[place] = message
+    def put(self, topic: Any, queue_id: int, key: bytes, value: bytes | None) -> None:
+        """Note that *key* is *value* in *queue_id* of the changelog *topic*; None deletes it.
+
+        Raises:
+            InvalidMessageError: the value is empty. MessageTooLargeError: it, or the key, is too
+                long.
+        """
+        name = topic.get_topic_name()
+        if value is not None:
+            if not value:
+                raise InvalidMessageError(
+                    f"changelog {name}: an empty value cannot be kept, because an empty body "
+                    "deletes its key; delete the key, or store something that says that there is "
+                    "nothing"
+                )
+            if len(value) > BODY_MAX_BYTES:
+                raise MessageTooLargeError(f"changelog {name}: a value", len(value), BODY_MAX_BYTES)
+        if len(key) > KEY_MAX_BYTES:
+            raise MessageTooLargeError(f"changelog {name}: a key", len(key), KEY_MAX_BYTES)
+        self._changes[Place(name, queue_id, key)] = Change(topic, value)
 
     async def flush(self, send: Callable[[Message, int], Awaitable[Any]]) -> None:
         """Give *send* every change that waits now, with its queue."""
         for place in list(self._changes):
-            message = self._changes[place]
+            change = self._changes[place]
+            message = change_message(change.topic, place.key, change.value)
             await send(message, place.queue_id)
-            if self._changes[place] is message:  # and was not made again meanwhile
+            if self._changes[place] is change:  # and was not made again meanwhile
                 del self._changes[place]
 
 
 def change_message(topic: Any, key: bytes, value: bytes | None) -> Message:
-    """The message that sets *key* to *value*, or deletes it where that is None.
-
-    Raises:
-        InvalidMessageError: the value is empty.
-    """
-    if value is not None and not value:
-        raise InvalidMessageError(
-            f"changelog {topic}: an empty value cannot be kept, because an empty body deletes its "
-            "key; delete the key, or store something that says that there is nothing"
-        )
+    """The message that sets *key* to *value*, or deletes it where that is None."""
     text, properties = _text_of(key)
     message: Message = topic.message(value or b"", None, key=text, properties=properties)
     return message

@@ -26,7 +26,7 @@ from rocketray.errors import ConfigError
 from rocketray.hashing import java_hash_code
 from rocketray.message import StoredMessage
 
-from .changelog import change_message, changelog_event
+from .changelog import changelog_event
 from .disk import drop_database
 from .memory import QueueMemory
 from .sets import SetStore
@@ -45,8 +45,8 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
     def note_change(self, queue_id: int, key: Any, value: Any) -> None:
         """Have the changelog say that *key* is *value*; None deletes it."""
         encoded = None if value is None else self.encode_value(value)
-        message = change_message(self.changelog_topic, self.encode_key(key), encoded)
-        self.app.tables.changes.put(message, queue_id)
+        changes = self.app.tables.changes
+        changes.put(self.changelog_topic, queue_id, self.encode_key(key), encoded)
 
     def encode_key(self, key: Any) -> bytes:
         """The bytes of *key*; of windows, which are pairs, as JSON."""

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.batches import stored
 
-from rocketray.errors import InvalidMessageError
+from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.topology.app import App
 from rocketray.topology.tables.changelog import ChangelogBuffer, change_message, changed_key
@@ -16,8 +16,8 @@ from rocketray.topology.tables.changelog import ChangelogBuffer, change_message,
 TOPIC = App("app").topic("C", value_serializer="raw")
 
 
-def change(key: str, value: bytes | None = b"1") -> Message:
-    return change_message(TOPIC, key.encode(), value)
+def put(buffer: ChangelogBuffer, key: str, value: bytes | None = b"1", queue_id: int = 0) -> None:
+    buffer.put(TOPIC, queue_id, key.encode(), value)
 
 
 @given(st.binary(min_size=1, max_size=40))
@@ -28,9 +28,17 @@ def test_any_key_comes_back(key: bytes) -> None:
 
 
 def test_a_deletion_has_an_empty_body_and_a_value_has_none() -> None:
-    assert change("k", None).body == b""
+    assert change_message(TOPIC, b"k", None).body == b""
     with pytest.raises(InvalidMessageError, match="an empty body deletes its key"):
-        change("k", b"")
+        put(ChangelogBuffer(), "k", b"")
+
+
+@pytest.mark.parametrize(("key", "value"), [("k", bytes(4 * 1024 * 1024 + 1)), ("k" * 8193, b"1")])
+def test_what_no_message_can_hold_is_refused_where_it_is_changed(key: str, value: bytes) -> None:
+    buffer = ChangelogBuffer()
+    with pytest.raises(MessageTooLargeError, match="changelog C"):
+        put(buffer, key, value)
+    assert len(buffer) == 0
 
 
 def test_a_message_without_a_key_is_no_change() -> None:
@@ -60,8 +68,8 @@ def test_the_last_change_of_a_key_is_sent_once() -> None:
     async def scenario() -> None:
         buffer, sent = ChangelogBuffer(), Sent()
         for number in range(5):
-            buffer.put(change("a", b"%d" % number), 0)
-        buffer.put(change("a", b"other queue"), 1)
+            put(buffer, "a", b"%d" % number)
+        put(buffer, "a", b"other queue", queue_id=1)
         await buffer.flush(sent.send)
         await buffer.flush(sent.send)
         assert sent.bodies == [("a", 0, b"4"), ("a", 1, b"other queue")]
@@ -72,9 +80,9 @@ def test_the_last_change_of_a_key_is_sent_once() -> None:
 def test_a_change_that_is_made_while_its_predecessor_is_sent_is_kept() -> None:
     async def scenario() -> None:
         buffer, sent = ChangelogBuffer(), Sent()
-        buffer.put(change("a", b"1"), 0)
-        buffer.put(change("b", b"1"), 0)
-        sent.during["a"] = lambda: buffer.put(change("a", b"2"), 0)
+        put(buffer, "a")
+        put(buffer, "b")
+        sent.during["a"] = lambda: put(buffer, "a", b"2")
         await buffer.flush(sent.send)
         assert sent.bodies == [("a", 0, b"1"), ("b", 0, b"1")]
         assert len(buffer) == 1
@@ -89,7 +97,7 @@ def test_a_flush_that_fails_keeps_what_it_did_not_send(error: BaseException) -> 
     async def scenario() -> None:
         buffer, sent = ChangelogBuffer(), Sent()
         for key in "abc":
-            buffer.put(change(key), 0)
+            put(buffer, key)
         sent.during["b"] = error
         with pytest.raises(type(error)):
             await buffer.flush(sent.send)
