@@ -22,13 +22,15 @@ _PLAN = "filterPlan"
 class PlanProgress(NamedTuple):
     """How far a plan is.
 
-    ``unaware`` members do not know of it, ``outdated`` ones still ask for the old filter. Of the
-    queues, some have no switch yet, and in some the group has not come to it.
+    ``unaware`` members do not know of it, ``outdated`` ones do not ask for the new filter yet, and
+    ``updated`` ones not for the old one any more. Of the queues, some have no switch yet, and in
+    some the group has not come to it.
     """
 
     plan: FilterPlan
     unaware: list[str]
     outdated: list[str]
+    updated: list[str]
     without_switch: list[int]
     before_switch: list[int]
 
@@ -75,13 +77,19 @@ class FilterChanges:
             )
         return self._set((group, topic), replace(plan, is_switching=True))
 
-    def abort(self, group: str, topic: str) -> None:
+    def abort(self, group: str, topic: str, updated: list[str]) -> None:
         """Drop a change that was prepared.
 
         Raises:
-            StreamError: there is none, or queues may have switched already.
+            StreamError: there is none, queues may have switched already, or members ask for the
+                new subscription, which would be refused then.
         """
         plan = self._find(group, topic)
+        if updated and not plan.is_switching:
+            raise StreamError(
+                f"members {', '.join(updated)} of group {group!r} ask for {plan.new}: stop them "
+                "first, then abort the change"
+            )
         if plan.is_switching:
             raise StreamError(
                 f"group {group!r} has begun to switch to {plan.new}: let it come to its end, "
@@ -115,6 +123,7 @@ class FilterChanges:
             plan,
             [name for name, member in members.items() if member.plan != plan.version],
             [name for name, member in members.items() if member.subscription != plan.new],
+            [name for name, member in members.items() if member.subscription != plan.old],
             [queue for queue in offsets if queue not in plan.switches],
             [queue for queue, at in offsets.items() if at < plan.switches.get(queue, 0)],
         )

@@ -71,9 +71,14 @@ class GroupAdministration:
         found = self._registry.progress(group, topic, now_ms)
         return self._registry.changes.switch(group, topic, found.unaware if found else [])
 
-    def abort_change(self, now_ms: int, group: str, topic: str) -> None:  # noqa: ARG002 - as all
-        """Drop what was prepared; raises :class:`StreamError` when queues may have switched."""
-        self._registry.changes.abort(group, topic)
+    def abort_change(self, now_ms: int, group: str, topic: str) -> None:
+        """Drop what was prepared.
+
+        Raises:
+            StreamError: queues may have switched, or members ask for the new subscription.
+        """
+        found = self._registry.progress(group, topic, now_ms)
+        self._registry.changes.abort(group, topic, found.updated if found else [])
 
     def move_offsets(self, now_ms: int, group: str, topic: str, targets: Mapping[int, int]) -> str:
         """Have the group go on at other offsets; see offset_moves.py.

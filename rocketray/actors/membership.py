@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rocketray.errors import StrategyConflictError
+from rocketray.errors import StrategyConflictError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 
@@ -66,6 +66,7 @@ class Membership:
     members: dict[str, Member] = field(default_factory=dict)
     counters: FilterCounters = NO_COUNTERS  # of all members, past ones too
     owners: dict[int, str] = field(default_factory=dict)
+    former: dict[str, str] = field(default_factory=dict)  # instances whose name another one took
     changed: bool = False  # who is a member or an owner, since it was saved
 
     def is_late(self, beat: Heartbeat) -> bool:
@@ -75,9 +76,20 @@ class Membership:
         return is_same and member is not None and beat.number < member.number
 
     def see(self, beat: Heartbeat, now_ms: int) -> None:
-        """Note that a member lives."""
+        """Note that a member lives.
+
+        Raises:
+            StreamError: another process took its name while it lived.
+        """
         member = self.members.get(beat.member)
         if member is not None and member.instance != beat.instance:
+            if self.former.get(beat.member) == beat.instance:
+                raise StreamError(
+                    f"another process joined group {beat.group!r} on topic {beat.topic!r} as "
+                    f"{beat.member!r}, so this one has no part in it any more; give each member a "
+                    "client id of its own"
+                )
+            self.former[beat.member] = member.instance
             self.forget(beat.member)
             member = None
         if member is None:

@@ -227,3 +227,15 @@ def test_a_retry_topic_is_read_with_the_filter_that_its_reader_has() -> None:
         registry.heartbeat(retries, 1, 0)
     assert registry.members("group", "%RETRY%group", 0) == {"a": [0], "b": []}
     assert registry.subscription("group", "%RETRY%group") == PAY
+
+
+def test_of_two_processes_with_one_name_the_earlier_is_told_to_end() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 1, 0)
+    registry.heartbeat(beat("a", instance="i2"), 1, 1)
+    with pytest.raises(StreamError, match=r"another process joined group 'group'.*as 'a'"):
+        registry.heartbeat(beat("a", {0}), 1, 2)
+    assert registry.heartbeat(beat("a", {0}, instance="i2"), 1, 3).granted.keys() == {0}
+    registry.heartbeat(beat("a", instance="i3"), 1, 4)
+    registry.leave(beat("a", instance="i2"))
+    assert registry.members("group", "Topic", 5) == {"a": [0]}
