@@ -28,6 +28,7 @@ def test_all_of_them_are_here() -> None:
         "test_large_orders_are_charged_once_the_bank_is_back",
         "test_a_group_survives_a_night",
         "test_a_filter",
+        "test_what_always_fails_ends_as_a_dead_letter",
     }
 
 
@@ -37,6 +38,10 @@ def test_an_agent(broker: Broker, clock: Clock) -> None:
 
 def test_the_clock(broker: Broker, clock: Clock) -> None:
     SHOWN["test_a_group_survives_a_night"](broker, clock)
+
+
+def test_the_ladder(broker: Broker, clock: Clock) -> None:
+    SHOWN["test_what_always_fails_ends_as_a_dead_letter"](broker, clock)
 
 
 def test_a_filter(broker: Broker) -> None:
