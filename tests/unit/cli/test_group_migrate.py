@@ -1,0 +1,53 @@
+"""The command that changes a running group, over a node in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from support.command_server import run_here
+from support.local_node import LocalNode
+
+from rocketray.cli import group_migrate
+from rocketray.filters.subscription import Subscription
+
+OLD = Subscription.tags("a")
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path) as local:
+        monkeypatch.setattr(group_migrate, "connect", lambda _data: nullcontext(local))
+        local.create_topic("T", 1)
+        yield local
+
+
+def test_what_is_still_to_come_is_said(node: LocalNode) -> None:
+    node.consumer("g", "T", OLD).close()
+    arguments = ("groups", "migrate", "g", "T", "--tags", "b", "--timeout", "0.3")
+    assert run_here(*arguments, "--json").lines() == [
+        {
+            "complete": False,
+            "switches": {},
+            "withoutSwitch": [0],
+            "beforeSwitch": [],
+            "outdated": [],
+        }
+    ]
+    done = run_here(*arguments)
+    assert "queues without a reader, which switch when they have one: [0]" in done.out
+    with node.consumer("g", "T", Subscription.tags("b")) as member:
+        while node.groups()[0].subscription == OLD:
+            member.poll(0.1)
+            member.commit("T", 0, 0)
+
+
+def test_a_change_is_dropped_before_it_switches(node: LocalNode) -> None:
+    with node.consumer("g", "T", OLD):
+        done = run_here("groups", "migrate", "g", "T", "--tags", "b", "--timeout", "0")
+        assert done.code == 1
+        assert "do not know of the change after 0 s" in done.err
+        assert run_here("groups", "migrate", "g", "T", "--abort").code == 0
+        assert run_here("groups", "migrate", "g", "T", "--abort").code == 1
