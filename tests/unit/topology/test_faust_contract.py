@@ -5,6 +5,7 @@ faust-streaming is pinned to 0.15.x for this reason. Each test says what is buil
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from typing import Any
 
@@ -128,9 +129,15 @@ def test_tables_and_replies_have_what_ours_use() -> None:
     assert all(hasattr(table, name) for name in names.split())
     assert app.assignor._assignment.actives == {}
     assert hasattr(app.serializers, "_prepare_payload")
-    assert BarrierState("r")._results.maxsize == 1000
-    consumer = app._reply_consumer
-    assert (consumer._waiting, consumer._fetchers) == ({}, {})
+
+
+def test_the_consumer_of_answers_has_what_ours_uses() -> None:
+    async def look() -> None:  # it is bound to the loop that runs
+        assert BarrierState("r")._results.maxsize == 1000
+        consumer = faust.App("a")._reply_consumer
+        assert (consumer._waiting, consumer._fetchers) == ({}, {})
+
+    asyncio.run(look())
 
 
 def test_commits_run_through_force_commit() -> None:
