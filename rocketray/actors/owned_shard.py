@@ -43,6 +43,7 @@ Question = Literal[
     "statistics",
     "view",
 ]
+_QUIET_FLUSHES = 6  # 3 s: queues and index are flushed once a second
 _QUESTIONS = frozenset(get_args(Question))
 QUERY_MAX = 10_000  # messages that one call returns at most
 
@@ -82,6 +83,7 @@ class OwnedShard:
         self._calls = threading.Lock()
         self._repeated = RepeatedBatches(self.writer.find_batch)
         self._compaction = Compaction(self.writer, topic.name, queue_id)
+        self._flushed_end, self._quiet_flushes = -1, 0
         self.watch_disk()
         self.writer.writable = topic.writable
         rings = producer_rings_directory(data, topic.name, queue_id)
@@ -192,8 +194,16 @@ class OwnedShard:
         self.writer.watch_disk(disk_use(self._directory))
 
     def flush(self) -> None:
-        """Bring everything to disk, and forget the producers that went away."""
-        self.writer.flush()
+        """Bring everything to disk, and forget the producers that went away.
+
+        A shard that got nothing for some flushes has all of it there, and is left alone: a flush
+        costs a millisecond, and a host may have hundreds of shards.
+        """
+        end = self.writer.store.max_physical_offset
+        self._quiet_flushes = self._quiet_flushes + 1 if end == self._flushed_end else 0
+        self._flushed_end = end
+        if self._quiet_flushes < _QUIET_FLUSHES:
+            self.writer.flush()
         self.writer.forget_closed_rings()
 
     def close(self) -> None:

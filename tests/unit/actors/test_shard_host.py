@@ -17,7 +17,9 @@ from rocketray.actors.host_services import RETRY_AFTER_MS, Services
 from rocketray.actors.shard_host import ShardHost
 from rocketray.errors import StoreError, StoreLockedError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
-from rocketray.message import Message
+from rocketray.message import ForwardedMessage, Message
+from rocketray.store.encoded_batch import pack_batch
+from rocketray.store.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -110,6 +112,25 @@ def test_a_killed_host_keeps_what_it_acknowledged(tmp_path: Path) -> None:
             bodies = [int(one.body) for one in found if one is not None]
             assert bodies == list(range(len(bodies)))
             assert len(bodies) >= len(acknowledged)
+
+
+def test_a_shard_that_gets_nothing_is_not_flushed_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TopicCatalog().with_topic("%RETRY%g", 1).save(tmp_path)
+    host = ShardHost(tmp_path, {}, clock_ms=lambda: 0)
+    flushed: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(host.shard("%RETRY%g", 0).writer, "flush", lambda: flushed.append(1))
+        for _ in range(20):
+            host.flush()
+        assert 0 < len(flushed) < 10
+        message = ForwardedMessage("%RETRY%g", b"", {}, 0, ("127.0.0.1", 0))
+        host.append("%RETRY%g", 0, pack_batch(encode_forwarded([message])), 0)
+        flushed.clear()
+        host.flush()
+        assert flushed
+    host.close()
 
 
 class Counting:
