@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
-from .delay import REAL_QUEUE_ID, REAL_TOPIC
+from .delay import DELAY_LEVEL, REAL_QUEUE_ID, REAL_TOPIC, Placed, at_level
 from .errors import ConfigError, InvalidMessageError
 from .message import ForwardedMessage, Message, StoredMessage
 from .names import check_group, is_system_topic
@@ -66,8 +66,12 @@ class Decision(NamedTuple):
     outcome: Outcome
 
 
-def half_message(message: Message, queue_id: int, group: str, unique_key: str) -> Message:
+def half_message(
+    message: Message, queue_id: int, group: str, unique_key: str, delay_level: int = 0
+) -> Message:
     """*message*, which is for queue *queue_id*, as it waits for the decision.
+
+    With *delay_level* it is delivered so long after its commit.
 
     Raises:
         InvalidMessageError: messages of that topic cannot be transactional.
@@ -83,6 +87,7 @@ def half_message(message: Message, queue_id: int, group: str, unique_key: str) -
         REAL_TOPIC: message.topic,
         REAL_QUEUE_ID: str(queue_id),
         _TRANSACTION_ID: unique_key,
+        **({DELAY_LEVEL: str(delay_level)} if delay_level else {}),
     }
     return replace(message, topic=HALF_TOPIC, unique_key=unique_key, properties=properties)
 
@@ -107,15 +112,25 @@ def immunity_ms(half: StoredMessage) -> int:
     return int(text) * 1000 if text.isascii() and text.isdecimal() and len(text) <= 9 else 0
 
 
-def committed(half: StoredMessage) -> ForwardedMessage:
-    """The message that consumers get. It keeps the half's properties, as RocketMQ's do."""
-    topic, _ = target(half)
-    return ForwardedMessage.of(
+def committed(half: StoredMessage) -> Placed[ForwardedMessage]:
+    """The message that consumers get, and its queue. It keeps the half's properties, as RocketMQ's.
+
+    A half with a delay level makes a message that waits, from the commit on.
+
+    Raises:
+        InvalidMessageError: the half does not say where it belongs.
+    """
+    topic, queue_id = target(half)
+    message = ForwardedMessage.of(
         half,
         topic=topic,
         sys_flag=half.sys_flag & ~_TRANSACTION_BITS | _COMMITTED,
         prepared_transaction_offset=half.physical_offset,
     )
+    level = half.properties.get(DELAY_LEVEL, "")
+    if level.isascii() and level.isdecimal() and len(level) <= 2 and int(level) > 0:
+        return at_level(message, int(level), queue_id)
+    return Placed(message, queue_id)
 
 
 def given_up(half: StoredMessage) -> ForwardedMessage:

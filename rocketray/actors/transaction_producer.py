@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Literal, Protocol, Self
 
+from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
 from rocketray.errors import ConfigError, StreamError
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
 from rocketray.transaction import (
@@ -134,17 +135,28 @@ class TransactionProducer:
         properties: Mapping[str, str] | None = None,
         queue_id: int | None = None,
         sharding_key: str | None = None,
+        delay_level: int = 0,
     ) -> Transaction:
         """Store a message that nobody gets before the transaction is committed.
 
+        With *delay_level*, 1 to 18, it is delivered so long after the commit.
+
         Raises:
             TopicNotFoundError: there is no such topic.
+            ConfigError: there is no such delay level.
             InvalidMessageError: messages of that topic cannot be transactional.
         """
         named = {**(properties or {}), **({SHARDING_KEY: sharding_key} if sharding_key else {})}
         message = Message(topic, body, tags, keys, named)
         queue = self._producer.choose_queue(topic, queue_id, sharding_key)
-        half = half_message(message, queue, self._group, self._producer.new_unique_key())
+        if not 0 <= delay_level <= len(DELAY_LEVELS_MS):
+            raise ConfigError(
+                f"delay level {delay_level}: levels are 1 to {len(DELAY_LEVELS_MS)}, 0 is none"
+            )
+        if delay_level:
+            self._node.create_topic(SCHEDULE_TOPIC, WAITING_QUEUES[SCHEDULE_TOPIC])
+        unique_key = self._producer.new_unique_key()
+        half = half_message(message, queue, self._group, unique_key, delay_level)
         return Transaction(self, self._producer.send_message_async(half, 0).result())
 
     def decide(self, half_offset: int, unique_key: str, outcome: Outcome) -> None:

@@ -274,7 +274,8 @@ class TransactionService:
             place = GIVEN_UP_TOPIC, 0
             if decided.outcome == "commit":
                 try:
-                    place = target(self._half(offset))
+                    message, queue_id = committed(self._half(offset))
+                    place = message.topic, queue_id
                 except InvalidMessageError as error:
                     _LOG.error("%s; it goes to %s", error, GIVEN_UP_TOPIC)
                     decided.outcome = "give up"
@@ -283,7 +284,6 @@ class TransactionService:
 
     def _store(self, topic: str, queue_id: int, offsets: Sequence[int]) -> None:
         """Store the messages of one queue, each unless it is there (invariant 2)."""
-        make = given_up if topic == GIVEN_UP_TOPIC else committed
         waiting: list[ForwardedMessage] = []
         size = 0
         for offset in offsets:
@@ -291,7 +291,8 @@ class TransactionService:
             if decided.in_doubt and self._places.is_stored(topic, queue_id, half.unique_key or ""):
                 continue
             decided.in_doubt = True  # until its op is written
-            waiting.append(make(half))
+            is_over = topic == GIVEN_UP_TOPIC
+            waiting.append(given_up(half) if is_over else committed(half).message)
             size += half.size
             if size >= _BATCH_BYTES:
                 self._places.forward(queue_id, waiting)

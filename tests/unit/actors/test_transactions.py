@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rocketray.actors.transactions import TransactionLimits, TransactionService
+from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.message import (
     ForwardedMessage,
@@ -46,7 +47,7 @@ class FakePlaces:
     def __init__(self) -> None:
         self.logs: dict[str, list[StoredMessage]] = {HALF_TOPIC: [], END_TOPIC: [], OP_TOPIC: []}
         self.now_ms = 0
-        self.topics = {"Trade", "Bill", GIVEN_UP_TOPIC}
+        self.topics = {"Trade", "Bill", GIVEN_UP_TOPIC, SCHEDULE_TOPIC}
         self.random = Random(0)
         self.trouble: list[type[BaseException]] = []
 
@@ -149,6 +150,15 @@ def test_nothing_is_delivered_before_the_commit_and_all_of_it_after(node: Node) 
     assert message.properties == named
     [op] = node.places.logs[OP_TOPIC]
     assert (op.body, op.tags) == (b"0,", "d")
+
+
+def test_a_half_with_a_delay_level_waits_from_its_commit_on(node: Node) -> None:
+    half = node.begin("Trade", 2, {"DELAY": "3"})
+    node.decide(half, "commit")
+    node.step()
+    [waiting] = node.places.logs[f"{SCHEDULE_TOPIC}/2"]
+    assert (waiting.properties["REAL_TOPIC"], waiting.properties["REAL_QID"]) == ("Trade", "2")
+    assert (waiting.sys_flag, waiting.properties["DELAY"]) == (8, "3")
 
 
 def test_a_rollback_is_never_delivered_and_the_first_decision_counts(node: Node) -> None:
