@@ -35,7 +35,7 @@ from rocketray.errors import (
 from rocketray.message import ForwardedMessage, StoredMessage
 
 from .due_times import Due
-from .waiting_queue import WaitingLog, WaitingQueue
+from .waiting_queue import CLOCK_STEP_MS, WaitingLog, WaitingQueue
 
 __all__ = ["BATCH_MAX", "Place", "Schedule", "Targets"]
 
@@ -46,7 +46,6 @@ _READ_AT_ONCE = 64  # bodies may be inflated to 4 MiB each
 _BATCHES_A_STEP = 16
 _PAUSE_MS, _PAUSE_MAX_MS = 1000, 60_000  # before a target is tried again; doubled each time
 _IDLE_MS = 60_000
-_CLOCK_STEP_MS = 1000
 
 Place = tuple[str, int]
 """A topic and a queue."""
@@ -109,7 +108,7 @@ class Schedule:
     def step(self, now_ms: int) -> int:
         """Deliver what is due at *now_ms*; the time of the next call, in ms since 1970."""
         self._open_queues()
-        is_set_back = now_ms < self._last_ms - _CLOCK_STEP_MS
+        is_set_back = now_ms < self._last_ms - CLOCK_STEP_MS
         if self._retry_ms is None:
             self._pause_ms = _PAUSE_MS
         elif is_set_back or now_ms >= self._retry_ms:

@@ -33,10 +33,11 @@ from rocketray.store.reader import EntryColumns, QueueReader
 from .done_marks import DoneMarks
 from .due_times import Due, DueTimes
 
-__all__ = ["WaitingLog", "WaitingQueue"]
+__all__ = ["CLOCK_STEP_MS", "WaitingLog", "WaitingQueue"]
 
 _LOG = logging.getLogger(__name__)
 _BLOCK_ENTRIES = 8192
+CLOCK_STEP_MS = 1000  # a clock that went back by less counts as one that did not
 _MARKS = "done"
 _TIMER_PROPERTIES = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_OUT_MS)
 _DIGITS_MAX = 18  # of milliseconds in an int64
@@ -180,8 +181,10 @@ class WaitingQueue:
         else:
             due_ms, waits_ms = self._timers(entries)
         latest = now_ms + waits_ms
+        # What was stored a moment ago may be younger than now_ms, on a clock that never went back.
+        due_ms = np.where(due_ms > latest + CLOCK_STEP_MS, latest, due_ms)
         waits_s = (-(-waits_ms // 1000)).astype(np.int32)
-        return Due(np.minimum(due_ms, latest), entries.queue_offsets.copy(), waits_s)
+        return Due(due_ms, entries.queue_offsets.copy(), waits_s)
 
     def _timers(self, entries: EntryColumns) -> tuple[_Int64s, _Int64s]:
         """When each message is due and how long it waits at most, in ms.

@@ -165,6 +165,19 @@ def test_messages_stored_while_the_clock_is_behind_wait_for_their_delay(waiting:
     assert waiting.keys() == [late.key]
 
 
+def test_a_message_that_is_younger_than_the_step_is_not_early(waiting: Waiting) -> None:
+    asked_ms = waiting.clock.now_ms
+    waiting.clock.now_ms += 70  # the step was held up between looking at the clock and at the log
+    sent = [waiting.send_level(1), waiting.send_after(1000)]
+    waiting.schedule.step(asked_ms)
+    waiting.clock.now_ms = asked_ms + 1069
+    waiting.step()
+    assert waiting.keys() == []
+    waiting.clock.now_ms += 1
+    waiting.step()
+    assert sorted(waiting.keys()) == sorted(one.key for one in sent)
+
+
 def test_a_time_waits_for_the_clock_also_when_it_was_set_back(waiting: Waiting) -> None:
     sent = waiting.send_at(waiting.clock.now_ms + HOUR)
     waiting.step()
