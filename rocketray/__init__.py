@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from .filters.class_filter import predicate
     from .filters.subscription import Subscription
     from .topology.app import App
+    from .topology.flow import FlowLimits
 
 __all__ = [
     "App",
     "BatchError",
     "Client",
+    "FlowLimits",
     "Message",
     "Node",
     "Producer",
@@ -42,6 +44,7 @@ __version__ = "0.1.0"
 _LOADED_FROM = {
     "App": "rocketray.topology.app",
     "Client": "rocketray.actors.standalone",
+    "FlowLimits": "rocketray.topology.flow",
     "Node": "rocketray.actors.node",
     "Producer": "rocketray.actors.standalone",
     "Record": "faust",

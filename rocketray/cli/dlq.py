@@ -114,9 +114,9 @@ def redrive(
 ) -> None:
     """Have a group get its dead letters again, each once.
 
-    They go to the group's retry topic, so that other groups do not see them, with all their
-    attempts before them. A letter that was redriven stays, and is not redriven again, also when
-    this command is interrupted and started once more.
+    They go to the group's retry topic, so that other groups do not see them, and their attempts
+    are counted from 0 again. A letter that was redriven stays, and is not redriven again, also
+    when this command is interrupted and started once more.
     """
     from rocketray.actors.dead_letters import letters  # noqa: PLC0415 - imports NumPy
     from rocketray.actors.dead_letters import redrive as run  # noqa: PLC0415 - the same

@@ -1,4 +1,4 @@
-"""Facts §6.4 by the place where each can go wrong; the golden rows hold the rest."""
+"""RocketMQ's coercions and nulls by the place where each can go wrong; the golden rows hold the rest."""
 
 from __future__ import annotations
 
