@@ -41,6 +41,13 @@ class HostedLog:
                 found.append(message)
         return found
 
+    def flush(self, *topics: str) -> None:
+        """Bring what these topics hold by now to disk."""
+        for topic in topics:
+            shard = self._host.find(topic, 0)
+            if shard is not None:
+                shard.writer.flush()
+
     def store(self, message: Message) -> int:
         """Store a message, in memory that outlives the process; its queue offset.
 

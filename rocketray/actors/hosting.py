@@ -7,9 +7,10 @@ from pathlib import Path
 
 from .host_services import Services
 from .hosted_log import HostedLog
+from .node_link import HostNode
 from .schedule_host import ScheduleHost
 from .shard_host import ShardHost
-from .transaction_host import HostNode, TransactionHost
+from .transaction_host import TransactionHost
 
 __all__ = ["Hosting"]
 

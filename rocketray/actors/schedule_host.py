@@ -17,25 +17,23 @@ from pathlib import Path
 import orjson
 
 from rocketray.delay import SCHEDULE_TOPIC
-from rocketray.errors import ConfigError, InvalidMessageError, StreamError
+from rocketray.errors import StreamError
 from rocketray.message import CRC_PROPERTY, UNIQUE_KEY, ForwardedMessage
 from rocketray.recall import RecallHandle
 from rocketray.store.retention import RetentionPolicy
 
 from .files import disk_use, read_json, write_json
 from .layout import config_directory, shard_directory
+from .node_link import HostNode, NodeLink
 from .owned_shard import OwnedShard
-from .producer import Producer
 from .schedule import Place, Schedule
 from .shard_host import ShardHost
-from .transaction_host import HostNode
 from .waiting_queue import WaitingLog
 
 __all__ = ["ScheduleHost"]
 
 _LOG = logging.getLogger(__name__)
 _TIDY_INTERVAL_MS = 10_000
-_TIMEOUT_S = 5.0
 _DELIVERED = RetentionPolicy(only_unneeded=True)
 
 
@@ -144,10 +142,8 @@ class _HostTargets:
 
     def __init__(self, host: ShardHost, node: Callable[[], HostNode], data: Path) -> None:
         self._host = host
-        self._find_node = node
+        self._link = NodeLink(node)
         self._data = data
-        self._node: HostNode | None = None
-        self._producer: Producer | None = None
         self._logs: dict[Place, _HostedLog] = {}
 
     def find(self, topic: str, queue_id: int) -> WaitingLog | None:
@@ -161,16 +157,7 @@ class _HostTargets:
         return log
 
     def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
-        if self._producer is None:
-            self._producer = Producer(self._connect(), ack="disk", timeout_s=_TIMEOUT_S)
-        try:
-            queue_id = self._queue(self._producer, topic, queue_id)
-            self._producer.forward(topic, queue_id, messages)
-        except InvalidMessageError:
-            raise
-        except StreamError:
-            self.close()  # the topic, or its shard, may be another one by now
-            raise
+        self._link.forward(topic, queue_id, messages)
 
     def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
         wanted = _without_crc(message.properties)
@@ -179,25 +166,11 @@ class _HostTargets:
             found.queue_id == queue_id
             and found.reconsume_times == message.reconsume_times
             and _without_crc(found.properties) == wanted
-            for found in self._connect().query(message.topic, key)
+            for found in self._link.node().query(message.topic, key)
         )
 
     def close(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            with suppress(StreamError):
-                producer.close()
-
-    def _queue(self, producer: Producer, topic: str, queue_id: int) -> int:
-        try:
-            return producer.choose_queue(topic, queue_id)
-        except ConfigError:  # the topic was made anew, with fewer queues
-            return queue_id % self._connect().topic(topic).queues
-
-    def _connect(self) -> HostNode:
-        if self._node is None:
-            self._node = self._find_node()
-        return self._node
+        self._link.close()
 
 
 class _HostedLog:

@@ -22,11 +22,11 @@ from .catalog import TopicConfig
 from .clock import system_clock_ms
 from .host_services import Services
 from .hosting import Hosting
+from .node_link import HostNode
 from .owned_shard import Question
 from .ray_runtime import ray
 from .ring import Ack
 from .shard_host import ShardHost
-from .transaction_host import HostNode
 
 __all__ = ["HostThreads", "ShardHostActor"]
 

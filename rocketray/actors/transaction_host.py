@@ -5,29 +5,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from rocketray.message import ForwardedMessage, Message, StoredMessage
-from rocketray.transaction import HALF_TOPIC
+from rocketray.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC
 
 from .files import read_json, write_json
 from .hosted_log import HostedLog
-from .lane import Shards
 from .layout import config_directory
-from .producer import Producer
+from .node_link import HostNode, NodeLink
 from .transactions import TransactionService
 
-__all__ = ["HostNode", "TransactionHost"]
+__all__ = ["TransactionHost"]
 
 _IDLE_MS = 60_000
 _SAVE_INTERVAL_MS = 5_000
-
-
-class HostNode(Shards, Protocol):
-    """What services need of the node beyond their own host."""
-
-    def query(self, topic: str, key: str) -> list[StoredMessage]:
-        """The messages of a topic with that key."""
 
 
 class _HostPlaces:
@@ -35,9 +27,7 @@ class _HostPlaces:
 
     def __init__(self, log: HostedLog, node: Callable[[], HostNode]) -> None:
         self._log = log
-        self._find_node = node
-        self._node: HostNode | None = None
-        self._producer: Producer | None = None
+        self._link = NodeLink(node)
 
     def read(self, topic: str, queue_offset: int, max_count: int) -> Sequence[StoredMessage]:
         return self._log.read(topic, queue_offset, max_count)
@@ -46,24 +36,16 @@ class _HostPlaces:
         return self._log.store(message)
 
     def forward(self, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
-        if self._producer is None:
-            self._producer = Producer(self._connect())
-        self._producer.forward(messages[0].topic, queue_id, messages)
+        self._link.forward(messages[0].topic, queue_id, messages)
 
     def is_stored(self, topic: str, queue_id: int, unique_key: str) -> bool:
         return any(
             found.queue_id == queue_id and found.unique_key == unique_key
-            for found in self._connect().query(topic, unique_key)
+            for found in self._link.node().query(topic, unique_key)
         )
 
     def close(self) -> None:
-        if self._producer is not None:
-            self._producer.close()
-
-    def _connect(self) -> HostNode:
-        if self._node is None:
-            self._node = self._find_node()
-        return self._node
+        self._link.close()
 
 
 class TransactionHost:
@@ -115,6 +97,7 @@ class TransactionHost:
         assert self._service is not None
         progress = self._service.progress()
         if progress != self._saved:
+            self._log.flush(HALF_TOPIC, END_TOPIC, OP_TOPIC)  # it is never ahead of the logs
             write_json(self._path, progress)
             self._saved = progress
         self._saved_ms = now_ms

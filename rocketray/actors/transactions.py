@@ -225,6 +225,8 @@ class TransactionService:
     def _read_decisions(self, *, in_doubt: bool = False) -> bool:
         """Take note of some decisions (invariant 1); whether there were any."""
         stored = self._places.read(END_TOPIC, self._end_next, _READ_MAX)
+        if stored:
+            self._read_halves()  # each is older than its decision, and was not met yet perhaps
         for message in stored:
             decision = parse_decision(message)
             half = decision and self._pending.get(decision.half_offset)

@@ -152,10 +152,10 @@ class WaitingQueue:
             return [self.messages(entry)[0] for entry in one_by_one]
 
     def find(self, offset: int) -> StoredMessage | None:
-        """The message at a queue offset, or None where none can be."""
+        """The message at a queue offset, on disk by now, or None where none can be."""
         if not self.log.minimum() <= offset < self.log.visible():
             return None
-        return self.messages(self._reader.entries(offset, offset + 1))[0]
+        return self.messages(self.entries(np.array([offset], np.int64)))[0]
 
     def first_open(self) -> int:
         """The first queue offset that is not done, or the end; what is before may go."""

@@ -154,6 +154,7 @@ class Collector:
             except Exception as error:  # noqa: BLE001  # whatever a codec or a filter raises
                 is_cut = index > delivery.cursor  # the next list begins with it
                 if is_cut or not await source.fail(delivery, error):
+                    is_cut = True  # what is behind it must not pass it
                     break
             else:
                 if value is SKIPPED:

@@ -175,6 +175,22 @@ def test_a_rollback_is_never_delivered_and_the_first_decision_counts(node: Node)
     assert node.service.counts().committed == 1
 
 
+def test_what_is_begun_and_committed_while_another_is_carried_out_is_carried_out_too(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = node.places.forward
+
+    def slow_forward(queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
+        forward(queue_id, messages)
+        if len(node.keys) == 1:
+            node.decide(node.begin("Bill"), "commit")
+
+    monkeypatch.setattr(node.places, "forward", slow_forward)
+    node.decide(node.begin("Trade"), "commit")
+    assert node.step() is None
+    assert node.places.delivered("Bill", 0) == [b"key1"]
+
+
 def test_strangers_decide_nothing(node: Node) -> None:
     half = node.begin("Trade")
     node.decide(half, "commit", group="others")
