@@ -130,6 +130,18 @@ def test_another_producer_of_the_group_answers_for_one_that_died(
     assert [message.body for message in visible(node)] == [b"0"]
 
 
+def test_what_is_committed_for_a_deleted_topic_is_kept_apart(node: LocalNode) -> None:
+    with TransactionProducer(node, "payments", unknown) as producer:
+        with producer.begin("Trade", b"1", queue_id=0):
+            pass
+        wait_for(lambda: len(visible(node)) == 1)
+        late = producer.begin("Trade", b"2", queue_id=0)
+        node.delete_topic("Trade")
+        late.commit()
+        wait_for(lambda: len(visible(node, GIVEN_UP_TOPIC)) == 1)
+    assert visible(node, GIVEN_UP_TOPIC)[0].unique_key == late.message_id
+
+
 def test_transactions_go_on_after_a_restart_of_the_node(tmp_path: Path) -> None:
     with LocalNode(tmp_path / "data") as node:
         node.create_topic("Trade", 1)

@@ -13,6 +13,7 @@ from support.local_node import LocalNode
 
 from rocketray.actors.send_back import MAX_ATTEMPTS
 from rocketray.errors import BatchError
+from rocketray.topology import feed
 from rocketray.topology.failure import FailureOptions
 
 
@@ -138,6 +139,37 @@ def test_lists_keep_the_order_too(node: LocalNode, blames: bool) -> None:
             await until(lambda: len(seen) == 12)
         assert seen == numbers(12)
         assert committed(node, "app-reader", "T") == 12
+
+    asyncio.run(scenario())
+
+
+def test_lists_keep_the_order_where_the_stream_itself_fails(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "POLL_MAX_MESSAGES", 1)  # so that each is a delivery of its own
+
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        seen: list[bytes] = []
+        failures: list[bytes] = []
+
+        async def moody(value: bytes) -> bytes:
+            if value == b"0" and len(failures) < 3:
+                failures.append(value)
+                raise ValueError("on purpose")
+            return value
+
+        @app.agent(topic, ordered=True, suspend=0.05)
+        async def reader(stream: Any) -> None:
+            stream.add_processor(moody)
+            async for values in stream.take(2, within=0.02):
+                seen.extend(values)
+
+        node.create_topic("T", 1)
+        put(node, "T", numbers(6))
+        async with running(app):
+            await until(lambda: len(seen) == 6)
+        assert seen == numbers(6)
 
     asyncio.run(scenario())
 
