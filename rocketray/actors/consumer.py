@@ -176,6 +176,12 @@ class GroupConsumer:
         """For how long that is certain."""
         return self._lease.left_ms
 
+    @property
+    def has_to_settle(self) -> bool:
+        """The next poll gives queues up, takes some, renews the lease by that, or raises."""
+        is_moving = self._granted.keys() != self._streams.keys()
+        return is_moving or self._late_answer is not None or self._failure is not None
+
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
         """Say that everything of the queue below the offset is finished; sent with a heartbeat."""
         assert topic == self._topic
@@ -357,8 +363,7 @@ class GroupConsumer:
                 self._commits = {**report.commits, **self._commits}
         except StreamError as error:  # the topic is gone or closed, the subscription changed
             self._failure = error
-            self._doorbell.ring()
-        if self._granted.keys() != self._streams.keys():
+        if self.has_to_settle:
             self._doorbell.ring()
 
     def _commit_again(self, granted: Mapping[int, int]) -> None:

@@ -123,6 +123,14 @@ class RemoteGroupConsumer:
         """Nobody else can own the queues; while this is false, nothing may be handed out."""
         return self._lease.is_running
 
+    @property
+    def has_to_settle(self) -> bool:
+        """The next polls join again, give queues up, or raise."""
+        with self._replies.mutex:
+            replies = [reply for _, reply in self._replies.queue]
+        is_told = any(isinstance(one, StreamError) or bool(one.revoked) for one in replies)
+        return is_told or not self._lease.is_running
+
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
         """Say that everything of the queue below the offset is finished; sent once a second."""
         assert topic == self._topic

@@ -96,6 +96,11 @@ class GroupConsumer(Protocol):
         """False while others may own the member's queues: then nothing may be handed out."""
         ...
 
+    @property
+    def has_to_settle(self) -> bool:
+        """A poll must come even without room for messages: queues change hands, or it raises."""
+        ...
+
     def poll(self, timeout_s: float, max_messages: int = ...) -> Sequence[ConsumedBatch]:
         """Wait up to *timeout_s* for messages; empty when there are none."""
         ...

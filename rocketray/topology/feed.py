@@ -8,7 +8,8 @@ and handler (flow.py), so that a slow handler stops the polling instead of filli
 Invariants
   1. What is committed was finished by a handler, left out by the filter, or given back to the
      node, which has it.
-  2. No more than the flow limits plus one poll is on its way.
+  2. No more than the flow limits plus one poll is on its way, and one for each time that queues
+     changed hands meanwhile: whoever waits for a queue does not wait for a slow handler.
   3. Nothing is handed out while others may own the queues: see actors/lease.py.
   4. After ``drain`` no handler starts another message of this feed.
   5. An ordered feed has one delivery of a queue with its handlers at a time, when there are several.
@@ -180,10 +181,10 @@ class Feed:
         await self._lose(set(self._gained))
 
     def _run(self) -> None:
-        """The thread: poll while there is room, until the feed closes or the member fails."""
+        """The thread: poll while there is room or need, until the feed closes or polling fails."""
         try:
             while not self._closing.is_set():
-                if self._window.wait_for_room(POLL_TIMEOUT_S):
+                if self._window.wait_for_room(POLL_TIMEOUT_S) or self._member.has_to_settle:
                     self._poll()
         except Exception as error:  # noqa: BLE001  # the app decides what a dead feed means
             self._call_on_loop(self._on_failure, error)

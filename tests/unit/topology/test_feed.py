@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Hashable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,12 @@ from mode.utils.queues import FlowControlEvent, ThrowableQueue
 from support.apps import committed, numbers, put, until
 from support.local_node import LocalNode
 
+from rocketray.actors import consumer
+from rocketray.actors.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.consumed_batch import ConsumedBatch
 from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.actors.lease import LEASE_MS, SESSION_TIMEOUT_MS
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
@@ -67,6 +72,7 @@ async def feeding(
     *,
     is_ordered: bool = False,
     flow: FlowLimits | None = None,
+    clock_ms: Callable[[], int] = steady_clock_ms,
 ) -> AsyncIterator[tuple[Feed, Any, list[Exception]]]:
     queue = ThrowableQueue(maxsize=0, flow_control=FlowControlEvent())
     failed: list[Exception] = []
@@ -79,7 +85,7 @@ async def feeding(
         return node
 
     returns = Returns(connect, flush)
-    member = FailingConsumer(node, "g", "T", ALL)
+    member = FailingConsumer(node, "g", "T", ALL, clock_ms=clock_ms)
     member.failures = failures
     feed = Feed(
         "T",
@@ -139,6 +145,61 @@ def test_a_slow_handler_stops_the_polling(node: LocalNode, monkeypatch: pytest.M
             assert received == numbers(200)
             feed.commit(feed.finished())
         assert committed(node, "g", "T") == 200
+
+    asyncio.run(scenario())
+
+
+def test_a_full_window_does_not_keep_queues_from_changing_hands(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "POLL_MAX_MESSAGES", 5)
+    monkeypatch.setattr(consumer, "HEARTBEAT_INTERVAL_S", 0.05)
+    node.create_topic("T", 2)
+    put(node, "T", numbers(200))
+
+    async def scenario() -> None:
+        async with feeding(node, flow=FlowLimits(messages=10)) as (feed, _, failed):
+            await until(lambda: feed.statistics().received >= 10)
+            other = GroupConsumer(node, "g", "T", ALL)
+            await until(lambda: len(feed.assignment()) == 1)
+            await until(lambda: other.poll(0) is None or other.assignment())
+            assert feed.statistics().received <= 30, "little more than the window"
+            assert failed == []
+            await asyncio.to_thread(other.close)
+
+    asyncio.run(scenario())
+
+
+def test_a_member_whose_window_is_full_gets_over_the_loss_of_its_lease(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed_module, "POLL_MAX_MESSAGES", 10)
+    monkeypatch.setattr(consumer, "HEARTBEAT_INTERVAL_S", 0.05)
+    node.create_topic("T", 1)
+    put(node, "T", numbers(40))
+    now_ms = 1000
+
+    def cut_off(_: Heartbeat) -> HeartbeatReply:
+        raise ShardUnavailableError("or coordinator", 1000, "cut off by the test")
+
+    async def scenario() -> None:
+        nonlocal now_ms
+        flow = FlowLimits(messages=10)
+        async with feeding(node, flow=flow, clock_ms=lambda: now_ms) as (_, queue, failed):
+            lost = await queue.get()
+            with monkeypatch.context() as patch:
+                patch.setattr(node, "heartbeat", cut_off)
+                now_ms += LEASE_MS
+                assert lost.is_suspended
+                other = Heartbeat("g", "T", ALL, "other", "life", frozenset())
+                later_ms = system_clock_ms() + SESSION_TIMEOUT_MS + 1
+                assert node.state.registry.heartbeat(other, 1, later_ms).granted.keys() == {0}
+                node.state.leave(replace(other, held=frozenset({0}), commits={0: 5}))
+            await until(lambda: lost.is_withdrawn)
+            again = await queue.get()
+            assert again.shared.bodies[0] == numbers(1, first=5)[0]
+            assert not again.is_suspended
+            assert failed == []
 
     asyncio.run(scenario())
 
