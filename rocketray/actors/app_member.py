@@ -24,9 +24,10 @@ from typing import Protocol
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 
-from .consumer import HEARTBEAT_INTERVAL_S, StartFrom
+from .consumer import HEARTBEAT_INTERVAL_S
 from .heartbeat import AppInstance, Heartbeat, HeartbeatReply
 from .log_reader import Queue
+from .member_options import StartFrom
 
 __all__ = ["AppGroups", "AppMember"]
 

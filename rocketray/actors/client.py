@@ -25,7 +25,7 @@ from rocketray.store.compression import CompressionKind
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .catalog import TopicConfig
-from .consumer import GroupConsumer, MemberOptions
+from .consumer import GroupConsumer
 from .coordinator import COORDINATOR_NAME
 from .explanation import Explanation, StoredFacts
 from .files import read_json
@@ -38,6 +38,7 @@ from .inquiry import inquire
 from .lag import FilteredLag, LagQuestion
 from .layout import node_file
 from .lookup import find_by_offset_id, merge
+from .member_options import MemberOptions
 from .owned_shard import Question
 from .producer import AckMode
 from .producer import Producer as ShardProducer

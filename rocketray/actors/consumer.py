@@ -16,51 +16,32 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
-from typing import Literal, Protocol, Self, TypedDict, Unpack
+from typing import Protocol, Self, Unpack
 
 from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 
-from .assignment import Strategy, check_strategy
+from .assignment import check_strategy
 from .clock import steady_clock_ms
 from .consumed_batch import ConsumedBatch
 from .filter_plan import PlanFollower
-from .heartbeat import AppInstance, Heartbeat, HeartbeatReply
+from .heartbeat import Heartbeat, HeartbeatReply
 from .layout import consumer_directory, control_path
 from .lease import Lease
 from .local_offsets import open_local_offsets
 from .match_ring import StreamDescription
+from .member_options import MemberOptions, StartFrom
 from .processes import owned_name
 from .queue_stream import QueueStream
 from .watermark import ControlPage, Doorbell
 
-__all__ = ["GroupConsumer", "Groups", "MemberOptions", "StartFrom"]
+__all__ = ["GroupConsumer", "Groups"]
 
 _LOG = logging.getLogger(__name__)
 HEARTBEAT_INTERVAL_S = 1.0
-StartFrom = Literal["earliest", "latest"]
-
-
-class MemberOptions(TypedDict, total=False):
-    """How a member takes part; what is left out is as in RocketMQ, unless it is said here.
-
-    ``client_id`` is its name in the group, a new one by default. ``start`` counts in queues where
-    the group has no offset yet: "earliest", the default, "latest", or the first message that was
-    stored at that time or later, in milliseconds since 1970. ``strategy`` divides the
-    queues, and the members of one ``together`` read the same queue numbers instead. With
-    ``broadcast`` each member gets all messages, and keeps its offsets under its client id in
-    ``offsets_directory``, by default DATA/broadcast.
-    """
-
-    client_id: str | None
-    start: StartFrom | int
-    strategy: Strategy
-    together: AppInstance | None
-    broadcast: bool
-    offsets_directory: Path | str | None
 
 
 class Groups(Protocol):
@@ -149,10 +130,13 @@ class GroupConsumer:
         if has_heart:
             self._heart.start()
 
-    def poll(self, timeout_s: float, max_messages: int = 1000) -> list[ConsumedBatch]:
+    def poll(
+        self, timeout_s: float, max_messages: int = 1000, skip: Container[int] = ()
+    ) -> list[ConsumedBatch]:
         """Batches of messages, at most *max_messages* of each queue; [] when the time is over.
 
-        Sleeps with the GIL released.
+        Sleeps with the GIL released. What the queues in *skip* have stays in their rings; whoever
+        takes a queue out of it meanwhile calls :meth:`wake`.
 
         Raises:
             FilterError: a class filter failed; the text says on which message and why.
@@ -160,11 +144,15 @@ class GroupConsumer:
                 read, or others changed the group's subscription.
         """
         rung = self._doorbell.count()
-        batches = self._take(max_messages)
+        batches = self._take(max_messages, skip)
         if not batches and not self._closed.is_set():
             self._doorbell.wait(rung, timeout_s)
-            batches = self._take(max_messages)
+            batches = self._take(max_messages, skip)
         return batches
+
+    def wake(self) -> None:
+        """Have a poll that waits look again; any thread may call."""
+        self._doorbell.ring()
 
     @property
     def is_leased(self) -> bool:
@@ -221,7 +209,7 @@ class GroupConsumer:
         """Close it."""
         self.close()
 
-    def _take(self, max_messages: int) -> list[ConsumedBatch]:
+    def _take(self, max_messages: int, skip: Container[int]) -> list[ConsumedBatch]:
         if self._failure is not None:
             raise self._failure
         late_answer, self._late_answer = self._late_answer, None
@@ -233,6 +221,8 @@ class GroupConsumer:
         batches = []
         for stream in list(self._streams.values()):
             stream.let_go()
+            if stream.queue_id in skip:
+                continue
             taken = stream.take(max_messages)
             if taken is not None:
                 there = stream.secure(taken[0])

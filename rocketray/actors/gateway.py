@@ -49,6 +49,10 @@ class GatewayActor:
         """Messages that were given back."""
         self._members.count_returns(name, sent_back, dead_lettered)
 
+    def leave_alone(self, name: str, queue_ids: frozenset[int]) -> None:
+        """The member has enough of just these queues for now."""
+        self._members.leave_alone(name, queue_ids)
+
     def give_up(self, name: str, commits: Mapping[int, int]) -> None:
         """The member is through with revoked queues."""
         self._members.give_up(name, commits)

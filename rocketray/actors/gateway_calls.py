@@ -38,6 +38,10 @@ class GatewayCalls:
         actor = find_actor(GATEWAY_NAME)
         self._ask(actor.count_returns.remote(name, sent_back, dead_lettered))
 
+    def leave_alone(self, name: str, queue_ids: frozenset[int]) -> None:
+        """Say which queues, and no others, the stand-in reads no further for now."""
+        self._ask(find_actor(GATEWAY_NAME).leave_alone.remote(name, queue_ids))
+
     def give_up(self, name: str, commits: Mapping[int, int]) -> None:
         """Say that revoked queues are given up."""
         self._ask(find_actor(GATEWAY_NAME).give_up.remote(name, commits))

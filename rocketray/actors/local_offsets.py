@@ -19,7 +19,7 @@ from rocketray.store.file_system import SYSTEM_FILES
 from .files import read_json, write_json
 
 if TYPE_CHECKING:
-    from .consumer import MemberOptions
+    from .member_options import MemberOptions
 
 __all__ = ["SAVE_INTERVAL_MS", "LocalOffsets", "open_local_offsets"]
 

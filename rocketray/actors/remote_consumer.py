@@ -13,11 +13,12 @@ Invariants
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Protocol, Self, Unpack
 
 from rocketray.errors import ShardUnavailableError, StreamError, UnknownMemberError
@@ -26,8 +27,10 @@ from rocketray.store.packed_records import unpack_records
 
 from .clock import steady_clock_ms
 from .consumed_batch import ConsumedBatch
-from .consumer import GroupConsumer, MemberOptions
+from .consumer import GroupConsumer
+from .kept_batches import KeptBatches
 from .lease import Lease
+from .member_options import MemberOptions
 from .remote_members import JoinRequest, PollReply
 
 __all__ = ["Gateway", "Member", "RemoteGroupConsumer"]
@@ -37,6 +40,7 @@ LONG_POLL_S = 15.0  # as RocketMQ's brokers suspend a pull
 _REPLIES_MAX = 2
 _COMMIT_INTERVAL_S = 1.0
 _RETRY_S = 1.0
+_NOTHING = "", PollReply([], frozenset(), frozenset())
 
 
 class Gateway(Protocol):
@@ -53,6 +57,9 @@ class Gateway(Protocol):
 
     def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
         """Pass on how many messages were given back."""
+
+    def leave_alone(self, name: str, queue_ids: frozenset[int]) -> None:
+        """Say which queues, and no others, the stand-in reads no further for now."""
 
     def give_up(self, name: str, commits: Mapping[int, int]) -> None:
         """Say that revoked queues are given up."""
@@ -82,6 +89,8 @@ class RemoteGroupConsumer:
         self._name = self._join()
         self._replies: queue.Queue[tuple[str, PollReply | StreamError]] = queue.Queue(_REPLIES_MAX)
         self._assignment: frozenset[int] = frozenset()
+        self._kept = KeptBatches()
+        self._left_alone: frozenset[int] = frozenset()  # as the gateway knows it
         self._commits: dict[int, int] = {}
         self._sent_back = self._dead_lettered = 0
         self._lock = threading.Lock()
@@ -93,17 +102,28 @@ class RemoteGroupConsumer:
         for thread in self._threads:
             thread.start()
 
-    def poll(self, timeout_s: float, max_messages: int = 1000) -> list[ConsumedBatch]:  # noqa: ARG002  # how many come together is the gateway's to say
-        """Batches of messages; [] when the time is over. Raises as the ordinary member's."""
+    def poll(
+        self,
+        timeout_s: float,
+        max_messages: int = 1000,  # noqa: ARG002  # how many come together is the gateway's to say
+        skip: Container[int] = (),
+    ) -> list[ConsumedBatch]:
+        """Batches of messages; [] when the time is over. Raises as the ordinary member's.
+
+        What was on its way of a queue in *skip* is kept here until the queue is read on.
+        """
         if not self._lease.is_running:
             self._start_anew(timeout_s)
             return []
+        self._tell_left_alone()
+        if kept := self._kept.take(skip):
+            return kept
         try:
             name, reply = self._replies.get(timeout=timeout_s)
         except queue.Empty:
             return []
         if name != self._name:
-            return []  # of a stand-in that was left meanwhile
+            return []  # of a stand-in that was left meanwhile, or from `wake`
         if isinstance(reply, UnknownMemberError):
             self._join_again(reply)
             return []
@@ -116,7 +136,12 @@ class RemoteGroupConsumer:
             batches = [batch for batch in batches if batch.queue_id not in reply.revoked]
             self._revoke(reply.revoked)
             self._gateway.give_up(self._name, self._take_commits())
-        return batches
+        return self._kept.sort(batches, skip)
+
+    def wake(self) -> None:
+        """Have a poll that waits look again; any thread may call."""
+        with contextlib.suppress(queue.Full):  # then nobody waits
+            self._replies.put_nowait(_NOTHING)
 
     @property
     def is_leased(self) -> bool:
@@ -171,8 +196,16 @@ class RemoteGroupConsumer:
     def _revoke(self, queue_ids: frozenset[int]) -> None:
         if queue_ids and self.on_revoke is not None:
             self.on_revoke(frozenset((self._topic, queue_id) for queue_id in queue_ids))
+        self._kept.drop(queue_ids)
         with self._lock:
             self._assignment -= queue_ids
+
+    def _tell_left_alone(self) -> None:
+        left_alone = self._kept.left_alone()
+        if left_alone != self._left_alone:
+            with contextlib.suppress(UnknownMemberError):  # the next reply says so as well
+                self._gateway.leave_alone(self._name, left_alone)
+                self._left_alone = left_alone
 
     def _start_anew(self, timeout_s: float) -> None:
         """Others may own the queues by now: give all up, and join again once that can be."""
@@ -191,6 +224,7 @@ class RemoteGroupConsumer:
         self._empty()
         self._revoke(self._assignment)
         self._take_commits()
+        self._kept, self._left_alone = KeptBatches(), frozenset()
         self._name = self._join()
 
     def _join(self) -> str:

@@ -26,8 +26,9 @@ from rocketray.errors import StreamError, UnknownMemberError
 from rocketray.filters.subscription import Subscription
 from rocketray.store.packed_records import pack_records
 
-from .consumer import GroupConsumer, MemberOptions
+from .consumer import GroupConsumer
 from .lease import LEASE_MS
+from .member_options import MemberOptions
 
 __all__ = ["FRAME_BYTES", "JoinRequest", "PollReply", "RemoteMembers"]
 
@@ -68,6 +69,7 @@ class _StandIn:
         self._closing = threading.Event()
         self._given_up = threading.Event()
         self._revoking: frozenset[int] = frozenset()
+        self._left_alone: frozenset[int] = frozenset()
         self._failure: StreamError | None = None
         self.heard_s = now_s
         member.on_revoke = self._revoke
@@ -107,6 +109,11 @@ class _StandIn:
         """Count for the member."""
         self._member.count_returns(sent_back=sent_back, dead_lettered=dead_lettered)
 
+    def leave_alone(self, queue_ids: frozenset[int]) -> None:
+        """Read these queues no further, and all others."""
+        self._left_alone = queue_ids
+        self._member.wake()
+
     def give_up(self) -> None:
         """The member is through with the queues that it was told to give up."""
         self._given_up.set()
@@ -127,7 +134,7 @@ class _StandIn:
     def _run(self) -> None:
         try:
             while not self._closing.is_set():
-                batches = self._member.poll(_POLL_S, _POLL_MESSAGES)
+                batches = self._member.poll(_POLL_S, _POLL_MESSAGES, self._left_alone)
                 self._revoking = frozenset()  # what was revoked is gone by now
                 for batch in batches:
                     for part in batch.pieces(FRAME_BYTES):
@@ -200,6 +207,10 @@ class RemoteMembers:
     def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
         """Messages that the member gave back to the node; raises as :meth:`poll`."""
         self._find(name).count_returns(sent_back, dead_lettered)
+
+    def leave_alone(self, name: str, queue_ids: frozenset[int]) -> None:
+        """The member has enough of just these queues for now; raises as :meth:`poll`."""
+        self._find(name).leave_alone(queue_ids)
 
     def give_up(self, name: str, commits: Mapping[int, int]) -> None:
         """The member is through with the queues that were revoked; raises as :meth:`poll`."""

@@ -20,10 +20,10 @@ from typing import Any, Unpack
 
 from rocketray.actors.catalog import TopicConfig
 from rocketray.actors.cluster_state import ClusterState
-from rocketray.actors.consumer import MemberOptions
 from rocketray.actors.filter import FilterEngine
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.lease import SESSION_TIMEOUT_MS
+from rocketray.actors.member_options import MemberOptions
 from rocketray.actors.producer import Producer
 from rocketray.actors.ring import Ack
 from rocketray.filters.subscription import Subscription
@@ -104,7 +104,7 @@ class Broker(LocalNode):
     def consumer(
         self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]
     ) -> Member:
-        """A new member of *group*; see :class:`~rocketray.actors.consumer.MemberOptions`."""
+        """A new member of *group*; see :class:`~rocketray.actors.member_options.MemberOptions`."""
         self._restless()
         member = Member(
             self,

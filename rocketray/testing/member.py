@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import Any
 
 from rocketray.actors.consumed_batch import ConsumedBatch
@@ -35,12 +35,14 @@ class Member(GroupConsumer):
         self._crashed = False
         super().__init__(node, group, topic, *arguments, has_heart=False, **options)
 
-    def poll(self, timeout_s: float = 0.0, max_messages: int = 1000) -> list[ConsumedBatch]:
+    def poll(
+        self, timeout_s: float = 0.0, max_messages: int = 1000, skip: Container[int] = ()
+    ) -> list[ConsumedBatch]:
         """As the real one; without a timeout it answers at once what is there."""
         if self._crashed:
             raise StreamError(f"this member of group {self.group!r} crashed, as the test asked")
         self._step()
-        return super().poll(timeout_s, max_messages)
+        return super().poll(timeout_s, max_messages, skip)
 
     def close(self) -> None:
         """Leave the group; one that crashed is gone already."""

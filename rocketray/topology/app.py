@@ -49,7 +49,7 @@ from .spark.sink_spec import SinkSpec, add_sink
 from .topic import Topic
 
 if TYPE_CHECKING:
-    from rocketray.actors.consumer import StartFrom
+    from rocketray.actors.member_options import StartFrom
 
 __all__ = ["App"]
 

@@ -8,7 +8,7 @@ one exception of ``GroupConsumer.commit``, which is local and cheap.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
@@ -101,8 +101,17 @@ class GroupConsumer(Protocol):
         """A poll must come even without room for messages: queues change hands, or it raises."""
         ...
 
-    def poll(self, timeout_s: float, max_messages: int = ...) -> Sequence[ConsumedBatch]:
-        """Wait up to *timeout_s* for messages; empty when there are none."""
+    def poll(
+        self, timeout_s: float, max_messages: int = ..., skip: Container[int] = ...
+    ) -> Sequence[ConsumedBatch]:
+        """Wait up to *timeout_s* for messages; empty when there are none.
+
+        Nothing comes from the queues in *skip*. Call ``wake`` when that becomes less meanwhile.
+        """
+        ...
+
+    def wake(self) -> None:
+        """Have a poll that waits look again. Local; for any thread."""
         ...
 
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:

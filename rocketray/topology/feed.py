@@ -12,7 +12,8 @@ Invariants
      changed hands meanwhile: whoever waits for a queue does not wait for a slow handler.
   3. Nothing is handed out while others may own the queues: see actors/lease.py.
   4. After ``drain`` no handler starts another message of this feed.
-  5. An ordered feed has one delivery of a queue with its handlers at a time, when there are several.
+  5. An ordered feed reads a queue on when that one has room, however full the others are.
+  6. An ordered feed has one delivery of a queue with its handlers at a time, when there are several.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from rocketray.errors import ShardUnavailableError
 from .connection import ConsumedBatch, GroupConsumer
 from .delivery import Delivery, split
 from .failure import FailureRules
-from .flow import FlowLimits, Window
+from .flow import FlowLimits, SharedWindow, Window
 from .group import Membership
 from .offsets import OffsetLedger
 from .outlet import OrderedOutlet, Outlet
@@ -125,7 +126,7 @@ class Feed:
         self._ledger = OffsetLedger()
         self._watch = OverdueWatch(membership.group)
         self._flow = flow
-        self._window = Window(flow)
+        self._window = SharedWindow(flow, member.wake) if rules.is_ordered else Window(flow)
         self._is_held = False
         self._closing = threading.Event()
         self._batches = self._received = 0
@@ -191,14 +192,16 @@ class Feed:
 
     def _poll(self) -> None:
         try:
-            batches = self._member.poll(POLL_TIMEOUT_S, POLL_MAX_MESSAGES)
+            batches = self._member.poll(POLL_TIMEOUT_S, POLL_MAX_MESSAGES, self._window.full)
         except ShardUnavailableError as error:
             logger.warning("group %s: %s", self.membership.group, error)
             self._closing.wait(error.retry_after_ms / 1000)
             return
         self._gain_in_thread()
+        self._window.share({queue_id for _, queue_id in self._member.assignment()})
         if batches:
-            self._window.add(sum(map(len, batches)), sum(batch.size_bytes for batch in batches))
+            for batch in batches:
+                self._window.add(batch.queue_id, len(batch), batch.size_bytes)
             self._call_on_loop(self._accept, batches)
 
     def _gain_in_thread(self) -> None:
@@ -264,7 +267,7 @@ class Feed:
 
     def released(self, delivery: Delivery) -> None:
         """No handler will look at *delivery* any more."""
-        self._window.remove(len(delivery), delivery.size_bytes)
+        self._window.remove(delivery.queue_id, len(delivery), delivery.size_bytes)
         self._outlet.released(delivery)
         if self._is_held:
             self._hold_span()

@@ -1,17 +1,20 @@
 """Flow control: how much of a queue may be on its way between the node and the handlers.
 
 RocketMQ's limits for a queue, ``pullThresholdForQueue``, ``pullThresholdSizeForQueue`` and
-``consumeConcurrentlyMaxSpan``, for a feed, which reads all queues of one member.
+``consumeConcurrentlyMaxSpan``, for a feed, which reads all queues of one member. A feed that keeps
+order divides them among its queues, because one of them may rest for long.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from rocketray.errors import ConfigError
 
-__all__ = ["FlowLimits", "Window"]
+__all__ = ["FlowLimits", "SharedWindow", "Window"]
 
 _MIB = 1024 * 1024
 
@@ -21,7 +24,8 @@ class FlowLimits:
     """When an agent stops reading until its handlers caught up.
 
     ``messages`` and ``size_bytes``, of stored records, are what may wait for the handlers of one
-    agent in this process; a poll may go over either once. ``span`` is how many messages of a queue
+    agent in this process; a poll may go over either once. Each queue of an ordered agent has an
+    equal share of both. ``span`` is how many messages of a queue
     may be finished behind one that is not: so many come again when the process dies, and those
     that wait.
     """
@@ -39,28 +43,32 @@ class FlowLimits:
 class Window:
     """Counts what is on its way; one thread adds and waits, the app's loop takes away."""
 
+    full: AbstractSet[int] = frozenset()
+    """The queues that may not be read on, as they are at any moment."""
+
     def __init__(self, limits: FlowLimits) -> None:
         self._limits = limits
         self._messages = self._bytes = 0
         self._held = False
         self._changed = threading.Condition()
 
+    def share(self, queue_ids: AbstractSet[int]) -> None:
+        """In the thread: these are the queues that are read."""
+
     def wait_for_room(self, timeout_s: float) -> bool:
         """True as soon as a poll may follow."""
         with self._changed:
-            return self._changed.wait_for(self._has_room, timeout_s)
+            return self._changed.wait_for(self._may_poll, timeout_s)
 
-    def add(self, messages: int, size_bytes: int) -> None:
-        """Messages set out."""
+    def add(self, queue_id: int, messages: int, size_bytes: int) -> None:
+        """Messages of a queue set out."""
         with self._changed:
-            self._messages += messages
-            self._bytes += size_bytes
+            self._count(queue_id, messages, size_bytes)
 
-    def remove(self, messages: int, size_bytes: int) -> None:
+    def remove(self, queue_id: int, messages: int, size_bytes: int) -> None:
         """Messages arrived at a handler and were passed, or were dropped."""
         with self._changed:
-            self._messages -= messages
-            self._bytes -= size_bytes
+            self._count(queue_id, -messages, -size_bytes)
             self._changed.notify()
 
     def hold(self, *, held: bool) -> None:
@@ -69,8 +77,53 @@ class Window:
             self._held = held
             self._changed.notify()
 
+    def _may_poll(self) -> bool:
+        return not self._held and self._has_room()
+
+    def _count(self, queue_id: int, messages: int, size_bytes: int) -> None:  # noqa: ARG002  # all are one here
+        self._messages += messages
+        self._bytes += size_bytes
+
     def _has_room(self) -> bool:
+        return self._messages < self._limits.messages and self._bytes < self._limits.size_bytes
+
+
+class SharedWindow(Window):
+    """Each queue has an equal share of the window, so that one that rests leaves the others theirs.
+
+    The shares add up to the limits, so no total is kept beside them.
+    """
+
+    def __init__(self, limits: FlowLimits, wake: Callable[[], None]) -> None:
+        """*wake* ends a poll that waits; called when a queue is full no more."""
+        super().__init__(limits)
+        self._wake = wake
+        self._queues: AbstractSet[int] = frozenset()
+        self._counts: dict[int, tuple[int, int]] = {}  # messages and bytes
+        self.full: set[int] = set()
+
+    def share(self, queue_ids: AbstractSet[int]) -> None:
+        """In the thread: the limits are divided among these queues."""
+        if queue_ids != self._queues:
+            with self._changed:
+                self._queues = queue_ids
+                self.full.clear()
+                self.full.update(filter(self._is_full, self._counts))
+
+    def _count(self, queue_id: int, messages: int, size_bytes: int) -> None:
+        old_messages, old_bytes = self._counts.get(queue_id, (0, 0))
+        self._counts[queue_id] = old_messages + messages, old_bytes + size_bytes
+        if self._is_full(queue_id):
+            self.full.add(queue_id)
+        elif queue_id in self.full:
+            self.full.remove(queue_id)
+            self._wake()
+
+    def _is_full(self, queue_id: int) -> bool:
+        messages, size_bytes = self._counts[queue_id]
+        parts = max(1, len(self._queues))
         limits = self._limits
-        return (
-            not self._held and self._messages < limits.messages and self._bytes < limits.size_bytes
-        )
+        return messages * parts >= limits.messages or size_bytes * parts >= limits.size_bytes
+
+    def _has_room(self) -> bool:
+        return not self._queues or not self._queues <= self.full

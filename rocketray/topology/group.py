@@ -22,7 +22,7 @@ from rocketray.names import check_group
 from .failure import FailureOptions
 
 if TYPE_CHECKING:
-    from rocketray.actors.consumer import StartFrom
+    from rocketray.actors.member_options import StartFrom
 
 __all__ = ["GroupRegistry", "Membership", "make_start", "make_subscription"]
 

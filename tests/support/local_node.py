@@ -10,12 +10,13 @@ from typing import Unpack
 
 from rocketray.actors.catalog import TopicConfig
 from rocketray.actors.clock import system_clock_ms
-from rocketray.actors.consumer import GroupConsumer, MemberOptions
+from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.host_services import Services
 from rocketray.actors.hosting import Hosting
 from rocketray.actors.lane import ShardGate
 from rocketray.actors.layout import filter_doorbell_path
+from rocketray.actors.member_options import MemberOptions
 from rocketray.actors.owned_shard import OwnedShard
 from rocketray.actors.producer import Producer
 from rocketray.actors.remote_consumer import RemoteGroupConsumer

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Hashable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -25,7 +24,7 @@ from rocketray.topology import feed as feed_module
 from rocketray.topology.delivery import Delivery
 from rocketray.topology.failure import FailureRules
 from rocketray.topology.feed import Feed
-from rocketray.topology.flow import FlowLimits, Window
+from rocketray.topology.flow import FlowLimits
 from rocketray.topology.group import Membership
 from rocketray.topology.returns import Returns
 
@@ -37,11 +36,13 @@ class FailingConsumer(GroupConsumer):
 
     failures: Sequence[Exception] = ()
 
-    def poll(self, timeout_s: float, max_messages: int = 1000) -> list[ConsumedBatch]:
+    def poll(
+        self, timeout_s: float, max_messages: int = 1000, skip: Container[int] = ()
+    ) -> list[ConsumedBatch]:
         if self.failures:
             first, *self.failures = self.failures
             raise first
-        return super().poll(timeout_s, max_messages)
+        return super().poll(timeout_s, max_messages, skip)
 
 
 class WatchedTables:
@@ -111,20 +112,6 @@ async def feeding(
 def pass_over(delivery: Delivery) -> None:
     delivery.cursor = delivery.stop
     delivery.release()
-
-
-def test_a_window_stops_the_poll_until_there_is_room() -> None:
-    window = Window(FlowLimits(messages=10, size_bytes=1000))
-    window.add(12, 0)
-    assert not window.wait_for_room(0.01)
-    threading.Timer(0.02, window.remove, [3, 0]).start()
-    assert window.wait_for_room(5)
-    window.add(0, 1000)
-    assert not window.wait_for_room(0.01)
-    window.remove(0, 1)
-    assert window.wait_for_room(5)
-    window.hold(held=True)
-    assert not window.wait_for_room(0.01)
 
 
 def test_a_slow_handler_stops_the_polling(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:

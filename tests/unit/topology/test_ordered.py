@@ -11,10 +11,13 @@ from support.apps import committed, make_app, numbers, put, running, until
 from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
 
+from rocketray.actors import kept_batches, remote_members
 from rocketray.actors.send_back import MAX_ATTEMPTS
 from rocketray.errors import BatchError
 from rocketray.topology import feed
+from rocketray.topology.app import App
 from rocketray.topology.failure import FailureOptions
+from rocketray.topology.flow import FlowLimits
 
 
 def put_in_queues(node: LocalNode, count: int, queues: int) -> None:
@@ -50,6 +53,48 @@ def test_a_queue_whose_message_fails_waits_and_the_others_go_on(node: LocalNode)
         assert seen == {0: numbers(50), 1: numbers(50)}
         assert committed(node, "app-reader", "T") == 100
         assert not Ladder(node).waiting()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+@pytest.mark.parametrize("handlers", [1, 2])
+def test_a_queue_that_rests_with_much_behind_it_leaves_room_for_the_others(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch, is_remote: bool, handlers: int
+) -> None:
+    monkeypatch.setattr(feed, "POLL_MAX_MESSAGES", 10)
+    monkeypatch.setattr(remote_members, "_POLL_MESSAGES", 10)
+    monkeypatch.setattr(kept_batches, "_MANY", 2)
+    if is_remote:
+        monkeypatch.setattr(node, "consumer", node.remote_consumer)
+
+    async def scenario() -> None:
+        app = App("app", connection=node, flow=FlowLimits(messages=50))
+        topic = app.topic("T", queues=3, value_serializer="raw")
+        seen: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+        attempts: list[bytes] = []
+        is_mended = asyncio.Event()
+
+        @app.agent(topic, ordered=True, suspend=0.05, concurrency=handlers)
+        async def reader(stream: Any) -> None:
+            async for event in stream.events():
+                if event.message.partition == 0 and not is_mended.is_set():
+                    attempts.append(event.value)
+                    raise ValueError("on purpose")
+                seen[event.message.partition].append(event.value)
+
+        node.create_topic("T", 3)
+        put_in_queues(node, 500, 1)
+        async with running(app):
+            await until(lambda: len(attempts) >= 5)
+            put_in_queues(node, 200, 3)
+            await until(lambda: len(seen[1]) == len(seen[2]) == 200)
+            assert set(attempts) == {b"0"}
+            assert reader.statistics().received <= 400 + 50 + 10, "the rest stays in the log"
+            is_mended.set()
+            await until(lambda: len(seen[0]) == 700)
+        assert seen == {0: numbers(500) + numbers(200), 1: numbers(200), 2: numbers(200)}
+        assert committed(node, "app-reader", "T") == 1100
 
     asyncio.run(scenario())
 
