@@ -88,6 +88,7 @@ class RemoteGroupConsumer:
         self._lease = Lease(clock_ms)
         self._name = self._join()
         self._replies: queue.Queue[tuple[str, PollReply | StreamError]] = queue.Queue(_REPLIES_MAX)
+        self._arriving: tuple[tuple[str, PollReply | StreamError], ...] = ()  # waits for room
         self._assignment: frozenset[int] = frozenset()
         self._kept = KeptBatches()
         self._left_alone: frozenset[int] = frozenset()  # as the gateway knows it
@@ -152,8 +153,8 @@ class RemoteGroupConsumer:
     def has_to_settle(self) -> bool:
         """The next polls join again, give queues up, or raise."""
         with self._replies.mutex:
-            replies = [reply for _, reply in self._replies.queue]
-        is_told = any(isinstance(one, StreamError) or bool(one.revoked) for one in replies)
+            replies = [*self._replies.queue, *self._arriving]
+        is_told = any(isinstance(one, StreamError) or bool(one.revoked) for _, one in replies)
         return is_told or not self._lease.is_running
 
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
@@ -246,7 +247,8 @@ class RemoteGroupConsumer:
         return commits
 
     def _fetch(self) -> None:
-        """The thread: long polls, one after the other."""
+        """The thread: long polls, one after the other; what says nothing new is dropped."""
+        last: tuple[str, frozenset[int]] | None = None
         while not self._closed.is_set():
             name = self._name
             try:
@@ -257,9 +259,13 @@ class RemoteGroupConsumer:
                 continue
             except StreamError as error:
                 reply = error
-            self._put(name, reply)
-            if isinstance(reply, StreamError) and not self._joined_again(name, reply):
-                return
+            if isinstance(reply, StreamError):
+                self._put(name, reply)
+                if not self._joined_again(name, reply):
+                    return
+            elif reply.frames or reply.revoked or (name, reply.assignment) != last:
+                self._put(name, reply)
+                last = name, reply.assignment
 
     def _joined_again(self, name: str, error: StreamError) -> bool:
         """Wait until the polling thread joined again; False when that is not to be."""
@@ -270,12 +276,14 @@ class RemoteGroupConsumer:
         return True
 
     def _put(self, name: str, reply: PollReply | StreamError) -> None:
+        self._arriving = ((name, reply),)
         while not self._closed.is_set():
             try:
                 self._replies.put((name, reply), timeout=_RETRY_S)
             except queue.Full:
                 continue
-            return
+            break
+        self._arriving = ()
 
     def _keep_committing(self) -> None:
         while not self._closed.wait(_COMMIT_INTERVAL_S):

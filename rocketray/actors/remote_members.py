@@ -7,7 +7,8 @@ message is with it one call after it matched, and an idle member costs four call
 Invariants
   1. A stand-in holds ``FRAMES_MAX`` frames of about ``FRAME_BYTES``, or one message, and no more.
   2. A queue is given up after its member said that it is through with it, or did not say so for
-     ``REVOKE_TIMEOUT_S``; what it says later about that queue is not heard.
+     ``REVOKE_TIMEOUT_S``; what it says later about that queue is not heard. Its lease ends before
+     that time is over, and one that let it pass gets no other until it joined again.
   3. A member that is silent for ``SILENCE_S`` has no stand-in any more: others get its queues.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import queue
 import threading
 import uuid
@@ -35,7 +37,7 @@ __all__ = ["FRAME_BYTES", "JoinRequest", "PollReply", "RemoteMembers"]
 _LOG = logging.getLogger(__name__)
 FRAME_BYTES = 1024 * 1024
 FRAMES_MAX = 4
-REVOKE_TIMEOUT_S = 10.0
+REVOKE_TIMEOUT_S = 10.0  # longer than a lease, so one from before the revoke is over by then
 SILENCE_S = 20.0
 _POLL_S = 1.0
 _POLL_MESSAGES = 1000
@@ -63,15 +65,17 @@ class PollReply(NamedTuple):
 class _StandIn:
     """One remote member's place in its group."""
 
-    def __init__(self, member: GroupConsumer, now_s: float) -> None:
+    def __init__(self, member: GroupConsumer, clock_s: Callable[[], float]) -> None:
         self._member = member
+        self._clock_s = clock_s
         self._waiting: queue.Queue[bytes | frozenset[int]] = queue.Queue(FRAMES_MAX)
         self._closing = threading.Event()
         self._given_up = threading.Event()
         self._revoking: frozenset[int] = frozenset()
         self._left_alone: frozenset[int] = frozenset()
+        self._revoke_end_s = math.inf  # no lease goes beyond
         self._failure: StreamError | None = None
-        self.heard_s = now_s
+        self.heard_s = clock_s()
         member.on_revoke = self._revoke
         self._thread = threading.Thread(target=self._run, daemon=True, name="remote member")
         self._thread.start()
@@ -103,7 +107,8 @@ class _StandIn:
             for topic, owned in self._member.assignment():
                 if owned == queue_id:
                     self._member.commit(topic, queue_id, offset)
-        return min(self._member.lease_left_ms, LEASE_MS)
+        revoke_left_s = max(self._revoke_end_s - self._clock_s(), 0.0)
+        return int(min(self._member.lease_left_ms, LEASE_MS, revoke_left_s * 1000))
 
     def count_returns(self, sent_back: int, dead_lettered: int) -> None:
         """Count for the member."""
@@ -161,7 +166,11 @@ class _StandIn:
         self._given_up.clear()
         self._revoking = frozenset(queue_id for _, queue_id in queues)
         self._put(self._revoking)
-        if not self._given_up.wait(REVOKE_TIMEOUT_S):
+        before_s = self._revoke_end_s
+        self._revoke_end_s = min(before_s, self._clock_s() + REVOKE_TIMEOUT_S)
+        if self._given_up.wait(REVOKE_TIMEOUT_S):
+            self._revoke_end_s = before_s
+        else:
             _LOG.warning("a remote member did not give up queues %s in time", sorted(queues))
 
 
@@ -180,7 +189,7 @@ class RemoteMembers:
     def join(self, request: JoinRequest) -> str:
         """Make a stand-in; its name. Raises what joining the group raises."""
         name = uuid.uuid4().hex
-        stand_in = _StandIn(self._join(request), self._clock_s())
+        stand_in = _StandIn(self._join(request), self._clock_s)
         with self._lock:
             self._stand_ins[name] = stand_in
         return name

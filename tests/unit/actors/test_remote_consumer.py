@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors import remote_members
+from rocketray.actors import remote_consumer, remote_members
 from rocketray.actors.consumed_batch import ConsumedBatch
 from rocketray.actors.remote_consumer import RemoteGroupConsumer
 from rocketray.errors import FilterError, SubscriptionConflictError, UnknownMemberError
@@ -130,6 +130,75 @@ def test_a_silent_member_is_given_up(node: LocalNode) -> None:
     with pytest.raises(UnknownMemberError, match="join again"):
         members.poll(name, 0.0)
     assert node.groups()[0].members == {}
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_a_member_that_does_not_poll_has_no_lease_when_its_queues_go_to_another(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_members, "LEASE_MS", 800)
+    monkeypatch.setattr(remote_members, "REVOKE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(remote_consumer, "_COMMIT_INTERVAL_S", 0.05)
+    monkeypatch.setattr(remote_consumer, "LONG_POLL_S", 0.1)
+    with node.remote_consumer("g", "Trade", ALL) as far:
+        wait_until(lambda: far.poll(0.1) == [] and far.assignment())
+        with node.consumer("g", "Trade", ALL) as near:
+            wait_until(lambda: near.poll(0) == [] and near.assignment())
+            assert not far.is_leased
+            assert far.has_to_settle
+            wait_until(lambda: far.poll(0.1) == near.poll(0) and far.is_leased and far.assignment())
+            assert far.assignment().isdisjoint(near.assignment())
+
+
+def test_a_member_has_to_settle_when_it_is_told_to_give_queues_up(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_consumer, "LONG_POLL_S", 0.1)
+    with node.remote_consumer("g", "Trade", ALL) as far:
+        wait_until(lambda: far.poll(0.1) == [] and far.assignment())
+        with node.consumer("g", "Trade", ALL) as near:
+            wait_until(lambda: far.has_to_settle)
+            assert far.is_leased
+            far.poll(0)
+            assert len(far.assignment()) == 2
+            wait_until(lambda: not far.has_to_settle)
+            wait_until(lambda: near.poll(0) == [] and len(near.assignment()) == 2)
+
+
+def test_a_revoke_bounds_the_lease_until_the_member_gives_up_or_joins_again(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 0.0
+    members = remote_members.RemoteMembers(node._join, lambda: now_s)
+    request = remote_members.JoinRequest("g", "Trade", ALL, {})
+    name = members.join(request)
+    wait_until(lambda: len(members.poll(name, 0).assignment) == 4)
+
+    monkeypatch.setattr(remote_members, "REVOKE_TIMEOUT_S", 6.0)
+    with node.consumer("g", "Trade", ALL):
+        wait_until(lambda: members.poll(name, 0.1).revoked)
+        wait_until(lambda: members.commit(name, {}) <= 6000)
+        members.give_up(name, {})
+        wait_until(lambda: members.commit(name, {}) > 6000)
+    wait_until(lambda: len(members.poll(name, 0).assignment) == 4)
+
+    monkeypatch.setattr(remote_members, "REVOKE_TIMEOUT_S", 0.2)
+    with node.consumer("g", "Trade", ALL) as near:
+        wait_until(lambda: near.poll(0) == [] and near.assignment())
+        assert members.commit(name, {}) == 200
+        now_s = 0.2
+        assert members.commit(name, {}) == 0
+        members.give_up(name, {})
+        assert members.commit(name, {}) == 0, "what it says late is not heard"
+        members.leave(name, {})
+        assert members.commit(members.join(request), {}) > 0
+        members.close()
 
 
 def test_what_keeps_a_member_from_joining_is_said_to_it(node: LocalNode) -> None:
