@@ -24,10 +24,9 @@ class FlowLimits:
     """When an agent stops reading until its handlers caught up.
 
     ``messages`` and ``size_bytes``, of stored records, are what may wait for the handlers of one
-    agent in this process; a poll may go over either once. Each queue of an ordered agent has an
-    equal share of both. ``span`` is how many messages of a queue
-    may be finished behind one that is not: so many come again when the process dies, and those
-    that wait.
+    agent in this process; a poll may go over either once. Half of both is divided among
+    the queues of an ordered agent. ``span`` is how many messages of a queue may be finished behind
+    one that is not: so many come again when the process dies, and those that wait.
     """
 
     messages: int = 8192
@@ -89,13 +88,14 @@ class Window:
 
 
 class SharedWindow(Window):
-    """Each queue has an equal share of the window, so that one that rests leaves the others theirs.
+    """One half is for whichever queues need it; of the other each queue has an equal share.
 
-    The shares add up to the limits, so no total is kept beside them.
+    So a queue that rests leaves the others their shares, and one that is busy alone is not bound to
+    its own. The whole is for a queue that is alone.
     """
 
     def __init__(self, limits: FlowLimits, wake: Callable[[], None]) -> None:
-        """*wake* ends a poll that waits; called when a queue is full no more."""
+        """*wake* ends a poll that waits; called when queues are full no more."""
         super().__init__(limits)
         self._wake = wake
         self._queues: AbstractSet[int] = frozenset()
@@ -107,23 +107,34 @@ class SharedWindow(Window):
         if queue_ids != self._queues:
             with self._changed:
                 self._queues = queue_ids
-                self.full.clear()
-                self.full.update(filter(self._is_full, self._counts))
+                self._open()
 
     def _count(self, queue_id: int, messages: int, size_bytes: int) -> None:
+        super()._count(queue_id, messages, size_bytes)
         old_messages, old_bytes = self._counts.get(queue_id, (0, 0))
         self._counts[queue_id] = old_messages + messages, old_bytes + size_bytes
-        if self._is_full(queue_id):
-            self.full.add(queue_id)
-        elif queue_id in self.full:
-            self.full.remove(queue_id)
+        if self._open():
             self._wake()
+
+    def _open(self) -> bool:
+        """Whether queues that were full are so no more."""
+        opened = {queue_id for queue_id in self.full if not self._is_full(queue_id)}
+        self.full -= opened
+        return bool(opened)
 
     def _is_full(self, queue_id: int) -> bool:
         messages, size_bytes = self._counts[queue_id]
-        parts = max(1, len(self._queues))
         limits = self._limits
-        return messages * parts >= limits.messages or size_bytes * parts >= limits.size_bytes
+        return self._is_over(messages, self._messages, limits.messages) or self._is_over(
+            size_bytes, self._bytes, limits.size_bytes
+        )
+
+    def _is_over(self, own: int, total: int, limit: int) -> bool:
+        queues = len(self._queues)
+        if queues < 2:  # with one there is nothing to share
+            return own >= limit
+        return 2 * total >= limit and 2 * queues * own >= limit
 
     def _has_room(self) -> bool:
+        self.full.update(filter(self._is_full, self._counts))
         return not self._queues or not self._queues <= self.full

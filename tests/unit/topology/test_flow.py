@@ -21,20 +21,29 @@ def test_a_window_stops_the_poll_until_there_is_room() -> None:
 
 def test_queues_that_share_a_window_are_full_one_by_one() -> None:
     woken: list[int] = []
-    window = SharedWindow(FlowLimits(messages=10, size_bytes=1000), lambda: woken.append(1))
+    window = SharedWindow(FlowLimits(messages=16, size_bytes=1600), lambda: woken.append(1))
     assert window.wait_for_room(0), "what is granted has to be taken up"
     window.share({0, 1})
-    window.add(0, 5, 0)
-    assert (window.full, window.wait_for_room(0)) == ({0}, True)
-    window.add(1, 1, 500)
-    assert (window.full, window.wait_for_room(0)) == ({0, 1}, False)
-    window.remove(0, 1, 0)
-    assert (window.full, window.wait_for_room(0), woken) == ({1}, True, [1])
-    window.share({0})
-    assert window.full == set(), "a queue alone has all of it"
-    window.add(0, 6, 0)
-    assert not window.wait_for_room(0)
-    window.share({0, 1, 2})
-    assert (window.full, window.wait_for_room(0)) == ({0, 1}, True)
+    window.add(0, 7, 0)
+    assert (window.wait_for_room(0), window.full) == (True, set()), "a half is for any queue"
+    window.add(0, 1, 0)
+    assert (window.wait_for_room(0), window.full) == (True, {0})
+    window.add(1, 3, 0)
+    assert (window.wait_for_room(0), window.full) == (True, {0})
+    window.add(1, 0, 800)
+    assert (window.wait_for_room(0), window.full) == (False, {0, 1})
+    window.remove(1, 0, 1)
+    assert (window.wait_for_room(0), window.full, woken) == (True, {0}, [1])
+    window.add(1, 1, 0)
+    assert (window.wait_for_room(0), window.full) == (False, {0, 1})
+    window.remove(0, 5, 0)
+    assert (window.wait_for_room(0), window.full, woken) == (True, set(), [1, 1])
+    window.share({1})
+    window.add(1, 11, 0)
+    assert window.wait_for_room(0), "a queue alone has all of it"
+    window.add(1, 1, 0)
+    assert (window.wait_for_room(0), window.full) == (False, {1})
+    window.remove(1, 1, 0)
+    assert window.wait_for_room(0)
     window.hold(held=True)
     assert not window.wait_for_room(0)
