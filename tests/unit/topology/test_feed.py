@@ -183,6 +183,7 @@ def test_a_member_whose_window_is_full_gets_over_the_loss_of_its_lease(
                 assert node.state.registry.heartbeat(other, 1, later_ms).granted.keys() == {0}
                 node.state.leave(replace(other, held=frozenset({0}), commits={0: 5}))
             await until(lambda: lost.is_withdrawn)
+            pass_over(lost)
             again = await queue.get()
             assert again.shared.bodies[0] == numbers(1, first=5)[0]
             assert not again.is_suspended
