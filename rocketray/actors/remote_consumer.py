@@ -135,8 +135,8 @@ class RemoteGroupConsumer:
         batches = [_batch(frame) for frame in reply.frames]
         if reply.revoked:
             batches = [batch for batch in batches if batch.queue_id not in reply.revoked]
-            self._revoke(reply.revoked)
-            self._gateway.give_up(self._name, self._take_commits())
+            if not self._give_up(reply.revoked):
+                batches = []  # they come again
         return self._kept.sort(batches, skip)
 
     def wake(self) -> None:
@@ -207,6 +207,16 @@ class RemoteGroupConsumer:
             with contextlib.suppress(UnknownMemberError):  # the next reply says so as well
                 self._gateway.leave_alone(self._name, left_alone)
                 self._left_alone = left_alone
+
+    def _give_up(self, queue_ids: frozenset[int]) -> bool:
+        """Give queues up; False where that took so long that the member was given up itself."""
+        self._revoke(queue_ids)
+        try:
+            self._gateway.give_up(self._name, self._take_commits())
+        except UnknownMemberError as error:
+            self._join_again(error)
+            return False
+        return True
 
     def _start_anew(self, timeout_s: float) -> None:
         """Others may own the queues by now: give all up, and join again once that can be."""

@@ -206,3 +206,22 @@ def test_what_keeps_a_member_from_joining_is_said_to_it(node: LocalNode) -> None
         node.remote_consumer("g", "Trade", Subscription.tags("odd"))
     with pytest.raises(FilterError):
         node.remote_consumer("h", "Trade", Subscription.sql("a >"))
+
+
+def test_a_member_that_was_given_up_while_it_finished_joins_again(node: LocalNode) -> None:
+    send(node, 40)
+    with node.remote_consumer("g", "Trade", ALL) as member:
+        assert numbers(receive(member, 40)) == list(range(40))
+        member.on_revoke = lambda _queues: node.gateway.close()  # it takes too long
+        with node.consumer("g", "Trade", ALL) as near:
+            deadline = time.monotonic() + 60
+            while len(near.assignment()) < 2 and time.monotonic() < deadline:
+                member.poll(0.05)
+                near.poll(0.05)
+            member.on_revoke = None
+            assert len(near.assignment()) >= 2
+            while len(member.assignment()) != 2 and time.monotonic() < deadline:
+                member.poll(0.05)
+                near.poll(0.05)
+            assert member.assignment().isdisjoint(near.assignment())
+            assert len(member.assignment()) == 2
