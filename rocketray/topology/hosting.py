@@ -164,8 +164,11 @@ def _wait(references: Sequence[Any], timeout_s: float) -> None:
 
 
 def _facts(actor_ids: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """State and restarts of actors, as Ray has them."""
-    found = {one: ray._private.state.actors(one) for one in actor_ids}  # noqa: SLF001  # contract-tested
+    """State and restarts of actors, as Ray has them.
+
+    Ray says them nowhere else without its dashboard; test_apps.py sees them change on a real node.
+    """
+    found = {one: ray._private.state.actors(one) for one in actor_ids}  # noqa: SLF001  # as above
     return {one: (fact["State"], fact["NumRestarts"]) for one, fact in found.items()}
 
 

@@ -21,10 +21,6 @@ class QueueMemory(Store):  # type: ignore[misc]  # Faust's types are not followe
         super().__post_init__()
         self.queue_of: dict[Any, int] = {}
 
-    def note_queue(self, key: Any, queue_id: int) -> None:
-        """*key* is set or deleted by a message of that queue."""
-        self.queue_of[key] = queue_id
-
     def forget(self, queue_id: int) -> None:
         """Drop every key of that queue."""
         for key in [key for key, queue in self.queue_of.items() if queue == queue_id]:
