@@ -1,4 +1,8 @@
-"""The gateway actor: the way in for group members that run on other nodes than the shards."""
+"""The gateway actor: the way in for group members that run on other nodes than the shards.
+
+Each member may have one poll that waits, which takes a thread. The threads are as many as members
+may be, and ``_SPARE_THREADS`` for calls that answer at once: those never wait behind polls.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .consumer import GroupConsumer
-from .remote_members import JoinRequest, PollReply, RemoteMembers
+from .remote_members import MEMBERS_MAX, JoinRequest, PollReply, RemoteMembers
 
 __all__ = ["GATEWAY_NAME", "GATEWAY_THREADS", "GatewayActor"]
 
 GATEWAY_NAME = "gateway"
-GATEWAY_THREADS = 256  # a member that waits in a poll takes one
+_SPARE_THREADS = 56
+GATEWAY_THREADS = MEMBERS_MAX + _SPARE_THREADS
 _SWEEP_INTERVAL_S = 5.0
 
 

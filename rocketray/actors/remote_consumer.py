@@ -31,12 +31,12 @@ from .consumer import GroupConsumer
 from .kept_batches import KeptBatches
 from .lease import Lease
 from .member_options import MemberOptions
-from .remote_members import JoinRequest, PollReply
+from .remote_members import POLL_MAX_S, JoinRequest, PollReply
 
 __all__ = ["Gateway", "Member", "RemoteGroupConsumer"]
 
 _LOG = logging.getLogger(__name__)
-LONG_POLL_S = 15.0  # as RocketMQ's brokers suspend a pull
+LONG_POLL_S = POLL_MAX_S
 _REPLIES_MAX = 2
 _COMMIT_INTERVAL_S = 1.0
 _RETRY_S = 1.0

@@ -10,6 +10,8 @@ Invariants
      ``REVOKE_TIMEOUT_S``; what it says later about that queue is not heard. Its lease ends before
      that time is over, and one that let it pass gets no other until it joined again.
   3. A member that is silent for ``SILENCE_S`` has no stand-in any more: others get its queues.
+  4. There are ``MEMBERS_MAX`` stand-ins at most, each with one poll that waits at a time, and a
+     poll waits for ``POLL_MAX_S`` at most: what answers at once never waits for a thread.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rocketray.errors import StreamError, UnknownMemberError
+from rocketray.errors import ShardUnavailableError, StreamError, UnknownMemberError
 from rocketray.filters.subscription import Subscription
 from rocketray.store.packed_records import pack_records
 
@@ -32,11 +34,13 @@ from .consumer import GroupConsumer
 from .lease import LEASE_MS
 from .member_options import MemberOptions
 
-__all__ = ["FRAME_BYTES", "JoinRequest", "PollReply", "RemoteMembers"]
+__all__ = ["FRAME_BYTES", "MEMBERS_MAX", "POLL_MAX_S", "JoinRequest", "PollReply", "RemoteMembers"]
 
 _LOG = logging.getLogger(__name__)
 FRAME_BYTES = 1024 * 1024
 FRAMES_MAX = 4
+MEMBERS_MAX = 200
+POLL_MAX_S = 15.0  # as RocketMQ's brokers suspend a pull
 REVOKE_TIMEOUT_S = 10.0  # longer than a lease, so one from before the revoke is over by then
 SILENCE_S = 20.0
 _POLL_S = 1.0
@@ -69,6 +73,7 @@ class _StandIn:
         self._member = member
         self._clock_s = clock_s
         self._waiting: queue.Queue[bytes | frozenset[int]] = queue.Queue(FRAMES_MAX)
+        self._polling = threading.Lock()
         self._closing = threading.Event()
         self._given_up = threading.Event()
         self._revoking: frozenset[int] = frozenset()
@@ -81,7 +86,19 @@ class _StandIn:
         self._thread.start()
 
     def poll(self, timeout_s: float) -> PollReply:
-        """What waits, up to ``_REPLY_BYTES``; the first of it is waited for."""
+        """What waits, up to ``_REPLY_BYTES``; the first of it is waited for.
+
+        Raises:
+            ShardUnavailableError: another poll of the member waits (invariant 4).
+        """
+        if not self._polling.acquire(blocking=False):
+            raise ShardUnavailableError("gateway", 1000, "a poll of this member waits here already")
+        try:
+            return self._poll(timeout_s)
+        finally:
+            self._polling.release()
+
+    def _poll(self, timeout_s: float) -> PollReply:
         frames: list[bytes] = []
         size = 0
         try:
@@ -185,24 +202,42 @@ class RemoteMembers:
         self._clock_s = clock_s
         self._lock = threading.Lock()
         self._stand_ins: dict[str, _StandIn] = {}
+        self._joining = 0
 
     def join(self, request: JoinRequest) -> str:
-        """Make a stand-in; its name. Raises what joining the group raises."""
-        name = uuid.uuid4().hex
-        stand_in = _StandIn(self._join(request), self._clock_s)
+        """Make a stand-in; its name.
+
+        Raises:
+            StreamError: too many members read here already, or what joining the group raises.
+        """
         with self._lock:
-            self._stand_ins[name] = stand_in
+            count = len(self._stand_ins) + self._joining
+            if count >= MEMBERS_MAX:
+                raise StreamError(
+                    f"{count} members on other nodes read through this node already, which is the "
+                    "limit: stop some of them, or run consumers on the node of the shards"
+                )
+            self._joining += 1
+        try:
+            stand_in = _StandIn(self._join(request), self._clock_s)
+            name = uuid.uuid4().hex
+            with self._lock:
+                self._stand_ins[name] = stand_in
+        finally:
+            with self._lock:
+                self._joining -= 1
         return name
 
     def poll(self, name: str, timeout_s: float) -> PollReply:
-        """Batches for a member, waiting up to *timeout_s*.
+        """Batches for a member, waiting up to *timeout_s*, and not beyond ``POLL_MAX_S``.
 
         Raises:
             UnknownMemberError: it was silent for too long, or the node started anew.
+            ShardUnavailableError: another poll of the member waits.
             StreamError: the group refuses the member, or its filter failed.
         """
         stand_in = self._find(name)
-        reply = stand_in.poll(timeout_s)
+        reply = stand_in.poll(max(0.0, min(POLL_MAX_S, timeout_s)))
         stand_in.heard_s = self._clock_s()
         return reply
 
