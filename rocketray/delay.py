@@ -21,6 +21,7 @@ from typing import Generic, NamedTuple, TypedDict, TypeVar
 
 from .errors import ConfigError, InvalidMessageError, InvalidNameError
 from .message import ForwardedMessage, Message, StoredMessage
+from .names import check_open_topic
 
 __all__ = [
     "DELAY_LEVEL",
@@ -244,10 +245,7 @@ def _since_1970(deliver_at: object) -> int:
 
 
 def _place(message: Message | ForwardedMessage, queue_id: int) -> dict[str, str]:
-    if message.topic in WAITING_QUEUES:
-        raise InvalidMessageError(
-            f"a message for topic {message.topic!r} cannot be delayed: delayed messages wait there"
-        )
+    check_open_topic(message.topic)
     return {REAL_TOPIC: message.topic, REAL_QUEUE_ID: str(queue_id)}
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from .errors import InvalidNameError
+from .errors import InvalidMessageError, InvalidNameError
 
 __all__ = [
     "DEAD_LETTER_PREFIX",
@@ -21,8 +21,10 @@ __all__ = [
     "TOPIC_MAX_BYTES",
     "check_case_clash",
     "check_group",
+    "check_open_topic",
     "check_queue_count",
     "check_topic",
+    "is_closed_topic",
     "is_hosted_by_name",
     "is_system_topic",
 ]
@@ -52,6 +54,7 @@ _SYSTEM_TOPICS = frozenset(
 )
 _HOSTED_PREFIXES = (RETRY_PREFIX, DEAD_LETTER_PREFIX, _SYSTEM_TOPIC_PREFIX, "RMQ_SYS_TRANS_")
 _HOSTED_TOPICS = frozenset({"SCHEDULE_TOPIC_XXXX", "TRANS_CHECK_MAX_TIME_TOPIC"})
+_CLOSED_TOPICS = _HOSTED_TOPICS | {"OFFSET_MOVED_EVENT", "SELF_TEST_TOPIC"}
 _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
@@ -69,6 +72,27 @@ def is_system_topic(name: str) -> bool:
 def is_hosted_by_name(name: str) -> bool:
     """Whether *name* is one of the topics that a node keeps for itself, in its shard host."""
     return name in _HOSTED_TOPICS or name.startswith(_HOSTED_PREFIXES)
+
+
+def is_closed_topic(name: str) -> bool:
+    """Whether only the node itself stores messages in *name*.
+
+    RocketMQ's ``TopicValidator.isNotAllowedSendTopic``, and here all that begins with ``rmq_sys_``
+    or ``RMQ_SYS_TRANS_``. Retries and dead letters are open there and here.
+    """
+    if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
+        return False
+    return name in _CLOSED_TOPICS or is_hosted_by_name(name)
+
+
+def check_open_topic(name: str) -> None:
+    """Raise :class:`InvalidMessageError` where no program may send to topic *name*."""
+    if is_closed_topic(name):
+        raise InvalidMessageError(
+            f"topic {name!r} is one of the node's own, and only the node stores messages there; "
+            "send to the topic that they are for, with delay_level=, delay= or deliver_at= to have "
+            "them wait, or through a TransactionProducer"
+        )
 
 
 def check_group(name: str) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.names import is_closed_topic
 from rocketray.store.message_columns import RecordForm
 from rocketray.store.message_id import encode_offset_id
 
@@ -73,6 +74,8 @@ class Lane:
     def __init__(self, shards: Shards, topic: TopicConfig, queue_id: int, form: RecordForm) -> None:
         self.name = f"{topic.name}/{queue_id}"
         self.topic = topic.name
+        self.is_closed_topic = is_closed_topic(topic.name)
+        """Programs may not send here; the node's own parts do."""
         self.queue_id = queue_id
         host_id = encode_offset_id(topic.store_hosts[queue_id], 0)
         self.id_prefix = host_id[: -len(f"{0:016X}")]  # the offset follows

@@ -19,6 +19,7 @@ import pyarrow as pa
 from rocketray.delay import Delay, DelayOptions
 from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
+from rocketray.names import check_open_topic
 from rocketray.store.encoded_batch import encode_table, pack_batch
 
 from .batch import (
@@ -131,10 +132,26 @@ class Producer(ProducerLanes):
         delay: Delay | None = None,
     ) -> PendingSend:
         """As :meth:`send_async`, for a message that is already made."""
+        of_node = delay is not None
         if delay is not None:
             message, queue_id = self.place(message, delay, queue_id, sharding_key)
+        return self._send_message(message, queue_id, sharding_key, ack, of_node=of_node)
+
+    def send_of_node(self, message: Message, queue_id: int) -> PendingSend:
+        """As :meth:`send_message_async`, for the node's own parts: also to its own topics."""
+        return self._send_message(message, queue_id, None, None, of_node=True)
+
+    def _send_message(
+        self,
+        message: Message,
+        queue_id: int | None,
+        sharding_key: str | None,
+        ack: AckMode | None,
+        *,
+        of_node: bool,
+    ) -> PendingSend:
         with self._lock:
-            lane, batch = self._collect(message.topic, queue_id, sharding_key, ack)
+            lane, batch = self._collect(message.topic, queue_id, sharding_key, ack, of_node=of_node)
             index = batch.columns.add_message(message)
             self._hand_over_in_time(lane, index)
         return PendingSend(self.settle, lane, batch, index)
@@ -172,6 +189,7 @@ class Producer(ProducerLanes):
         key, and of the others each batch to the next queue in turn.
         """
         durability = durability_of(ack or self._default_ack)
+        check_open_topic(topic)
         _refuse_strangers(topic, messages)
         placed: list[tuple[Lane, Batch, Sequence[int]]] = []
         for start in range(0, len(messages), BATCH_MAX):
@@ -215,6 +233,7 @@ class Producer(ProducerLanes):
         of texts), ``properties`` (a map). *property_columns* become properties, absent where null.
         """
         durability = durability_of(ack or self._default_ack)
+        check_open_topic(topic)
         counts: dict[int, int] = {}
         placed: list[tuple[Lane, Batch]] = []
         for start in range(0, table.num_rows, TABLE_BATCH_ROWS):

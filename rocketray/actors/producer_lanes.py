@@ -19,7 +19,7 @@ from rocketray.delay import WAITING_QUEUES, Delay, Placed
 from rocketray.errors import ConfigError, StoreError, StreamError
 from rocketray.hashing import java_hash_code
 from rocketray.message import Message
-from rocketray.names import check_topic
+from rocketray.names import check_open_topic, check_topic
 from rocketray.recall import RecallHandle
 from rocketray.store.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
 from rocketray.store.encoded_batch import RecordOptions
@@ -163,11 +163,22 @@ class ProducerLanes:
             lane.wait(batch, left)
 
     def _collect(
-        self, topic: str, queue_id: int | None, sharding_key: str | None, ack: AckMode | None
+        self,
+        topic: str,
+        queue_id: int | None,
+        sharding_key: str | None,
+        ack: AckMode | None,
+        *,
+        of_node: bool = False,
     ) -> tuple[Lane, Batch]:
-        """The batch that a message goes into; called with the lock held."""
+        """The batch that a message goes into; called with the lock held.
+
+        Only the node's own parts send *of_node*: they may send to any topic.
+        """
         durability = durability_of(ack or self._default_ack)
         lane = self._lane(topic, queue_id, sharding_key)
+        if lane.is_closed_topic and not of_node:
+            check_open_topic(topic)
         batch = lane.collecting
         if batch is not None and batch.durability is not durability:
             self._hand_over(lane)

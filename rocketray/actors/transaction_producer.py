@@ -157,12 +157,12 @@ class TransactionProducer:
             self._node.create_topic(SCHEDULE_TOPIC, WAITING_QUEUES[SCHEDULE_TOPIC])
         unique_key = self._producer.new_unique_key()
         half = half_message(message, queue, self._group, unique_key, delay_level)
-        return Transaction(self, self._producer.send_message_async(half, 0).result())
+        return Transaction(self, self._producer.send_of_node(half, 0).result())
 
     def decide(self, half_offset: int, unique_key: str, outcome: Outcome) -> None:
         """Store a decision about a half message; the first one counts."""
         decision = Decision(half_offset, unique_key, self._group, outcome)
-        self._producer.send_message_async(decision_message(decision), 0).result()
+        self._producer.send_of_node(decision_message(decision), 0).result()
 
     def answer_checks(self) -> int:
         """Ask the node what it wants to know, and answer; how many questions there were.

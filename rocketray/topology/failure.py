@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from rocketray.actors.send_back import MAX_ATTEMPTS, dead_letter_topic
-from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import BatchError, ConfigError
-from rocketray.names import RETRY_PREFIX, check_topic
+from rocketray.names import RETRY_PREFIX, check_topic, is_closed_topic
 
 from .delivery import Delivery
 from .inbox import Hand, Inbox
@@ -67,10 +66,10 @@ class FailureOptions:
                     f"dead_letter={self.dead_letter!r} is a topic that the agent reads itself, so "
                     "a message that always fails would go round for ever; name another topic"
                 )
-            if self.dead_letter.startswith(RETRY_PREFIX) or self.dead_letter == SCHEDULE_TOPIC:
+            if self.dead_letter.startswith(RETRY_PREFIX) or is_closed_topic(self.dead_letter):
                 raise ConfigError(
-                    f"dead_letter={self.dead_letter!r}: what is stored there is delivered again; "
-                    "name another topic"
+                    f"dead_letter={self.dead_letter!r}: what is stored there is delivered again, or "
+                    "is the node's own; name another topic"
                 )
         if self.suspend_s is not None:
             if not self.ordered:

@@ -137,7 +137,7 @@ def test_a_level_below_one_is_refused(level: int) -> None:
 
 @pytest.mark.parametrize("topic", [SCHEDULE_TOPIC, TIMER_TOPIC])
 def test_what_waits_already_cannot_be_delayed(topic: str) -> None:
-    with pytest.raises(InvalidMessageError, match="cannot be delayed"):
+    with pytest.raises(InvalidMessageError, match="only the node stores"):
         at_level(Message(topic, b""), 1, 0)
 
 

@@ -1,0 +1,58 @@
+"""Topics that only the node stores messages in: programs may not send to them, the node does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+from rocketray.actors.producer import Producer
+from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC, Delay
+from rocketray.errors import InvalidMessageError
+from rocketray.message import Message
+from rocketray.names import is_closed_topic
+from rocketray.testing import Broker
+from rocketray.testing.fixtures import broker, clock
+from rocketray.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, OP_TOPIC
+
+__all__ = ["broker", "clock"]
+
+CLOSED = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, END_TOPIC, GIVEN_UP_TOPIC)
+SENDS: dict[str, Callable[[Producer, str], object]] = {
+    "send": lambda producer, topic: producer.send(topic, b"x"),
+    "send_async": lambda producer, topic: producer.send_async(topic, b"x"),
+    "send_oneway": lambda producer, topic: producer.send_oneway(topic, b"x"),
+    "send_message_async": lambda producer, topic: producer.send_message_async(Message(topic, b"x")),
+    "send_messages": lambda producer, topic: producer.send_messages(topic, [Message(topic, b"x")]),
+    "send_many": lambda producer, topic: producer.send_many(topic, pa.table({"body": [b"x"]})),
+    "delayed": lambda producer, topic: producer.send(topic, b"x", delay_level=1),
+    "send_delayed": lambda producer, topic: producer.send_delayed(
+        [(Message(topic, b"x"), Delay(delay_ms=1000))]
+    ),
+}
+
+
+@pytest.mark.parametrize("topic", CLOSED)
+@pytest.mark.parametrize("way", SENDS)
+def test_no_way_of_sending_reaches_a_topic_of_the_nodes_own(
+    broker: Broker, topic: str, way: str
+) -> None:
+    broker.create_topic("orders", 1)
+    broker.create_topic(topic, 18)
+    with broker.producer() as producer:
+        producer.send("orders", b"later", delay_level=18)  # the producer knows the way by now
+        before = broker.messages(topic)
+        with pytest.raises(InvalidMessageError, match=f"{topic}.* is one of the node's own"):
+            SENDS[way](producer, topic)
+    assert broker.messages(topic) == before
+
+
+@pytest.mark.parametrize("topic", ["%RETRY%shop", "%DLQ%shop", "orders", "TBW102"])
+def test_other_topics_are_open_as_they_are_with_rocketmq(topic: str) -> None:
+    assert not is_closed_topic(topic)
+
+
+@pytest.mark.parametrize("topic", [*CLOSED, "rmq_sys_own", "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT"])
+def test_what_rocketmq_refuses_and_what_a_node_keeps_for_itself_is_closed(topic: str) -> None:
+    assert is_closed_topic(topic)
