@@ -5,7 +5,8 @@ the member makes a match ring, which the filter actor fills; messages then come 
 
 Invariants
   1. A queue is read only while it is granted. It is given up in this order: no more batches from
-     it, ``on_revoke``, last commit, and only then the heartbeat that no longer names it.
+     it, ``on_revoke``, and only then the heartbeat that no longer names it. That one always says
+     how far the queue is finished: a coordinator that started again may not know it.
   2. What the member commits goes out with the next heartbeat, and with ``close``.
   3. Nothing is handed out without a lease: see lease.py.
   4. A stream that the filter actor stopped raises in ``poll``; no message is passed over.
@@ -313,6 +314,7 @@ class GroupConsumer:
         with self._lock:
             for queue_id in queue_ids:
                 stream = self._streams.pop(queue_id)
+                self._commits.setdefault(queue_id, stream.finished)  # for one that started again
                 self._follower.forget(queue_id)
                 self._counted += stream.ring.counters()
                 stream.reader.close()
