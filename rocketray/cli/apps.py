@@ -15,11 +15,13 @@ from .output import print_json, print_line, print_table, progress
 from .signals import until_signalled
 
 if TYPE_CHECKING:
+    from rocketray.topology.agent import AgentStatistics
     from rocketray.topology.hosting import Host
 
 __all__ = ["down", "scale", "status", "up"]
 
 _LOOK_AGAIN_S = 1.0
+_COUNTS = ("received", "finished", "failures", "sent back", "dead letters")
 _AppArgument = Annotated[str, typer.Argument(metavar="APP", help="The app's id.")]
 _PathArgument = Annotated[
     str, typer.Argument(metavar="MODULE:APP", help="Where the app is, for example trade:app.")
@@ -93,7 +95,9 @@ def status(
 ) -> None:
     """Show the apps that are up: their hosts, what their agents did, and the queues they read.
 
-    Received, finished and failures are of the host's process: they begin again at a restart.
+    The counts are of the host's process: they begin again at a restart. Failures are exceptions of
+    the handler; sent back are messages that come again later, also those that could not be decoded,
+    and dead letters those that do not: "rocketray explain" tells what became of one.
     """
     from rocketray.topology import hosting  # noqa: PLC0415 - imports Ray and Faust
 
@@ -139,11 +143,8 @@ def _show(hosts: list[Host], *, as_json: bool) -> None:
         for host in hosts:
             print_json(_fields(host))
         return
-    columns = (
-        "app", "host", "pid", "state", "restarts", "agent", "received", "finished", "failures",
-        "queues",
-    )  # fmt: skip
-    right = ("host", "pid", "restarts", "received", "finished", "failures")
+    columns = ("app", "host", "pid", "state", "restarts", "agent", *_COUNTS, "queues")
+    right = ("host", "pid", "restarts", *_COUNTS)
     print_table(columns, [row for host in hosts for row in _rows(host)], right=right)
 
 
@@ -155,13 +156,19 @@ def _rows(host: Host) -> list[tuple[Any, ...]]:
     queues = _queues(host)
     first = (host.app, host.number, pid, host.state, host.restarts)
     if not agents:
-        return [(*first, None, None, None, None, queues)]
-    rows = [(each.name, each.received, each.finished, each.failures) for each in agents]
+        return [(*first, None, *(None for _ in _COUNTS), queues)]
+    rows = [(each.name, *_counts(each)) for each in agents]
     empty = ("",) * len(first)
     return [
         (*(empty if number else first), *row, "" if number else queues)
         for number, row in enumerate(rows)
     ]
+
+
+def _counts(agent: AgentStatistics) -> tuple[int, ...]:
+    """What stands in the columns of _COUNTS."""
+    done = (agent.received, agent.finished, agent.failures)
+    return (*done, agent.sent_back, agent.dead_lettered)
 
 
 def _queues(host: Host) -> str:
@@ -188,6 +195,9 @@ def _fields(host: Host) -> dict[str, Any]:
                 "received": each.received,
                 "finished": each.finished,
                 "failures": each.failures,
+                "sentBack": each.sent_back,
+                "deadLettered": each.dead_lettered,
+                "overdue": each.overdue,
             }
             for each in (status.agents if status is not None else ())
         ],

@@ -26,7 +26,7 @@ import rocketray as rr
 app = rr.App("shop")
 orders = app.topic("Orders", value_type=bytes, queues=2)
 
-@app.agent(orders)
+@app.agent(orders, max_attempts=0)
 async def note(stream):
     crashed = pathlib.Path(__file__).with_name("crashed")
     with pathlib.Path(__file__).with_name(f"seen-{os.getpid()}").open("ab", buffering=0) as seen:
@@ -36,6 +36,8 @@ async def note(stream):
                     crashed.touch()
                     await app.crash(RuntimeError("asked to"))
                 continue
+            if number == b"bad":
+                raise ValueError("asked to")
             seen.write(number + b"\\n")
 """
 
@@ -98,6 +100,10 @@ def queues(found: list[dict[str, Any]]) -> list[list[int]]:
     return [[queue["queueId"] for queue in host["queues"]] for host in found]
 
 
+def counts(found: list[dict[str, Any]], name: str) -> list[int]:
+    return [agent[name] for host in found for agent in host["agents"]]
+
+
 def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     up = run("up", "shop:app", "--consumers", "2", "--detach", "--json").lines()
     assert [(host["app"], host["host"]) for host in up] == [("shop", 0), ("shop", 1)]
@@ -106,9 +112,13 @@ def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     wait_for(lambda: len(seen(directory)) >= 24, "not all messages were handled")
     found = hosts(run)
     assert [host["state"] for host in found] == ["running", "running"]
-    assert sum(agent["finished"] for host in found for agent in host["agents"]) == 24
+    assert sum(counts(found, "finished")) == 24
     assert sorted(queue for each in queues(found) for queue in each) == [0, 1]
-    assert "shop" in run("status", "shop").out
+
+    run("send", "Orders", "bad")
+    wait_for(lambda: sum(counts(hosts(run), "deadLettered")) == 1, "it is no dead letter")
+    assert sum(counts(hosts(run), "failures")) == 1
+    assert "dead letters" in run("status", "shop").out
 
     run("scale", "shop", "1")
     wait_for(lambda: queues(hosts(run)) == [[0, 1]], "the other host took nothing over")
