@@ -2,7 +2,7 @@
 
 Only kernels may call these. Arrays are ``uint8[n]``, offsets count bytes, and nothing is checked:
 the kernel has tested the bounds before. Functions of an ``address`` work on raw memory, which the
-caller keeps alive and aligned to the width.
+caller keeps alive, and, for atomic ones, aligned to the width.
 
 A plain load in a waiting loop is hoisted out of it by the compiler: loops that wait for another
 process use ``atomic_load_*``. Loads acquire, stores release, ``atomic_add_i32`` is sequentially
@@ -27,7 +27,9 @@ __all__ = [
     "count_trailing_zeros",
     "load_i16",
     "load_i32",
+    "load_i32_at",
     "load_i64",
+    "load_i64_at",
     "load_native_u64",
     "pause",
     "release_fence",
@@ -84,7 +86,24 @@ def _storer(bits: int) -> Callable[..., Any]:
     return store  # type: ignore[no-any-return]
 
 
+def _address_loader(bits: int) -> Callable[..., Any]:
+    @intrinsic
+    def load(_typing: Any, _address: Any) -> Any:
+        """The signed big-endian number at *address*, however aligned."""
+
+        def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            value = builder.load(_word(builder, args[0], bits))
+            value.align = 1
+            value = builder.bswap(value)
+            return value if bits == 64 else builder.sext(value, ir.IntType(64))
+
+        return types.int64(types.intp), generate
+
+    return load  # type: ignore[no-any-return]
+
+
 load_i16, load_i32, load_i64 = _loader(16), _loader(32), _loader(64)
+load_i32_at, load_i64_at = _address_loader(32), _address_loader(64)
 store_i16, store_i32, store_i64 = _storer(16), _storer(32), _storer(64)
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 import logging
 import struct
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,12 +32,10 @@ __all__ = ["IndexFile", "IndexHeader", "index_file_bytes", "index_file_name", "i
 
 _LOG = logging.getLogger(__name__)
 _HEADER = struct.Struct(">qqqqii")
-_SLOT = struct.Struct(">i")
 _ENTRY = struct.Struct(">iqii")
 _ENTRY_FIELDS = np.dtype(
     [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
-_NEXT_ENTRY = 36  # where the header's last field stands
 _ALLOCATION_BYTES = 1 << 20  # blocks are asked for in steps of this
 
 
@@ -93,7 +90,7 @@ class IndexFile:
         self.room = max(max_entries - self.header().next_entry, 0)
         """How many entries still fit, for the writer."""
         self.damaged_slots: set[int] = set()
-        """The slots whose chains :meth:`search` found damaged."""
+        """The slots whose chains a search (chain_search.py) found damaged."""
 
     @classmethod
     def create(
@@ -196,31 +193,19 @@ class IndexFile:
         self.room -= count
         self._is_dirty = True  # behind the writing, so that a flush beside it is not the last
 
-    def search(self, key_hash: int) -> Iterator[int]:
-        """The physical offsets of all entries with *key_hash*, newest first.
+    def report_damage(self, slot: int, entry: int, named: int) -> None:
+        """Know, and say, that an *entry* of the chain of *slot*, or the slot itself, leads astray.
 
-        A chain that leads out of the file or not backwards is followed to that place, reported,
-        and kept in ``damaged_slots``.
+        *named* is what it names as the one before; *entry* is 0 for the slot.
         """
-        (limit,) = _SLOT.unpack(self._file.read(_NEXT_ENTRY, INDEX_SLOT_BYTES))
-        limit = min(limit, self.max_entries)
-        slot = INDEX_HEADER_BYTES + key_hash % self.hash_slots * INDEX_SLOT_BYTES
-        (number,) = _SLOT.unpack(self._file.read(slot, INDEX_SLOT_BYTES))
-        while 0 < number < limit:
-            entry = self._file.read(self._position(number), INDEX_ENTRY_BYTES)
-            found_hash, physical_offset, _, previous = _ENTRY.unpack(entry)
-            if found_hash == key_hash:
-                yield physical_offset
-            limit, number = number, previous
-        if number != 0:
-            self.damaged_slots.add(key_hash % self.hash_slots)
-            _LOG.warning(
-                "%s: the chain of slot %d leads from entry %d to %d; keys may be missing",
-                self.path,
-                key_hash % self.hash_slots,
-                limit,
-                number,
-            )
+        self.damaged_slots.add(slot)
+        _LOG.warning(
+            "%s: the chain of slot %d leads from %s to %d; keys may be missing",
+            self.path,
+            slot,
+            f"entry {entry}" if entry else "the slot",
+            named,
+        )
 
     def entries_at(self, physical_offset: int) -> int:
         """How many of the last entries belong to the record at *physical_offset*."""

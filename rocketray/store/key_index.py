@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from .chain_search import ChainSearch
 from .directories import make_directory
 from .file_system import SYSTEM_FILES, FileSystem
 from .index_file import (
@@ -73,6 +74,7 @@ class KeyIndex:
             IndexFile(path, hash_slots, max_entries, read_only=read_only, file_system=file_system)
             for path in usable
         ]
+        self._search = ChainSearch(self._files)
         for path in paths[len(usable) :]:
             file_system.unlink(path)
 
@@ -138,8 +140,7 @@ class KeyIndex:
 
     def search(self, key_hash: int) -> Iterator[int]:
         """The physical offsets of all entries with *key_hash*, newest first; some may repeat."""
-        for file in reversed(self._files):
-            yield from file.search(key_hash)
+        return self._search.find(key_hash)
 
     def position(self) -> tuple[int, int]:
         """How far the log was indexed: the last record's physical offset, and how many of its keys.
@@ -173,11 +174,13 @@ class KeyIndex:
         trusted = 0
         while trusted < len(self._files) and self._is_trusted(self._files[trusted], timestamp_ms):
             trusted += 1
-        for file in self._files[trusted:]:
+        gone = self._files[trusted:]
+        del self._files[trusted:]
+        self._search = ChainSearch(self._files)
+        for file in gone:
             file.close()
             self._file_system.unlink(file.path)
             self._names_changed = True
-        del self._files[trusted:]
 
     def forget_before(self, log_min_offset: int) -> None:
         """Let full files whose records are all before *log_min_offset* be no part of the index.
@@ -191,6 +194,7 @@ class KeyIndex:
             count += 1
         self._forgotten += self._files[:count]
         del self._files[:count]
+        self._search = ChainSearch(self._files)
 
     def remove_forgotten(self) -> None:
         """Remove the forgotten files; may run beside the writer."""
@@ -208,6 +212,7 @@ class KeyIndex:
 
     def close(self) -> None:
         """Unmap the files."""
+        self._search = ChainSearch(())
         for file in (*self._files, *self._forgotten):
             file.close()
         self._files.clear()
@@ -258,5 +263,6 @@ class KeyIndex:
             self._directory / name, self._hash_slots, self._max_entries, self._file_system
         )
         self._files.append(file)
+        self._search = ChainSearch(self._files)
         self._names_changed = True
         return file

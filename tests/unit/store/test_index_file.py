@@ -9,6 +9,7 @@ import pytest
 from support.stores import FakeClock
 
 from rocketray.hashing import index_key_hash
+from rocketray.store.chain_search import ChainSearch
 from rocketray.store.index_file import IndexFile, index_file_bytes, index_file_name
 from rocketray.store.key_index import KeyIndex
 
@@ -48,8 +49,8 @@ def test_the_bytes_are_those_that_rocketmq_wrote(file: IndexFile) -> None:
     assert file.path.read_bytes() == bytes.fromhex(EXPECTED)
     assert file.path.stat().st_size == index_file_bytes(SLOTS, ENTRIES) == 176
     assert file.room == 0
-    assert list(file.search(index_key_hash("T#A"))) == [500, 300, 100]
-    assert list(file.search(index_key_hash("T#D"))) == []
+    assert list(ChainSearch([file]).find(index_key_hash("T#A"))) == [500, 300, 100]
+    assert list(ChainSearch([file]).find(index_key_hash("T#D"))) == []
 
 
 def test_a_file_that_follows_counts_its_first_seconds_from_the_end_before(
@@ -67,8 +68,8 @@ def test_a_file_that_follows_counts_its_first_seconds_from_the_end_before(
     following.close()
 
 
-@pytest.mark.parametrize("previous", [5, 3, 99, -7])
-def test_a_chain_that_does_not_lead_backwards_is_followed_to_there_and_reported(
+@pytest.mark.parametrize("previous", [5, 3, 99, -7, 2])
+def test_a_chain_that_leads_forwards_or_to_another_slots_entry_is_followed_to_there_and_reported(
     file: IndexFile, previous: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     for key, offset, ms in PUTS[:5]:
@@ -76,15 +77,48 @@ def test_a_chain_that_does_not_lead_backwards_is_followed_to_there_and_reported(
     with file.path.open("r+b") as raw:
         raw.seek(40 + 4 * SLOTS + 3 * 20 + 16)  # the third entry's predecessor
         raw.write(struct.pack(">i", previous))
-    assert list(file.search(index_key_hash("T#A"))) == [500, 300]
+    assert list(ChainSearch([file]).find(index_key_hash("T#A"))) == [500, 300]
     assert f"leads from entry 3 to {previous}" in caplog.text
+
+
+def test_a_slot_that_leads_out_of_the_file_is_reported_once(
+    file: IndexFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(file, "T#A", 100, T)
+    slot = index_key_hash("T#A") % SLOTS
+    with file.path.open("r+b") as raw:
+        raw.seek(40 + 4 * slot)
+        raw.write(struct.pack(">i", ENTRIES))
+    assert list(ChainSearch([file]).find(index_key_hash("T#A"))) == []
+    assert file.damaged_slots == {slot}
+    assert f"leads from the slot to {ENTRIES}" in caplog.text
+
+
+def test_keys_of_a_batch_that_is_being_put_hide_no_earlier_ones(
+    file: IndexFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(file, "T#A", 100, T)
+    before = file.path.read_bytes()[:40]
+    put(file, "T#A", 200, T)
+    with file.path.open("r+b") as raw:
+        raw.write(before)  # the header is written last
+    assert list(ChainSearch([file]).find(index_key_hash("T#A"))) == [200, 100]
+    assert not caplog.text
+
+
+def test_a_search_outlives_the_files_that_it_was_made_for(index: KeyIndex) -> None:
+    put_many(index, list(range(100, 109)), T)
+    found = index.search(7)
+    first = next(found)
+    index.close()
+    assert [first, *found] == list(range(108, 99, -1))
 
 
 def test_a_header_of_noise_is_kept_within_the_file(file: IndexFile) -> None:
     with file.path.open("r+b") as raw:
         raw.write(b"\x7f" * 40)
     assert file.header().next_entry == ENTRIES
-    assert list(file.search(3)) == []
+    assert list(ChainSearch([file]).find(3)) == []
 
 
 def test_only_what_is_used_has_blocks(tmp_path: Path) -> None:

@@ -1,0 +1,124 @@
+"""Following the chains of a hash through many IndexFiles in one call, newest entry first.
+
+The files of a store have one size and are mapped at different places, so they come as addresses:
+the caller keeps each mapped whole while the kernel runs. Nothing read from a file is believed: an
+entry counts when its number is within the file and below the one that named it, and its hash
+belongs to the slot. So a walk ends, whatever stands there, and never leaves a file.
+
+The header's count is not asked. A writer moves it once a batch, behind the slots, and each slot is
+written behind its entry: who stopped at the count would miss all of a chain whose newest entries
+are of that batch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from enum import IntEnum
+
+from ._compile import IN_INT64S, INT, OUT_INT64S, Int64s, kernel
+from .intrinsics import load_i32_at, load_i64_at
+from .layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
+
+__all__ = ["Place", "search_chains", "search_chains_plain"]
+
+_ENTRY = struct.Struct(">iqii")  # hash, physical offset, seconds, previous
+_SLOT = struct.Struct(">i")
+_PREVIOUS = 16  # where an entry names the one before it
+
+
+class Place(IntEnum):
+    """How far a search has come: the elements of its ``place``."""
+
+    FILE = 0
+    """The number of the file that is searched; -1 when all were."""
+    AFTER = 1
+    """The entry after which to go on, 0 to begin with the slot."""
+    IS_ASTRAY = 2
+    """1 when the entry, or the slot, that AFTER says names no entry of the chain; else 0."""
+    ASTRAY_TO = 3
+    """What it names in that case."""
+
+
+_PLACE_FIELDS = len(Place)
+
+
+def search_chains_plain(
+    addresses: Int64s, hash_slots: int, max_entries: int, key_hash: int, place: Int64s, out: Int64s
+) -> int:
+    """Write the physical offsets of entries with *key_hash* to *out* int64[k]; returns how many.
+
+    Goes on from *place* int64[len(Place)], file by file from the one it names down to file 0, and
+    leaves there where it stopped: at the end, when *out* was full, or where a chain led astray.
+    Then the caller may go on with the file before. ``addresses`` int64[n] are those of whole files
+    with *hash_slots* and *max_entries*, oldest first.
+    """
+    slot_count = max(hash_slots, 1)
+    entries = INDEX_HEADER_BYTES + slot_count * INDEX_SLOT_BYTES
+    slot = INDEX_HEADER_BYTES + key_hash % slot_count * INDEX_SLOT_BYTES
+    file, after = place[: Place.IS_ASTRAY].tolist()
+    count = 0
+    for number in range(min(file, len(addresses) - 1), -1, -1):
+        address = int(addresses[number])
+        at = after * INDEX_ENTRY_BYTES + entries + _PREVIOUS if after else slot
+        bound = after or max_entries
+        (entry,) = _SLOT.unpack(ctypes.string_at(address + at, _SLOT.size))
+        while entry != 0:
+            found = -1
+            if 0 < entry < bound:
+                raw = ctypes.string_at(address + entries + entry * INDEX_ENTRY_BYTES, _ENTRY.size)
+                found, physical_offset, _, previous = _ENTRY.unpack(raw)
+            if found < 0 or found % slot_count != key_hash % slot_count:
+                place[:] = number, after, 1, entry
+                return count
+            if found == key_hash:
+                if count == len(out):
+                    place[:] = number, after, 0, 0
+                    return count
+                out[count] = physical_offset
+                count += 1
+            after = bound = entry
+            entry = previous
+        after = 0
+    place[:] = -1, 0, 0, 0
+    return count
+
+
+@kernel(search_chains_plain, INT, (IN_INT64S, INT, INT, INT, OUT_INT64S, OUT_INT64S))
+def search_chains(addresses, hash_slots, max_entries, key_hash, place, out):
+    assert len(place) == _PLACE_FIELDS
+    slot_count = max(hash_slots, 1)
+    entries = INDEX_HEADER_BYTES + slot_count * INDEX_SLOT_BYTES
+    slot = key_hash % slot_count
+    file, after = min(place[Place.FILE], len(addresses) - 1), place[Place.AFTER]
+    place[Place.IS_ASTRAY] = place[Place.ASTRAY_TO] = 0
+    count = 0
+    while file >= 0:
+        address = addresses[file]
+        bound = max_entries
+        named_at = address + INDEX_HEADER_BYTES + slot * INDEX_SLOT_BYTES
+        if after != 0:
+            bound = after
+            named_at = address + entries + after * INDEX_ENTRY_BYTES + _PREVIOUS
+        entry = load_i32_at(named_at)
+        while entry != 0:
+            at = address + entries + entry * INDEX_ENTRY_BYTES
+            is_sound = 0 < entry < bound
+            if is_sound:
+                found = load_i32_at(at)
+                is_sound = found == key_hash or (found >= 0 and found % slot_count == slot)
+            is_full = is_sound and found == key_hash and count == len(out)
+            if not is_sound or is_full:
+                place[Place.FILE], place[Place.AFTER] = file, after
+                if not is_sound:
+                    place[Place.IS_ASTRAY], place[Place.ASTRAY_TO] = 1, entry
+                return count
+            if found == key_hash:
+                out[count] = load_i64_at(at + 4)
+                count += 1
+            after = bound = entry
+            entry = load_i32_at(at + _PREVIOUS)
+        after = 0
+        file -= 1
+    place[Place.FILE], place[Place.AFTER] = -1, 0
+    return count
