@@ -25,6 +25,7 @@ from rocketray.store.compression import CompressionKind
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .catalog import TopicConfig
+from .clock import system_clock_ms
 from .consumer import GroupConsumer
 from .coordinator import COORDINATOR_NAME
 from .explanation import Explanation, StoredFacts
@@ -86,6 +87,10 @@ class Connection:
         if not ray.is_initialized():
             join_ray(str(node["address"]), str(node.get("authMode", "")))
         return cls(directory)
+
+    def clock_ms(self) -> int:
+        """The node's clock, in milliseconds since 1970; in the testing kit a test moves it."""
+        return system_clock_ms()
 
     # Topics
 

@@ -35,8 +35,8 @@ class AgentStatistics:
     """Counters of one agent since its app started; messages unless said otherwise.
 
     ``failures`` counts exceptions of the handler. ``sent_back`` messages come again later,
-    ``dead_lettered`` ones do not; both are finished. ``overdue`` ones were held by a handler for
-    longer than 15 minutes.
+    ``dead_lettered`` ones do not; both are finished. ``overdue`` ones were not finished for 15
+    minutes (overdue.py).
     """
 
     name: str

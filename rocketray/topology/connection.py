@@ -234,6 +234,10 @@ class Connection(Protocol):
         """
         ...
 
+    def clock_ms(self) -> int:
+        """The node's clock, in milliseconds since 1970."""
+        ...
+
     def producer(self) -> Forwarder:
         """A producer for any topic."""
         ...

@@ -16,7 +16,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -212,6 +212,14 @@ class Delivery:
         """The message at *index* was acknowledged, so it is not handed out again."""
         return self.acks is not None and self.acks[index] == 1
 
+    def unacknowledged(self) -> Iterator[int]:
+        """The messages that the handler passed, and that wait for their acknowledgement."""
+        if self.acks is not None:
+            index = self.acks.find(0, self._start, self.cursor)
+            while index >= 0:
+                yield index
+                index = self.acks.find(0, index + 1, self.cursor)
+
     def note_attempt(self) -> int:
         """Count a failure of the message at the cursor; how many there were in a row."""
         self.attempts = self.attempts + 1 if self._attempts_at == self.cursor else 1
@@ -230,9 +238,10 @@ class Delivery:
             self.returning.discard(index)
             self.returning = self.returning or None
 
-    def place(self) -> str:
-        """Where the cursor is, for people."""
-        return f"at topic {self.topic} queue {self.queue_id} offset {self.queue_offset()}"
+    def place(self, index: int | None = None) -> str:
+        """Where the message at *index* is, or that at the cursor; for people."""
+        offset = self.shared.next_queue_offset(self.cursor if index is None else index)
+        return f"at topic {self.topic} queue {self.queue_id} offset {offset}"
 
     def event(self, make: Callable[[Delivery, int, Any], DeliveredEvent]) -> DeliveredEvent:
         """The event of the message at the cursor: the same object while the cursor stands."""

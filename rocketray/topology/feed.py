@@ -106,6 +106,7 @@ class Feed:
         tables: QueueTables,
         flow: FlowLimits,
         on_failure: Callable[[Exception], None],
+        clock_ms: Callable[[], int],
     ) -> None:
         self.topic = topic
         self.membership = membership
@@ -120,6 +121,8 @@ class Feed:
         self._flush_sends = flush_sends
         self._tables = tables
         self._on_failure = on_failure
+        self._clock_ms = clock_ms
+        self._giving_back: set[asyncio.Task[None]] = set()
         self._gained: set[int] = set()  # the queues whose parts of tables are here
         self._is_retry = topic == retry_topic(membership.group)
         self._loop = asyncio.get_running_loop()
@@ -142,7 +145,11 @@ class Feed:
 
     def finished(self) -> list[tuple[int, int]]:
         """(queue id, next queue offset) of the queues that moved since the last call."""
-        self._watch.look(self._ledger.outstanding(), self._loop.time())
+        overdue = self._watch.look(self._ledger.outstanding(), self._clock_ms())
+        if overdue and not self._closing.is_set():
+            task = self._loop.create_task(self._give_back_overdue(overdue))
+            self._giving_back.add(task)
+            task.add_done_callback(self._giving_back.discard)
         moved = self._ledger.advance()
         self._hold_span()
         return moved
@@ -278,6 +285,7 @@ class Feed:
         With *attempts* it is a dead letter, after so many in this process.
         """
         if self.membership.is_broadcast:
+            delivery.acknowledge(index)
             return "and was passed, as what fails in a broadcast group is"
         stored, rules = delivery.shared.messages[index], self.rules
         if attempts is None:
@@ -295,6 +303,12 @@ class Feed:
             return f"attempt {back.message.reconsume_times}, now in {rules.dead_letters}"
         delay_s = DELAY_LEVELS_MS[back.queue_id] // 1000
         return f"attempt {back.message.reconsume_times}, sent back for {delay_s} s"
+
+    async def _give_back_overdue(self, overdue: Iterable[tuple[Delivery, int]]) -> None:
+        """Give messages back that nobody acknowledged; see overdue.py."""
+        for delivery, index in overdue:
+            if not (delivery.is_withdrawn or delivery.is_acknowledged(index)):
+                await self.give_back(delivery, index, None)
 
     def _returned(self, delivery: Delivery, index: int, is_dead_letter: bool) -> None:  # noqa: FBT001  # one caller
         delivery.returned(index)

@@ -1,7 +1,11 @@
-"""Messages that a handler holds for too long: RocketMQ's consume timeout.
+"""Messages that are not finished for too long: RocketMQ's consume timeout.
 
-RocketMQ sends such a message back, so that it is handled twice when the handler comes to its end.
-Here the handler keeps it, because it may still be at work; it is counted and said once.
+One that a handler has in hand stays with it, because it may still be at work; that is counted and
+said once. RocketMQ sends it back, so that it is handled twice when the handler comes to its end.
+
+One that a handler passed and never acknowledged, after ``stream.noack()``, is sent back, as there:
+nobody may remember it, for instance when the handler raised on a later one. It would hold up its
+queue until the app starts again.
 """
 
 from __future__ import annotations
@@ -11,34 +15,57 @@ from collections.abc import Iterable
 
 from .delivery import Delivery
 
-__all__ = ["CONSUME_TIMEOUT_S", "OverdueWatch"]
+__all__ = ["CONSUME_TIMEOUT_MS", "OverdueWatch"]
 
 logger = logging.getLogger(__name__)
 
-CONSUME_TIMEOUT_S = 15 * 60.0
+CONSUME_TIMEOUT_MS = 15 * 60_000
 
 
 class OverdueWatch:
-    """Looks now and then at what handlers have, and notes since when."""
+    """Looks now and then at what handlers have or left, and notes since when."""
 
     def __init__(self, group: str) -> None:
         self._group = group
-        self._since: dict[tuple[Delivery, int], float] = {}
+        self._since: dict[tuple[Delivery, int], int] = {}
         self._told: set[tuple[Delivery, int]] = set()
         self.count = 0
-        """Messages that were held for longer than the timeout."""
+        """Messages that were not finished for longer than the timeout."""
 
-    def look(self, deliveries: Iterable[Delivery], now_s: float) -> None:
-        """Note what is in hand at *now_s*, and tell of what has been for too long."""
-        held = {(one, one.cursor) for one in deliveries if one.is_active and not one.is_passed}
-        self._since = {key: self._since.get(key, now_s) for key in held}
-        self._told &= held
+    def look(self, deliveries: Iterable[Delivery], now_ms: int) -> list[tuple[Delivery, int]]:
+        """Note what is not finished at *now_ms*, and tell of what has been so for too long.
+
+        What comes out was passed, but not acknowledged, and shall be sent back: the delivery and
+        the index of the message. Each comes out once. A clock that is set back begins anew.
+        """
+        held, left = set[tuple[Delivery, int]](), set[tuple[Delivery, int]]()
+        for one in deliveries:
+            if one.is_withdrawn:
+                continue
+            if one.is_active and not one.is_passed:
+                held.add((one, one.cursor))
+            left.update((one, index) for index in one.unacknowledged())
+        here = held | left
+        self._since = {key: min(self._since.get(key, now_ms), now_ms) for key in here}
+        self._told &= here
+        overdue = []
         for key, since in self._since.items():
-            if now_s - since >= CONSUME_TIMEOUT_S and key not in self._told:
+            if now_ms - since >= CONSUME_TIMEOUT_MS and key not in self._told:
                 self._told.add(key)
                 self.count += 1
-                logger.warning(
-                    "group %s: a handler holds the message %s for %.0f minutes; "
-                    "it keeps it, and its queue is not committed past it",
-                    self._group, key[0].place(), (now_s - since) / 60,
-                )  # fmt: skip
+                self._tell(*key, now_ms - since, is_held=key in held)
+                if key in left:
+                    overdue.append(key)
+        return sorted(overdue, key=lambda key: key[0].shared.next_queue_offset(key[1]))
+
+    def _tell(self, delivery: Delivery, index: int, waited_ms: int, *, is_held: bool) -> None:
+        logger.warning(
+            "group %s: the message %s is not %s for %.0f minutes; %s",
+            self._group,
+            delivery.place(index),
+            "finished" if is_held else "acknowledged",
+            waited_ms / 60_000,
+            "its handler keeps it, and its queue is not committed past it"
+            if is_held
+            else "it is sent back",
+        )

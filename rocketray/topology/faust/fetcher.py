@@ -175,6 +175,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             flush_sends=self.app.flush_sends,
             tables=NO_TABLES if is_alone else self.app.tables,
             on_failure=self._feed_failed,
+            clock_ms=(await self.app.connect()).clock_ms,
         )
         self._feeds[channel, topic] = feed
         await feed.start()

@@ -99,6 +99,7 @@ async def feeding(
         tables=tables or WatchedTables(),
         flow=flow or FlowLimits(),
         on_failure=failed.append,
+        clock_ms=system_clock_ms,
     )
     await feed.start()
     try:
