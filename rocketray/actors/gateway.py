@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from .consumer import GroupConsumer
-from .remote_members import MEMBERS_MAX, JoinRequest, PollReply, RemoteMembers
+from .remote_calls import CommitReply, JoinRequest, PollReply
+from .remote_members import MEMBERS_MAX, RemoteMembers
 
 __all__ = ["GATEWAY_NAME", "GATEWAY_THREADS", "GatewayActor"]
 
@@ -42,11 +43,11 @@ class GatewayActor:
         """See :meth:`RemoteMembers.join`; the same goes for the others."""
         return self._members.join(request)
 
-    def poll(self, name: str, timeout_s: float) -> PollReply:
+    def poll(self, name: str, timeout_s: float, received: int) -> PollReply:
         """Batches for a member."""
-        return self._members.poll(name, timeout_s)
+        return self._members.poll(name, timeout_s, received)
 
-    def commit(self, name: str, commits: Mapping[int, int]) -> int:
+    def commit(self, name: str, commits: Mapping[int, int]) -> CommitReply:
         """Next queue offsets by queue."""
         return self._members.commit(name, commits)
 
@@ -58,9 +59,9 @@ class GatewayActor:
         """The member has enough of just these queues for now."""
         self._members.leave_alone(name, queue_ids)
 
-    def give_up(self, name: str, commits: Mapping[int, int]) -> None:
+    def give_up(self, name: str, revocation: int, commits: Mapping[int, int]) -> None:
         """The member is through with revoked queues."""
-        self._members.give_up(name, commits)
+        self._members.give_up(name, revocation, commits)
 
     def leave(self, name: str, commits: Mapping[int, int]) -> None:
         """The member leaves its group."""

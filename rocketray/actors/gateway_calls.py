@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .gateway import GATEWAY_NAME
-from .remote_members import JoinRequest, PollReply
+from .remote_calls import CommitReply, JoinRequest, PollReply
 from .shard_calls import find_actor
 
 __all__ = ["GatewayCalls"]
@@ -23,15 +23,17 @@ class GatewayCalls:
         name: str = self._ask(find_actor(GATEWAY_NAME).join.remote(request))
         return name
 
-    def poll(self, name: str, timeout_s: float) -> PollReply:
-        """Wait for batches."""
-        reply: PollReply = self._ask(find_actor(GATEWAY_NAME).poll.remote(name, timeout_s))
+    def poll(self, name: str, timeout_s: float, received: int) -> PollReply:
+        """Wait for what comes after the reply of number *received*."""
+        reply: PollReply = self._ask(
+            find_actor(GATEWAY_NAME).poll.remote(name, timeout_s, received)
+        )
         return reply
 
-    def commit(self, name: str, commits: Mapping[int, int]) -> int:
-        """Pass on what is finished; how long the member's lease is."""
-        left_ms: int = self._ask(find_actor(GATEWAY_NAME).commit.remote(name, commits))
-        return left_ms
+    def commit(self, name: str, commits: Mapping[int, int]) -> CommitReply:
+        """Pass on what is finished."""
+        reply: CommitReply = self._ask(find_actor(GATEWAY_NAME).commit.remote(name, commits))
+        return reply
 
     def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
         """Pass on how many messages were given back."""
@@ -42,9 +44,9 @@ class GatewayCalls:
         """Say which queues, and no others, the stand-in reads no further for now."""
         self._ask(find_actor(GATEWAY_NAME).leave_alone.remote(name, queue_ids))
 
-    def give_up(self, name: str, commits: Mapping[int, int]) -> None:
+    def give_up(self, name: str, revocation: int, commits: Mapping[int, int]) -> None:
         """Say that revoked queues are given up."""
-        self._ask(find_actor(GATEWAY_NAME).give_up.remote(name, commits))
+        self._ask(find_actor(GATEWAY_NAME).give_up.remote(name, revocation, commits))
 
     def leave(self, name: str, commits: Mapping[int, int]) -> None:
         """Leave the group."""

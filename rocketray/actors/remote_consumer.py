@@ -5,10 +5,12 @@ gateway, where a stand-in reads for it, and keeps a few batches at hand; commits
 
 Invariants
   1. A queue is given up in the same order as there: its batches were handed out or dropped,
-     ``on_revoke``, the last commit, and only then the word that it is given up.
+     ``on_revoke``, the last commit, and only then the word that it is given up. Answers to commits
+     say that it has to be, too, so that does not wait for batches that nobody takes.
   2. Nothing is handed out without a lease, which every answer to commits renews: see lease.py.
   3. When the gateway does not know the member any more, all its queues count as taken away, and
      it joins again. Nothing is lost; what was not committed is delivered again.
+  4. Commits reach the stand-in in the order in which they were made: one call at a time.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Container, Mapping
-from typing import Protocol, Self, Unpack
+from collections.abc import Callable, Container
+from typing import Self, Unpack
 
 from rocketray.errors import ShardUnavailableError, StreamError, UnknownMemberError
 from rocketray.filters.subscription import Subscription
@@ -31,41 +33,16 @@ from .consumer import GroupConsumer
 from .kept_batches import KeptBatches
 from .lease import Lease
 from .member_options import MemberOptions
-from .remote_members import POLL_MAX_S, JoinRequest, PollReply
+from .remote_calls import POLL_MAX_S, CommitReply, Gateway, JoinRequest, PollReply
 
-__all__ = ["Gateway", "Member", "RemoteGroupConsumer"]
+__all__ = ["Member", "RemoteGroupConsumer"]
 
 _LOG = logging.getLogger(__name__)
 LONG_POLL_S = POLL_MAX_S
 _REPLIES_MAX = 2
 _COMMIT_INTERVAL_S = 1.0
 _RETRY_S = 1.0
-_NOTHING = "", PollReply([], frozenset(), frozenset())
-
-
-class Gateway(Protocol):
-    """The calls of a node's gateway; see :class:`~.remote_members.RemoteMembers`."""
-
-    def join(self, request: JoinRequest) -> str:
-        """Make a stand-in."""
-
-    def poll(self, name: str, timeout_s: float) -> PollReply:
-        """Wait for batches."""
-
-    def commit(self, name: str, commits: Mapping[int, int]) -> int:
-        """Pass on what is finished; how long the member's lease is from when it was asked."""
-
-    def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
-        """Pass on how many messages were given back."""
-
-    def leave_alone(self, name: str, queue_ids: frozenset[int]) -> None:
-        """Say which queues, and no others, the stand-in reads no further for now."""
-
-    def give_up(self, name: str, commits: Mapping[int, int]) -> None:
-        """Say that revoked queues are given up."""
-
-    def leave(self, name: str, commits: Mapping[int, int]) -> None:
-        """Leave the group."""
+_NOTHING = "", PollReply(0, [], frozenset())
 
 
 class RemoteGroupConsumer:
@@ -86,7 +63,13 @@ class RemoteGroupConsumer:
         self._topic = topic
         self._request = JoinRequest(group, topic, subscription, options)
         self._lease = Lease(clock_ms)
-        self._name = self._join()
+        self._lock = threading.Lock()
+        self._calling = threading.Lock()  # held from taking commits until they are answered
+        self._told = 0, frozenset[int]()  # the last revocation that an answer named
+        self._settled = 0  # the last revocation whose queues were given up
+        self._lost: dict[int, int] = {}  # by queue, in which revocation
+        self._name = ""
+        self._join()
         self._replies: queue.Queue[tuple[str, PollReply | StreamError]] = queue.Queue(_REPLIES_MAX)
         self._arriving: tuple[tuple[str, PollReply | StreamError], ...] = ()  # waits for room
         self._assignment: frozenset[int] = frozenset()
@@ -94,7 +77,6 @@ class RemoteGroupConsumer:
         self._left_alone: frozenset[int] = frozenset()  # as the gateway knows it
         self._commits: dict[int, int] = {}
         self._sent_back = self._dead_lettered = 0
-        self._lock = threading.Lock()
         self._closed = threading.Event()
         self._threads = [
             threading.Thread(target=run, daemon=True, name=name)
@@ -113,8 +95,7 @@ class RemoteGroupConsumer:
 
         What was on its way of a queue in *skip* is kept here until the queue is read on.
         """
-        if not self._lease.is_running:
-            self._start_anew(timeout_s)
+        if self._settle(timeout_s):
             return []
         self._tell_left_alone()
         if kept := self._kept.take(skip):
@@ -130,14 +111,32 @@ class RemoteGroupConsumer:
             return []
         if isinstance(reply, StreamError):
             raise reply
-        with self._lock:
-            self._assignment = reply.assignment | reply.revoked
+        return self._kept.sort(self._received(reply), skip)
+
+    def _settle(self, timeout_s: float) -> bool:
+        """Do what answers to commits ask for; whether there was something."""
+        if not self._lease.is_running:
+            self._start_anew(timeout_s)
+            return True
+        told = self._told
+        has_to_give_up = self._has_to_give_up(*told)
+        if has_to_give_up:
+            self._give_up(*told)
+        return has_to_give_up
+
+    def _received(self, reply: PollReply) -> list[ConsumedBatch]:
+        """What a reply brought, once the queues that it names are given up."""
         batches = [_batch(frame) for frame in reply.frames]
-        if reply.revoked:
-            batches = [batch for batch in batches if batch.queue_id not in reply.revoked]
-            if not self._give_up(reply.revoked):
-                batches = []  # they come again
-        return self._kept.sort(batches, skip)
+        batches = [batch for batch in batches if self._is_after_loss(reply, batch.queue_id)]
+        told = reply.revocation, reply.revoked
+        is_losing = self._has_to_give_up(*told)
+        owned = reply.assignment | {batch.queue_id for batch in batches}
+        with self._lock:
+            self._assignment = frozenset(one for one in owned if self._is_after_loss(reply, one))
+            self._assignment |= reply.revoked if is_losing else frozenset()
+        if is_losing and not self._give_up(*told):
+            return []  # they come again
+        return batches
 
     def wake(self) -> None:
         """Have a poll that waits look again; any thread may call."""
@@ -154,8 +153,14 @@ class RemoteGroupConsumer:
         """The next polls join again, give queues up, or raise."""
         with self._replies.mutex:
             replies = [*self._replies.queue, *self._arriving]
-        is_told = any(isinstance(one, StreamError) or bool(one.revoked) for _, one in replies)
-        return is_told or not self._lease.is_running
+        return (
+            not self._lease.is_running
+            or self._has_to_give_up(*self._told)
+            or any(
+                isinstance(one, StreamError) or self._has_to_give_up(one.revocation, one.revoked)
+                for _, one in replies
+            )
+        )
 
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
         """Say that everything of the queue below the offset is finished; sent once a second."""
@@ -181,7 +186,8 @@ class RemoteGroupConsumer:
             return
         self._closed.set()
         self._revoke(self._assignment)
-        self._gateway.leave(self._name, self._take_commits())
+        with self._calling:
+            self._gateway.leave(self._name, self._take_commits())
         while any(thread.is_alive() for thread in self._threads):
             self._empty()
             time.sleep(0.01)
@@ -208,11 +214,21 @@ class RemoteGroupConsumer:
                 self._gateway.leave_alone(self._name, left_alone)
                 self._left_alone = left_alone
 
-    def _give_up(self, queue_ids: frozenset[int]) -> bool:
+    def _has_to_give_up(self, revocation: int, queue_ids: frozenset[int]) -> bool:
+        return revocation > self._settled and bool(queue_ids)
+
+    def _is_after_loss(self, reply: PollReply, queue_id: int) -> bool:
+        """The reply is not from before the queue was given up the last time."""
+        return reply.revocation >= self._lost.get(queue_id, 0)
+
+    def _give_up(self, revocation: int, queue_ids: frozenset[int]) -> bool:
         """Give queues up; False where that took so long that the member was given up itself."""
         self._revoke(queue_ids)
+        self._settled = revocation
+        self._lost.update(dict.fromkeys(queue_ids, revocation))
         try:
-            self._gateway.give_up(self._name, self._take_commits())
+            with self._calling:
+                self._gateway.give_up(self._name, revocation, self._take_commits())
         except UnknownMemberError as error:
             self._join_again(error)
             return False
@@ -221,7 +237,8 @@ class RemoteGroupConsumer:
     def _start_anew(self, timeout_s: float) -> None:
         """Others may own the queues by now: give all up, and join again once that can be."""
         try:
-            self._gateway.leave(self._name, self._take_commits())
+            with self._calling:
+                self._gateway.leave(self._name, self._take_commits())
             self._join_again(
                 UnknownMemberError("the node did not answer, so the member joins again")
             )
@@ -234,15 +251,17 @@ class RemoteGroupConsumer:
         _LOG.warning("%s", reason)
         self._empty()
         self._revoke(self._assignment)
-        self._take_commits()
         self._kept, self._left_alone = KeptBatches(), frozenset()
-        self._name = self._join()
+        self._join()
 
-    def _join(self) -> str:
+    def _join(self) -> None:
         asked_ms = self._lease.asked_at()
         name = self._gateway.join(self._request)
-        self._lease.renew(asked_ms, self._gateway.commit(name, {}))
-        return name
+        reply = self._gateway.commit(name, {})
+        with self._lock:
+            self._commits = {}  # what was not committed comes again
+            self._name, self._told, self._settled, self._lost = name, (0, frozenset()), 0, {}
+            self._lease.renew(asked_ms, reply.lease_ms)
 
     def _empty(self) -> None:
         try:
@@ -259,10 +278,15 @@ class RemoteGroupConsumer:
     def _fetch(self) -> None:
         """The thread: long polls, one after the other; what says nothing new is dropped."""
         last: tuple[str, frozenset[int]] | None = None
+        polled, received = "", 0
         while not self._closed.is_set():
             name = self._name
+            if name != polled:
+                polled, received = name, 0
+            reply: PollReply | StreamError
             try:
-                reply: PollReply | StreamError = self._gateway.poll(name, LONG_POLL_S)
+                reply = self._gateway.poll(name, LONG_POLL_S, received)
+                received = reply.number
             except ShardUnavailableError as error:
                 _LOG.warning("the gateway does not answer, trying again: %s", error)
                 self._closed.wait(_RETRY_S)
@@ -297,17 +321,35 @@ class RemoteGroupConsumer:
 
     def _keep_committing(self) -> None:
         while not self._closed.wait(_COMMIT_INTERVAL_S):
-            name, commits = self._name, self._take_commits()
             try:
-                asked_ms = self._lease.asked_at()
-                self._lease.renew(asked_ms, self._gateway.commit(name, commits))
-                self._tell_returns(name)
+                with self._calling:
+                    self._commit()
+                self._tell_returns(self._name)
             except UnknownMemberError:
                 continue  # the poll says so as well, and what was not committed comes again
             except (StreamError, OSError) as error:
                 _LOG.warning("commits wait for the gateway: %s", error)
-                with self._lock:
+            if self.has_to_settle:
+                self.wake()
+
+    def _commit(self) -> None:
+        """Send what is to be committed; keep it when that fails, unless the member joined again."""
+        name, commits = self._name, self._take_commits()
+        asked_ms = self._lease.asked_at()
+        try:
+            reply = self._gateway.commit(name, commits)
+        except (StreamError, OSError):
+            with self._lock:
+                if name == self._name:
                     self._commits = {**commits, **self._commits}
+            raise
+        self._take_answer(name, asked_ms, reply)
+
+    def _take_answer(self, name: str, asked_ms: int, reply: CommitReply) -> None:
+        with self._lock:
+            if name == self._name:
+                self._lease.renew(asked_ms, reply.lease_ms)
+                self._told = reply.revocation, reply.revoked
 
     def _tell_returns(self, name: str) -> None:
         with self._lock:

@@ -19,8 +19,9 @@ from rocketray.actors.layout import filter_doorbell_path
 from rocketray.actors.member_options import MemberOptions
 from rocketray.actors.owned_shard import OwnedShard
 from rocketray.actors.producer import Producer
+from rocketray.actors.remote_calls import JoinRequest
 from rocketray.actors.remote_consumer import RemoteGroupConsumer
-from rocketray.actors.remote_members import JoinRequest, RemoteMembers
+from rocketray.actors.remote_members import RemoteMembers
 from rocketray.actors.ring import Ack
 from rocketray.actors.shard_host import ShardHost
 from rocketray.actors.shard_host_actor import HostThreads

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors import remote_consumer, remote_members
+from rocketray.actors import remote_consumer, stand_in
 from rocketray.actors.consumed_batch import ConsumedBatch
-from rocketray.actors.remote_consumer import RemoteGroupConsumer
-from rocketray.errors import FilterError, SubscriptionConflictError, UnknownMemberError
+from rocketray.actors.remote_calls import CommitReply, PollReply
+from rocketray.actors.remote_consumer import Member, RemoteGroupConsumer
+from rocketray.actors.remote_members import RemoteMembers
+from rocketray.errors import FilterError, ShardUnavailableError, SubscriptionConflictError
 from rocketray.filters.subscription import Subscription
 
 ALL = Subscription.tags("*")
@@ -33,7 +37,7 @@ def send(node: LocalNode, count: int, size: int = 10) -> None:
             producer.send_async("Trade", body.ljust(size), tags=tag, queue_id=number % 4)
 
 
-def receive(member: RemoteGroupConsumer, count: int, *, commit: bool = True) -> list[ConsumedBatch]:
+def receive(member: Member, count: int, *, commit: bool = True) -> list[ConsumedBatch]:
     found: list[ConsumedBatch] = []
     deadline = time.monotonic() + 60
     while sum(map(len, found)) < count and time.monotonic() < deadline:
@@ -65,7 +69,7 @@ def test_a_remote_member_gets_what_matches_and_its_commits_count(node: LocalNode
 def test_large_messages_come_in_frames_of_a_bounded_size(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_members, "FRAME_BYTES", 10_000)
+    monkeypatch.setattr(stand_in, "FRAME_BYTES", 10_000)
     send(node, 200, size=3000)
     with node.remote_consumer("g", "Trade", ALL) as member:
         batches = receive(member, 200)
@@ -118,20 +122,6 @@ def test_a_member_that_was_given_up_joins_again_and_loses_nothing(node: LocalNod
     assert lost[0] == {("Trade", queue_id) for queue_id in range(4)}
 
 
-def test_a_silent_member_is_given_up(node: LocalNode) -> None:
-    now = time.monotonic()
-    members = remote_members.RemoteMembers(node._join, lambda: now)
-    name = members.join(remote_members.JoinRequest("g", "Trade", ALL, {}))
-    now += remote_members.SILENCE_S
-    members.sweep()
-    members.commit(name, {})  # it lives
-    now += remote_members.SILENCE_S + 0.1
-    members.sweep()
-    with pytest.raises(UnknownMemberError, match="join again"):
-        members.poll(name, 0.0)
-    assert node.groups()[0].members == {}
-
-
 def wait_until(condition: Callable[[], object]) -> None:
     deadline = time.monotonic() + 60
     while not condition():
@@ -142,8 +132,8 @@ def wait_until(condition: Callable[[], object]) -> None:
 def test_a_member_that_does_not_poll_has_no_lease_when_its_queues_go_to_another(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_members, "LEASE_MS", 800)
-    monkeypatch.setattr(remote_members, "REVOKE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(stand_in, "LEASE_MS", 800)
+    monkeypatch.setattr(stand_in, "REVOKE_TIMEOUT_S", 1.0)
     monkeypatch.setattr(remote_consumer, "_COMMIT_INTERVAL_S", 0.05)
     monkeypatch.setattr(remote_consumer, "LONG_POLL_S", 0.1)
     with node.remote_consumer("g", "Trade", ALL) as far:
@@ -154,6 +144,107 @@ def test_a_member_that_does_not_poll_has_no_lease_when_its_queues_go_to_another(
             assert far.has_to_settle
             wait_until(lambda: far.poll(0.1) == near.poll(0) and far.is_leased and far.assignment())
             assert far.assignment().isdisjoint(near.assignment())
+
+
+def test_a_member_that_takes_nothing_still_gives_up_queues_at_once(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stand_in, "FRAME_BYTES", 10_000)
+    monkeypatch.setattr(stand_in, "REVOKE_TIMEOUT_S", 60.0)
+    monkeypatch.setattr(remote_consumer, "_COMMIT_INTERVAL_S", 0.05)
+    send(node, 400, size=3000)
+    with node.remote_consumer("g", "Trade", ALL) as far:
+        seen = numbers(receive(far, 1))
+        wait_until(lambda: far._replies.full() and far._arriving)
+        with node.consumer("g", "Trade", ALL) as near:
+            wait_until(lambda: far.has_to_settle)
+            assert far.is_leased
+            assert far.poll(0) == [], "what waits is not handed out first"
+            lost = {
+                queue_id for queue_id in range(4) if ("Trade", queue_id) not in far.assignment()
+            }
+            assert len(lost) == 2
+            near_batches = receive(near, 1)
+            assert near.assignment() == {("Trade", queue_id) for queue_id in lost}
+            rest = 400 - len(seen) - sum(map(len, near_batches))
+            while rest > 0:
+                of_near, of_far = near.poll(0.05), far.poll(0)
+                assert lost.isdisjoint(batch.queue_id for batch in of_far)
+                near_batches += of_near + of_far
+                rest -= sum(map(len, of_near + of_far))
+            got = numbers(near_batches)
+    assert sorted(seen + got) == list(range(400)), "none is lost or repeated"
+
+
+class LosingGateway:
+    """Loses the replies that the test wants lost, once they were made."""
+
+    def __init__(self, members: RemoteMembers) -> None:
+        self._members = members
+        self.polls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._members, name)
+
+    def poll(self, name: str, timeout_s: float, received: int) -> PollReply:
+        reply = self._members.poll(name, timeout_s, received)
+        self.polls += 1
+        if self.polls % 2:
+            raise ShardUnavailableError("gateway", 0, "the reply was lost by the test")
+        return reply
+
+
+def test_no_message_is_lost_with_a_reply(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stand_in, "FRAME_BYTES", 10_000)
+    monkeypatch.setattr(remote_consumer, "_RETRY_S", 0.01)
+    send(node, 200, size=3000)
+    gateway = LosingGateway(node.gateway)
+    with RemoteGroupConsumer(gateway, "g", "Trade", ALL) as member:
+        assert numbers(receive(member, 200)) == list(range(200))
+    assert gateway.polls > 2
+
+
+class SlowGateway:
+    """Its answer to a commit comes when the test lets it come."""
+
+    def __init__(self, members: RemoteMembers) -> None:
+        self._members = members
+        self.is_asked, self.may_go_on = threading.Event(), threading.Event()
+        self.may_go_on.set()
+        self.log: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._members, name)
+
+    def commit(self, name: str, commits: Mapping[int, int]) -> CommitReply:
+        if commits:
+            self.is_asked.set()
+            self.may_go_on.wait(60)
+            self.log.append("commit")
+        return self._members.commit(name, commits)
+
+    def leave(self, name: str, commits: Mapping[int, int]) -> None:
+        self.log.append("leave")
+        self._members.leave(name, commits)
+
+
+def test_the_last_word_does_not_overtake_a_commit_that_is_on_its_way(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_consumer, "_COMMIT_INTERVAL_S", 0.05)
+    send(node, 40)
+    gateway = SlowGateway(node.gateway)
+    member = RemoteGroupConsumer(gateway, "g", "Trade", ALL)
+    gateway.may_go_on.clear()
+    receive(member, 40)
+    assert gateway.is_asked.wait(60)
+    closing = threading.Thread(target=member.close)
+    closing.start()
+    closing.join(0.2)
+    gateway.may_go_on.set()
+    closing.join()
+    assert gateway.log[-1] == "leave"
+    assert node.groups()[0].offsets == dict.fromkeys(range(4), 10)
 
 
 def test_a_member_has_to_settle_when_it_is_told_to_give_queues_up(
@@ -169,36 +260,6 @@ def test_a_member_has_to_settle_when_it_is_told_to_give_queues_up(
             assert len(far.assignment()) == 2
             wait_until(lambda: not far.has_to_settle)
             wait_until(lambda: near.poll(0) == [] and len(near.assignment()) == 2)
-
-
-def test_a_revoke_bounds_the_lease_until_the_member_gives_up_or_joins_again(
-    node: LocalNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now_s = 0.0
-    members = remote_members.RemoteMembers(node._join, lambda: now_s)
-    request = remote_members.JoinRequest("g", "Trade", ALL, {})
-    name = members.join(request)
-    wait_until(lambda: len(members.poll(name, 0).assignment) == 4)
-
-    monkeypatch.setattr(remote_members, "REVOKE_TIMEOUT_S", 6.0)
-    with node.consumer("g", "Trade", ALL):
-        wait_until(lambda: members.poll(name, 0.1).revoked)
-        wait_until(lambda: members.commit(name, {}) <= 6000)
-        members.give_up(name, {})
-        wait_until(lambda: members.commit(name, {}) > 6000)
-    wait_until(lambda: len(members.poll(name, 0).assignment) == 4)
-
-    monkeypatch.setattr(remote_members, "REVOKE_TIMEOUT_S", 0.2)
-    with node.consumer("g", "Trade", ALL) as near:
-        wait_until(lambda: near.poll(0) == [] and near.assignment())
-        assert members.commit(name, {}) == 200
-        now_s = 0.2
-        assert members.commit(name, {}) == 0
-        members.give_up(name, {})
-        assert members.commit(name, {}) == 0, "what it says late is not heard"
-        members.leave(name, {})
-        assert members.commit(members.join(request), {}) > 0
-        members.close()
 
 
 def test_what_keeps_a_member_from_joining_is_said_to_it(node: LocalNode) -> None:
