@@ -11,6 +11,7 @@ Pure. Source: RocketMQ 5.3.3, ``AbstractSendMessageProcessor.consumerSendMsgBack
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -24,12 +25,14 @@ __all__ = [
     "ORIGIN_MESSAGE_ID",
     "REDRIVEN_FROM",
     "RETRY_QUEUES",
+    "RETRY_QUEUE_ID",
     "RETRY_TOPIC",
     "SCHEDULE_QUEUES",
     "SentBack",
     "dead_letter_topic",
     "dead_lettered",
     "origin_of",
+    "queue_of",
     "retry_level",
     "retry_topic",
     "sent_back",
@@ -38,6 +41,8 @@ __all__ = [
 
 RETRY_TOPIC = "RETRY_TOPIC"
 """The property with the topic that a message was read from when it failed first."""
+RETRY_QUEUE_ID = "RETRY_QID"
+"""The property with the queue of that topic: not of RocketMQ's, which has no tables."""
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 """The property with the offset id that it had there."""
 GIVEN_UP_BY = "GIVEN_UP_BY"
@@ -46,10 +51,13 @@ REDRIVEN_FROM = "REDRIVEN_FROM"
 """The property with the offset id of the dead letter that a message was, since dead_letters.py."""
 MAX_ATTEMPTS = 16
 """How often a message comes again unless a group says otherwise: RocketMQ's ``retryMaxTimes``."""
-RETRY_QUEUES = 1  # RocketMQ's retryQueueNums
+RETRY_QUEUES = 1
+"""How many queues a retry topic has: RocketMQ's ``retryQueueNums``. In an app with tables it has as
+many as the topics that it is for, because what belongs to a queue has to come to its owner."""
 SCHEDULE_QUEUES = len(DELAY_LEVELS_MS)
 _FIRST_LEVEL = 3
 _QUEUE_ID = 0
+_NUMBER = re.compile(r"[0-9]{1,4}")
 
 
 class SentBack(NamedTuple):
@@ -76,17 +84,21 @@ def retry_level(reconsume_times: int) -> int:
 
 
 def sent_back(
-    stored: StoredMessage, group: str, max_attempts: int | None, dead_letters: str
+    stored: StoredMessage,
+    group: str,
+    max_attempts: int | None,
+    dead_letters: str,
+    retry_queues: int = RETRY_QUEUES,
 ) -> SentBack:
     """*stored* as it waits to come again, or as a dead letter when it came *max_attempts* times.
 
-    Without *max_attempts* it is never a dead letter.
+    Without *max_attempts* it is never a dead letter. Its group's retry topic has *retry_queues*.
     """
     times = stored.reconsume_times
     if max_attempts is not None and times >= max_attempts:
         return dead_lettered(stored, group, dead_letters, times)
     again = replace(_again(stored, times), topic=retry_topic(group))
-    waiting, queue_id = at_level(again, retry_level(times), _QUEUE_ID)
+    waiting, queue_id = at_level(again, retry_level(times), queue_of(stored) % retry_queues)
     return SentBack(waiting, queue_id, is_dead_letter=False)
 
 
@@ -111,6 +123,14 @@ def topic_of(stored: StoredMessage) -> str:
     return stored.topic
 
 
+def queue_of(stored: StoredMessage) -> int:
+    """The queue of :func:`topic_of` that a message was read from first, as far as that is known."""
+    number = stored.properties.get(RETRY_QUEUE_ID, "")
+    if RETRY_TOPIC not in stored.properties or not _NUMBER.fullmatch(number):
+        return stored.queue_id
+    return int(number)
+
+
 def origin_of(stored: StoredMessage) -> str:
     """The offset id that a message had when it was read for the first time."""
     return stored.properties.get(ORIGIN_MESSAGE_ID, stored.offset_message_id)
@@ -121,6 +141,7 @@ def _again(stored: StoredMessage, reconsume_times: int) -> ForwardedMessage:
     properties = {
         **stored.properties,
         RETRY_TOPIC: stored.properties.get(RETRY_TOPIC, stored.topic),
+        RETRY_QUEUE_ID: str(queue_of(stored)),
         ORIGIN_MESSAGE_ID: origin_of(stored),
     }
     return ForwardedMessage.of(

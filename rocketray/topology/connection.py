@@ -246,6 +246,10 @@ class Connection(Protocol):
         """All topics by name; each tells how many ``queues`` it has."""
         ...
 
+    def alter_topic(self, topic: str, queues: int) -> Any:
+        """Make *topic*, or give it more queues."""
+        ...
+
     def delete_topic(self, topic: str) -> None:
         """Remove a topic and all its messages."""
         ...

@@ -24,7 +24,7 @@ from faust.events import Event
 from faust.types.tuples import TP
 from faust.types.tuples import Message as FaustMessage
 
-from rocketray.actors.send_back import topic_of
+from rocketray.actors.send_back import queue_of, topic_of
 from rocketray.message import SHARDING_KEY, StoredMessage
 from rocketray.names import RETRY_PREFIX
 
@@ -83,6 +83,10 @@ class SharedBatch:
     def topic_of(self, index: int) -> str:
         """The topic that the message at *index* was sent to."""
         return topic_of(self.messages[index]) if self.is_retry else self.batch.topic
+
+    def queue_of(self, index: int) -> int:
+        """The queue of that topic that the message at *index* came from first."""
+        return queue_of(self.messages[index]) if self.is_retry else self.batch.queue_id
 
     def to_arrow(self, columns: tuple[str, ...]) -> pa.RecordBatch:
         """The named columns of all messages, a row each."""
@@ -303,7 +307,7 @@ def faust_message(delivery: Delivery, index: int, generation_id: int) -> FaustMe
     stored = delivery.shared.messages[index]
     return FaustMessage(
         delivery.shared.topic_of(index),
-        stored.queue_id,
+        delivery.shared.queue_of(index),
         stored.queue_offset,
         stored.store_timestamp_ms / 1000,
         1,  # Kafka's LogAppendTime

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from rocketray.actors.send_back import MAX_ATTEMPTS, dead_letter_topic
+from rocketray.actors.send_back import MAX_ATTEMPTS, RETRY_QUEUES, dead_letter_topic
 from rocketray.errors import BatchError, ConfigError
 from rocketray.names import RETRY_PREFIX, check_topic, is_closed_topic
 
@@ -41,6 +41,7 @@ class FailureRules:
     dead_letters: str = ""
     is_ordered: bool = False
     suspend_s: float = SUSPEND_S
+    retry_queues: int = RETRY_QUEUES
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,9 @@ class FailureOptions:
                     f"{_SUSPEND_MAX_S:g} seconds"
                 )
 
-    def rules(self, group: str, *, is_ordered: bool) -> FailureRules:
+    def rules(
+        self, group: str, *, is_ordered: bool, retry_queues: int = RETRY_QUEUES
+    ) -> FailureRules:
         """What follows for *group*; *is_ordered* is what the app needs where nothing is said."""
         ordered = is_ordered if self.ordered is None else self.ordered
         attempts = self.max_attempts
@@ -90,7 +93,7 @@ class FailureOptions:
             attempts = MAX_ATTEMPTS
         suspend_s = SUSPEND_S if self.suspend_s is None else self.suspend_s
         dead_letters = self.dead_letter or dead_letter_topic(group)
-        return FailureRules(group, attempts, dead_letters, ordered, suspend_s)
+        return FailureRules(group, attempts, dead_letters, ordered, suspend_s, retry_queues)
 
     def _check_attempts(self) -> None:
         attempts = self.max_attempts

@@ -124,7 +124,6 @@ class Feed:
         self._clock_ms = clock_ms
         self._giving_back: set[asyncio.Task[None]] = set()
         self._gained: set[int] = set()  # the queues whose parts of tables are here
-        self._is_retry = topic == retry_topic(membership.group)
         self._loop = asyncio.get_running_loop()
         self._ledger = OffsetLedger()
         self._watch = OverdueWatch(membership.group)
@@ -221,8 +220,6 @@ class Feed:
                 self._closing.wait(error.retry_after_ms / 1000)
 
     def _new_queues(self) -> set[int]:
-        if self._is_retry:
-            return set()  # no part of a table goes with them
         return {queue_id for _, queue_id in self._member.assignment()} - self._gained
 
     async def _gain(self, queue_ids: set[int]) -> None:
@@ -250,6 +247,8 @@ class Feed:
                 for delivery in split(piece, parts):
                     delivery.owner = self
                     delivery.is_leased = self._is_leased
+                    if delivery.shared.is_retry and self._tables is not NO_TABLES:
+                        delivery.alone_until = delivery.stop  # each is of a queue of its own
                     self._ledger.add(delivery)
                     if len(delivery):
                         self._outlet.put(delivery)
@@ -289,7 +288,9 @@ class Feed:
             return "and was passed, as what fails in a broadcast group is"
         stored, rules = delivery.shared.messages[index], self.rules
         if attempts is None:
-            back = sent_back(stored, rules.group, rules.max_attempts, rules.dead_letters)
+            back = sent_back(
+                stored, rules.group, rules.max_attempts, rules.dead_letters, rules.retry_queues
+            )
         else:
             times = stored.reconsume_times + attempts - 1
             back = dead_lettered(stored, rules.group, rules.dead_letters, times)
@@ -297,7 +298,7 @@ class Feed:
         if back.is_dead_letter:
             topics = (rules.dead_letters, rules.dead_letters)
         on_stored = partial(self._returned, delivery, index, back.is_dead_letter)
-        await self._returns.put(Return(back, topics, on_stored))
+        await self._returns.put(Return(back, topics, on_stored, rules.retry_queues))
         delivery.begin_return(index)
         if back.is_dead_letter:
             return f"attempt {back.message.reconsume_times}, now in {rules.dead_letters}"

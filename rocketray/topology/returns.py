@@ -14,14 +14,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from rocketray.actors.send_back import RETRY_QUEUES, SCHEDULE_QUEUES, SentBack
-from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.actors.send_back import RETRY_QUEUES, SentBack
+from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.names import RETRY_PREFIX
 from rocketray.store.sys_flag import TRANSACTION
 
 from .connection import Connection, Forwarder
 
-__all__ = ["Return", "Returns"]
+__all__ = ["Return", "Returns", "make_retry_topic"]
 
 logger = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ class Return:
     topics: tuple[str, ...]
     """Those that have to be there."""
     on_stored: Callable[[], None]
+    retry_queues: int = RETRY_QUEUES
 
 
 class Returns:
@@ -146,8 +148,11 @@ class Returns:
     def _store_in_thread(self, connection: Connection, batch: Sequence[Return]) -> None:
         topic, queue_id, _ = _place(batch[0])
         for name in {*batch[0].topics, topic} - self._made:
-            queues = SCHEDULE_QUEUES if name == SCHEDULE_TOPIC else RETRY_QUEUES
-            connection.create_topic(name, queues, hosted=True)
+            if name.startswith(RETRY_PREFIX):
+                make_retry_topic(connection, name, batch[0].retry_queues)
+            else:
+                queues = WAITING_QUEUES.get(name, 1)
+                connection.create_topic(name, queues, hosted=True)
             self._made.add(name)
         if self._producer is None:
             self._producer = connection.producer()
@@ -161,6 +166,12 @@ class Returns:
     def _start(self) -> None:
         if self._drainer is None:
             self._drainer = asyncio.get_running_loop().create_task(self._drain())
+
+
+def make_retry_topic(connection: Connection, topic: str, queues: int) -> None:
+    """Have a retry topic with at least so many queues."""
+    if connection.create_topic(topic, queues, hosted=True).queues < queues:
+        connection.alter_topic(topic, queues)
 
 
 def _place(one: Return) -> tuple[str, int, int]:

@@ -75,11 +75,15 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
 
     @property
     def place_in_hand(self) -> tuple[str, int] | None:
-        """Topic and queue of the message that the handler has now; cheaper than its event."""
+        """Topic and queue that the message that the handler has now was sent to.
+
+        Cheaper than its event.
+        """
         delivery = None if self._inbox is None else self._inbox.current
         if delivery is None or delivery.is_passed:
             return None
-        return delivery.topic, delivery.queue_id
+        shared = delivery.shared
+        return shared.topic_of(delivery.cursor), shared.queue_of(delivery.cursor)
 
     @property
     def has_processors(self) -> bool:

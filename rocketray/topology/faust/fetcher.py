@@ -20,7 +20,7 @@ from rocketray.errors import ActorError
 from rocketray.topology.connection import GroupConsumer
 from rocketray.topology.feed import NO_TABLES, Feed
 from rocketray.topology.group import Membership
-from rocketray.topology.returns import Returns
+from rocketray.topology.returns import Returns, make_retry_topic
 from rocketray.topology.topic import Topic
 
 __all__ = ["DRAIN_GRACE_S", "FeedFetcher"]
@@ -135,11 +135,15 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         connection = await self.app.connect()
         is_retry = topic not in channel.topics
         if is_retry:  # another may only be making it: then this waits for its shards
-            await asyncio.to_thread(connection.create_topic, topic, RETRY_QUEUES, hosted=True)
+            for first in channel.topics:
+                await self.app.declare_topic(first, channel.partitions, channel.retention)
+            queues = self._retry_queues(channel)
+            await asyncio.to_thread(make_retry_topic, connection, topic, queues)
         else:
             await self.app.declare_topic(topic, channel.partitions, channel.retention)
         membership = self._membership(channel, topic)
-        is_alone = is_retry or membership.is_private or membership.is_broadcast
+        is_alone = membership.is_private or membership.is_broadcast
+        is_alone |= is_retry and not self.app.tables
         is_own = is_retry or channel.internal  # what this app sends itself, it must not miss
         return await asyncio.to_thread(
             connection.consumer,
@@ -153,6 +157,15 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             client_id=self.app.client_id if membership.is_broadcast else None,
         )
 
+    def _retry_queues(self, channel: Topic) -> int:
+        """How many queues the retry topic of a group that reads *channel* has.
+
+        With tables it has those of the channel: its owner of a queue gets what comes again, too.
+        """
+        if not self.app.tables:
+            return RETRY_QUEUES
+        return max((self.app.queue_count(topic) or 1 for topic in channel.topics), default=1)
+
     def _start(self, membership: Membership) -> Any:
         if membership.start is not None:
             return membership.start
@@ -160,7 +173,8 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
 
     async def _open(self, channel: Topic, topic: str, member: GroupConsumer) -> None:
         membership = self._membership(channel, topic)
-        is_alone = membership.is_private or topic not in channel.topics
+        is_retry = topic not in channel.topics
+        is_alone = membership.is_private or (is_retry and not self.app.tables)
         needs_order = bool(self.app.tables) and not membership.is_broadcast
         if self._returns is None:
             self._returns = Returns(self.app.connect, self._look)
@@ -169,7 +183,9 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             membership,
             member,
             channel.queue,
-            rules=membership.failures.rules(membership.group, is_ordered=needs_order),
+            rules=membership.failures.rules(
+                membership.group, is_ordered=needs_order, retry_queues=self._retry_queues(channel)
+            ),
             returns=self._returns,
             flow=self.app.flow,
             flush_sends=self.app.flush_sends,

@@ -15,11 +15,13 @@ from rocketray.actors.send_back import (
     GIVEN_UP_BY,
     MAX_ATTEMPTS,
     ORIGIN_MESSAGE_ID,
+    RETRY_QUEUE_ID,
     RETRY_TOPIC,
     SCHEDULE_QUEUES,
     dead_letter_topic,
     dead_lettered,
     origin_of,
+    queue_of,
     retry_topic,
     sent_back,
     topic_of,
@@ -34,7 +36,7 @@ GROUP, DEAD = "g", dead_letter_topic("g")
 NAMES = st.text(
     st.characters(exclude_characters="\x01\x02 ", exclude_categories=["Cs"]), min_size=1, max_size=9
 )
-OF_RETRIES = {RETRY_TOPIC, ORIGIN_MESSAGE_ID, "DELAY", "REAL_TOPIC", "REAL_QID"}
+OF_RETRIES = {RETRY_TOPIC, RETRY_QUEUE_ID, ORIGIN_MESSAGE_ID, "DELAY", "REAL_TOPIC", "REAL_QID"}
 FIRST = StoredMessage(
     topic="Trade",
     queue_id=2,
@@ -106,6 +108,7 @@ def test_a_message_goes_up_the_ladder_and_stays_what_it_was(
         assert without_retries(back.message) == without_retries(first)
         assert back.message.properties[RETRY_TOPIC] == first.topic
         assert back.message.properties[ORIGIN_MESSAGE_ID] == first.offset_message_id
+        assert queue_of(stored_again(back.message, 0)) == first.queue_id
         assert back.message.reconsume_times == message.reconsume_times + 1
         if back.is_dead_letter:
             break
@@ -119,6 +122,13 @@ def test_a_message_goes_up_the_ladder_and_stays_what_it_was(
         assert (topic_of(message), origin_of(message)) == (first.topic, first.offset_message_id)
     assert levels == [min(3 + times, 18) for times in range(max_attempts)]
     assert (back.message.topic, back.queue_id) == (DEAD, 0)
+
+
+def test_in_a_retry_topic_of_several_queues_a_message_keeps_its_number() -> None:
+    waiting = sent_back(replace(FIRST, queue_id=6), GROUP, 16, DEAD, retry_queues=4)
+    again, queue_id = restored(stored_again(waiting.message, 1))
+    assert (again.topic, queue_id) == (retry_topic(GROUP), 2)
+    assert queue_of(replace(stored_again(again, 2), queue_id=2)) == 6
 
 
 def test_the_ladder_is_that_of_rocketmq() -> None:
