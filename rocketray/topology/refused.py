@@ -14,10 +14,10 @@ __all__ = ["Refused"]
 class Refused(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     """Faust's app without a leader and without LiveCheck."""
 
-    def timer(self, *arguments: Any, on_leader: bool = False, **options: Any) -> Any:
+    def timer(self, interval: Any, on_leader: bool = False, *more: Any, **options: Any) -> Any:  # noqa: FBT001, FBT002  # Faust's interface
         """Faust's, in every instance."""
         _refuse_leader(asked=on_leader)
-        return super().timer(*arguments, **options)
+        return super().timer(interval, False, *more, **options)  # noqa: FBT003  # the same
 
     def crontab(self, *arguments: Any, on_leader: bool = False, **options: Any) -> Any:
         """Faust's, in every instance."""

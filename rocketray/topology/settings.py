@@ -16,6 +16,7 @@ from .codec import refuse_pickle
 from .faust.table_manager import FeedTableManager
 from .stream import Stream
 from .tables.collections import GlobalTable, SetGlobalTable, SetTable, Table
+from .tables.disk import check_store
 from .tables.router import OwnKeys
 from .topic import Topic
 
@@ -40,10 +41,19 @@ _DEFAULTS: Mapping[str, Any] = {
 }
 
 
+_OLD_NAMES: Mapping[str, str] = {
+    "commit_interval": "broker_commit_interval",
+    "default_partitions": "topic_partitions",
+    "num_standby_replicas": "table_standby_replicas",
+}
+"""Names that Faust still takes, and refuses beside the new ones."""
+
+
 def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     """*options* over our defaults; raises :class:`ConfigError` for what we do not offer."""
     check_options(options)
-    return {**_DEFAULTS, **options}
+    old = {_OLD_NAMES[name] for name in options if name in _OLD_NAMES}
+    return {**{name: value for name, value in _DEFAULTS.items() if name not in old}, **options}
 
 
 def check_settings(conf: Any) -> None:
@@ -57,6 +67,7 @@ def check_settings(conf: Any) -> None:
         "table_standby_replicas",
         "key_serializer",
         "value_serializer",
+        "store",
     )
     check_options({name: getattr(conf, name) for name in names})
 
@@ -80,6 +91,7 @@ def check_options(options: Mapping[str, Any]) -> None:
             raise ConfigError(f"{name} is not offered: {instead}")
     for name in ("key_serializer", "value_serializer"):
         refuse_pickle(name, options.get(name))
+    check_store("store", options.get("store"))
 
 
 def refuse_isolation(*, asked: bool) -> None:

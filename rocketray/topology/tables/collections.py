@@ -27,7 +27,7 @@ from rocketray.hashing import java_hash_code
 from rocketray.message import StoredMessage
 
 from .changelog import changelog_event
-from .disk import drop_database
+from .disk import check_store, drop_database
 from .memory import QueueMemory
 from .sets import SetStore
 
@@ -41,6 +41,10 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
 
     changelog_queues: int | None = None
     """How many queues the changelog has; None until it exists or a first change decides."""
+
+    def __init__(self, app: Any, **options: Any) -> None:
+        check_store(f"table {options.get('name')}", options.get("store"))
+        super().__init__(app, **options)
 
     def note_change(self, queue_id: int, key: Any, value: Any) -> None:
         """Have the changelog say that *key* is *value*; None deletes it."""

@@ -1,13 +1,41 @@
-"""Tables on disk: Faust's RocksDB store, whose parts can be thrown away one by one."""
+"""Where tables are kept: in memory, or on disk by Faust's RocksDB store.
+
+Parts of a table are gained and lost queue by queue, so a store has to let go of one part alone.
+Faust's other store, Aerospike, cannot.
+"""
 
 from __future__ import annotations
 
 import gc
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-__all__ = ["drop_database"]
+from rocketray.errors import ConfigError
+
+__all__ = ["check_store", "drop_database"]
+
+_DRIVERS = ("rocksdict", "rocksdb")
+
+
+def check_store(asked_by: str, url: object) -> None:
+    """Raise :class:`ConfigError` when tables cannot be kept at *url*; *asked_by* says who wants it."""
+    scheme = str(url or "memory:").partition(":")[0]
+    if scheme == "memory":
+        return
+    if scheme == "aerospike":
+        raise ConfigError(
+            f"{asked_by}: store {str(url)!r} is not offered: tables of all instances would lie in "
+            "one set of a server of its own, which cannot give up the part of one queue; use "
+            "rocksdb:// for tables on disk, or memory://"
+        )
+    if scheme != "rocksdb":
+        raise ConfigError(f"{asked_by}: store {str(url)!r} is neither memory:// nor rocksdb://")
+    if not any(map(find_spec, _DRIVERS)):
+        raise ConfigError(
+            f"{asked_by}: store {str(url)!r} needs a driver: pip install 'rocketray[rocksdb]'"
+        )
 
 
 def drop_database(store: Any, queue_id: int) -> None:
