@@ -10,6 +10,8 @@ Invariants
   2. Commits go out with a heartbeat, the last ones not later than the heartbeat that no longer
      names their queue.
   3. Heartbeats have a thread of their own: an app that is busy keeps its queues.
+  4. Once the lease ran out (lease.py), nothing may be handed out before the next ``adopt``: what
+     was held may have been another's meanwhile.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from typing import Protocol
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 
+from .clock import steady_clock_ms
 from .consumer import HEARTBEAT_INTERVAL_S
 from .heartbeat import AppInstance, Heartbeat, HeartbeatReply
+from .lease import Lease
 from .log_reader import Queue
 from .member_options import StartFrom
 
@@ -60,8 +64,12 @@ class AppMember:
         start: StartFrom = "earliest",
         on_change: Callable[[], None],
         on_failure: Callable[[Exception], None],
+        clock_ms: Callable[[], int] = steady_clock_ms,
     ) -> None:
-        """*on_change* and *on_failure* are called in the heartbeat's thread."""
+        """*on_change* and *on_failure* are called in the heartbeat's thread.
+
+        *clock_ms* is one that never jumps.
+        """
         self._groups = groups
         self._group = group
         self._client_id = client_id
@@ -80,6 +88,8 @@ class AppMember:
         self._starts: dict[Queue, int] = {}
         self._numbers = itertools.count(1)
         self._quick_beats = 0
+        self._lease = Lease(clock_ms, f"app {group}")
+        self._has_lapsed = False  # the lease ran out since the last ``adopt``
         self._wanted = threading.Event()
         self._closed = threading.Event()
         self._heart = threading.Thread(target=self._keep_beating, daemon=True, name="heartbeat")
@@ -94,9 +104,15 @@ class AppMember:
             self._heart.start()
 
     def has_changed(self) -> bool:
-        """Whether what is granted differs from what was adopted."""
+        """Whether what is granted differs from what was adopted, or was not sure for a while."""
         with self._lock:
-            return self._granted.keys() != self._held.keys()
+            return self._has_lapsed or self._granted.keys() != self._held.keys()
+
+    def may_hand_out(self) -> bool:
+        """Whether nobody else can have been given what is held; once False, until ``adopt``."""
+        with self._lock:
+            self._has_lapsed |= not self._lease.may_hand_out()
+            return not self._has_lapsed
 
     def adopt(self) -> dict[Queue, int]:
         """Give back what is no longer granted and take what is; next queue offsets by queue.
@@ -110,8 +126,11 @@ class AppMember:
             self._quick_beats = _QUICK_BEATS
         self.beat()
         with self._lock:
+            self._has_lapsed = False
             self._held = {
-                queue: self._held.get(queue, self._first_offset(queue, offset))
+                queue: max(self._held[queue], offset)  # another may have had it without a lease
+                if queue in self._held
+                else self._first_offset(queue, offset)
                 for queue, offset in self._granted.items()
             }
             return dict(self._held)
@@ -137,6 +156,7 @@ class AppMember:
             StreamError: it refuses the member.
         """
         with self._beating:
+            asked_ms = self._lease.asked_at()
             for topic in self._topics:
                 beat = self._report(topic)
                 try:
@@ -150,6 +170,9 @@ class AppMember:
                     others = {key: at for key, at in self._granted.items() if key[0] != topic}
                     fresh = {(topic, queue): at for queue, at in reply.granted.items()}
                     self._granted = {**others, **fresh}
+            with self._lock:
+                self._has_lapsed |= bool(self._held) and not self._lease.is_running
+                self._lease.renew(asked_ms)
 
     def close(self) -> None:
         """Send the last commits and leave the group."""

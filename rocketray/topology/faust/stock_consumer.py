@@ -11,6 +11,9 @@ A rebalance, when what is granted differs from what is held:
     stop the flow, wait for the events that handlers have, commit    before anything is given back
     give back, take what is granted                                  one round of heartbeats
     tell the assignor and Faust, under the next generation           which recovers and seeks
+
+Without a lease nothing is read and no event handed out (stock_lease.py); what was dropped then
+comes again after the rebalance that follows.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
 
 from .stock_assignment import note_distribution, plan_assignment
+from .stock_lease import LeasedGeneration
 from .wire import group_name, parts_of, topic_name
 
 __all__ = ["StockConsumer"]
@@ -40,6 +44,7 @@ logger = logging.getLogger(__name__)
 STOP_QUIET_S = 5.0
 _ACK_CHECK_S = 0.02
 _RETRY_S = 1.0
+_LEASE_LOOK_S = 0.1
 _ROUTES_INTERVAL_S = 2.0
 _URL_FOLLOWS = "@"  # the name of a member ends with where its web server is
 
@@ -266,6 +271,13 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
 
     # Messages
 
+    def ack(self, message: Any) -> bool:
+        """Note that *message* is finished; Faust says so of one that it dropped, too."""
+        return bool(message.tracked and super().ack(message))
+
+    def _may_hand_out(self) -> bool:
+        return self._member is None or self._member.may_hand_out()
+
     async def _getmany(
         self,
         active_partitions: set[TP] | None,
@@ -273,6 +285,9 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
     ) -> Mapping[TP, list[StoredMessage]]:
         """The next messages of the active queues; those that were moved meanwhile give none."""
         assert self._log is not None
+        if not self._may_hand_out():
+            await self.sleep(_LEASE_LOOK_S)
+            return {}
         active = self._assigned if active_partitions is None else active_partitions
         wanted = {tp: self._position[tp] for tp in active if tp in self._position}
         found = await self.loop.run_in_executor(
@@ -306,7 +321,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
             len(key or b""),
             len(value or b""),
             tp,
-            generation_id=self.app.consumer_generation_id,
+            generation_id=LeasedGeneration(self.app.consumer_generation_id, self._may_hand_out),
         )
 
     def _new_topicpartition(self, topic: str, partition: int) -> TP:

@@ -9,6 +9,7 @@ import pytest
 from rocketray.actors.app_member import AppMember
 from rocketray.actors.groups import GroupRegistry
 from rocketray.actors.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.actors.lease import LEASE_MS
 from rocketray.actors.log_reader import Queue
 from rocketray.errors import ShardUnavailableError, StreamError
 
@@ -165,3 +166,53 @@ def test_offsets_that_are_moved_by_hand_are_where_it_goes_on() -> None:
     assert one.adopt() == {("C", 0): 7, ("C", 1): 40}
     one.close()
     assert [coordinator.offset(("C", queue)) for queue in (0, 1)] == [7, 40]
+
+
+def leased(coordinator: Coordinator, now_ms: list[int]) -> AppMember:
+    """A member that adopted queues, by the clock *now_ms*."""
+    one = AppMember(
+        coordinator,
+        "g",
+        "one",
+        bounds,
+        on_change=lambda: None,
+        on_failure=lambda _: None,
+        clock_ms=lambda: now_ms[0],
+    )
+    one.subscribe(["C"])
+    one.adopt()
+    return one
+
+
+def test_without_an_answer_for_as_long_as_a_lease_nothing_may_be_handed_out() -> None:
+    now_ms = [0]
+    one = leased(Coordinator(), now_ms)
+    now_ms[0] = LEASE_MS - 1
+    assert one.may_hand_out()
+    now_ms[0] = LEASE_MS
+    assert not one.may_hand_out()
+    one.close()
+
+
+def test_an_answer_after_the_lease_counts_only_when_queues_were_adopted_again() -> None:
+    now_ms = [0]
+    one = leased(Coordinator(), now_ms)
+    now_ms[0] = LEASE_MS
+    one.beat()  # before anybody asked
+    assert not one.may_hand_out()
+    assert one.has_changed()
+    one.adopt()
+    assert one.may_hand_out()
+    assert not one.has_changed()
+    one.close()
+
+
+def test_what_another_finished_meanwhile_is_not_begun_again() -> None:
+    now_ms = [0]
+    coordinator = Coordinator()
+    one = leased(coordinator, now_ms)
+    one.beat()
+    now_ms[0] = LEASE_MS
+    coordinator.groups.offsets.commit("g", "C", 0, 80)
+    assert one.adopt()["C", 0] == 80
+    one.close()
