@@ -33,6 +33,7 @@ from rocketray.errors import (
     TopicNotFoundError,
 )
 from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.store.file_system import SYSTEM_FILES, FileSystem
 
 from .due_times import Due
 from .waiting_queue import CLOCK_STEP_MS, WaitingLog, WaitingQueue
@@ -86,10 +87,12 @@ class Schedule:
         *,
         under_way: Mapping[Place, Iterable[int]] | None = None,
         note: Callable[[Mapping[Place, Sequence[int]]], None] = lambda _offsets: None,
+        file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """*note* keeps what is under way for the next process, which gets it as *under_way*."""
         self._targets = targets
         self._note = note
+        self._file_system = file_system
         self._queues: dict[Place, WaitingQueue] = {}
         self._doubtful = {
             (place, offset) for place, offsets in (under_way or {}).items() for offset in offsets
@@ -175,7 +178,7 @@ class Schedule:
                 self._queues.pop(place).close()
                 known = None
             if known is None and log is not None:
-                self._queues[place] = WaitingQueue(log, *place)
+                self._queues[place] = WaitingQueue(log, *place, file_system=self._file_system)
 
     def _wakeup_ms(self, now_ms: int) -> int:
         times = [queue.next_ms() for queue in self._queues.values()]

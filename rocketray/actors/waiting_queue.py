@@ -28,6 +28,7 @@ from rocketray.delay import (
 )
 from rocketray.errors import StoreError
 from rocketray.message import StoredMessage
+from rocketray.store.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.reader import EntryColumns, QueueReader
 
 from .done_marks import DoneMarks
@@ -68,13 +69,20 @@ class WaitingLog(Protocol):
 class WaitingQueue:
     """The messages of one level, or those with times. For one thread at a time."""
 
-    def __init__(self, log: WaitingLog, topic: str, queue_id: int) -> None:
+    def __init__(
+        self,
+        log: WaitingLog,
+        topic: str,
+        queue_id: int,
+        *,
+        file_system: FileSystem = SYSTEM_FILES,
+    ) -> None:
         """Find what is done; :meth:`refresh` reads what waits."""
         self.topic = topic
         self.queue_id = queue_id
         self.log = log
-        self._reader = QueueReader(log.directory, topic, queue_id)
-        self._marks = DoneMarks(log.directory / _MARKS, log.minimum())
+        self._reader = QueueReader(log.directory, topic, queue_id, file_system=file_system)
+        self._marks = DoneMarks(log.directory / _MARKS, log.minimum(), file_system=file_system)
         self._times = DueTimes()
         self._held = DueTimes()
         self._next = self._marks.first_open(log.visible())

@@ -1,0 +1,178 @@
+"""Power failures under the services of the shard host: what they note never outlives its logs."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+from support.sim_disk import Bound, Outcome, SimDisk
+from support.stores import FakeClock
+
+from rocketray.actors.hosted_log import HostedLog
+from rocketray.actors.schedule import Place, Schedule
+from rocketray.actors.transaction_host import TransactionHost
+from rocketray.config import StoreConfig
+from rocketray.delay import TIMER_QUEUE_ID, TIMER_TOPIC, after
+from rocketray.message import ForwardedMessage, Message, StoredMessage
+from rocketray.store.message_store import MessageStore
+from rocketray.testing import Broker
+from rocketray.transaction import (
+    END_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    Decision,
+    decision_message,
+    half_message,
+)
+
+CONFIG = StoreConfig(
+    commit_log_segment_bytes=4096,
+    consume_queue_segment_entries=20,
+    index_hash_slots=3,
+    index_entries=8,
+)
+BOUND = Bound(all_up_to=64, random_count=16)
+
+
+class SimLog:
+    """Queue 0 of some topics on a simulated disk."""
+
+    def __init__(self, disk: SimDisk, clock: FakeClock, topics: Sequence[str]) -> None:
+        self.disk = disk
+        self.stores = {
+            topic: MessageStore(Path("/") / topic, CONFIG, clock_ms=clock, file_system=disk)
+            for topic in topics
+        }
+
+    def exists(self, topic: str) -> bool:
+        return topic in self.stores
+
+    def read(self, topic: str, queue_offset: int, max_count: int) -> list[StoredMessage]:
+        store = self.stores[topic]
+        end = min(store.max_queue_offset(topic, 0), queue_offset + max_count)
+        entries = [store.queue_entry(topic, 0, offset) for offset in range(queue_offset, end)]
+        return [store.view(entry.physical_offset) for entry in entries]
+
+    def store(self, message: Message) -> int:
+        offset = self.stores[message.topic].put([message], 0)[0].queue_offset
+        self.disk.note()
+        return offset
+
+    def flush(self, *topics: str) -> None:
+        for topic in topics:
+            self.stores[topic].flush()
+
+
+class Waiting:
+    """The shard of delayed messages, as a schedule sees it; nothing is ever delivered."""
+
+    directory = Path("/") / TIMER_TOPIC
+
+    def __init__(self, disk: SimDisk, clock: FakeClock) -> None:
+        self.log = SimLog(disk, clock, [TIMER_TOPIC])
+        self.clock = clock
+        self.schedule = Schedule(self, file_system=disk)
+
+    def find(self, topic: str, queue_id: int) -> Waiting | None:
+        return self if (topic, queue_id) == (TIMER_TOPIC, TIMER_QUEUE_ID) else None
+
+    def minimum(self) -> int:
+        return int(self.log.stores[TIMER_TOPIC].min_queue_offset(TIMER_TOPIC, 0))
+
+    def visible(self) -> int:
+        return int(self.log.stores[TIMER_TOPIC].max_queue_offset(TIMER_TOPIC, 0))
+
+    def bring_to_disk(self, physical_end: int) -> None:
+        assert self.log.stores[TIMER_TOPIC].flush() >= physical_end
+
+    def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
+        raise NotImplementedError
+
+    def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
+        raise NotImplementedError
+
+    def send(self, key: str) -> tuple[Place, int, str]:
+        message = Message("trade", key.encode(), unique_key=key)
+        placed = after(message, 60_000, 0, self.clock.now_ms)
+        return (TIMER_TOPIC, TIMER_QUEUE_ID), self.log.store(placed.message), key
+
+    def step(self) -> int:
+        return self.schedule.step(self.clock.now_ms)
+
+
+def outcomes(disk: SimDisk) -> Iterator[Outcome]:
+    return disk.outcomes(BOUND, random.Random(1))
+
+
+def test_a_recall_never_takes_a_message_that_comes_to_its_place_after_a_power_failure() -> None:
+    disk, clock = SimDisk(), FakeClock()
+    waiting = Waiting(disk, clock)
+    sent = [waiting.send(f"first {number}") for number in range(3)]
+    waiting.step()
+    for one in sent[1:]:
+        assert waiting.schedule.recall(*one)
+    count, lengths = 0, set()
+    for outcome in outcomes(disk):
+        again = Waiting(outcome.disk(), clock)
+        found = again.visible()
+        again.step()
+        before = len(again.schedule)  # 0 where all of the store is gone
+        for number in range(3):
+            again.send(f"second {number}")
+        again.step()
+        assert len(again.schedule) == before + 3, outcome.files.keys()
+        assert before == min(found, 1)
+        lengths.add(found)
+        count += 1
+    assert count > 1
+    assert lengths == {3}, "what is recalled is on disk, and so is what was stored before it"
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as node:
+        node.create_topic("Trade", 1)
+        yield node
+
+
+def begin_and_commit(log: SimLog, key: str) -> None:
+    half = log.store(half_message(Message("Trade", key.encode()), 0, "payments", key))
+    log.store(decision_message(Decision(half, key, "payments", "commit")))
+
+
+def test_transactions_that_come_after_a_power_failure_are_carried_out(
+    broker: Broker, tmp_path: Path
+) -> None:
+    disk, clock = SimDisk(), FakeClock()
+    topics = (HALF_TOPIC, END_TOPIC, OP_TOPIC)
+    log = SimLog(disk, clock, topics)
+    host = TransactionHost(
+        cast("HostedLog", log), lambda: broker, data=tmp_path / "first", clock_ms=clock
+    )
+    log.flush(*topics)  # the shards are there; what follows may be lost
+    for number in range(3):
+        begin_and_commit(log, f"first {number}")
+        clock.now_ms += 10_000  # so that each step saves how far it is
+        host.step(clock.now_ms)
+    assert len(broker.messages("Trade")) == 3
+    ends = set()
+    for count, outcome in enumerate(outcomes(disk)):
+        data = tmp_path / f"life {count}"
+        shutil.copytree(tmp_path / "first", data)
+        survived = SimLog(outcome.disk(), clock, topics)
+        ends.add(len(survived.read(HALF_TOPIC, 0, 10)))
+        again = TransactionHost(
+            cast("HostedLog", survived), lambda: broker, data=data, clock_ms=clock
+        )
+        begin_and_commit(survived, f"second {count}")
+        again.step(clock.now_ms)
+        assert broker.messages("Trade")[-1].body == f"second {count}".encode()
+        again.close()
+    assert ends == {3}, "progress is saved behind its logs"
+    host.close()
+    delivered = [one.body for one in broker.messages("Trade")]
+    assert len(delivered) == len(set(delivered))
