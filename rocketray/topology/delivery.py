@@ -181,6 +181,12 @@ class Delivery:
         return self.cursor >= self.stop
 
     @property
+    def is_begun(self) -> bool:
+        """A message of it is finished, or in a handler's hands."""
+        has_acks = self.acks is not None and self.acks.find(1, self._start, self.stop) >= 0
+        return self.is_active or has_acks or self.cursor > self._start
+
+    @property
     def is_suspended(self) -> bool:
         """No message of it may be handed out before more is known of its queue."""
         return not (self.is_withdrawn or self.is_leased())

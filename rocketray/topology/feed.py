@@ -339,10 +339,23 @@ class Feed:
         await self._lose(lost)
 
     async def _withdraw(self, deliveries: Iterable[Delivery], grace_s: float) -> None:
-        """Mark *deliveries* and wait until no handler is inside one of their messages."""
-        waiting = list(deliveries)
-        for delivery in waiting:
-            delivery.is_withdrawn = True
+        """Mark *deliveries* and wait until no handler is inside one of their messages.
+
+        Those that others overtook are marked last: what was finished behind them would come again.
+        """
+        waiting = set(deliveries)
+        gaps = self._ledger.gaps() & waiting
         end = self._loop.time() + grace_s
-        while any(one.is_active for one in waiting) and self._loop.time() < end:  # noqa: ASYNC110  # leaving a message signals nothing
-            await asyncio.sleep(_DRAIN_STEP_S)  # leaving a message signals nothing, to stay cheap
+        for delivery in waiting - gaps:
+            delivery.is_withdrawn = True
+        await _wait_while(lambda: self._is_leased() and any(not one.is_passed for one in gaps), end)
+        for delivery in gaps:
+            delivery.is_withdrawn = True
+        await _wait_while(lambda: any(one.is_active for one in waiting), end)
+
+
+async def _wait_while(condition: Callable[[], bool], end: float) -> None:
+    """Until *condition* holds no more, or the loop's clock shows *end*."""
+    clock = asyncio.get_running_loop().time
+    while condition() and clock() < end:  # noqa: ASYNC110  # leaving a message signals nothing, to stay cheap
+        await asyncio.sleep(_DRAIN_STEP_S)

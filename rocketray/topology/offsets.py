@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from operator import itemgetter
 
 from .delivery import Delivery
@@ -35,6 +36,15 @@ class OffsetLedger:
         """All deliveries that are not finished, and finished ones that were not looked at since."""
         for deliveries in self._outstanding.values():
             yield from deliveries
+
+    def gaps(self) -> set[Delivery]:
+        """Deliveries before one that is begun, and not passed: with them left, that comes again."""
+        found: set[Delivery] = set()
+        for deliveries in self._outstanding.values():
+            begun = [number for number, one in enumerate(deliveries) if one.is_begun]
+            ahead = islice(deliveries, begun[-1] if begun else 0)
+            found.update(one for one in ahead if not one.is_passed)
+        return found
 
     def advance(self) -> list[tuple[int, int]]:
         """(queue id, next queue offset) of every queue that moved since the last call."""

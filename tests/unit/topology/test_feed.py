@@ -1,19 +1,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Container, Hashable, Iterable, Sequence
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import Any
 
 import pytest
-from mode.utils.queues import FlowControlEvent, ThrowableQueue
 from support.apps import committed, numbers, put, until
+from support.feeds import WatchedTables, feeding, pass_over
 from support.local_node import LocalNode
 
 from rocketray.actors import consumer
-from rocketray.actors.clock import steady_clock_ms, system_clock_ms
-from rocketray.actors.consumed_batch import ConsumedBatch
+from rocketray.actors.clock import system_clock_ms
 from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.lease import LEASE_MS, SESSION_TIMEOUT_MS
@@ -22,97 +18,9 @@ from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 from rocketray.topology import feed as feed_module
 from rocketray.topology.delivery import Delivery
-from rocketray.topology.failure import FailureRules
-from rocketray.topology.feed import Feed
 from rocketray.topology.flow import FlowLimits
-from rocketray.topology.group import Membership
-from rocketray.topology.returns import Returns
 
 ALL = Subscription.tags("*")
-
-
-class FailingConsumer(GroupConsumer):
-    """A real member whose polls raise what the test asks for first."""
-
-    failures: Sequence[Exception] = ()
-
-    def poll(
-        self, timeout_s: float, max_messages: int = 1000, skip: Container[int] = ()
-    ) -> list[ConsumedBatch]:
-        if self.failures:
-            first, *self.failures = self.failures
-            raise first
-        return super().poll(timeout_s, max_messages, skip)
-
-
-class WatchedTables:
-    """Tables that say which queues they were told of, and may be slow or away for a moment."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, set[int]]] = []
-        self.ready = asyncio.Event()
-        self.ready.set()
-        self.failures: list[Exception] = []
-
-    async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        self.told.append(("gain", set(queue_ids)))
-        await self.ready.wait()
-        if self.failures:
-            raise self.failures.pop()
-
-    async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        self.told.append(("lose", set(queue_ids)))
-
-
-@asynccontextmanager
-async def feeding(
-    node: LocalNode,
-    handlers: int = 1,
-    failures: Sequence[Exception] = (),
-    tables: WatchedTables | None = None,
-    *,
-    is_ordered: bool = False,
-    flow: FlowLimits | None = None,
-    clock_ms: Callable[[], int] = steady_clock_ms,
-) -> AsyncIterator[tuple[Feed, Any, list[Exception]]]:
-    queue = ThrowableQueue(maxsize=0, flow_control=FlowControlEvent())
-    failed: list[Exception] = []
-    flushed: list[int] = []
-
-    async def flush() -> None:
-        flushed.append(1)
-
-    async def connect() -> LocalNode:
-        return node
-
-    returns = Returns(connect, flush)
-    member = FailingConsumer(node, "g", "T", ALL, clock_ms=clock_ms)
-    member.failures = failures
-    feed = Feed(
-        "T",
-        Membership("g", ALL, handlers),
-        member,
-        queue,
-        rules=FailureRules("g", is_ordered=is_ordered),
-        returns=returns,
-        flush_sends=flush,
-        tables=tables or WatchedTables(),
-        flow=flow or FlowLimits(),
-        on_failure=failed.append,
-        clock_ms=system_clock_ms,
-    )
-    await feed.start()
-    try:
-        yield feed, queue, failed
-    finally:
-        await feed.drain(0.1)
-        await feed.close()
-        await returns.close()
-
-
-def pass_over(delivery: Delivery) -> None:
-    delivery.cursor = delivery.stop
-    delivery.release()
 
 
 def test_a_slow_handler_stops_the_polling(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +135,28 @@ def test_a_drain_withdraws_what_no_handler_has_begun(node: LocalNode) -> None:
             assert all(queue.get_nowait().is_withdrawn for _ in range(queue.qsize()))
             feed.commit(feed.finished())
         assert committed(node, "g", "T") == 1
+
+    asyncio.run(scenario())
+
+
+def test_what_was_overtaken_is_finished_first_or_what_overtook_it_would_come_again(
+    node: LocalNode,
+) -> None:
+    node.create_topic("T", 1)
+    put(node, "T", numbers(20))
+
+    async def scenario() -> None:
+        async with feeding(node, handlers=2) as (feed, queue, _):
+            deliveries = [await queue.get() for _ in range(8)]
+            pass_over(deliveries[3])
+            draining = asyncio.create_task(feed.drain(5))
+            await asyncio.sleep(0.05)
+            assert [one.is_withdrawn for one in deliveries] == 3 * [False] + 5 * [True]
+            for delivery in deliveries[:3]:
+                pass_over(delivery)
+            await draining
+            feed.commit(feed.finished())
+        assert committed(node, "g", "T") == sum(map(len, deliveries[:4]))
 
     asyncio.run(scenario())
 
