@@ -85,6 +85,7 @@ application.command()(scale)
 application.command()(down)
 application.add_typer(topics, name="topics")
 application.add_typer(groups, name="groups")
+application.add_typer(groups, name="group", hidden=True)  # who thinks of one group writes it so
 application.add_typer(dlq, name="dlq")
 application.command()(send)
 application.command()(recall)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import threading
 
     from rocketray.actors.consumed_batch import ConsumedBatch
+    from rocketray.actors.member_options import MemberOptions
     from rocketray.actors.remote_consumer import Member
 
 __all__ = ["consume"]
@@ -54,6 +56,21 @@ def consume(
             help="Where a group begins that has no offsets yet: earliest, latest, or a time.",
         ),
     ] = "earliest",
+    broadcast: Annotated[
+        bool,
+        typer.Option(
+            "--broadcast",
+            help="Get all messages of all queues, and keep the offsets in a file here.",
+        ),
+    ] = False,
+    client_id: Annotated[
+        str | None,
+        typer.Option(
+            "--client-id",
+            metavar="ID",
+            help="The member's name in the group; with --broadcast the host's name by default.",
+        ),
+    ] = None,
     max_count: Annotated[
         int | None, typer.Option("--max", metavar="N", min=1, help="End after so many messages.")
     ] = None,
@@ -72,13 +89,20 @@ def consume(
     printed is committed, so the group goes on behind it; if the process is killed, the last
     messages may be printed again by the next one. All messages come unless one of --tags, --sql
     and --where says which.
+
+    With --broadcast each member gets everything, and goes on where it was by its client id: the
+    offsets are in DATA/broadcast/ID/GROUP/TOPIC.json. Several on one host need an id each.
     """
     begin = parse_place(start)
     subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
+    options: MemberOptions = {"start": begin, "client_id": client_id}
+    if broadcast:
+        options["broadcast"] = True
+        options["client_id"] = client_id or platform.node()
     with (
         connect(data) as connection,
         until_signalled() as signalled,
-        connection.consumer(group, topic, subscription, start=begin) as consumer,
+        connection.consumer(group, topic, subscription, **options) as consumer,
     ):
         _print_all(consumer, signalled, max_count, timeout_s, as_json=as_json)
 

@@ -38,7 +38,9 @@ ALL = dict(commands(typer.main.get_command(application)))
 
 def test_the_commands_are_those_that_were_promised() -> None:
     assert {
-        " ".join(path) for path, command in ALL.items() if not hasattr(command, "commands")
+        " ".join(path)
+        for path, command in ALL.items()
+        if not hasattr(command, "commands") and not ALL[path[:1]].hidden
     } == {
         "demo",
         "start",
@@ -82,6 +84,14 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "recall",
         "bench",
     }
+
+
+def test_group_is_another_name_of_groups_that_help_does_not_show() -> None:
+    assert ALL["group",].commands.keys() == ALL["groups",].commands.keys()
+    shown = [line.split()[0] for line in rocketray("--help").stdout.splitlines() if line.strip()]
+    assert "groups" in shown
+    assert "group" not in shown
+    assert "Usage: rocketray group progress" in rocketray("group", "progress", "--help").stdout
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
