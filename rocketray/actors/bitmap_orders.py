@@ -15,7 +15,7 @@ from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.counters import FilterCounters
 
 from .catalog import TopicConfig
-from .groups import LiveSubscription
+from .group_views import LiveSubscription
 from .sql_filters import is_registered
 
 __all__ = ["AUTO_GROUPS", "BitmapBoard", "BitmapOrder"]

@@ -33,10 +33,10 @@ from .files import read_json
 from .filter import FilterStatistics
 from .gateway_calls import GatewayCalls
 from .group_administration import GroupQuestion
-from .groups import GroupDescription
+from .group_views import GroupDescription
 from .heartbeat import Heartbeat, HeartbeatReply
 from .inquiry import inquire
-from .lag import FilteredLag, LagQuestion
+from .lag import FilteredLag, lag_questions
 from .layout import node_file
 from .lookup import find_by_offset_id, merge
 from .member_options import MemberOptions
@@ -162,11 +162,9 @@ class Connection:
 
     def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
         """How many messages *group* still has to get from each queue of its topic."""
-        questions = [
-            LagQuestion(group.topic, queue, group.subscription, offset)
-            for queue, offset in group.offsets.items()
-        ]
-        answers: list[FilteredLag] = self._ask(find_actor(FILTER_NAME).lag.remote(questions))
+        answers: list[FilteredLag] = self._ask(
+            find_actor(FILTER_NAME).lag.remote(lag_questions(group))
+        )
         return dict(zip(group.offsets, answers, strict=True))
 
     def delete_group(self, group: str) -> None:

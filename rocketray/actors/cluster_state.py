@@ -22,7 +22,8 @@ from .catalog import TopicCatalog, TopicConfig
 from .files import read_json, write_json
 from .filter_rules import FilterRules
 from .group_administration import GroupAdministration, GroupQuestion
-from .groups import GroupDescription, GroupRegistry
+from .group_views import GroupDescription
+from .groups import GroupRegistry
 from .heartbeat import Heartbeat, HeartbeatReply
 from .layout import config_directory, filters_file
 from .sql_filters import SqlFilters
@@ -146,6 +147,8 @@ class ClusterState:
         with self._lock:
             reply = self.registry.heartbeat(beat, topic.queues, self._steady_ms(), self._clock_ms())
             self._save_groups()
+            if self.registry.moves.changed:  # before anybody reads behind the move
+                self._save_offsets()
             self._save_owners()
             return reply
 
@@ -249,7 +252,7 @@ class ClusterState:
         self._sql_filters.settle(*self._bitmaps.known(living))
 
     def _save_offsets(self) -> None:
-        if self.registry.offsets.changed:
+        if self.registry.offsets_changed:
             path = config_directory(self._data) / "consumerOffset.json"
-            write_json(path, self.registry.offsets.to_json())
-            self.registry.offsets.changed = False
+            write_json(path, self.registry.offsets_to_json())
+            self.registry.offsets_saved()

@@ -26,7 +26,7 @@ from .cluster_state import ClusterState
 from .filter_rules import FilterRules
 from .gateway import GATEWAY_NAME, GATEWAY_THREADS, GatewayActor
 from .group_administration import GroupQuestion
-from .groups import GroupDescription
+from .group_views import GroupDescription
 from .heartbeat import Heartbeat, HeartbeatReply
 from .layout import shard_directory
 from .ray_runtime import GetTimeoutError, RayActorError, RayTaskError, ray

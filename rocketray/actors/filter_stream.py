@@ -28,7 +28,7 @@ from rocketray.store.ext_reader import BitTest
 from rocketray.store.reader import EntryColumns, QueueReader
 
 from .filter_rules import FilterRules
-from .groups import LiveSubscription
+from .group_views import LiveSubscription
 from .layout import control_path, shard_directory
 from .match_ring import MatchRing, StreamState
 from .shard_bitmaps import StreamBits

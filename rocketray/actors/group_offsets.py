@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["GroupOffsets"]
+__all__ = ["GroupOffsets", "from_table", "to_table"]
 
 _OFFSETS, _STARTS = "offsetTable", "startTable"
 _Table = dict[tuple[str, str], dict[int, int]]
@@ -58,24 +58,33 @@ class GroupOffsets:
 
     def to_json(self) -> dict[str, Any]:
         """Both tables: ``{"offsetTable": {"topic@group": {"0": 17}}, "startTable": …}``."""
-        return {_OFFSETS: _table_to_json(self._offsets), _STARTS: _table_to_json(self._starts)}
+        return {_OFFSETS: to_table(self._offsets), _STARTS: to_table(self._starts)}
 
     def load(self, value: Mapping[str, Any]) -> None:
         """Take what :meth:`to_json` wrote."""
-        self._offsets = _table_from_json(value.get(_OFFSETS, {}))
-        self._starts = _table_from_json(value.get(_STARTS, {}))
+        self._offsets = _offsets(value.get(_OFFSETS, {}))
+        self._starts = _offsets(value.get(_STARTS, {}))
 
 
-def _table_to_json(table: _Table) -> dict[str, dict[str, int]]:
+def to_table(queues_of: Mapping[tuple[str, str], Mapping[int, Any]]) -> dict[str, dict[str, Any]]:
+    """As RocketMQ writes a table of values by group, topic and queue."""
     return {
-        f"{topic}@{group}": {str(queue): offset for queue, offset in queues.items()}
-        for (group, topic), queues in table.items()
+        f"{topic}@{group}": {str(queue): value for queue, value in queues.items()}
+        for (group, topic), queues in queues_of.items()
     }
 
 
-def _table_from_json(value: Mapping[str, Mapping[str, int]]) -> _Table:
-    table: _Table = {}
+def from_table(value: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], dict[int, Any]]:
+    """What :func:`to_table` made."""
+    table = {}
     for name, queues in value.items():
         topic, _, group = name.rpartition("@")
-        table[group, topic] = {int(queue): int(offset) for queue, offset in queues.items()}
+        table[group, topic] = {int(queue): each for queue, each in queues.items()}
     return table
+
+
+def _offsets(value: Mapping[str, Mapping[str, Any]]) -> _Table:
+    return {
+        key: {queue: int(offset) for queue, offset in queues.items()}
+        for key, queues in from_table(value).items()
+    }

@@ -16,8 +16,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from rocketray.errors import StreamError, SubscriptionConflictError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
@@ -26,38 +25,12 @@ from rocketray.names import RETRY_PREFIX, check_case_clash, check_group
 
 from .filter_changes import FilterChanges, PlanProgress
 from .group_offsets import GroupOffsets
+from .group_views import GroupDescription, LiveSubscription
 from .heartbeat import Heartbeat, HeartbeatReply
 from .membership import Membership, app_share
 from .offset_moves import OffsetMoves
 
-__all__ = ["GroupDescription", "GroupRegistry", "LiveSubscription"]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDescription:
-    """One group on one topic.
-
-    ``since_ms`` is when its subscription was first heard of, ``starts`` where it began in each
-    queue (-1: not yet, or not known), ``counters`` are since the coordinator started.
-    """
-
-    group: str
-    topic: str
-    subscription: Subscription
-    offsets: dict[int, int]
-    starts: dict[int, int]
-    members: dict[str, list[int]]
-    counters: FilterCounters
-    since_ms: int
-
-
-class LiveSubscription(NamedTuple):
-    """What the living members of a group subscribe to; a later ``since_ms`` is a later word."""
-
-    group: str
-    topic: str
-    subscription: Subscription
-    since_ms: int
+__all__ = ["GroupRegistry"]
 
 
 class GroupRegistry:
@@ -119,7 +92,8 @@ class GroupRegistry:
         if member is None or member.instance != beat.instance:
             return
         membership.count(beat)
-        self._take_offsets(beat, membership)
+        if not beat.is_broadcast:
+            self._take_offsets(beat, membership)
         membership.forget(beat.member)
         self.moves.carry_out(beat.group, beat.topic, membership)
 
@@ -166,6 +140,7 @@ class GroupRegistry:
                 self.members(group, topic, now_ms),
                 self.counters(group, topic),
                 self._since_ms.get((group, topic), 0),
+                self.changes.get(group, topic),
             )
             for group, topics in self._subscriptions.items()
             for topic, subscription in topics.items()
@@ -240,6 +215,19 @@ class GroupRegistry:
             }
         }
 
+    def offsets_to_json(self) -> dict[str, Any]:
+        """The offsets, and the moves that wait, in the form of RocketMQ's ``consumerOffset.json``."""
+        return {**self.offsets.to_json(), **self.moves.to_json()}
+
+    @property
+    def offsets_changed(self) -> bool:
+        """What :meth:`offsets_to_json` says is to be saved."""
+        return self.offsets.changed or self.moves.changed
+
+    def offsets_saved(self) -> None:
+        """What :meth:`offsets_to_json` said is on disk."""
+        self.offsets.changed = self.moves.changed = False
+
     @property
     def owners_changed(self) -> bool:
         """Who is a member, or who owns what, is to be saved."""
@@ -265,7 +253,7 @@ class GroupRegistry:
         owners: Mapping[str, Any] | None,
         seen_ms: int,
     ) -> None:
-        """Take the state that the three ``to_json`` methods wrote.
+        """Take the state that the three ``…_to_json`` methods wrote.
 
         ``subVersion`` is RocketMQ's name for the time of a subscription. Members were last heard
         of at *seen_ms*: from then on they have the session time to come back (invariant 4).
@@ -281,6 +269,7 @@ class GroupRegistry:
                     self.broadcasts.add((group, topic))
                 self.changes.load(group, topic, text, self._subscriptions[group][topic])
         self.offsets.load(offsets or {})
+        self.moves.load(offsets or {})
         for name, value in (owners or {}).items():
             topic, _, group = name.rpartition("@")
             try:

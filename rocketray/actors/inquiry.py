@@ -15,7 +15,7 @@ from rocketray.message import StoredMessage
 
 from .catalog import TopicConfig
 from .explanation import Explanation, GroupFacts, StoredFacts, explain, not_found
-from .groups import GroupDescription
+from .group_views import GroupDescription
 from .retry_trace import first_of, trace
 from .send_back import retry_topic
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,10 +25,11 @@ from rocketray.store.reader import QueueReader
 from rocketray.store.store_settings import settle_config
 
 from .filter_stream import sql_states
+from .group_views import GroupDescription
 from .layout import control_path, shard_directory
 from .watermark import ControlPage
 
-__all__ = ["Exactness", "FilteredLag", "LagCounter", "LagQuestion"]
+__all__ = ["Exactness", "FilteredLag", "LagCounter", "LagQuestion", "Switch", "lag_questions"]
 
 _BLOCK_ENTRIES = 16_384
 _NEW_BLOCKS_MAX = {"TAG": 512, "SQL92": 64}  # a question: 8 million entries, a million records
@@ -42,14 +44,25 @@ class Exactness(Enum):
     UNFILTERED = "unfiltered"  # a predicate is not asked: all messages that are left
 
 
+class Switch(NamedTuple):
+    """From which offset on the other subscription holds."""
+
+    queue_offset: int
+    subscription: Subscription
+
+
 @dataclass(frozen=True, slots=True)
 class LagQuestion:
-    """A group in a queue; ``queue_offset`` is the next one that it has not finished."""
+    """A group in a queue; ``queue_offset`` is the next one that it has not finished.
+
+    From ``switch`` on, if that is given, the group reads with another subscription.
+    """
 
     topic: str
     queue_id: int
     subscription: Subscription
     queue_offset: int
+    switch: Switch | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +81,16 @@ class _Block:
     number: int
 
 
+def lag_questions(group: GroupDescription) -> list[LagQuestion]:
+    """What to ask for a group, by queue."""
+    plan = group.plan
+    switches = {} if plan is None else {q: Switch(at, plan.new) for q, at in plan.switches.items()}
+    return [
+        LagQuestion(group.topic, queue, group.subscription, offset, switches.get(queue))
+        for queue, offset in group.offsets.items()
+    ]
+
+
 class LagCounter:
     """Counts for the shards of one data directory. Safe to use from several threads."""
 
@@ -82,19 +105,33 @@ class LagCounter:
         return [self._answer(question) for question in questions]
 
     def _answer(self, question: LagQuestion) -> FilteredLag:
-        directory = shard_directory(self._data, question.topic, question.queue_id)
         control = ControlPage(control_path(self._data, question.topic, question.queue_id))
         stop = control.visible()
         start = min(max(question.queue_offset, control.minimum()), stop)
-        kind = question.subscription.expression_type
+        if question.switch is None:
+            return self._count(question, question.subscription, start, stop)
+        at = min(max(question.switch.queue_offset, start), stop)
+        old = self._count(question, question.subscription, start, at)
+        new = self._count(question, question.switch.subscription, at, stop)
+        worse = max(old.exactness, new.exactness, key=list(Exactness).index)
+        return FilteredLag(old.count + new.count, old.behind + new.behind, worse)
+
+    def _count(
+        self, question: LagQuestion, subscription: Subscription, start: int, stop: int
+    ) -> FilteredLag:
+        """What *subscription* lets pass from *start* up to, not including, *stop*."""
+        kind = subscription.expression_type
+        if start == stop:
+            return FilteredLag(0, 0, Exactness.EXACT)
         if kind == "CLASS":
             return FilteredLag(stop - start, stop - start, Exactness.UNFILTERED)
-        matcher = compile_filter(question.subscription)
+        matcher = compile_filter(subscription)
+        directory = shard_directory(self._data, question.topic, question.queue_id)
         host = settle_config(directory, None, read_only=True).store_host
         count, left = 0, _NEW_BLOCKS_MAX[kind]
         with QueueReader(directory, question.topic, question.queue_id) as reader:
             for first, end in self._parts(start, stop):
-                block = _Block(host, question.subscription, first // self._block_entries)
+                block = _Block(host, subscription, first // self._block_entries)
                 is_whole = end - first == self._block_entries
                 found = self._kept(block) if is_whole else None
                 if found is None:

@@ -22,7 +22,7 @@ from .catalog import TopicConfig
 from .compaction import Compaction
 from .explanation import StoredFacts
 from .files import disk_use
-from .groups import LiveSubscription
+from .group_views import LiveSubscription
 from .layout import producer_rings_directory, shard_directory
 from .repeated_batches import RepeatedBatches
 from .ring import Ack, Durability

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from rocketray.errors import OffsetOutOfRangeError, StreamError
+from rocketray.errors import OffsetOutOfRangeError, ShardUnavailableError, StreamError
 
 from .group_administration import GroupQuestion
-from .groups import GroupDescription
+from .group_views import GroupDescription
 from .shard_writer import ShardStatistics
 
 __all__ = ["OffsetMove", "Target", "carry_out", "plan_moves"]
@@ -99,9 +99,11 @@ def carry_out(
 ) -> None:
     """Move the offsets, and wait until members gave the queues up and go on behind the move.
 
+    A coordinator that starts again meanwhile knows what was ordered.
+
     Raises:
         StreamError: after *timeout_s* members still hold queues: those move as soon as they are
-            given up. Or the coordinator started again meanwhile.
+            given up.
     """
     orders: dict[tuple[str, str], Mapping[int, int]] = {}
     for move in moves:
@@ -110,7 +112,7 @@ def carry_out(
     for (group, topic), targets in orders.items():
         name = node.ask_groups("move_offsets", group, topic, targets)
         waited_s = 0.0
-        while left := node.ask_groups("moves_left", group, topic, name):
+        while left := _left(node, group, topic, name, set(targets)):
             if waited_s >= timeout_s:
                 raise StreamError(
                     f"members of group {group!r} still hold queues {sorted(left)} of topic "
@@ -118,6 +120,15 @@ def carry_out(
                 )
             sleep(_LOOK_S)
             waited_s += _LOOK_S
+
+
+def _left(node: Node, group: str, topic: str, name: str, targets: set[int]) -> set[int]:
+    """The queues that are still to be moved; all of them while nobody answers."""
+    try:
+        left: set[int] = node.ask_groups("moves_left", group, topic, name)
+    except ShardUnavailableError:
+        return targets
+    return left
 
 
 def _inside(where: str, offset: int, first: int, end: int) -> int:

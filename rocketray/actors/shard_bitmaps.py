@@ -26,7 +26,7 @@ from rocketray.filters.consumer_filter_data import ConsumerFilterData, read_filt
 from rocketray.store.ext_reader import BitTest, bit_test
 from rocketray.store.message_store import MessageStore
 
-from .groups import LiveSubscription
+from .group_views import LiveSubscription
 from .layout import filters_file
 from .sql_filters import SqlFilters, is_registered
 from .watermark import ControlPage

@@ -36,7 +36,7 @@ from rocketray.store.sys_flag import PREPARED
 
 from .batch import status_of
 from .explanation import StoredFacts
-from .groups import LiveSubscription
+from .group_views import LiveSubscription
 from .layout import CONTROL_PAGE
 from .processes import is_alive, owner_pid
 from .ring import Ack, AppendStatus, Durability, Frame, RingCorruptError, ShardRing

@@ -20,7 +20,7 @@ from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSub
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.subscription import Subscription
 
-from .groups import LiveSubscription
+from .group_views import LiveSubscription
 
 __all__ = ["SqlFilters", "is_registered"]
 

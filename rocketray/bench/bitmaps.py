@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from rocketray.actors.filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
-from rocketray.actors.groups import LiveSubscription
+from rocketray.actors.group_views import LiveSubscription
 from rocketray.actors.processes import owned_name
 from rocketray.actors.ring import Durability, ProducerRing
 from rocketray.actors.shard_bitmaps import StreamBits

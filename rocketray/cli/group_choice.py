@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rocketray.actors.groups import GroupDescription
+    from rocketray.actors.group_views import GroupDescription
 
 __all__ = ["OptionalGroupArgument", "chosen_groups"]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rocketray.actors.client import Connection
-    from rocketray.actors.groups import GroupDescription
+    from rocketray.actors.group_views import GroupDescription
     from rocketray.actors.seeking import OffsetMove
 
 __all__ = ["reset", "seek", "skip"]

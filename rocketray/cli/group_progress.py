@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from rocketray.actors.client import Connection
-    from rocketray.actors.groups import GroupDescription
+    from rocketray.actors.group_views import GroupDescription
 
 __all__ = ["progress"]
 

@@ -15,7 +15,7 @@ from .options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption
 from .output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from rocketray.actors.groups import GroupDescription
+    from rocketray.actors.group_views import GroupDescription
 
 __all__ = ["groups"]
 
@@ -44,7 +44,7 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
         (
             group.group,
             group.topic,
-            group.subscription,
+            _subscribed(group),
             len(group.members),
             group.counters.missed,
             group.counters.sent_back,
@@ -117,10 +117,16 @@ def _fields(group: GroupDescription) -> dict[str, Any]:
         "group": group.group,
         "topic": group.topic,
         "subscription": group.subscription.to_json(),
+        "changingTo": None if group.plan is None else group.plan.new.to_json(),
         "offsets": {str(queue): offset for queue, offset in sorted(group.offsets.items())},
         "members": group.members,
         "counters": group.counters.to_json(),
     }
+
+
+def _subscribed(group: GroupDescription) -> str:
+    change = "" if group.plan is None else f", changing to {group.plan.new}"
+    return f"{group.subscription}{change}"
 
 
 def _offsets(group: GroupDescription) -> str:

@@ -19,11 +19,11 @@ from rocketray.actors.explanation import Explanation, StoredFacts
 from rocketray.actors.filter import FilterEngine
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.group_administration import GroupQuestion
-from rocketray.actors.groups import GroupDescription
+from rocketray.actors.group_views import GroupDescription
 from rocketray.actors.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.hosting import Hosting
 from rocketray.actors.inquiry import inquire
-from rocketray.actors.lag import FilteredLag, LagCounter, LagQuestion
+from rocketray.actors.lag import FilteredLag, LagCounter, lag_questions
 from rocketray.actors.lane import ShardGate
 from rocketray.actors.layout import runtime_directory, shard_directory
 from rocketray.actors.lookup import find_by_offset_id, merge
@@ -157,11 +157,7 @@ class LocalNode:
 
     def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
         """How many messages *group* still has to get from each queue of its topic."""
-        questions = [
-            LagQuestion(group.topic, queue, group.subscription, offset)
-            for queue, offset in group.offsets.items()
-        ]
-        return dict(zip(group.offsets, self._lag.answer(questions), strict=True))
+        return dict(zip(group.offsets, self._lag.answer(lag_questions(group)), strict=True))
 
     def delete_group(self, group: str) -> None:
         """Forget a group that has no members."""

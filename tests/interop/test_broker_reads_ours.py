@@ -26,7 +26,7 @@ from support.rocketmq_client import RocketMQClient
 
 from rocketray.actors.catalog import TopicCatalog
 from rocketray.actors.clock import system_clock_ms
-from rocketray.actors.groups import LiveSubscription
+from rocketray.actors.group_views import LiveSubscription
 from rocketray.actors.layout import filters_file
 from rocketray.actors.ring import Durability
 from rocketray.actors.shard_writer import ShardWriter

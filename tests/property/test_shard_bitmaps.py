@@ -18,7 +18,7 @@ from support.random_sql import random_expression, random_message
 from support.stores import FakeClock, kill
 
 from rocketray.actors.filter_stream import scan_block
-from rocketray.actors.groups import LiveSubscription
+from rocketray.actors.group_views import LiveSubscription
 from rocketray.actors.layout import filters_file
 from rocketray.actors.processes import owned_name
 from rocketray.actors.ring import Durability, ProducerRing

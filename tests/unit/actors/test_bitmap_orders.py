@@ -8,7 +8,7 @@ import pytest
 
 from rocketray.actors.bitmap_orders import AUTO_GROUPS, BitmapBoard, BitmapOrder
 from rocketray.actors.catalog import BitmapMode, TopicConfig
-from rocketray.actors.groups import LiveSubscription
+from rocketray.actors.group_views import LiveSubscription
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription

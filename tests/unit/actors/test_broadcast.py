@@ -53,6 +53,7 @@ def test_each_member_gets_all_messages_and_goes_on_where_it_was(
         assert group.members == {"one": [0, 1], "two": [0, 1]}
         assert group.offsets == {0: -1, 1: -1}, "the coordinator knows nothing of them"
         assert node.state.registry.needed_from("T", 0) is None
+    assert node.groups()[0].offsets == {0: -1, 1: -1}, "nor when they left"
     assert (tmp_path / "one" / "g" / "T.json").exists()
     put(node, "T", numbers(2, first=5))
     with join(node, "one", tmp_path) as one:

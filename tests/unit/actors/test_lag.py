@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors import lag
-from rocketray.actors.lag import Exactness, LagCounter, LagQuestion
+from rocketray.actors.lag import Exactness, LagCounter, LagQuestion, Switch
 from rocketray.errors import FilterEvaluationError
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.subscription import Subscription
@@ -68,6 +69,24 @@ def test_lag_equals_a_brute_force_count_over_random_histories(node: LocalNode) -
                 wanted = sum(is_wanted(subscription, message) for message in left)
                 assert (found.count, found.behind) == (wanted, len(left))
                 assert found.exactness is Exactness.EXACT
+                at, new = generator.randrange(len(sent) + 20), generator.choice(SUBSCRIPTIONS)
+                question = replace(question, switch=Switch(at, new))
+                (found,) = counter.answer([question])
+                wanted = sum(
+                    is_wanted(new if place >= at else subscription, message)
+                    for place, message in enumerate(sent)
+                    if place >= offset
+                )
+                assert (found.count, found.behind) == (wanted, len(left))
+
+
+def test_the_worse_of_two_answers_is_what_both_are_worth(node: LocalNode) -> None:
+    with node.producer() as producer:
+        producer.send_messages("Trade", [Message("Trade", b"x") for _ in range(5)])
+    switch = Switch(2, Subscription.where("support.predicates:is_even"))
+    question = LagQuestion("Trade", 0, Subscription.tags("Aa"), 0, switch)
+    (found,) = LagCounter(node.data).answer([question])
+    assert (found.count, found.behind, found.exactness) == (3, 5, Exactness.UNFILTERED)
 
 
 def test_a_question_that_costs_too_much_is_answered_with_at_least(

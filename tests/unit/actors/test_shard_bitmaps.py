@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.stores import FakeClock
 
-from rocketray.actors.groups import LiveSubscription
+from rocketray.actors.group_views import LiveSubscription
 from rocketray.actors.layout import filters_file
 from rocketray.actors.processes import owned_name
 from rocketray.actors.ring import Durability, ProducerRing

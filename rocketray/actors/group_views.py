@@ -1,0 +1,42 @@
+"""What others are told about consumer groups: plain values, sent as they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rocketray.filters.counters import FilterCounters
+from rocketray.filters.subscription import Subscription
+
+from .filter_plan import FilterPlan
+
+__all__ = ["GroupDescription", "LiveSubscription"]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """One group on one topic.
+
+    ``since_ms`` is when its subscription was first heard of, ``starts`` where it began in each
+    queue (-1: not yet, or not known), ``counters`` are since the coordinator started, ``plan`` is
+    the change of subscription that is under way.
+    """
+
+    group: str
+    topic: str
+    subscription: Subscription
+    offsets: dict[int, int]
+    starts: dict[int, int]
+    members: dict[str, list[int]]
+    counters: FilterCounters
+    since_ms: int
+    plan: FilterPlan | None = None
+
+
+class LiveSubscription(NamedTuple):
+    """What the living members of a group subscribe to; a later ``since_ms`` is a later word."""
+
+    group: str
+    topic: str
+    subscription: Subscription
+    since_ms: int
