@@ -32,6 +32,7 @@ from .heartbeat import AppInstance, Heartbeat, HeartbeatReply
 from .lease import Lease
 from .log_reader import Queue
 from .member_options import StartFrom
+from .start_offset import next_begin
 
 __all__ = ["AppGroups", "AppMember"]
 
@@ -216,13 +217,11 @@ class AppMember:
             first = minimum if self._start == "earliest" else visible
             self._commits[queue] = self._starts[queue] = first
             return first
-        first = min(max(offset, minimum), visible)
-        if first != offset:
-            _LOG.warning(
-                "%s/%d: offset %d of group %s is out of range; going on at %d",
-                *queue, offset, self._group, first,
-            )  # fmt: skip
-        return first
+        begin = next_begin(offset, minimum, visible)
+        begin.log(self._group, *queue, offset)
+        if begin.illegal is not None:
+            self._commits[queue] = begin.queue_offset
+        return begin.queue_offset
 
     def _keep_beating(self) -> None:
         while not self._closed.is_set():

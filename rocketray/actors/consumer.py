@@ -37,6 +37,7 @@ from .match_ring import StreamDescription
 from .member_options import MemberOptions, StartFrom
 from .processes import owned_name
 from .queue_stream import QueueStream
+from .start_offset import NextBegin, next_begin
 from .watermark import ControlPage, Doorbell
 
 __all__ = ["GroupConsumer", "Groups"]
@@ -269,7 +270,12 @@ class GroupConsumer:
     def _open(self, queue_id: int, offset: int) -> None:
         group, topic, _, _ = self._identity
         control = ControlPage(control_path(self._node.data, topic, queue_id))
-        start = self._first_offset(queue_id, offset, control)
+        if offset < 0:
+            begin = NextBegin(self._begin(queue_id, control))
+        else:
+            begin = next_begin(offset, control.minimum(), control.visible())
+        begin.log(group, topic, queue_id, offset)
+        start = begin.queue_offset
         subscription, stop = self._follower.part(queue_id, start, control.visible)
         description = StreamDescription(
             topic, queue_id, group, subscription, start, str(self._doorbell_path), stop
@@ -277,23 +283,12 @@ class GroupConsumer:
         stream = QueueStream(self._node.data, description)
         with self._lock:
             self._streams[queue_id] = stream
-            if offset < 0:
+            self._counted += FilterCounters(missed=begin.missed)
+            if start != offset:
                 self._commits[queue_id] = start  # a member that dies now must not skip or repeat
+            if offset < 0:
                 self._starts[queue_id] = start
         self._node.attach_stream(str(stream.ring.path))
-
-    def _first_offset(self, queue_id: int, offset: int, control: ControlPage) -> int:
-        if offset < 0:
-            return self._begin(queue_id, control)
-        first = min(max(offset, control.minimum()), control.visible())
-        if first > offset:
-            self._count(missed=first - offset)
-        if first != offset:
-            _LOG.warning(
-                "%s/%d: offset %d of the group is out of range; going on at %d",
-                self._topic, queue_id, offset, first,
-            )  # fmt: skip
-        return first
 
     def _begin(self, queue_id: int, control: ControlPage) -> int:
         """Where a group begins that has no offset."""

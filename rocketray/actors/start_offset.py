@@ -1,0 +1,43 @@
+"""Where a member begins to read a queue, when the group's offset is there and when it is not.
+
+As RocketMQ corrects it (``PullStatus.OFFSET_ILLEGAL``): a group whose offset is below the queue's
+minimum goes on at the minimum (``OFFSET_TOO_SMALL``: retention removed the messages), one whose
+offset is beyond the end at the end (``OFFSET_OVERFLOW_BADLY``: the end of the log was lost). The
+corrected offset is the group's from then on, so the messages between are counted once.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from rocketray.store.pull import GetMessageStatus
+
+__all__ = ["NextBegin", "next_begin"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class NextBegin(NamedTuple):
+    """The next offset, what was wrong with the group's, and how many messages are gone before it."""
+
+    queue_offset: int
+    illegal: GetMessageStatus | None = None
+    missed: int = 0
+
+    def log(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Say what was wrong with *offset*; nothing when it was right."""
+        if self.illegal is not None:
+            _LOG.warning(
+                "%s/%d: offset %d of group %s is illegal (%s); going on at %d, %d messages missed",
+                topic, queue_id, offset, group, self.illegal.name, self.queue_offset, self.missed,
+            )  # fmt: skip
+
+
+def next_begin(offset: int, minimum: int, maximum: int) -> NextBegin:
+    """Where a group goes on at *offset* of a queue from *minimum* up to, not including, *maximum*."""
+    if offset < minimum:
+        return NextBegin(minimum, GetMessageStatus.OFFSET_TOO_SMALL, minimum - offset)
+    if offset > maximum:
+        return NextBegin(maximum, GetMessageStatus.OFFSET_OVERFLOW_BADLY)
+    return NextBegin(offset)
