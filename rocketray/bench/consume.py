@@ -1,16 +1,23 @@
-"""How fast does one group member read a backlog, whole, one in a hundred by tag, and by SQL92?"""
+"""How fast is a backlog read: by an app's agent, and by a plain member, whole and filtered?"""
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import faust
+import orjson
+import pyarrow as pa
 
 from rocketray.actors.client import Connection
 from rocketray.actors.consumed_batch import ConsumedBatch
 from rocketray.filters.subscription import Subscription
 
-from .ceilings import measure
+from .agents import Handler, each_value, read_backlog, whole_batches
+from .ceilings import Ceilings, measure
 from .node import bench_node, order_table
 from .report import BenchOptions, Row
 
@@ -22,50 +29,97 @@ _SQL = "a BETWEEN 10 AND 20 AND region IN ('eu','us')"
 _TIMEOUT_S = 120.0
 
 
+class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
+    """What the bodies of topic Orders hold, 100 bytes of JSON."""
+
+    order_id: str
+    kind: str
+    region: str
+    amount: float
+    note: str
+
+
+_AGENTS: list[tuple[str, str, Handler, dict[str, Any]]] = [
+    ("raw bytes", "Bench", each_value, {"value_serializer": "raw"}),
+    ("JSON", "Orders", each_value, {"value_serializer": "json"}),
+    ("Records", "Orders", each_value, {"value_type": Order}),
+    ("Arrow batches", "Bench", whole_batches, {"value_serializer": "raw"}),
+]
+
+
 def run(options: BenchOptions) -> list[Row]:
     """Read one queue with offsets committed; every run is a new group."""
     ceilings = measure()
-    rows = options.amount(1_000_000)
+    rows = {"Bench": options.amount(1_000_000), "Orders": options.amount(300_000)}
     with bench_node() as connection:
-        connection.create_topic("Bench", 1)
+        for topic in rows:
+            connection.create_topic(topic, 1)
         with connection.producer() as producer:
-            producer.send_many("Bench", order_table(rows), property_columns=["a", "region"])
-
-        def rate(subscription: Subscription, handle: Callable[[ConsumedBatch], None]) -> float:
-            times = [
-                _read(connection, f"bench-{time.monotonic_ns()}", subscription, handle, rows)
-                for _ in range(options.runs)
-            ]
-            return rows / statistics.median(times)
-
-        everything = Subscription.tags("*")
-        by_entry, by_record = ceilings.read(_ENTRY_BYTES), ceilings.read(_RECORD_BYTES)
+            table = order_table(rows["Bench"])
+            producer.send_many("Bench", table, property_columns=["a", "region"])
+            producer.send_many("Orders", _json_orders(rows["Orders"]))
         return [
-            Row(
-                "consume a backlog, each body in a Python loop",
-                rate(everything, _touch_bodies),
-                "messages/s",
-                by_record,
-            ),
-            Row(
-                "consume a backlog as Arrow batches",
-                rate(everything, _touch_arrow),
-                "messages/s",
-                by_record,
-            ),
-            Row(
-                "tag filter, 1 % match, end to end",
-                rate(Subscription.tags("rare"), _touch_bodies),
-                "entries/s",
-                by_entry,
-            ),
-            Row(
-                f"SQL92 {_SQL}, end to end",
-                rate(Subscription.sql(_SQL), _touch_bodies),
-                "entries/s",
-                by_record,
-            ),
+            *_agents(connection, options, ceilings, rows),
+            *_members(connection, options, ceilings, rows["Bench"]),
         ]
+
+
+def _json_orders(count: int) -> pa.Table:
+    """Each of 100 bytes."""
+    bodies = [
+        orjson.dumps(
+            {
+                "order_id": f"{number:08}",
+                "kind": "pay",
+                "region": "eu",
+                "amount": number % 1000 + 1000.5,
+                "note": "a bench's order",
+            }
+        )
+        for number in range(count)
+    ]
+    return pa.table({"body": pa.array(bodies, pa.binary())})
+
+
+def _agents(
+    connection: Connection, options: BenchOptions, ceilings: Ceilings, rows: dict[str, int]
+) -> Iterator[Row]:
+    """Through an app, with all that an agent has by default: see agents.py."""
+    for values, topic, handler, topic_options in _AGENTS:
+        count = rows[topic]
+        paces = [
+            read_backlog(connection, topic, count, handler, **topic_options)
+            for _ in range(options.runs)
+        ]
+        yield Row(
+            f"an agent reads a backlog: {values}",
+            count / statistics.median(pace.wall_s for pace in paces),
+            "messages/s",
+            ceilings.read(_RECORD_BYTES),
+        )
+        yield Row(
+            f"processor time of that: {values}",
+            1e6 * statistics.median(pace.processor_s for pace in paces) / count,
+            "µs/message",
+            "of the agent's process",
+        )
+
+
+def _members(
+    connection: Connection, options: BenchOptions, ceilings: Ceilings, rows: int
+) -> Iterator[Row]:
+    """Without an app."""
+    by_entry, by_record = ceilings.read(_ENTRY_BYTES), ceilings.read(_RECORD_BYTES)
+    everything = Subscription.tags("*")
+    for question, subscription, handle, unit, ceiling in (
+        ("reads a backlog: each body", everything, _touch_bodies, "messages/s", by_record),
+        ("reads a backlog: Arrow batches", everything, _touch_arrow, "messages/s", by_record),
+        ("gets 1 % by tag", Subscription.tags("rare"), _touch_bodies, "entries/s", by_entry),
+        (f"filters by {_SQL}", Subscription.sql(_SQL), _touch_bodies, "entries/s", by_record),
+    ):
+        read = partial(_read, connection, subscription, handle, rows)
+        rate = rows / statistics.median(read() for _ in range(options.runs))
+        yield Row(f"a plain member {question}", rate, unit, ceiling)
 
 
 def _touch_bodies(batch: ConsumedBatch) -> None:
@@ -79,14 +133,13 @@ def _touch_arrow(batch: ConsumedBatch) -> None:
 
 def _read(
     connection: Connection,
-    group: str,
     subscription: Subscription,
     handle: Callable[[ConsumedBatch], None],
     rows: int,
 ) -> float:
-    """Seconds from joining the group until the whole queue was scanned and handled."""
+    """Seconds from joining a new group until the whole queue was scanned and handled."""
     begun = time.perf_counter()
-    with connection.consumer(group, "Bench", subscription) as member:
+    with connection.consumer(f"bench-{time.monotonic_ns()}", "Bench", subscription) as member:
         reached = 0
         while reached < rows:
             for batch in member.poll(0.05, 8192):

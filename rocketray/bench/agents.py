@@ -1,0 +1,105 @@
+"""Apps for benchmarks: one agent as users declare it, and how long it takes for a backlog.
+
+Everything that an agent has by default is on: offsets are committed, what fails goes up the retry
+ladder, and flow control bounds what waits for the handler.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from rocketray.actors.client import Connection
+from rocketray.topology.app import App
+
+__all__ = ["Handler", "Pace", "each_value", "read_backlog", "running_agent", "whole_batches"]
+
+_TIMEOUT_S = 120.0
+
+Handler = Callable[[Any, "Pace"], Awaitable[None]]
+"""Reads a stream, and tells the pace when it has the first and the last message."""
+
+
+@dataclass(slots=True)
+class Pace:
+    """The time from the first of *wanted* messages at the handler to the last."""
+
+    wanted: int
+    done: asyncio.Event
+    wall_s: float = 0.0
+    processor_s: float = 0.0
+
+    def begin(self) -> None:
+        """The first message is here."""
+        self.wall_s, self.processor_s = time.perf_counter(), time.process_time()
+
+    def end(self) -> None:
+        """The last one is."""
+        self.wall_s = time.perf_counter() - self.wall_s
+        self.processor_s = time.process_time() - self.processor_s
+        self.done.set()
+
+
+async def each_value(stream: Any, pace: Pace) -> None:
+    """One message after the other."""
+    seen, wanted = 0, pace.wanted
+    async for _ in stream:
+        if not seen:
+            pace.begin()
+        seen += 1
+        if seen == wanted:
+            pace.end()
+
+
+async def whole_batches(stream: Any, pace: Pace) -> None:
+    """Arrow batches with their bodies."""
+    seen = 0
+    async for batch in stream.batches(["body", "queueOffset"]):
+        if not seen:
+            pace.begin()
+        seen += batch.num_rows
+        if seen == pace.wanted:
+            pace.end()
+
+
+def read_backlog(
+    connection: Connection, topic: str, count: int, handler: Handler, **topic_options: Any
+) -> Pace:
+    """Have an agent of a new app, so of a new group, read all *count* messages of *topic*.
+
+    *topic_options* say of what type the values are. When this returns, all were committed.
+    """
+
+    async def read() -> Pace:
+        pace = Pace(count, asyncio.Event())
+
+        async def reader(stream: Any) -> None:
+            await handler(stream, pace)
+
+        async with running_agent(connection, topic, reader, **topic_options) as app:
+            async with asyncio.timeout(_TIMEOUT_S):
+                await pace.done.wait()
+        group = f"{app.conf.id}-reader"
+        committed = next(each.offsets for each in connection.groups() if each.group == group)
+        assert sum(committed.values()) == count, f"{committed} of {count} messages are committed"
+        return pace
+
+    return asyncio.run(read())
+
+
+@asynccontextmanager
+async def running_agent(
+    connection: Connection, topic: str, reader: Callable[[Any], Any], **topic_options: Any
+) -> AsyncIterator[App]:
+    """An app with one agent; stopped at the end of the block."""
+    app = App(f"bench-{time.monotonic_ns()}", connection=connection)
+    app.agent(app.topic(topic, **topic_options), name="reader")(reader)
+    await app.start()
+    try:
+        yield app
+    finally:
+        await app.stop()
