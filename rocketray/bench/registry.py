@@ -13,14 +13,14 @@ __all__ = ["BENCHMARKS", "run"]
 
 BENCHMARKS = {
     "send": "one producer: one at a time, unbatched, batches, Arrow tables",
-    "consume": "one member reads a backlog: bodies, Arrow batches, by tag, by SQL92",
+    "consume": "a backlog is read: by an app's agent (bytes, JSON, Records, Arrow), by a plain member, filtered",
     "groups": "1, 10 and 100 groups on one topic, and the memory of a member that is far behind",
     "store": "the store alone: put, lookups by key, Arrow columns, recovery",
     "growth": "the same from 10⁵ to 10⁷ messages and from 1 to 16 shards, and an idle shard's memory",
     "flush": "two ways of flushing beside a thread that is busy in Python",
     "scan": "the store alone: tag scan of the ConsumeQueue, SQL92 over records",
     "bitmaps": "filter bitmaps: what they save when groups scan by SQL92, what they cost at the put",
-    "latency": "from publishing to the handler at 1000 messages a second",
+    "latency": "from publishing to an agent's handler, and to a plain member, at 1000 messages a second",
 }
 
 
