@@ -70,6 +70,9 @@ class SendResult(NamedTuple):
     recall_handle: str | None = None
 
 
+_MAKE_RESULT = SendResult._make  # in half the time of the constructor
+
+
 @dataclass(frozen=True, slots=True)
 class BatchResult:
     """A stored table: how many messages went to each queue."""
@@ -170,18 +173,19 @@ class Batch:
 
     def result(self, index: int) -> SendResult:
         """Where the batch's message of that number was stored; raises as :meth:`check`."""
-        if self._offsets is None:
-            self._offsets = self._physical_offsets()
-        offset_id = f"{self._lane.id_prefix}{self._offsets[index]:016X}"
-        own_id = self._own_ids.get(index)
-        message_id = own_id or offset_id
-        if own_id is None:
-            message_id = self._form.unique_id(self._first_id + index)
-        place = self._lane.queue_id, self._first_queue_offset + index
-        handle = None
-        if self._form.topic in WAITING_QUEUES:
-            handle = str(RecallHandle(self._form.topic, *place, message_id))
-        return SendResult(message_id, offset_id, *place, handle)
+        offsets = self._offsets
+        if offsets is None:
+            offsets = self._offsets = self._physical_offsets()
+        lane, form = self._lane, self._form
+        offset_id = f"{lane.id_prefix}{offsets[index]:016X}"
+        if self._own_ids and (own_id := self._own_ids.get(index)) is not None:
+            message_id = own_id or offset_id
+        else:
+            message_id = form.unique_id(self._first_id + index)
+        queue_id, queue_offset, handle = lane.queue_id, self._first_queue_offset + index, None
+        if form.topic in WAITING_QUEUES:
+            handle = str(RecallHandle(form.topic, queue_id, queue_offset, message_id))
+        return _MAKE_RESULT((message_id, offset_id, queue_id, queue_offset, handle))
 
     def _physical_offsets(self) -> list[int]:
         """Where each record is, and last where they end."""

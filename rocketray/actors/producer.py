@@ -119,9 +119,10 @@ class Producer(ProducerLanes):
     def one_way_lost(self) -> int:
         """How many one-way messages were not stored, of those that are settled."""
         with self._lock:
-            for lane in self._lanes.values():
+            lanes = self._open_lanes()
+            for lane in lanes:
                 lane.harvest()
-            return sum(lane.lost for lane in self._lanes.values())
+            return sum(lane.lost for lane in lanes)
 
     def send_message_async(
         self,
@@ -188,7 +189,7 @@ class Producer(ProducerLanes):
         Without *queue_id*, messages with the property ``__SHARDINGKEY`` go to the queue of that
         key, and of the others each batch to the next queue in turn.
         """
-        durability = durability_of(ack or self._default_ack)
+        durability = durability_of(ack) if ack else self._durability
         check_open_topic(topic)
         _refuse_strangers(topic, messages)
         placed: list[tuple[Lane, Batch, Sequence[int]]] = []
@@ -232,7 +233,7 @@ class Producer(ProducerLanes):
         Columns: ``body`` (binary or string), and if there are ``tags``, ``keys`` (text, or a list
         of texts), ``properties`` (a map). *property_columns* become properties, absent where null.
         """
-        durability = durability_of(ack or self._default_ack)
+        durability = durability_of(ack) if ack else self._durability
         check_open_topic(topic)
         counts: dict[int, int] = {}
         placed: list[tuple[Lane, Batch]] = []
@@ -272,7 +273,7 @@ class Producer(ProducerLanes):
         with self._lock:
             lane = self._lane(topic, queue_id, None)
             self._hand_over(lane)
-            batch = Batch(lane, lane.form, durability_of(ack or self._default_ack))
+            batch = Batch(lane, lane.form, durability_of(ack) if ack else self._durability)
             self._write(lane, batch, batch.pack_forwarded(messages))
         self.settle(lane, batch, None)
         batch.check()

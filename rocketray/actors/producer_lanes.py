@@ -55,7 +55,7 @@ class ProducerLanes:
         """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
         self._shards = shards
         self._clock_ms = clock_ms
-        self._default_ack: AckMode = ack
+        self._durability = durability_of(ack)
         self._timeout_s = timeout_s
         self._born_host = born_host
         self._options = RecordOptions(compression and Compression(compression, compress_over))
@@ -64,7 +64,7 @@ class ProducerLanes:
         )
         self._topics: dict[str, TopicConfig] = {}
         self._forms: dict[str, RecordForm] = {}
-        self._lanes: dict[tuple[str, int], Lane] = {}
+        self._lanes: dict[str, list[Lane | None]] = {}  # of each topic, by queue
         self._turn = itertools.count()
         self._lock = threading.RLock()
         self._collecting = threading.Event()
@@ -121,7 +121,7 @@ class ProducerLanes:
     def flush(self) -> None:
         """Hand over and wait for everything that was sent; results tell what was refused."""
         with self._lock:
-            lanes = list(self._lanes.values())
+            lanes = self._open_lanes()
             for lane in lanes:
                 self._hand_over(lane)
             waiting = [(lane, lane.in_flight[-1]) for lane in lanes if lane.in_flight]
@@ -136,7 +136,7 @@ class ProducerLanes:
         self._closed.set()
         self._collecting.set()
         self._linger.join()
-        for lane in self._lanes.values():
+        for lane in self._open_lanes():
             lane.close()
 
     def __enter__(self) -> Self:
@@ -175,7 +175,7 @@ class ProducerLanes:
 
         Only the node's own parts send *of_node*: they may send to any topic.
         """
-        durability = durability_of(ack or self._default_ack)
+        durability = durability_of(ack) if ack else self._durability
         lane = self._lane(topic, queue_id, sharding_key)
         if lane.is_closed_topic and not of_node:
             check_open_topic(topic)
@@ -206,12 +206,22 @@ class ProducerLanes:
     def _lane(self, topic: str, queue_id: int | None, sharding_key: str | None) -> Lane:
         if self._closed.is_set():
             raise StoreError("the producer is closed; make a new one")
-        queue_id = self.choose_queue(topic, queue_id, sharding_key)
-        lane = self._lanes.get((topic, queue_id))
+        lanes = self._lanes.get(topic)
+        if lanes is None:
+            lanes = self._lanes[topic] = [None] * self._topic(topic).queues
+        if queue_id is None and sharding_key is None:
+            queue_id = next(self._turn) % len(lanes)
+        else:
+            queue_id = self.choose_queue(topic, queue_id, sharding_key)
+        lane = lanes[queue_id]
         if lane is None:
             lane = Lane(self._shards, self._topic(topic), queue_id, self._form(topic))
-            self._lanes[topic, queue_id] = lane
+            lanes[queue_id] = lane
         return lane
+
+    def _open_lanes(self) -> list[Lane]:
+        """All lanes there are."""
+        return [lane for lanes in self._lanes.values() for lane in lanes if lane is not None]
 
     def _form(self, topic: str) -> RecordForm:
         form = self._forms.get(topic)
@@ -250,5 +260,5 @@ class ProducerLanes:
             time.sleep(LINGER_S)
             self._collecting.clear()
             with self._lock:
-                for lane in list(self._lanes.values()):
+                for lane in self._open_lanes():
                     self._hand_over(lane)
