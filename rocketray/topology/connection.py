@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from rocketray.message import ForwardedMessage, Message, StoredMessage
     from rocketray.store.retention import RetentionPolicy
 
+    from .routes import GroupOnTopic
+
 __all__ = [
     "Connection",
     "ConsumedBatch",
@@ -248,6 +250,10 @@ class Connection(Protocol):
 
     def alter_topic(self, topic: str, queues: int) -> Any:
         """Make *topic*, or give it more queues."""
+        ...
+
+    def groups(self) -> Sequence[GroupOnTopic]:
+        """All groups, an entry for each topic."""
         ...
 
     def delete_topic(self, topic: str) -> None:

@@ -14,10 +14,10 @@ from rocketray.errors import ConfigError
 from .agent import Agent
 from .codec import refuse_pickle
 from .faust.table_manager import FeedTableManager
+from .routes import KeyRouter
 from .stream import Stream
 from .tables.collections import GlobalTable, SetGlobalTable, SetTable, Table
 from .tables.disk import check_store
-from .tables.router import OwnKeys
 from .topic import Topic
 
 __all__ = ["check_options", "check_settings", "refuse_isolation", "with_defaults"]
@@ -32,7 +32,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "GlobalTable": GlobalTable,
     "SetTable": SetTable,
     "SetGlobalTable": SetGlobalTable,
-    "Router": OwnKeys,
+    "Router": KeyRouter,
     "table_standby_replicas": 0,
     "broker_commit_interval": 0.5,
     "topic_partitions": 4,

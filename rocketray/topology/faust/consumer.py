@@ -15,6 +15,9 @@ from typing import Any, NoReturn
 from faust.transport.consumer import Consumer
 from faust.types.tuples import TP
 
+from rocketray.errors import ActorError
+from rocketray.topology.routes import LOOK_INTERVAL_S
+
 __all__ = ["FeedConsumer"]
 
 logger = logging.getLogger(__name__)
@@ -76,6 +79,16 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
         app.on_rebalance_start()
         app.consumer_generation_id += 1
         await self.on_partitions_assigned(set(), app.consumer_generation_id)
+
+    @Consumer.task  # type: ignore[untyped-decorator]  # mode's
+    async def _find_routes(self) -> None:
+        """Keep in mind which instance has what, for pages that are routed by key."""
+        if self.app.conf.web_enabled:
+            async for _ in self.itertimer(LOOK_INTERVAL_S, name="routes"):
+                try:
+                    await self.app.router.look()
+                except ActorError as error:
+                    logger.warning("who answers for which key is asked again: %s", error)
 
     async def perform_seek(self) -> None:
         """Nothing to do: a member starts where its group stands."""

@@ -21,6 +21,7 @@ from rocketray.topology.connection import GroupConsumer
 from rocketray.topology.feed import NO_TABLES, Feed
 from rocketray.topology.group import Membership
 from rocketray.topology.returns import Returns, make_retry_topic
+from rocketray.topology.routes import member_name
 from rocketray.topology.topic import Topic
 
 __all__ = ["DRAIN_GRACE_S", "FeedFetcher"]
@@ -154,7 +155,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             strategy=membership.strategy,
             together=None if is_alone else self.app.together,
             broadcast=membership.is_broadcast,
-            client_id=self.app.client_id if membership.is_broadcast else None,
+            client_id=self._client_id(membership),
         )
 
     def _retry_queues(self, channel: Topic) -> int:
@@ -165,6 +166,13 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         if not self.app.tables:
             return RETRY_QUEUES
         return max((self.app.queue_count(topic) or 1 for topic in channel.topics), default=1)
+
+    def _client_id(self, membership: Membership) -> str | None:
+        """What the member is called: so that offsets, or the instance's pages, are found by it."""
+        if membership.is_broadcast:
+            name: str = self.app.client_id
+            return name
+        return member_name(self.app.conf) if self.app.conf.web_enabled else None
 
     def _start(self, membership: Membership) -> Any:
         if membership.start is not None:

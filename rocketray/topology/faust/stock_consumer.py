@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -32,6 +31,7 @@ from rocketray.actors.app_member import AppMember
 from rocketray.actors.log_reader import LogReader, Queue
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
+from rocketray.topology.routes import LOOK_INTERVAL_S, member_name, owned_queues
 
 from .stock_assignment import note_distribution, plan_assignment
 from .stock_lease import LeasedGeneration
@@ -45,8 +45,6 @@ STOP_QUIET_S = 5.0
 _ACK_CHECK_S = 0.02
 _RETRY_S = 1.0
 _LEASE_LOOK_S = 0.1
-_ROUTES_INTERVAL_S = 2.0
-_URL_FOLLOWS = "@"  # the name of a member ends with where its web server is
 
 
 class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not followed
@@ -79,7 +77,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
             self._member = AppMember(
                 connection,
                 group_name(self.app.conf.id),
-                f"{uuid.uuid4().hex}{_URL_FOLLOWS}{self.app.conf.canonical_url}",
+                member_name(self.app.conf),
                 self._log.bounds,
                 start=self.app.conf.consumer_auto_offset_reset,
                 on_change=self._call_soon(self._must_rebalance.set),
@@ -144,17 +142,15 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
     async def _route_finder(self) -> None:
         """Keep in mind which instance has what, for pages that are routed by key."""
         if self.app.conf.web_enabled:
-            async for _ in self.itertimer(_ROUTES_INTERVAL_S, name="routes"):
+            async for _ in self.itertimer(LOOK_INTERVAL_S, name="routes"):
                 await self._find_routes()
 
     async def _find_routes(self) -> None:
         connection = await self.transport.connect()
         group = group_name(self.app.conf.id)
         held: dict[str, list[Queue]] = {}
-        for entry in await asyncio.to_thread(connection.groups):
-            for name, queues in entry.members.items() if entry.group == group else ():
-                url = name.partition(_URL_FOLLOWS)[2]
-                held.setdefault(url, []).extend((entry.topic, queue) for queue in queues)
+        for url, topic, queue in owned_queues(await asyncio.to_thread(connection.groups), {group}):
+            held.setdefault(url, []).append((topic, queue))
         note_distribution(self.app, {url: self._actives(queues) for url, queues in held.items()})
 
     async def _rebalance(self) -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from typing import Any
 
-import aiohttp
 import faust
 import pytest
 from faust.cli.base import AppCommand
@@ -169,44 +167,6 @@ def test_signals_are_sent_in_their_order(node: LocalNode) -> None:
         assert sent == [
             "configured", "partitions_assigned", "rebalance_complete", "before_shutdown",
         ]  # fmt: skip
-
-    asyncio.run(scenario())
-
-
-def test_pages_and_routes_to_keys_of_tables(node: LocalNode) -> None:
-    async def scenario() -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        app = App(
-            "app", connection=node, web_enabled=True, web_port=port, web_bind="127.0.0.1",
-            web_host="127.0.0.1",
-        )  # fmt: skip
-        topic = app.topic("T", key_type=str, value_type=int, queues=1)
-        counts = app.Table("counts", default=int, partitions=1)
-        seen: list[str] = []
-
-        @app.agent(topic)
-        async def reader(stream: Any) -> None:
-            async for key, value in stream.items():
-                counts[key] += value
-                seen.append(key)
-
-        @app.page("/hello/{name}/")  # type: ignore[untyped-decorator]  # Faust's
-        async def hello(web: Any, request: Any, name: str) -> Any:  # the same
-            return web.json({"hello": name})
-
-        @app.page("/count/{key}/")  # type: ignore[untyped-decorator]  # Faust's
-        @app.table_route(table=counts, match_info="key")  # type: ignore[untyped-decorator]
-        async def count(web: Any, request: Any, key: str) -> Any:  # the same
-            return web.json({key: counts[key]})
-
-        async with running(app), aiohttp.ClientSession() as session:
-            await topic.send(key="a", value=3)
-            await until(lambda: seen)
-            for path, answer in (("hello/bob", {"hello": "bob"}), ("count/a", {"a": 3})):
-                async with session.get(f"http://127.0.0.1:{port}/{path}/") as response:
-                    assert await response.json() == answer
 
     asyncio.run(scenario())
 

@@ -1,0 +1,115 @@
+"""Which instance of an app answers for a key, in views with ``@app.table_route`` or ``topic_route``.
+
+Where a key is follows from its queue: the producer's hash says which one, the coordinator who has
+it, and the owner's name in the group ends with the address of its web server. A key whose queue
+nobody has now is answered with 503.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from faust.app.router import Router
+from yarl import URL
+
+from rocketray.hashing import java_hash_code
+
+__all__ = ["LOOK_INTERVAL_S", "GroupOnTopic", "KeyRouter", "member_name", "owned_queues", "owners"]
+
+LOOK_INTERVAL_S = 2.0
+_URL_FOLLOWS = "@"
+Owners = Mapping[str, Mapping[int, str]]
+"""The address of the instance that has a queue, by topic and queue id."""
+
+
+class GroupOnTopic(Protocol):
+    """One group on one topic, as the coordinator describes it."""
+
+    @property
+    def group(self) -> str:
+        """The group's name."""
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+
+    @property
+    def members(self) -> Mapping[str, Sequence[int]]:
+        """The queues that each member has."""
+
+
+def member_name(conf: Any) -> str:
+    """A new name for a member of a group, which tells where its instance's web server is."""
+    return f"{uuid.uuid4().hex}{_URL_FOLLOWS}{conf.canonical_url}"
+
+
+def owned_queues(
+    groups: Iterable[GroupOnTopic], names: Container[str]
+) -> Iterator[tuple[str, str, int]]:
+    """(address, topic, queue id) of what members of the groups *names* have, as their names tell."""
+    for entry in groups:
+        for name, queues in entry.members.items() if entry.group in names else ():
+            address = name.partition(_URL_FOLLOWS)[2]
+            if address:
+                yield from ((address, entry.topic, queue) for queue in queues)
+
+
+def owners(groups: Iterable[GroupOnTopic], names: Container[str]) -> Owners:
+    """Who has which queue of the topics that the groups *names* read."""
+    found: dict[str, dict[int, str]] = {}
+    for address, topic, queue in owned_queues(groups, names):
+        found.setdefault(topic, {})[queue] = address
+    return found
+
+
+class KeyRouter(Router):  # type: ignore[misc]  # Faust's types are not followed
+    """Routes to the instance that has a key's queue."""
+
+    def __init__(self, app: Any) -> None:
+        super().__init__(app)
+        self._owners: Owners = {}
+
+    async def look(self) -> None:
+        """Ask the coordinator who has what."""
+        connection = await self.app.connect()
+        mine = {agent.membership.group for agent in self.app.agents.values() if agent.membership}
+        self._owners = owners(await asyncio.to_thread(connection.groups), mine)
+
+    def key_store(self, table_name: str, key: Any) -> URL:
+        """The address of the instance that has *key*; raises KeyError when none has."""
+        table = self._get_table(table_name)
+        owned, queues = self.app.tables.owned_queues(), table.changelog_queues
+        if table.is_global or key in table or len(owned) == queues:
+            return self._own
+        if queues is None:
+            raise KeyError(key)
+        # A table encodes its keys as JSON, where producers send texts as they are.
+        is_text = isinstance(key, str | bytes)
+        serializer = "raw" if is_text else table.key_serializer
+        encoded = self.app.serializers.dumps_key(None, key, serializer=serializer)
+        queue = _queue_of(encoded, queues)
+        if queue in owned:
+            return self._own
+        everywhere = {number: at for held in self._owners.values() for number, at in held.items()}
+        return URL(everywhere[queue])  # all topics give an instance the same numbers
+
+    def external_topic_key_store(self, topic: Any, key: Any) -> URL:
+        """The address of the instance that reads *key* of *topic*; raises KeyError when none does."""
+        name = topic.get_topic_name()
+        queues = self.app.queue_count(name)
+        if queues is None:
+            raise KeyError(key)
+        return URL(self._owners[name][_queue_of(topic.prepare_key(key, None)[0], queues)])
+
+    @property
+    def _own(self) -> URL:
+        address: URL = self.app.conf.canonical_url
+        return address
+
+
+def _queue_of(key: bytes, queues: int) -> int:
+    """The queue that producers send messages of *key* to."""
+    return java_hash_code(key.decode()) % queues
