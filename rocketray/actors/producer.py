@@ -11,13 +11,13 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Unpack
 
 import pyarrow as pa
 
 from rocketray.delay import Delay, DelayOptions
-from rocketray.errors import InvalidMessageError, StreamError
+from rocketray.errors import ConfigError, InvalidMessageError, StreamError
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
 from rocketray.names import check_open_topic
 from rocketray.store.encoded_batch import encode_table, pack_batch
@@ -34,6 +34,7 @@ from .batch import (
 from .lane import Lane
 from .pending_send import PendingSend
 from .producer_lanes import BATCH_MAX, ProducerLanes
+from .queue_selector import QueueSelector, select_each, select_queue
 
 __all__ = ["AckMode", "PendingSend", "Producer", "SendResult", "SendResults"]
 
@@ -53,14 +54,19 @@ class Producer(ProducerLanes):
         properties: Mapping[str, str] | None = None,
         queue_id: int | None = None,
         sharding_key: str | None = None,
+        queue_selector: QueueSelector | None = None,
         ack: AckMode | None = None,
         **delay: Unpack[DelayOptions],
     ) -> SendResult:
         """Store one message and return where; blocks until the *ack* is reached.
 
-        Messages with one ``sharding_key`` go to one queue, in order; others to each in turn. To
-        deliver it later, give ``delay_level=``, ``delay=`` or ``deliver_at=`` (:class:`Delay`).
+        Messages with one ``sharding_key`` go to one queue, in order; others to each in turn.
+        A ``queue_selector`` chooses by the number of queues and the message (queue_selector.py).
+        To deliver it later, give ``delay_level=``, ``delay=`` or ``deliver_at=`` (:class:`Delay`).
         """
+        if queue_selector is not None:
+            message = Message(topic, body, tags, keys, properties or {})
+            queue_id = self._select(queue_selector, message, queue_id, sharding_key)
         if delay:
             message = Message(topic, body, tags, keys, properties or {})
             later = Delay.of(**delay)
@@ -83,10 +89,14 @@ class Producer(ProducerLanes):
         properties: Mapping[str, str] | None = None,
         queue_id: int | None = None,
         sharding_key: str | None = None,
+        queue_selector: QueueSelector | None = None,
         ack: AckMode | None = None,
         **delay: Unpack[DelayOptions],
     ) -> PendingSend:
         """Send one message and return at once; ask the result for where it was stored."""
+        if queue_selector is not None:
+            message = Message(topic, body, tags, keys, properties or {})
+            queue_id = self._select(queue_selector, message, queue_id, sharding_key)
         if delay:
             message = Message(topic, body, tags, keys, properties or {})
             later = Delay.of(**delay)
@@ -107,8 +117,12 @@ class Producer(ProducerLanes):
         properties: Mapping[str, str] | None = None,
         queue_id: int | None = None,
         sharding_key: str | None = None,
+        queue_selector: QueueSelector | None = None,
     ) -> None:
         """Send one message and never ask what became of it; ``one_way_lost`` counts failures."""
+        if queue_selector is not None:
+            message = Message(topic, body, tags, keys, properties or {})
+            queue_id = self._select(queue_selector, message, queue_id, sharding_key)
         with self._lock:
             lane, batch = self._collect(topic, queue_id, sharding_key, None)
             index = batch.columns.add(body, tags, keys, properties)
@@ -182,43 +196,66 @@ class Producer(ProducerLanes):
         messages: Sequence[Message],
         *,
         queue_id: int | None = None,
+        queue_selector: QueueSelector | None = None,
         ack: AckMode | None = None,
     ) -> SendResults:
         """Store messages of one topic in batches; the results are in the messages' order.
 
-        Without *queue_id*, messages with the property ``__SHARDINGKEY`` go to the queue of that
-        key, and of the others each batch to the next queue in turn.
+        *queue_selector* chooses a queue for each, before any is sent. Without it and *queue_id*,
+        messages with the property ``__SHARDINGKEY`` go to the queue of that key, and of the others
+        each batch to the next queue in turn.
         """
         durability = durability_of(ack) if ack else self._durability
         check_open_topic(topic)
         _refuse_strangers(topic, messages)
         placed: list[tuple[Lane, Batch, Sequence[int]]] = []
-        for start in range(0, len(messages), BATCH_MAX):
-            numbers = range(start, min(start + BATCH_MAX, len(messages)))
-            for chosen, part in self._by_queue(topic, messages, numbers, queue_id):
-                with self._lock:
-                    lane = self._lane(topic, chosen, None)
-                    self._hand_over(lane)  # what was sent before goes first
-                    lane.collecting = batch = Batch(lane, lane.form, durability)
-                    try:
-                        batch.columns.extend([messages[number] for number in part])
-                    except StreamError as error:
-                        lane.collecting, batch.failure = None, error
-                    self._hand_over(lane)
-                placed.append((lane, batch, part))
+        for chosen, part in self._parts(topic, messages, queue_id, queue_selector):
+            with self._lock:
+                lane = self._lane(topic, chosen, None)
+                self._hand_over(lane)  # what was sent before goes first
+                lane.collecting = batch = Batch(lane, lane.form, durability)
+                try:
+                    batch.columns.extend([messages[number] for number in part])
+                except StreamError as error:
+                    lane.collecting, batch.failure = None, error
+                self._hand_over(lane)
+            placed.append((lane, batch, part))
         for lane, batch, _ in placed:
             self.settle(lane, batch, None)
             batch.check()
         return SendResults([(batch, part) for _, batch, part in placed], len(messages))
 
-    def _by_queue(
-        self, topic: str, messages: Sequence[Message], numbers: range, queue_id: int | None
-    ) -> list[tuple[int, Sequence[int]]]:
-        """The numbers of the messages that go to each queue."""
-        if queue_id is not None:
-            return [(queue_id, numbers)]
-        queues = self._topic(topic).queues
-        return by_queue(messages, numbers, queues, next(self._turn) % queues)
+    def _parts(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        queue_id: int | None,
+        queue_selector: QueueSelector | None,
+    ) -> Iterator[tuple[int, Sequence[int]]]:
+        """The numbers of the messages of each batch, and its queue."""
+        if queue_selector is not None:
+            _refuse_other_choices(queue_id)
+            for chosen, part in select_each(queue_selector, self._topic(topic).queues, messages):
+                for start in range(0, len(part), BATCH_MAX):
+                    yield chosen, part[start : start + BATCH_MAX]
+            return
+        for start in range(0, len(messages), BATCH_MAX):
+            numbers = range(start, min(start + BATCH_MAX, len(messages)))
+            if queue_id is not None:
+                yield queue_id, numbers
+            else:
+                queues = self._topic(topic).queues
+                yield from by_queue(messages, numbers, queues, next(self._turn) % queues)
+
+    def _select(
+        self,
+        queue_selector: QueueSelector,
+        message: Message,
+        queue_id: int | None,
+        sharding_key: str | None,
+    ) -> int:
+        _refuse_other_choices(queue_id, sharding_key)
+        return select_queue(queue_selector, self._topic(message.topic).queues, message)
 
     def send_many(
         self,
@@ -278,6 +315,13 @@ class Producer(ProducerLanes):
         self.settle(lane, batch, None)
         batch.check()
         return SendResults([(batch, range(len(messages)))], len(messages))
+
+
+def _refuse_other_choices(*others: int | str | None) -> None:
+    if any(other is not None for other in others):
+        raise ConfigError(
+            "queue_selector=, queue_id= and sharding_key= each choose a message's queue; give one"
+        )
 
 
 def _refuse_strangers(topic: str, messages: Sequence[Message | ForwardedMessage]) -> None:
