@@ -2,8 +2,9 @@
 
 Off by default, as RocketMQ's ``enabledAppendPropCRC``. A producer leaves room for it; the store
 fills it in when it appends, because it covers the offsets and the store time. Wherever a record
-has the property it is checked: when it is read, and when the end of a log is looked for. Damage to
-its name, or to the separator before it, hides it: then the record counts as one without.
+has the property it is checked: when it is read, and when the end of a log is looked for. One
+without it is as good as any, also in a store that writes it, as with RocketMQ unless it is told
+``forceVerifyPropCRC``. So damage to its name, or to the separator before it, hides it.
 
 The CRC is CRC-32 without its top bit over all of the record but the property itself, as ten
 digits, the lowest first. Source: RocketMQ 5.3.3, ``CommitLog``, ``MessageDecoder``.

@@ -131,6 +131,28 @@ def test_a_flipped_bit_of_a_property_is_reported_by_readers_and_ends_the_log(
         assert check_whole(again) == 3
 
 
+def test_a_record_without_it_is_as_good_as_any_in_a_store_that_writes_it(tmp_path: Path) -> None:
+    """As with RocketMQ's ``enabledAppendPropCRC`` alone."""
+    batch = encode_table(
+        "Trade",
+        pa.table({"body": pa.array([b"no room left"], pa.binary())}),
+        born_host=("10.0.0.9", 1),
+        born_timestamp_ms=1,
+    )
+    store = MessageStore(tmp_path, CONFIG, clock_ms=FakeClock())
+    store.put([message(1)], 0)
+    store.append("Trade", 0, batch)
+    store.put([message(2)], 0)
+    kill(store)
+    with MessageStore(tmp_path, clock_ms=FakeClock()) as again:
+        assert again.recovery is not None
+        assert again.recovery.holes == ()
+        assert check_whole(again) == 3
+        assert again.verify().problems == ()
+        has_one = [CRC_PROPERTY in one.properties for one in again.scan()]
+        assert has_one == [True, False, True]
+
+
 def test_a_producer_may_leave_room_and_any_store_fills_it(tmp_path: Path) -> None:
     table = pa.table({"body": pa.array([b"one", b"two"], pa.binary()), "tags": ["a", None]})
     batch = encode_table(
