@@ -37,7 +37,7 @@ _READ_MESSAGES = 256  # of a queue at once
 
 
 class _Limits(Enum):
-    """Where one read stops."""
+    """Where one read stops: see the help of ``--limits``."""
 
     GOLDEN = "golden"
     BROKER = "broker"
@@ -64,7 +64,10 @@ def query(
         _Limits,
         typer.Option(
             "--limits",
-            help="Where one read stops: at the end of a queue file only, or at RocketMQ's defaults.",
+            help="""Where one read of --jsonl stops. 'broker': as at a RocketMQ broker with its \
+default settings, after 32 messages or 256 KiB, 8 messages or 64 KiB where they count as on disk, \
+and 800 queue entries. 'golden': only at the end of a queue file, which shows all that a filter \
+lets pass; the reference answers in rocketray's own tests were made so.""",
         ),
     ] = _Limits.BROKER,
     filters: Annotated[

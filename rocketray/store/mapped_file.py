@@ -69,7 +69,7 @@ class MappedFile:
     :meth:`flush` may run in another thread than the writer's.
     """
 
-    __slots__ = ("_file", "_map", "data", "path", "size", "start")
+    __slots__ = ("_file", "_is_open", "_map", "data", "path", "size", "start")
 
     def __init__(
         self,
@@ -89,12 +89,14 @@ class MappedFile:
         self.start = start
         self.size = size
         self._file = file_system.open(path, read_only=read_only)
+        self._is_open = False
         try:
             self._check_size()
             self._map = self._file.map()
-        except BaseException:
-            self._file.close()
-            raise
+            self._is_open = not read_only  # the map has a descriptor of its own
+        finally:
+            if not self._is_open:
+                self._file.close()
         self.data: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
 
     def read(self, position: int, size: int) -> bytes:
@@ -139,7 +141,9 @@ class MappedFile:
             self._map.close()
         except BufferError:
             _LOG.debug("%s: still in use, unmapped later", self.path)
-        self._file.close()
+        if self._is_open:
+            self._is_open = False
+            self._file.close()
 
     def _check_size(self) -> None:
         actual = self._file.size

@@ -223,5 +223,6 @@ def histories(rng: random.Random, tmp_path: Path, count: int) -> None:
             stream.reader.close()
         shard.check_file()
         shard.writer.close()
+        shard.ring.close()
         shutil.rmtree(shard.directory)
     assert counters.bloom_rejected > counters.scanned // 50

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,6 +143,22 @@ def test_closing_is_safe_while_an_array_over_the_file_lives(tmp_path: Path) -> N
     view = file.data[:3]
     file.close()
     assert view.tobytes() == b"abc"
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="descriptors are listed on Linux")
+def test_a_file_that_is_only_read_holds_one_descriptor(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    create_file(SYSTEM_FILES, path, SIZE, SIZE)
+
+    def held() -> int:
+        links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
+        return sum(os.path.lexists(link) and link.resolve() == path for link in links)
+
+    file = MappedFile(path, 0, SIZE, read_only=True)
+    assert held() == 1
+    file.close()
+    file.close()
+    assert held() == 0
 
 
 def test_populating_changes_no_byte(tmp_path: Path) -> None:
