@@ -30,6 +30,8 @@ __all__ = ["MappedFileQueue", "Mend", "segment_name"]
 _BROKEN = "broken"
 _NAME = re.compile(r"\d{20}\Z")
 _SEARCH_BYTES = 1 << 20
+_MISSING_MAX = 256  # files that are made in gaps; what is farther away is a stray file
+_OFFSET_MAX = 1 << 62
 
 
 def segment_name(start: int) -> str:
@@ -75,9 +77,12 @@ class MappedFileQueue:
         self.mended: list[int] = []
         """The first offsets of the files that were mended."""
         self._starts = self._find()
-        if mend is not Mend.NOTHING and self._starts:
-            self._mend(missing=mend is Mend.SHORT_AND_MISSING)
-        self._check_names()
+        self._check_multiples()
+        if mend is not Mend.NOTHING:
+            self._mend_short()
+        if mend is Mend.SHORT_AND_MISSING:
+            self._make_missing()
+        self._check_gaps()
         self._names_changed = bool(self._starts)  # who made them may have died before a flush
 
     @property
@@ -212,37 +217,51 @@ class MappedFileQueue:
     def _size(self, start: int) -> int:
         return self._file_system.size(self.directory / segment_name(start))
 
-    def _mend(self, *, missing: bool) -> None:
-        """Make short files, and those that are *missing* between others, whole, oldest first."""
-        starts = set(self._starts)
-        for start in range(min(starts), max(starts) + 1, self.segment_bytes):
+    def _mend_short(self) -> None:
+        """Make files that are too short whole, oldest first."""
+        for start in self._starts:
             path = self.directory / segment_name(start)
-            if start not in starts:
-                if not missing:
-                    continue
-                create_file(self._file_system, path, self.segment_bytes, self.segment_bytes)
-            elif self._file_system.size(path) < self.segment_bytes:
+            if self._file_system.size(path) < self.segment_bytes:
                 file = self._file_system.open(path, read_only=False)
                 try:
                     file.allocate(0, self.segment_bytes)
                 finally:
                     file.close()
-            else:
-                continue
-            self.mended.append(start)
-        self._starts = sorted({*starts, *self.mended})
+                self.mended.append(start)
 
-    def _check_names(self) -> None:
-        starts = self._starts
-        for start in starts:
-            if start % self.segment_bytes:
+    def _make_missing(self) -> None:
+        """Make the files that are missing between others, oldest first."""
+        gaps = [
+            range(start + self.segment_bytes, following, self.segment_bytes)
+            for start, following in pairwise(self._starts)
+        ]
+        if sum(map(len, gaps)) > _MISSING_MAX:
+            far = max(gaps, key=len).stop
+            raise CorruptRecordError(
+                str(self.directory),
+                far,
+                f"{sum(map(len, gaps))} files are missing between others, more than are made again "
+                f"({_MISSING_MAX}); if {segment_name(far)} is no file of it, move it away",
+            )
+        for start in (start for gap in gaps for start in gap):
+            path = self.directory / segment_name(start)
+            create_file(self._file_system, path, self.segment_bytes, self.segment_bytes)
+            self.mended.append(start)
+        self._starts = sorted({*self._starts, *self.mended})
+
+    def _check_multiples(self) -> None:
+        for start in self._starts:
+            if start % self.segment_bytes or start > _OFFSET_MAX:
                 raise CorruptRecordError(
                     str(self.directory / segment_name(start)),
                     start,
-                    f"its name is no multiple of the file size {self.segment_bytes}; "
-                    "open the store with the sizes it was made with",
+                    f"its name is no multiple of the file size {self.segment_bytes}, or too large; "
+                    "move it away if it is no file of the store, or open the store with the sizes "
+                    "it was made with",
                 )
-        for start, following in pairwise(starts):
+
+    def _check_gaps(self) -> None:
+        for start, following in pairwise(self._starts):
             if following != start + self.segment_bytes:
                 raise CorruptRecordError(
                     str(self.directory),

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from support.faults import largest_file
 from rocketray.errors import CorruptRecordError, StoreError, StoreFullError
 from rocketray.store.file_system import SYSTEM_FILES
 from rocketray.store.mapped_file import MappedFile, create_file
-from rocketray.store.mapped_file_queue import MappedFileQueue, segment_name
+from rocketray.store.mapped_file_queue import MappedFileQueue, Mend, segment_name
 
 SIZE = 4096
 
@@ -128,6 +127,21 @@ def test_wrong_sizes_and_missing_files_are_refused(files: MappedFileQueue) -> No
         MappedFileQueue(files.directory, SIZE, read_only=True)
 
 
+def test_a_stray_file_far_behind_the_others_is_refused_and_nothing_is_made(
+    files: MappedFileQueue,
+) -> None:
+    """Its name alone would have the disk filled with files in between."""
+    files.ensure(0)
+    for start, reason in ((300 * SIZE, "299 files are missing"), (1 << 64, "or too large")):
+        stray = files.directory / segment_name(start)
+        stray.write_bytes(b"")
+        for mend in Mend:
+            with pytest.raises(CorruptRecordError, match=f"{reason}|is missing"):
+                MappedFileQueue(files.directory, SIZE, read_only=False, mend=mend)
+        stray.unlink()
+    assert names(files) == [segment_name(0)]
+
+
 def test_a_file_of_another_size_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     create_file(SYSTEM_FILES, path, SIZE, SIZE)
@@ -151,8 +165,7 @@ def test_a_file_that_is_only_read_holds_one_descriptor(tmp_path: Path) -> None:
     create_file(SYSTEM_FILES, path, SIZE, SIZE)
 
     def held() -> int:
-        links = (Path("/proc/self/fd") / name for name in os.listdir("/proc/self/fd"))
-        return sum(os.path.lexists(link) and link.resolve() == path for link in links)
+        return sum(link.resolve() == path for link in Path("/proc/self/fd").iterdir())
 
     file = MappedFile(path, 0, SIZE, read_only=True)
     assert held() == 1
