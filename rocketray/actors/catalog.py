@@ -24,7 +24,7 @@ from rocketray.names import (
 )
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
-from .files import read_json, write_json
+from .files import as_written, read_json, write_json
 from .layout import config_directory
 
 __all__ = ["SHARD_PORT", "BitmapMode", "TopicCatalog", "TopicConfig"]
@@ -122,9 +122,10 @@ class TopicCatalog:
         value = read_json(config_directory(data) / "topics.json")
         if value is None:
             return cls()
-        table = value.get("topicConfigTable", {})
-        topics = {name: TopicConfig.from_json(entry) for name, entry in table.items()}
-        return cls(topics, int(value.get("nextShardNumber", 1)))
+        with as_written(config_directory(data), "topics.json"):
+            table = value["topicConfigTable"]
+            topics = {name: TopicConfig.from_json(entry) for name, entry in table.items()}
+            return cls(topics, int(value["nextShardNumber"]))
 
     def save(self, data: Path) -> None:
         """Write the catalog; it is on disk when this returns."""

@@ -19,7 +19,7 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .bitmap_orders import Answer, BitmapBoard, BitmapOrder
 from .catalog import TopicCatalog, TopicConfig
-from .files import read_json, write_json
+from .files import as_written, read_json, write_json
 from .filter_rules import FilterRules
 from .group_administration import GroupAdministration, GroupQuestion
 from .group_views import GroupDescription
@@ -65,15 +65,15 @@ class ClusterState:
         self._clock_ms = clock_ms
         self._steady_ms = steady_ms or clock_ms
         self._lock = threading.RLock()
+        config = config_directory(data)
         self._catalog = TopicCatalog.load(data)
         self.registry = GroupRegistry()
         self._administration = GroupAdministration(self.registry, rules.check)
-        config = config_directory(data)
-        self.registry.load(
-            read_json(config / "subscriptionGroup.json"),
-            read_json(config / "consumerOffset.json"),
-            *self._load_owners(),
-        )
+        names = ("subscriptionGroup.json", "consumerOffset.json", _OWNERS_FILE)
+        with as_written(config, *names):
+            groups, offsets = (read_json(config / name) for name in names[:2])
+            self.registry.load(groups, offsets, *self._load_owners())
+        self.registry.keep_topics(self._catalog.topics)  # who deleted one may have died over it
         self._sql_filters = SqlFilters(filters_file(data), clock_ms)
         self._bitmaps = BitmapBoard(self._catalog.topics.values())
 
@@ -129,7 +129,7 @@ class ClusterState:
         with self._lock:
             topic = self._catalog.get(name)
             self._change(self._catalog.without_topic(name))
-            self.registry.forget_topic(name)
+            self.registry.keep_topics(self._catalog.topics)
             self._save_groups()
             return topic
 

@@ -6,15 +6,17 @@ And what a file system says of itself.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from rocketray.errors import StoreError
+from rocketray.errors import ConfigError, StoreError, StreamError
 from rocketray.store.retention import DiskUse
 
-__all__ = ["JSON_MAX_BYTES", "disk_use", "read_json", "write_json"]
+__all__ = ["JSON_MAX_BYTES", "as_written", "disk_use", "read_json", "write_json"]
 
 JSON_MAX_BYTES = 64 * 1024 * 1024
 
@@ -66,6 +68,20 @@ def read_json(path: Path) -> dict[str, Any] | None:
             raise StoreError(f"{candidate} holds no JSON object; restore it from a copy")
         return value
     return None
+
+
+@contextmanager
+def as_written(directory: Path, *names: str) -> Iterator[None]:
+    """Raise :class:`ConfigError` where what was read from files is not what we write to them."""
+    try:
+        yield
+    except StreamError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"{directory}: {' or '.join(names)} is not as it was written ({error!r}); "
+            "restore it from a copy"
+        ) from None
 
 
 def disk_use(directory: Path) -> DiskUse:

@@ -15,7 +15,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 from rocketray.errors import StreamError, SubscriptionConflictError
@@ -186,11 +186,12 @@ class GroupRegistry:
         del self._subscriptions[group]
         self.groups_changed = True
 
-    def forget_topic(self, topic: str) -> None:
-        """Drop everything about a deleted topic."""
-        self._drop(lambda key: key[1] == topic)
+    def keep_topics(self, kept: Container[str]) -> None:
+        """Drop everything about topics that are not among *kept*: they were deleted."""
+        self._drop(lambda key: key[1] not in kept)
         for topics in self._subscriptions.values():
-            topics.pop(topic, None)
+            for topic in [topic for topic in topics if topic not in kept]:
+                del topics[topic]
         self.groups_changed = True
 
     def groups_to_json(self) -> dict[str, Any]:

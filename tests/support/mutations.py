@@ -1,11 +1,13 @@
-"""Damage to the files of a directory, decided by a random number generator alone."""
+"""Damage to the files of a directory, or to one of JSON, decided by a random generator alone."""
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
+from typing import Any
 
-__all__ = ["damage"]
+__all__ = ["damage", "damaged_json"]
 
 _NUMBERS = (0, 1, -1, 2**15, 2**31 - 1, -(2**31), 2**32, 2**63 - 1, -(2**63), -(2**31) - 1)
 _STRAY_NAMES = ("x", "00000000000000000001", "9" * 20, "9" * 30, "-0000000000000000001", "é.tmp")
@@ -89,3 +91,37 @@ def _move(path: Path, other: Path, how: str, rng: random.Random) -> None:
         path.unlink()
         if how == "make a directory of":
             path.mkdir()
+
+
+_VALUES = (
+    *("null", "true", '""', '"x"', '"7"', '"a@b"', "-1", "0", str(2**31), str(2**63 - 1)),
+    *(str(2**70), "1.5", "1e300", "[]", "[1]", '["x"]', "[[]]"),
+    *("{}", '{"x": 1}', '{"7": {}}', '{"a@b": []}'),
+)
+
+
+def damaged_json(content: bytes, rng: random.Random) -> bytes:
+    """An object of JSON with some of its values or names changed, or its bytes."""
+    if rng.random() < 0.2:
+        return _change(bytearray(content), rng.choice(_WAYS[: -len(_WAYS_OF_NAMES)]), rng)
+    value = json.loads(content)
+    for _ in range(rng.choice((1, 1, 2, 4))):
+        value = _changed(value, rng)
+    return json.dumps(value).encode()
+
+
+def _changed(value: Any, rng: random.Random) -> Any:
+    """*value* with one place in it changed, or all of it."""
+    names: list[Any] = []
+    if isinstance(value, dict | list):
+        names = list(value) if isinstance(value, dict) else [*range(len(value))]
+    if not names or rng.random() < 0.15:
+        return json.loads(rng.choice(_VALUES))
+    name = rng.choice(names)
+    if isinstance(value, dict) and rng.random() < 0.2:
+        taken = value.pop(name)
+        if rng.random() < 0.7:
+            value[rng.choice(("", "x", "é@@", "-1", "9" * 20))] = taken
+    else:
+        value[name] = _changed(value[name], rng)
+    return value

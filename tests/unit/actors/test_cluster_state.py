@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rocketray.actors.catalog import TopicCatalog
 from rocketray.actors.cluster_state import ClusterState
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.heartbeat import Heartbeat
@@ -71,6 +72,19 @@ def test_a_deleted_topic_takes_its_offsets_along(tmp_path: Path) -> None:
         only.topic("Trade")
     only.create_topic("Trade", 1)
     assert only.heartbeat(beat()).granted == {0: -1}
+
+
+def test_a_deletion_that_was_interrupted_is_finished_by_the_next_one(tmp_path: Path) -> None:
+    first = state(tmp_path)
+    first.create_topic("Trade", 1)
+    first.heartbeat(beat())
+    first.heartbeat(beat(0, commits={0: 3}))
+    first.stop()
+    TopicCatalog.load(tmp_path).without_topic("Trade").save(tmp_path)
+    second = state(tmp_path)
+    assert second.groups() == []
+    second.create_topic("Trade", 1)
+    assert second.heartbeat(beat()).granted == {0: -1}
 
 
 def test_members_of_a_node_that_was_stopped_for_long_are_gone(tmp_path: Path) -> None:
