@@ -17,6 +17,7 @@ from rocketray.errors import ConfigError
 __all__ = ["FlowLimits", "SharedWindow", "Window"]
 
 _MIB = 1024 * 1024
+_QUEUE_POLL_MIN = 256  # fewer at a time cost more than they bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +25,8 @@ class FlowLimits:
     """When an agent stops reading until its handlers caught up.
 
     ``messages`` and ``size_bytes``, of stored records, are what may wait for the handlers of one
-    agent in this process; a poll may go over either once. Half of both is divided among
-    the queues of an ordered agent. ``span`` is how many messages of a queue may be finished behind
+    agent in this process; a poll may go over either once, over the first by half of it, or by 256
+    messages a queue where that is more. Half of both is divided among the queues of an ordered agent. ``span`` is how many messages of a queue may be finished behind
     one that is not: so many come again when the process dies, and those that wait.
     """
 
@@ -46,6 +47,8 @@ class Window:
     """The queues that may not be read on, as they are at any moment."""
 
     def __init__(self, limits: FlowLimits) -> None:
+        self.queue_poll_max = min(_QUEUE_POLL_MIN, limits.messages)
+        """How many messages of each queue a poll may bring: of all together half the limit."""
         self._limits = limits
         self._messages = self._bytes = 0
         self._held = False
@@ -53,6 +56,8 @@ class Window:
 
     def share(self, queue_ids: AbstractSet[int]) -> None:
         """In the thread: these are the queues that are read."""
+        part = self._limits.messages // (2 * max(1, len(queue_ids)))
+        self.queue_poll_max = max(part, min(_QUEUE_POLL_MIN, self._limits.messages))
 
     def wait_for_room(self, timeout_s: float) -> bool:
         """True as soon as a poll may follow."""
@@ -104,6 +109,7 @@ class SharedWindow(Window):
 
     def share(self, queue_ids: AbstractSet[int]) -> None:
         """In the thread: the limits are divided among these queues."""
+        super().share(queue_ids)
         if queue_ids != self._queues:
             with self._changed:
                 self._queues = queue_ids

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+
+import pytest
 
 from rocketray.topology.flow import FlowLimits, SharedWindow, Window
 
@@ -47,3 +50,17 @@ def test_queues_that_share_a_window_are_full_one_by_one() -> None:
     assert window.wait_for_room(0)
     window.hold(held=True)
     assert not window.wait_for_room(0)
+
+
+@pytest.mark.parametrize("make", [Window, lambda limits: SharedWindow(limits, lambda: None)])
+def test_a_poll_of_all_queues_brings_half_the_limit(make: Callable[[FlowLimits], Window]) -> None:
+    window = make(FlowLimits(messages=8192))
+    window.share({0})
+    assert window.queue_poll_max == 4096
+    window.share(set(range(8)))
+    assert window.queue_poll_max == 512
+    window.share(set(range(1000)))
+    assert window.queue_poll_max == 256, "and not less, because each batch has its cost"
+    window = make(FlowLimits(messages=10))
+    window.share({0, 1})
+    assert window.queue_poll_max == 10
