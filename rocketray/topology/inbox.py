@@ -177,12 +177,10 @@ class Inbox:
         return asyncio.get_running_loop().time()
 
     def _drop_released(self) -> None:
-        if self._resting:  # what is behind a queue that rests may be done before it
-            for delivery in [one for one in self._unpassed if _is_done(one)]:
-                self._unpassed.remove(delivery)
-                delivery.release()
-        while self._unpassed and _is_done(self._unpassed[0]):
-            self._unpassed.popleft().release()
+        """Anywhere: what is behind a queue that rests, or is not leased, may be done before it."""
+        for delivery in [one for one in self._unpassed if _is_done(one)]:
+            self._unpassed.remove(delivery)
+            delivery.release()
         if self._current is not None and _is_done(self._current):
             self._current = None
 

@@ -166,3 +166,21 @@ def test_a_hand_that_blames_finishes_what_stood_before() -> None:
     assert first.cursor == 0
     assert hand.blame(2) is second  # values 0 to 3 are the messages 1, 3, 4 and 5
     assert (first.cursor, second.cursor, third.cursor) == (2, 1, 0)
+
+
+def test_what_is_withdrawn_behind_a_queue_without_a_lease_is_dropped_and_the_loop_goes_on() -> None:
+    async def scenario() -> None:
+        inbox, queue = make()
+        owner = Released()
+        waiting, withdrawn, last = one(1), one(2), one(3)
+        for delivery in (waiting, withdrawn):
+            delivery.owner = owner
+            queue.force_put_nowait(delivery)
+            await inbox.take_next()
+        waiting.is_leased = lambda: False
+        withdrawn.is_withdrawn = True
+        queue.force_put_nowait(last)
+        assert await inbox.next() is last
+        assert owner.deliveries == [withdrawn]
+
+    asyncio.run(scenario())
