@@ -2,8 +2,8 @@
 
 It starts the shard actors, saves offsets every ``OFFSETS_INTERVAL_S`` and at the stop, and has old
 files removed. A coordinator that died is started again by Ray and reads its state; members join
-again with their next heartbeat. What a group committed in the last seconds may then be delivered
-again, and nothing is lost.
+again with their next heartbeat, and say how far they are. So a message comes again only when its
+reader died too, between its commit and the next save; nothing is lost.
 """
 
 from __future__ import annotations
