@@ -190,7 +190,7 @@ class App(Refused):
                 membership=membership,
             )
             self._join_group(channel, agent_name, membership)
-            self.tables.check_strategy(agent_name, strategy)
+            self.tables.check_agent(agent_name, strategy, channel)
             agent: Agent = make(function)
             return agent
 
@@ -253,10 +253,10 @@ class App(Refused):
         return self._connection
 
     async def declare_topic(
-        self, topic: str, queues: int | None, retention: Any = None, *, hosted: bool = False
+        self, topic: str, queues: int | None, retention: Any = None, **options: bool
     ) -> None:
         """See :meth:`~.declarations.Declarations.declare`."""
-        await self.declarations.declare(topic, queues, retention, hosted=hosted)
+        await self.declarations.declare(topic, queues, retention, **options)
 
     def queue_count(self, topic: str) -> int | None:
         """See :meth:`~.declarations.Declarations.queue_count`."""
@@ -338,14 +338,12 @@ class App(Refused):
 
     def _join_group(self, channel: Any, agent_name: str, membership: Membership) -> None:
         """Check the group's name and that its members subscribe alike."""
-        if isinstance(channel, Topic):
-            topics = list(channel.topics)
-        elif channel is None or isinstance(channel, str):
-            topics = [channel or f"{self.conf.id}-{agent_name}"]
-        else:
+        if channel is None or isinstance(channel, str):
+            channel = self.topic(channel or f"{self.conf.id}-{agent_name}")
+        if not isinstance(channel, Topic):
             return  # an in-memory channel has no group
-        membership.failures.check(topics)
-        self._groups.join(membership, topics)
+        membership.failures.check(channel.reads)
+        self._groups.join(membership, channel.subscribes_to)
 
     def _new_transport(self) -> Any:
         return BatchTransport(self.conf.broker_consumer, self)

@@ -36,7 +36,13 @@ class Declarations:
         self._models[topic.get_topic_name()] = model
 
     async def declare(
-        self, topic: str, queues: int | None, retention: Any = None, *, hosted: bool = False
+        self,
+        topic: str,
+        queues: int | None,
+        retention: Any = None,
+        *,
+        hosted: bool = False,
+        create: bool = True,
     ) -> None:
         """Create *topic* on the node, once per app, unless it exists or that is not allowed.
 
@@ -52,7 +58,7 @@ class Declarations:
         async with self._declaring:
             if topic in self._queue_counts:
                 return
-            if self._app.conf.topic_allow_declare:
+            if create and self._app.conf.topic_allow_declare:
                 count = queues or self._app.conf.topic_partitions
                 policy = retention_policy(retention)
                 found = await asyncio.to_thread(

@@ -12,7 +12,7 @@ queues go on meanwhile. RocketMQ calls it SUSPEND_CURRENT_QUEUE_A_MOMENT.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -57,12 +57,12 @@ class FailureOptions:
     ordered: bool | None = None
     suspend_s: float | None = None
 
-    def check(self, topics: Iterable[str]) -> None:
-        """Raise :class:`ConfigError` for what makes no sense for a reader of *topics*."""
+    def check(self, reads: Callable[[str], bool]) -> None:
+        """Raise :class:`ConfigError` for what makes no sense for who *reads* certain topics."""
         self._check_attempts()
         if isinstance(self.dead_letter, str):
             check_topic(self.dead_letter)
-            if self.dead_letter in topics:
+            if reads(self.dead_letter):
                 raise ConfigError(
                     f"dead_letter={self.dead_letter!r} is a topic that the agent reads itself, so "
                     "a message that always fails would go round for ever; name another topic"

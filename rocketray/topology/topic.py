@@ -8,6 +8,7 @@ by hand wins over what a field says. All checks run before the message is queued
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, NoReturn, Unpack
@@ -45,6 +46,29 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         _use_raw_for_text(options)
         _check(options, self.fields)
         super().__init__(app, **options)
+
+    @property
+    def subscribes_to(self) -> list[str]:
+        """The names, or the pattern, that the members of a group have to agree on."""
+        return list(self.topics) or [str(self)]
+
+    def reads(self, name: str) -> bool:
+        """Whether messages of topic *name* come to whoever iterates."""
+        if self.pattern is None:
+            return name in self.topics
+        return self.pattern.fullmatch(name) is not None
+
+    def matching(self, existing: Mapping[str, Any]) -> list[str]:
+        """The topics this one stands for: those it names, or the *existing* ones that match.
+
+        The whole name has to match. Topics of the node's own, and those of tables and answers, do
+        not count: they are the hosted ones.
+        """
+        if self.pattern is None:
+            return list(self.topics)
+        return sorted(
+            name for name, topic in existing.items() if not topic.hosted and self.reads(name)
+        )
 
     @property
     def queue(self) -> Any:
@@ -189,17 +213,26 @@ def retention_policy(retention: Any) -> RetentionPolicy:
 
 def _check(options: Mapping[str, Any], fields: MessageFields) -> None:
     """Refuse what a topic cannot be, before Faust makes anything of it."""
-    if options.get("pattern") is not None:
-        raise ConfigError(
-            "a topic is named, not matched by a pattern: agents subscribe to topics that exist "
-            "when they start; list the names: app.topic('a', 'b')"
-        )
+    _check_pattern(options.get("pattern"), options.get("topics"))
     retention_policy(options.get("retention"))
     for name in options.get("topics", ()):
         check_topic(name)
         refuse_pickle(f"the value of topic {name!r}", _codec(options, "value"))
         refuse_pickle(f"the key of topic {name!r}", _codec(options, "key"))
         fields.check(name, options.get("value_type"))
+
+
+def _check_pattern(pattern: Any, names: Sequence[str] | None) -> None:
+    if pattern is None:
+        return
+    if names:
+        raise ConfigError(
+            f"a topic has names or a pattern, not both: {', '.join(names)}, {pattern}"
+        )
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"pattern {pattern!r}: {error}") from error
 
 
 def _codec(options: Mapping[str, Any], what: str) -> Any:

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from mode import Service
 
 from rocketray.actors.send_back import RETRY_QUEUES, retry_topic
-from rocketray.errors import ActorError
+from rocketray.errors import ActorError, TopicNotFoundError
+from rocketray.names import RETRY_PREFIX
 from rocketray.topology.connection import GroupConsumer
 from rocketray.topology.feed import NO_TABLES, Feed
 from rocketray.topology.group import Membership
@@ -87,22 +89,31 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
     async def open_missing(self) -> None:
         """Open feeds for channels and retry topics that came since the last call."""
         async with self._opening:
-            wanted = [
-                (channel, topic)
-                for channel in list(self.app.topics)
-                if isinstance(channel, Topic) and channel.is_iterator
-                for topic in channel.topics
-            ]
+            wanted = await self._wanted()
             missing = [key for key in wanted if key not in self._feeds]
             missing += await self._missing_retries(wanted)
             members = await asyncio.gather(*(self._join(*key) for key in missing))
             for (channel, topic), member in zip(missing, members, strict=True):
                 await self._open(channel, topic, member)
 
-    async def _keep_looking(self) -> None:
-        """Begin to read the retry topics of groups of which some member sent a message back.
+    async def _wanted(self) -> list[tuple[Topic, str]]:
+        """What streams read now: each channel with every topic that it stands for."""
+        channels = [
+            channel
+            for channel in list(self.app.topics)
+            if isinstance(channel, Topic) and channel.is_iterator
+        ]
+        existing: Mapping[str, Any] = {}
+        if any(channel.pattern is not None for channel in channels):
+            connection = await self.app.connect()
+            existing = await asyncio.to_thread(connection.topics)
+        return [(channel, topic) for channel in channels for topic in channel.matching(existing)]
 
-        It has 10 s for that: no message comes again sooner.
+    async def _keep_looking(self) -> None:
+        """Begin to read topics that are new and match a pattern, and retry topics that are new.
+
+        A retry topic is made when some member of a group sends a message back. It has 10 s until
+        then: no message comes again sooner.
         """
         while not self.should_stop:
             await self.sleep(RETRY_LOOK_S)
@@ -113,7 +124,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             try:
                 await self.open_missing()
             except ActorError as error:
-                logger.warning("retry topics are looked for again: %s", error)
+                logger.warning("new topics are looked for again: %s", error)
 
     async def _missing_retries(
         self, wanted: Iterable[tuple[Topic, str]]
@@ -134,18 +145,23 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
     async def _join(self, channel: Topic, topic: str) -> GroupConsumer:
         """Become a member, in a thread, because joining asks the node."""
         connection = await self.app.connect()
-        is_retry = topic not in channel.topics
+        is_retry = topic.startswith(RETRY_PREFIX)
         if is_retry:  # another may only be making it: then this waits for its shards
             for first in channel.topics:
                 await self.app.declare_topic(first, channel.partitions, channel.retention)
             queues = self._retry_queues(channel)
             await asyncio.to_thread(make_retry_topic, connection, topic, queues)
         else:
-            await self.app.declare_topic(topic, channel.partitions, channel.retention)
+            is_named = channel.pattern is None
+            await self.app.declare_topic(
+                topic, channel.partitions, channel.retention, create=is_named
+            )
         membership = self._membership(channel, topic)
         is_alone = membership.is_private or membership.is_broadcast
         is_alone |= is_retry and not self.app.tables
-        is_own = is_retry or channel.internal  # what this app sends itself, it must not miss
+        is_late = channel.pattern is not None and self.is_open.is_set()
+        # What this app sends itself, and all of a topic that came later, it must not miss.
+        is_own = is_retry or channel.internal or is_late
         return await asyncio.to_thread(
             connection.consumer,
             membership.group,
@@ -181,7 +197,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
 
     async def _open(self, channel: Topic, topic: str, member: GroupConsumer) -> None:
         membership = self._membership(channel, topic)
-        is_retry = topic not in channel.topics
+        is_retry = topic.startswith(RETRY_PREFIX)
         is_alone = membership.is_private or (is_retry and not self.app.tables)
         needs_order = bool(self.app.tables) and not membership.is_broadcast
         if self._returns is None:
@@ -198,7 +214,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             flow=self.app.flow,
             flush_sends=self.app.flush_sends,
             tables=NO_TABLES if is_alone else self.app.tables,
-            on_failure=self._feed_failed,
+            on_failure=partial(self._feed_failed, channel, topic),
             clock_ms=(await self.app.connect()).clock_ms,
         )
         self._feeds[channel, topic] = feed
@@ -208,18 +224,22 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
     def _membership(self, channel: Topic, topic: str) -> Membership:
         if channel.membership is not None:
             return channel.membership
-        if topic in channel.topics:
-            return self._without_agent(topic)
-        return next(
-            one
-            for one in map(self._without_agent, channel.topics)
-            if retry_topic(one.group) == topic
-        )
-
-    def _without_agent(self, topic: str) -> Membership:
-        membership: Membership = self.app.membership_without_agent(topic)
+        name = topic.removeprefix(f"{RETRY_PREFIX}{self.app.conf.id}-")
+        membership: Membership = self.app.membership_without_agent(name)
         return membership
 
-    def _feed_failed(self, error: Exception) -> None:
-        """A feed is dead, and its group would silently starve: the app must not look healthy."""
-        self.add_future(self.app.crash(error))
+    def _feed_failed(self, channel: Topic, topic: str, error: Exception) -> None:
+        """A feed is dead, and its group would silently starve: the app must not look healthy.
+
+        One of a pattern's topics may be deleted.
+        """
+        is_gone = channel.pattern is not None and isinstance(error, TopicNotFoundError)
+        self.add_future(self._leave(channel, topic) if is_gone else self.app.crash(error))
+
+    async def _leave(self, channel: Topic, topic: str) -> None:
+        logger.warning("topic %s was deleted, and is not read any more", topic)
+        feed = self._feeds.pop((channel, topic), None)
+        if feed is not None:
+            self._closed.append(feed)
+            await feed.drain(DRAIN_GRACE_S)
+            await feed.close()

@@ -92,12 +92,19 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         added = super().add(table)
         for agent in self.app.agents.values():
             if agent.membership is not None:
-                self.check_strategy(agent.name, agent.membership.strategy)
+                self.check_agent(agent.name, agent.membership.strategy, agent.channel)
         return added
 
-    def check_strategy(self, agent: str, strategy: str) -> None:
-        """Raise :class:`ConfigError` when the app has tables and *strategy* splits its queues."""
-        if self and strategy != "averagely":
+    def check_agent(self, agent: str, strategy: str, channel: Any) -> None:
+        """Raise :class:`ConfigError` when the app has tables and the agent might own other queues."""
+        if not self:
+            return
+        if getattr(channel, "pattern", None) is not None:
+            raise ConfigError(
+                f"agent {agent}: topics by pattern are not for an app with tables, whose "
+                "topics have as many queues as its changelogs; name them: app.topic('a', 'b')"
+            )
+        if strategy != "averagely":
             raise ConfigError(
                 f"agent {agent}: strategy {strategy!r} is not for an app with tables: all agents "
                 "of an instance own the same queue numbers, because a part of a table belongs to "

@@ -34,6 +34,17 @@ def test_what_faust_would_ignore_or_not_finish_is_refused_with_what_to_do_instea
         app.agent(app.topic("T"), strategy="sticky")(collecting([]))
 
 
+def test_what_a_pattern_cannot_stand_for_is_refused() -> None:
+    app = App("app")
+    with pytest.raises(ConfigError, match="names or a pattern, not both"):
+        app.topic("T", pattern="T.*")
+    with pytest.raises(ConfigError, match="reads itself"):
+        app.agent(app.topic(pattern="T.*"), dead_letter="Tx")(collecting([]))
+    app.Table("t")
+    with pytest.raises(ConfigError, match="not for an app with tables"):
+        app.agent(app.topic(pattern="T.*"))(collecting([]))
+
+
 def test_a_table_is_refused_where_an_agent_divides_queues_otherwise() -> None:
     app = App("app")
     app.agent(app.topic("T"), strategy="by_circle")(collecting([]))

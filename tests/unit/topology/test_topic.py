@@ -126,7 +126,7 @@ def test_names_are_checked(name: str) -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"pattern": "a.*"}, "not matched by a pattern"),
+        ({"pattern": "a("}, "pattern 'a\\('"),
         ({"quues": 3}, "no option 'quues'"),
         ({"queues": 0}, "1 to 1024 queues"),
         ({"value_type": Order, "tag": "colour"}, "no field 'colour'"),
