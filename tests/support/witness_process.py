@@ -1,32 +1,51 @@
-"""A group member to be killed: writes down what it got and when, in whole lines, then commits it."""
+"""A group member to be killed or stopped: keeps a journal of what it got, then commits it.
+
+On SIGTERM it leaves the group.
+"""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-import time
+import threading
+from pathlib import Path
+
+from support.journal import Journal
 
 from rocketray.actors.client import Connection
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 
+AT_ONCE = 50
 
-def main(data: str, topic: str, group: str, output: str) -> None:
-    """Read until killed; a line is time in ns, queue, queue offset and body."""
-    file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    with Connection.open(data) as connection:
-        member = connection.consumer(group, topic, Subscription.tags("*"))
-        while True:
+
+def main(data: str, topic: str, group: str, seen: str, *options: str) -> None:
+    """Read until told otherwise; *options*: the client's id, tags, and "broadcast" for that."""
+    process, tags, mode = options
+    is_over = threading.Event()
+    journal = Journal(Path(seen), group, f"{process}-{os.getpid()}")
+    with (
+        Connection.open(data) as connection,
+        connection.consumer(
+            group,
+            topic,
+            Subscription.tags(tags),
+            client_id=process,
+            broadcast=mode == "broadcast",
+        ) as member,
+    ):
+        signal.signal(signal.SIGTERM, lambda *_: is_over.set())  # in place of Ray's
+        while not is_over.is_set():
             try:
-                batches = member.poll(0.2, 50)
+                batches = member.poll(0.2, AT_ONCE)
             except ShardUnavailableError:
                 continue
             for batch in batches:
                 for message in batch.messages():
-                    place = f"{time.monotonic_ns()} {message.queue_id} {message.queue_offset}"
-                    os.write(file, f"{place} {message.body.decode()}\n".encode())
+                    journal.note(message.queue_id, message.queue_offset, int(message.body))
                 member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:5])
+    main(*sys.argv[1:])
