@@ -16,9 +16,7 @@ from collections import deque
 from dataclasses import replace
 from pathlib import Path
 
-import hypothesis
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -26,9 +24,9 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 from support.group_model import FILTERS, GroupModel, Reader, Sent
+from support.machines import run
 
 from rocketray.delay import SCHEDULE_TOPIC, DelayOptions
 from rocketray.errors import ShardUnavailableError
@@ -37,7 +35,6 @@ from rocketray.testing import Broker
 
 QUEUES = 3
 READERS_MAX = 3
-STEPS_EACH = 100
 STEPS = 10_000
 SAVED_AFTER_MS = 5_000
 SESSION_S = 10
@@ -292,34 +289,13 @@ def _message(sent: Sent) -> Message:
     return Message("T", b"%d" % sent.number, sent.tag, properties={"number": str(sent.number)})
 
 
-def run(steps: int, seed: int) -> None:
-    """Do at least that many steps; *seed* is that of the first examples."""
-
-    class Run(Group):
-        steps = 0
-
-    while Run.steps < steps:
-        run_state_machine_as_test(
-            hypothesis.seed(seed)(Run),
-            settings=settings(
-                max_examples=20,
-                stateful_step_count=STEPS_EACH,
-                deadline=None,
-                database=None,  # a seed repeats a run, whatever ran before
-                print_blob=True,
-                suppress_health_check=list(hypothesis.HealthCheck),
-            ),
-        )
-        seed += 1
-
-
 @pytest.mark.timeout(600)
 def test_ten_thousand_steps(request: pytest.FixtureRequest) -> None:
-    run(STEPS, request.config.getoption("--seed"))
+    run(Group, STEPS, request.config.getoption("--seed"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_more_steps(request: pytest.FixtureRequest) -> None:
     steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(10 * STEPS)))
-    run(steps, request.config.getoption("--seed"))
+    run(Group, steps, request.config.getoption("--seed"))

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from rocketray.filters.subscription import Subscription
 from rocketray.testing import Member
 from rocketray.topology.delivery import Delivery, split
 from rocketray.topology.offsets import OffsetLedger
 
-__all__ = ["FILTERS", "Filter", "GroupModel", "Reader", "Sent"]
+__all__ = ["FILTERS", "Filter", "GroupModel", "Owner", "Queue", "Reader", "Sent"]
+
+
+class Owner(Protocol):
+    """Who reads queues."""
+
+    name: str
+    is_excused: bool
+    """Something was done to it that lets others read its queues, or repeat what it did."""
 
 
 class Sent(NamedTuple):
@@ -24,6 +32,10 @@ class Sent(NamedTuple):
 
     tag: str | None
     number: int
+    name: int = 0
+    """Tells it from all others, where a model needs that."""
+    attempts: int = 0
+    """How often its group had it before."""
 
 
 class Filter(NamedTuple):
@@ -52,7 +64,7 @@ class Queue:
     sent: list[Sent] = field(default_factory=list)
     finished: dict[int, int] = field(default_factory=dict)
     """How often each message was finished, by its offset."""
-    owner: Reader | None = None
+    owner: Owner | None = None
     """Who began to read it last."""
     given_up_at: int | None = 0
     """Where the next reader goes on, if the owner gave it up in order."""
@@ -91,7 +103,7 @@ class GroupModel:
         queue = self.queues[queue_id]
         return len(self.matching(queue_id, max(queue.committed, 0), len(queue.sent)))
 
-    def begin(self, reader: Reader, queue_id: int, start: int) -> None:
+    def begin(self, reader: Owner, queue_id: int, start: int) -> None:
         """*reader* reads a queue from *start* on; nothing is passed over, and repeated for cause."""
         self.take_move(queue_id)
         queue = self.queues[queue_id]
@@ -105,7 +117,7 @@ class GroupModel:
             self._check_finished(queue_id, self._heard(queue_id), start)
         queue.owner, queue.given_up_at = reader, None
 
-    def give_up(self, reader: Reader, queue_id: int, finished: int) -> None:
+    def give_up(self, reader: Owner, queue_id: int, finished: int) -> None:
         """*reader* reads a queue no more, and has committed *finished*."""
         queue = self.queues[queue_id]
         if queue.owner is reader:
@@ -142,7 +154,6 @@ class Reader:
         self.name = name
         self.member = member
         self.is_excused = False
-        """Something was done to it that lets others read its queues, or repeat what it did."""
         self.is_paused = False
         self._model = model
         self._handlers = handlers

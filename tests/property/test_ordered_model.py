@@ -1,0 +1,66 @@
+"""An ordered agent, against lists: each queue in its order, also where handlers fail.
+
+The rules are in support/app_machine.py, what holds in support/retry_model.py. In addition here, a
+queue whose messages always fail does not keep the others from their end.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support.app_history import GROUP, QUEUES
+from support.app_machine import AppMachine
+from support.machines import run
+from support.stepped_app import Handler
+
+from rocketray.actors.send_back import dead_letter_topic
+from rocketray.topology.failure import FailureRules
+
+STEPS = 700
+
+
+class Ordered(AppMachine):
+    """An agent with ``ordered=True``, without a limit or with one."""
+
+    def failure_rules(self, number: int) -> FailureRules:
+        attempts, suspend_s = ((None, 1.0), (0, 1.0), (2, 0.5), (3, 30.0))[number]
+        return FailureRules(
+            GROUP, attempts, dead_letter_topic(GROUP), is_ordered=True, suspend_s=suspend_s
+        )
+
+    def heal(self) -> None:
+        self.calm_down()
+        for _ in range(6):
+            self.pass_time(1)
+            for app in self.apps:
+                self.do(app.step())
+                for handler in app.handlers:
+                    self.go_on(handler)
+                app.commit()
+        self.pass_time(1)
+        for number in range(1, QUEUES):
+            assert self.heard(number) == len(self.model.queues[number].sent)
+        super().heal()
+
+    def go_on(self, handler: Handler) -> None:
+        """A handler that fails on queue 0, and on nothing else."""
+        while handler.hand is not None or self.do(handler.begin(as_list=False)):
+            assert handler.hand is not None
+            feed, delivery, _, _ = handler.hand
+            if self.model.queue_of(feed, delivery.queue_id) == 0:
+                self.do(self.failed(handler, None))
+            else:
+                handler.finish()
+
+
+@pytest.mark.timeout(600)
+def test_thousands_of_steps(request: pytest.FixtureRequest) -> None:
+    run(Ordered, STEPS, request.config.getoption("--seed"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_more_steps(request: pytest.FixtureRequest) -> None:
+    steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(10 * STEPS)))
+    run(Ordered, steps, request.config.getoption("--seed"))

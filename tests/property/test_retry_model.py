@@ -1,0 +1,37 @@
+"""Messages that fail, against lists: they come again up the ladder, or are dead letters, and no fewer.
+
+The rules are in support/app_machine.py, what holds in support/retry_model.py.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support.app_history import GROUP
+from support.app_machine import AppMachine
+from support.machines import run
+
+from rocketray.actors.send_back import dead_letter_topic
+from rocketray.topology.failure import FailureRules
+
+STEPS = 700
+
+
+class Retries(AppMachine):
+    """An agent as it is without options, but for the number of attempts."""
+
+    def failure_rules(self, number: int) -> FailureRules:
+        return FailureRules(GROUP, (0, 1, 2, 16)[number], dead_letter_topic(GROUP))
+
+
+@pytest.mark.timeout(600)
+def test_thousands_of_steps(request: pytest.FixtureRequest) -> None:
+    run(Retries, STEPS, request.config.getoption("--seed"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_more_steps(request: pytest.FixtureRequest) -> None:
+    steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(10 * STEPS)))
+    run(Retries, steps, request.config.getoption("--seed"))
