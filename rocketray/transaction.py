@@ -29,6 +29,7 @@ __all__ = [
     "Decision",
     "Outcome",
     "committed",
+    "committed_flag",
     "decision_message",
     "done_offsets",
     "given_up",
@@ -124,13 +125,18 @@ def committed(half: StoredMessage) -> Placed[ForwardedMessage]:
     message = ForwardedMessage.of(
         half,
         topic=topic,
-        sys_flag=half.sys_flag & ~_TRANSACTION_BITS | _COMMITTED,
+        sys_flag=committed_flag(half),
         prepared_transaction_offset=half.physical_offset,
     )
     level = half.properties.get(DELAY_LEVEL, "")
     if level.isascii() and level.isdecimal() and len(level) <= 2 and int(level) > 0:
         return at_level(message, int(level), queue_id)
     return Placed(message, queue_id)
+
+
+def committed_flag(half: StoredMessage) -> int:
+    """The SYSFLAG of a half that was committed."""
+    return half.sys_flag & ~_TRANSACTION_BITS | _COMMITTED
 
 
 def given_up(half: StoredMessage) -> ForwardedMessage:

@@ -3,9 +3,10 @@
 A letter that is redriven goes to its group's retry topic, as RocketMQ sends it: the group gets it
 again, other groups of its first topic do not, and it has all its attempts before it. It keeps body,
 keys, tag, unique key and properties, and ``REDRIVEN_FROM`` names the letter. The letter stays.
+One that the node itself gave up (undeliverable.py) goes to the topic that it was for.
 
 Each letter is redriven once, also when that is interrupted. A journal beside the node's state says
-which are done, and before a batch goes, which are in it and where the retry topic ended then. Who
+which are done, and before a batch goes, which are in it and where its target ended then. Who
 finds such a note looks there first: a batch is stored whole, or not at all.
 """
 
@@ -21,14 +22,15 @@ from pathlib import Path
 from typing import Protocol
 
 from rocketray.delay import DELAY_PROPERTIES
-from rocketray.errors import ConfigError, StoreError, StoreLockedError
+from rocketray.errors import ConfigError, StoreError, StoreLockedError, TopicNotFoundError
 from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.subscription import Subscription, parse
 from rocketray.message import ForwardedMessage, StoredMessage
-from rocketray.names import DEAD_LETTER_PREFIX, check_group
+from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group
 from rocketray.store.sys_flag import TRANSACTION
 
 from .catalog import TopicConfig
+from .errands import Place
 from .files import read_json, write_json
 from .filter_stream import RECORDS_MAX, scan_block
 from .layout import config_directory
@@ -36,12 +38,16 @@ from .queue_tail import QueueTail
 from .queue_views import open_queues
 from .send_back import (
     GIVEN_UP_BY,
+    ORIGIN_MESSAGE_ID,
     REDRIVEN_FROM,
+    RETRY_QUEUE_ID,
     RETRY_QUEUES,
     RETRY_TOPIC,
     dead_letter_topic,
+    queue_of,
     retry_topic,
 )
+from .undeliverable import NODE_GROUPS, first_place
 
 __all__ = [
     "DeadLetters",
@@ -75,7 +81,7 @@ class DeadLetters(Protocol):
     def topics(self) -> Mapping[str, TopicConfig]:
         """All topics by name."""
 
-    def create_topic(self, topic: str, queues: int = ..., *, hosted: bool = ...) -> object:
+    def create_topic(self, topic: str, queues: int = ..., *, hosted: bool = ...) -> TopicConfig:
         """Make a topic unless it is there."""
 
 
@@ -104,14 +110,17 @@ class Journal:
             self.under_way: list[int] = [int(n) for n in value.get("underWay", [])]
             self.looked_from = int(value.get("lookedFrom", 0))
             self.first_id = str(value.get("firstId", ""))
+            target = str(value.get("target", "")).rpartition("/")
+            self.target: Place | None = (target[0], int(target[2])) if target[0] else None
         except (TypeError, ValueError) as error:
             raise StoreError(
                 f"{self._path} is no journal of redriven letters ({error!r}); without it they are "
                 "redriven again"
             ) from None
 
-    def begin(self, batch: Sequence[StoredMessage], looked_from: int) -> None:
-        """These letters go now, to a queue that ends at *looked_from*."""
+    def begin(self, batch: Sequence[StoredMessage], target: Place, looked_from: int) -> None:
+        """These letters go now to *target*, a queue that ends at *looked_from*."""
+        self.target = target
         self.under_way = [letter.queue_offset for letter in batch]
         self.looked_from, self.first_id = looked_from, batch[0].offset_message_id
         self._save()
@@ -130,6 +139,7 @@ class Journal:
             "underWay": self.under_way,
             "lookedFrom": self.looked_from,
             "firstId": self.first_id,
+            **({"target": f"{self.target[0]}/{self.target[1]}"} if self.target else {}),
         }
         write_json(self._path, value)
 
@@ -181,27 +191,62 @@ def redrive(
     Raises:
         As :func:`letters`.
         StoreLockedError: another redrive of these letters is under way.
-        StreamError: the node does not take them now; what went before is done.
+        StreamError: the node does not take them now, or has no such topic; what went before is done.
     """
     config = _topic(node, group, topic)
-    target = retry_topic(group)
     count = 0
-    with _alone(node.data, config.name), closing(QueueTail(node.data, target, 0)) as tail:
+    with _alone(node.data, config.name):
         journal = Journal(node.data, config)
         if journal.under_way:
-            journal.finish(are_stored=_is_stored(tail, journal))
+            journal.finish(are_stored=_is_stored(node.data, journal, group))
         new = (
             letter
             for letter in _letters_of(node.data, group, config.name, subscription)
             if letter.queue_offset not in journal.done
         )
-        for batch in _batches(islice(new, limit)):
-            node.create_topic(target, RETRY_QUEUES, hosted=True)
-            journal.begin(batch, tail.end())
-            producer.forward(target, 0, [_again(letter, target) for letter in batch])
+        targets = _Targets(node, group)
+        for target, batch in _batches(islice(targets.of(new), limit)):
+            with closing(QueueTail(node.data, *target)) as tail:
+                end = tail.end()
+            journal.begin(batch, target, end)
+            producer.forward(*target, [_again(letter, target[0]) for letter in batch])
             journal.finish(are_stored=True)
             count += len(batch)
     return count
+
+
+class _Targets:
+    """The queues that the letters of a group go to."""
+
+    def __init__(self, node: DeadLetters, group: str) -> None:
+        self._node = node
+        self._group = group
+        self._queues: dict[str, int] = {}
+
+    def of(self, found: Iterable[StoredMessage]) -> Iterator[tuple[Place, StoredMessage]]:
+        """Each letter with its target; those that name none are passed over.
+
+        Raises:
+            TopicNotFoundError: the topic that the node had it for is still not there.
+        """
+        for letter in found:
+            place: Place | None = retry_topic(self._group), queue_of(letter)
+            if self._group in NODE_GROUPS:
+                place = first_place(letter)
+            if place is not None:
+                topic, queue_id = place
+                yield (topic, queue_id % self._queue_count(topic)), letter
+
+    def _queue_count(self, topic: str) -> int:
+        count = self._queues.get(topic)
+        if count is None:
+            config = self._node.topics().get(topic)
+            if config is None and self._group in NODE_GROUPS:
+                raise TopicNotFoundError(topic)
+            if config is None:
+                config = self._node.create_topic(topic, RETRY_QUEUES, hosted=True)
+            count = self._queues[topic] = config.queues
+        return count
 
 
 def _topic(node: DeadLetters, group: str, topic: str | None) -> TopicConfig:
@@ -240,37 +285,47 @@ def _matching(data: Path, topic: str, subscription: Subscription) -> Iterator[St
             yield from view.reader.messages(entries)
 
 
-def _batches(found: Iterable[StoredMessage]) -> Iterator[list[StoredMessage]]:
-    """Batches that a shard takes: of one state of a transaction, and not too large."""
+def _batches(
+    found: Iterable[tuple[Place, StoredMessage]],
+) -> Iterator[tuple[Place, list[StoredMessage]]]:
+    """Batches that a queue takes: of one state of a transaction, and not too large."""
     batch: list[StoredMessage] = []
+    target: Place | None = None
     size = 0
-    for letter in found:
+    for place, letter in found:
         alike = not batch or (letter.sys_flag ^ batch[0].sys_flag) & TRANSACTION == 0
-        if batch and (not alike or len(batch) == _BATCH_MAX or size >= _BATCH_BYTES):
-            yield batch
+        is_full = len(batch) == _BATCH_MAX or size >= _BATCH_BYTES
+        if target is not None and (place != target or not alike or is_full):
+            yield target, batch
             batch, size = [], 0
+        target = place
         batch.append(letter)
         size += len(letter.body)
-    if batch:
-        yield batch
+    if target is not None:
+        yield target, batch
 
 
 def _again(letter: StoredMessage, topic: str) -> ForwardedMessage:
     kept = {name: text for name, text in letter.properties.items() if name not in DELAY_PROPERTIES}
     kept.pop(GIVEN_UP_BY, None)
-    kept.setdefault(RETRY_TOPIC, letter.topic)
+    if topic.startswith(RETRY_PREFIX):
+        kept.setdefault(RETRY_TOPIC, letter.topic)
+    else:  # it is there for the first time
+        for name in (RETRY_TOPIC, RETRY_QUEUE_ID, ORIGIN_MESSAGE_ID):
+            kept.pop(name, None)
     kept[REDRIVEN_FROM] = letter.offset_message_id
     return ForwardedMessage.of(letter, topic=topic, properties=kept, reconsume_times=0)
 
 
-def _is_stored(tail: QueueTail, journal: Journal) -> bool:
-    """Whether the batch that was under way is in the retry topic."""
-    offset = max(journal.looked_from, tail.minimum())
-    while found := tail.read(offset, _BATCH_MAX):
-        if any(one.properties.get(REDRIVEN_FROM) == journal.first_id for one in found):
-            return True
-        offset += len(found)
-    return False
+def _is_stored(data: Path, journal: Journal, group: str) -> bool:
+    """Whether the batch that was under way is where it was to go."""
+    with closing(QueueTail(data, *(journal.target or (retry_topic(group), 0)))) as tail:
+        offset = max(journal.looked_from, tail.minimum())
+        while found := tail.read(offset, _BATCH_MAX):
+            if any(one.properties.get(REDRIVEN_FROM) == journal.first_id for one in found):
+                return True
+            offset += len(found)
+        return False
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from .errands import Submit, at_once
 from .host_services import Services
 from .hosted_log import HostedLog
 from .node_link import HostNode
@@ -25,12 +26,16 @@ class Hosting:
         node: Callable[[], HostNode],
         *,
         clock_ms: Callable[[], int],
+        submit: Submit = at_once,
     ) -> None:
-        """Open the shards of the catalog; *node* is asked for when a service first needs it."""
+        """Open the shards of the catalog; *node* is asked for when a service first needs it.
+
+        *submit* has the services' errands done, at once or by threads.
+        """
         self.host = ShardHost(data, sizes, clock_ms=clock_ms)
         log = HostedLog(self.host, clock_ms)
-        self.transactions = TransactionHost(log, node, data=data, clock_ms=clock_ms)
-        self.schedule = ScheduleHost(self.host, node, data)
+        self.transactions = TransactionHost(log, node, data=data, clock_ms=clock_ms, submit=submit)
+        self.schedule = ScheduleHost(self.host, node, data, submit)
         self.services = Services([self.transactions, self.schedule])
 
     def close(self) -> None:

@@ -1,20 +1,25 @@
-"""How a service of the shard host reaches the rest of its node: made when it is needed first."""
+"""How services of the shard host reach the rest of their node: made when it is needed first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from rocketray.errors import ConfigError, InvalidMessageError, StreamError
 from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.names import DEAD_LETTER_PREFIX
 
+from .errands import Place
 from .lane import Shards
 from .producer import Producer
 
-__all__ = ["HostNode", "NodeLink"]
+__all__ = ["HostNode", "NodeLinks"]
 
-_TIMEOUT_S = 5.0  # all services wait for a target that is away
+_TIMEOUT_S = 5.0
+_IDLE_LINKS_MAX = 64
 
 
 class HostNode(Shards, Protocol):
@@ -24,46 +29,79 @@ class HostNode(Shards, Protocol):
         """The messages of a topic with that key."""
 
 
-class NodeLink:
-    """For one thread at a time."""
+class NodeLinks:
+    """The ways to targets; for any thread, as long as a target has one at a time.
+
+    Each has a producer of its own, because one that waits for a shard keeps all who use it waiting.
+    """
 
     def __init__(self, find_node: Callable[[], HostNode]) -> None:
+        """*find_node* is called when something is sent or asked, not before."""
         self._find_node = find_node
         self._node: HostNode | None = None
-        self._producer: Producer | None = None
+        self._producers: OrderedDict[Place, Producer] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def node(self) -> HostNode:
+        """The node's other parts."""
+        with self._lock:
+            if self._node is None:
+                self._node = self._find_node()
+            return self._node
 
     def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
         """Store messages on disk, all or none; in another queue where that one is not there.
 
+        A topic of dead letters is made where there is none.
+
         Raises:
             StreamError: they are not stored, or it is not known.
         """
-        if self._producer is None:
-            self._producer = Producer(self.node(), ack="disk", timeout_s=_TIMEOUT_S)
-        try:
-            queue_id = self._queue(self._producer, topic, queue_id)
-            self._producer.forward(topic, queue_id, messages)
-        except InvalidMessageError:
-            raise
-        except StreamError:
-            self.close()  # the topic, or its shard, may be another one by now
-            raise
-
-    def node(self) -> HostNode:
-        """The node's other parts."""
-        if self._node is None:
-            self._node = self._find_node()
-        return self._node
+        if topic.startswith(DEAD_LETTER_PREFIX):
+            self.node().create_topic(topic, 1)
+        with self._producer((topic, queue_id)) as producer:
+            queue_id = self._queue(producer, topic, queue_id)
+            producer.forward(topic, queue_id, messages)
 
     def close(self) -> None:
         """Give the rings back."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            with suppress(StreamError):
-                producer.close()
+        with self._lock:
+            producers, self._producers = self._producers, OrderedDict()
+        for producer in producers.values():
+            _close(producer)
+
+    @contextmanager
+    def _producer(self, target: Place) -> Iterator[Producer]:
+        with self._lock:
+            producer = self._producers.pop(target, None)
+        if producer is None:
+            producer = Producer(self.node(), ack="disk", timeout_s=_TIMEOUT_S)
+        try:
+            yield producer
+        except InvalidMessageError:
+            self._keep(target, producer)
+            raise
+        except BaseException:
+            _close(producer)  # the topic, or its shard, may be another one by now
+            raise
+        else:
+            self._keep(target, producer)
+
+    def _keep(self, target: Place, producer: Producer) -> None:
+        with self._lock:
+            self._producers[target] = producer
+            most = len(self._producers) > _IDLE_LINKS_MAX
+            oldest = self._producers.popitem(last=False)[1] if most else None
+        if oldest is not None:
+            _close(oldest)
 
     def _queue(self, producer: Producer, topic: str, queue_id: int) -> int:
         try:
             return producer.choose_queue(topic, queue_id)
         except ConfigError:  # the topic was made anew, with fewer queues
             return queue_id % self.node().topic(topic).queues
+
+
+def _close(producer: Producer) -> None:
+    with suppress(StreamError):
+        producer.close()

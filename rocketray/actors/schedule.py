@@ -1,20 +1,21 @@
 """Delivery of delayed messages when they are due: a plain object that is stepped.
 
 Invariants
-  1. A message is marked as done after its target has it on disk, or when nobody can ever take it.
-     So a crash loses nothing.
+  1. A message is marked as done after its target has it on disk, or it is a dead letter on disk
+     because nobody can ever take it (undeliverable.py). So a crash loses nothing.
   2. What is on its way is noted before it goes. Who finds such a note at the start asks the targets
      first, so that the end of this process repeats nothing; only a power failure, which may take
      the note, repeats up to one batch.
   3. No message goes before it is due, nor after it was recalled.
   4. Messages go to a queue in the order in which they are due. What a target does not take now is
-     held, with all that is due later for it; the other targets get theirs.
+     held, with all that is due later for it; the other targets get theirs, without waiting for it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -26,16 +27,13 @@ from rocketray.delay import (
     TIMER_TOPIC,
     restored,
 )
-from rocketray.errors import (
-    InvalidMessageError,
-    MessageTooLargeError,
-    StreamError,
-    TopicNotFoundError,
-)
-from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.errors import InvalidMessageError, ShardUnavailableError, TopicNotFoundError
+from rocketray.message import ForwardedMessage
 from rocketray.store.file_system import SYSTEM_FILES, FileSystem
 
-from .due_times import Due
+from .due_rows import NOWHERE, DueRow, by_target, offsets_of, read_rows
+from .due_times import Due, DueTimes
+from .errands import PATIENCE_S, Attempt, Errands, Place, Submit, at_once, attempt
 from .waiting_queue import CLOCK_STEP_MS, WaitingLog, WaitingQueue
 
 __all__ = ["BATCH_MAX", "Place", "Schedule", "Targets"]
@@ -45,11 +43,9 @@ BATCH_MAX = 1024
 _BATCH_BYTES = 8 * 1024 * 1024
 _READ_AT_ONCE = 64  # bodies may be inflated to 4 MiB each
 _BATCHES_A_STEP = 16
-_PAUSE_MS, _PAUSE_MAX_MS = 1000, 60_000  # before a target is tried again; doubled each time
 _IDLE_MS = 60_000
 
-Place = tuple[str, int]
-"""A topic and a queue."""
+_RECALL_AGAIN_MS = 1000
 _WAITING: tuple[Place, ...] = (
     *((SCHEDULE_TOPIC, level) for level in range(len(DELAY_LEVELS_MS))),
     (TIMER_TOPIC, TIMER_QUEUE_ID),
@@ -65,6 +61,8 @@ class Targets(Protocol):
 
     def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
         """Store messages, all or none; they are on disk when this returns.
+
+        Called by several threads, for a queue by one at a time. A topic of dead letters is made.
 
         Raises:
             TopicNotFoundError: the topic is gone.
@@ -88,8 +86,12 @@ class Schedule:
         under_way: Mapping[Place, Iterable[int]] | None = None,
         note: Callable[[Mapping[Place, Sequence[int]]], None] = lambda _offsets: None,
         file_system: FileSystem = SYSTEM_FILES,
+        submit: Submit = at_once,
     ) -> None:
-        """*note* keeps what is under way for the next process, which gets it as *under_way*."""
+        """*note* keeps what is under way for the next process, which gets it as *under_way*.
+
+        *submit* has messages stored, by other threads perhaps.
+        """
         self._targets = targets
         self._note = note
         self._file_system = file_system
@@ -97,34 +99,33 @@ class Schedule:
         self._doubtful = {
             (place, offset) for place, offsets in (under_way or {}).items() for offset in offsets
         }
-        self._blocked: set[Place] = set()
-        self._retry_ms: int | None = None
-        self._pause_ms = _PAUSE_MS
+        self._errands = Errands[list[DueRow], Attempt[DueRow]](submit)
+        self._held: dict[Place, dict[Place, DueTimes]] = {}  # by target, then by queue
         self._last_ms = 0
         self.given_up = 0
         """Messages that nobody could ever take; the log tells of each."""
 
     def __len__(self) -> int:
         """How many messages wait."""
-        return sum(map(len, self._queues.values()))
+        held = sum(len(times) for queues in self._held.values() for times in queues.values())
+        under_way = sum(map(len, self._errands.under_way()))
+        return sum(map(len, self._queues.values())) + held + under_way
 
     def step(self, now_ms: int) -> int:
         """Deliver what is due at *now_ms*; the time of the next call, in ms since 1970."""
         self._open_queues()
+        self._settle(now_ms)
         is_set_back = now_ms < self._last_ms - CLOCK_STEP_MS
-        if self._retry_ms is None:
-            self._pause_ms = _PAUSE_MS
-        elif is_set_back or now_ms >= self._retry_ms:
-            self._retry_ms = None
-            self._blocked.clear()
-            for queue in self._queues.values():
-                queue.release()
+        if is_set_back:
+            self._errands.end_pauses()
+        self._release(now_ms)
         for queue in self._queues.values():
             if is_set_back:
                 queue.limit_waits(now_ms)
             queue.refresh(now_ms)
         self._last_ms = now_ms
         for _ in range(_BATCHES_A_STEP):
+            self._release(now_ms)
             if not self._deliver(now_ms):
                 return self._wakeup_ms(now_ms)
         return now_ms
@@ -134,7 +135,7 @@ class Schedule:
 
         Raises:
             InvalidMessageError: no such message ever waited there.
-            StreamError: it may have been delivered, and its target does not answer.
+            StreamError: it is being delivered, or may have been, and its target does not answer.
         """
         self._open_queues()
         queue = self._queues.get(place)
@@ -146,13 +147,19 @@ class Schedule:
                 f"no delayed message {unique_key!r} was stored at {place[0]}/{place[1]}@{offset}; "
                 "use the handle that its send returned"
             )
+        self._settle(self._last_ms)
         if queue.are_done(np.array([offset])).all():
             return False
+        if any(row.is_at(place, offset) for rows in self._errands.under_way() for row in rows):
+            raise ShardUnavailableError(
+                f"{place[0]}/{place[1]}", _RECALL_AGAIN_MS, "the message is being delivered"
+            )
         is_late = False
         if (place, offset) in self._doubtful:
             message, queue_id = restored(stored)
             is_late = self._targets.is_stored(message, queue_id)
         queue.finish(np.array([offset], np.int64))
+        self._doubtful.discard((place, offset))
         return not is_late
 
     def first_open(self) -> dict[Place, int]:
@@ -165,10 +172,13 @@ class Schedule:
             queue.let_go()
 
     def close(self) -> None:
-        """Unmap everything; the next step begins anew."""
+        """Wait for what is under way and unmap everything; the next step begins anew."""
+        abandoned = self._errands.abandon()
+        self._doubtful |= {(row.place, row.offset) for rows in abandoned for row in rows}
         for queue in self._queues.values():
             queue.close()
         self._queues = {}
+        self._held = {}
 
     def _open_queues(self) -> None:
         for place in _WAITING:
@@ -176,41 +186,57 @@ class Schedule:
             known = self._queues.get(place)
             if known is not None and known.log is not log:  # its topic was deleted
                 self._queues.pop(place).close()
+                for queues in self._held.values():
+                    queues.pop(place, None)
                 known = None
             if known is None and log is not None:
-                self._queues[place] = WaitingQueue(log, *place, file_system=self._file_system)
+                queue = WaitingQueue(log, *place, file_system=self._file_system)
+                self._queues[place] = queue
+                noted = [offset for where, offset in self._doubtful if where == place]
+                done = queue.are_done(np.array(noted, np.int64)).tolist()
+                self._doubtful -= {
+                    (place, one) for one, ends in zip(noted, done, strict=True) if ends
+                }
 
     def _wakeup_ms(self, now_ms: int) -> int:
         times = [queue.next_ms() for queue in self._queues.values()]
-        wanted = [time for time in (*times, self._retry_ms) if time is not None]
-        return min(wanted, default=now_ms + _IDLE_MS)
+        wanted = (*times, self._errands.next_ms(now_ms, self._held))
+        return min((time for time in wanted if time is not None), default=now_ms + _IDLE_MS)
 
     def _deliver(self, now_ms: int) -> bool:
         """Deliver one batch; False when nothing is due."""
-        rows, waiting = list[_Row](), list[_Row]()
+        taken, rows = False, list[DueRow]()
         try:
-            taken, rows, finished = self._take(now_ms)
-            if rows:
-                self._note(_offsets_of(rows))
-            for target, group in _by_target(rows).items():
-                done, undone = self._send(target, group)
-                finished += done
-                waiting += undone
-            self._finish(finished)
+            taken, rows, damaged = self._take(now_ms)
+            ready = dict[Place, list[DueRow]]()
+            for target, group in by_target(rows).items():
+                if self._errands.may_begin(target, now_ms):
+                    ready[target] = group
+                else:
+                    self._hold(target, group)
+            if ready:
+                self._note(self._may_be_delivered([*self._errands.under_way(), *ready.values()]))
+            for target, group in ready.items():
+                for row in group:
+                    row.is_doubtful = (row.place, row.offset) in self._doubtful
+                self._errands.begin(target, group, partial(self._attempt, target, group))
+            self._finish(damaged)
+            self._settle(now_ms, PATIENCE_S if ready else 0.0)
         except BaseException:
             self._doubtful |= {(row.place, row.offset) for row in rows}
             self.close()  # what was taken is found again, by its missing marks
             raise
-        for place in {row.place for row in waiting}:
-            held = [row.due for row in waiting if row.place == place]
-            self._queues[place].hold(Due.concatenated(held))
-        if waiting and self._retry_ms is None:
-            self._retry_ms = now_ms + self._pause_ms
-            self._pause_ms = min(2 * self._pause_ms, _PAUSE_MAX_MS)
         return taken
 
-    def _take(self, now_ms: int) -> tuple[bool, list[_Row], list[_Row]]:
-        """Whether anything was due; what is to go, as it is due; and what cannot go anywhere."""
+    def _may_be_delivered(self, under_way: Iterable[Sequence[DueRow]]) -> dict[Place, list[int]]:
+        """What the next process has to ask for: what goes now, and what is in doubt from before."""
+        offsets = offsets_of(row for rows in under_way for row in rows)
+        for place, offset in self._doubtful:
+            offsets.setdefault(place, []).append(offset)
+        return {place: sorted(set(one)) for place, one in offsets.items()}
+
+    def _take(self, now_ms: int) -> tuple[bool, list[DueRow], list[DueRow]]:
+        """Whether anything was due; what is to go, as it is due; and what cannot be read."""
         queues = list(self._queues.values())
         parts = [queue.take(now_ms, BATCH_MAX) for queue in queues]
         numbers = np.repeat(np.arange(len(parts)), [len(part.offsets) for part in parts])
@@ -218,111 +244,102 @@ class Schedule:
             return False, [], []
         due = Due.concatenated(parts)
         order = np.lexsort((due.offsets, numbers, due.due_ms))
-        rows, hopeless, size, taken = list[_Row](), list[_Row](), 0, 0
+        rows, damaged, size, taken = list[DueRow](), list[DueRow](), 0, 0
         while size < _BATCH_BYTES and taken < min(len(order), BATCH_MAX):
             chosen = order[taken : min(taken + _READ_AT_ONCE, BATCH_MAX)]
             taken += len(chosen)
-            found: dict[int, _Row] = {}
+            found: dict[int, DueRow] = {}
             for number in np.unique(numbers[chosen]).tolist():
                 indexes = chosen[numbers[chosen] == number]
-                read = _read(queues[number], due.part(indexes))
+                read = read_rows(queues[number], due.part(indexes))
                 found |= {int(indexes[at]): row for at, row in read.items()}
             for row in (found[index] for index in chosen.tolist() if index in found):
-                (rows if row.message else hopeless).append(row)
-                size += len(row.message.body) if row.message else 0
+                (rows if row.stored else damaged).append(row)
+                size += len(row.stored.body) if row.stored else 0
         rest = order[taken:]
         for number in np.unique(numbers[rest]).tolist():
             queues[number].put_back(due.part(rest[numbers[rest] == number]))
-        self.given_up += len(hopeless)
-        return True, rows, hopeless
+        self.given_up += len(damaged)
+        return True, rows, damaged
 
-    def _send(self, target: Place, rows: Sequence[_Row]) -> tuple[list[_Row], list[_Row]]:
-        """Store messages in a queue; those that are done with now, and those that have to wait."""
-        if target in self._blocked:
-            return [], [*rows]
+    def _attempt(self, target: Place, rows: list[DueRow]) -> Attempt[DueRow]:
+        """Store messages in a queue, those that it never takes as dead letters; by any thread."""
+        where = f"{target[0]}/{target[1]}"
+        if target == NOWHERE:
+            tried = Attempt[DueRow]([], rows, [])
+        else:
+            tried = attempt(rows, partial(self._store, target), where)
+        if not tried.refused:
+            return tried
+        letters = attempt(tried.refused, self._store_letters, f"{where}, as dead letters")
+        return Attempt(
+            [*tried.done, *letters.done],
+            letters.done,
+            tried.waiting + letters.refused + letters.waiting,
+        )
+
+    def _store(self, target: Place, rows: Sequence[DueRow]) -> None:
+        self._store_new(target, [(row, row.forwarded()) for row in rows])
+
+    def _store_letters(self, rows: Sequence[DueRow]) -> None:
+        by_topic: dict[str, list[tuple[DueRow, ForwardedMessage]]] = {}
+        for row in rows:
+            letter = row.letter()
+            by_topic.setdefault(letter.topic, []).append((row, letter))
+        for topic, letters in by_topic.items():
+            self._store_new((topic, 0), letters)
+
+    def _store_new(self, target: Place, pairs: Sequence[tuple[DueRow, ForwardedMessage]]) -> None:
+        """Store what no attempt, of which the outcome is not known, stored before."""
+        new = [
+            message
+            for row, message in pairs
+            if not (row.is_doubtful and self._is_stored(message, target[1]))
+        ]
+        if new:
+            self._targets.forward(*target, new)
+
+    def _is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
         try:
-            new = [row for row in rows if not self._is_there_already(row)]
-            if new:
-                self._targets.forward(*target, [row.forwarded() for row in new])
-        except (TopicNotFoundError, InvalidMessageError, MessageTooLargeError) as error:
-            if len(rows) == 1 or isinstance(error, TopicNotFoundError):
-                _LOG.error("%d messages for %s/%d are given up: %s", len(rows), *target, error)
-                self.given_up += len(rows)
-                return [*rows], []
-            half = len(rows) // 2
-            done, waiting = self._send(target, rows[:half])
-            more, still = self._send(target, rows[half:])
-            return done + more, waiting + still
-        except StreamError as error:
-            _LOG.warning("%d messages for %s/%d wait: %s", len(rows), *target, error)
-            self._blocked.add(target)
-            self._doubtful |= {(row.place, row.offset) for row in rows}
-            return [], [*rows]
-        return [*rows], []
-
-    def _is_there_already(self, row: _Row) -> bool:
-        """Whether an attempt of which the outcome is not known delivered the message."""
-        if (row.place, row.offset) not in self._doubtful:
+            return self._targets.is_stored(message, queue_id)
+        except TopicNotFoundError:
             return False
-        message, queue_id = row.forwarded(), row.target[1]
-        return self._targets.is_stored(message, queue_id)
 
-    def _finish(self, rows: Sequence[_Row]) -> None:
-        for place, offsets in _offsets_of(rows).items():
+    def _settle(self, now_ms: int, patience_s: float = 0.0) -> None:
+        """See to what became of messages that were under way."""
+        try:
+            for target, rows, tried in self._errands.ended(patience_s=patience_s):
+                self._doubtful |= {(row.place, row.offset) for row in rows}
+                self._finish(tried.done)
+                self._hold(target, tried.waiting)
+                self.given_up += len(tried.refused)
+                if tried.waiting:
+                    self._errands.failed(target, now_ms)
+                else:
+                    self._errands.succeeded(target)
+        except BaseException:
+            self.close()
+            raise
+
+    def _hold(self, target: Place, rows: Sequence[DueRow]) -> None:
+        """Keep messages aside until their target may be tried."""
+        here = [row for row in rows if self._is_there(row)]
+        for place in {row.place for row in here}:
+            held = self._held.setdefault(target, {}).setdefault(place, DueTimes())
+            held.add(Due.concatenated([row.due for row in here if row.place == place]))
+
+    def _release(self, now_ms: int) -> None:
+        """Let messages wait as before whose targets may be tried."""
+        for target in [one for one in self._held if self._errands.may_begin(one, now_ms)]:
+            for place, times in self._held.pop(target).items():
+                times.limit_waits(now_ms)  # it may have been set back meanwhile
+                self._queues[place].put_back(times.take_all())
+
+    def _finish(self, rows: Sequence[DueRow]) -> None:
+        for place, offsets in offsets_of(row for row in rows if self._is_there(row)).items():
             self._queues[place].finish(np.array(offsets, np.int64))
             self._doubtful -= {(place, offset) for offset in offsets}
 
-
-class _Row:
-    """One message that is due, and where it waited."""
-
-    __slots__ = ("due", "message", "offset", "place", "queue", "target")
-
-    def __init__(self, queue: WaitingQueue, due: Due, stored: StoredMessage | None) -> None:
-        """*stored* is what waited, None where it cannot be read."""
-        self.queue = queue
-        self.due = due
-        self.offset = int(due.offsets[0])
-        self.place: Place = queue.topic, queue.queue_id
-        self.message: ForwardedMessage | None = None
-        self.target: Place = "", 0
-        if stored is not None:
-            try:
-                self.message, queue_id = restored(stored)
-                self.target = self.message.topic, queue_id
-            except InvalidMessageError as error:
-                _LOG.error("a delayed message is given up: %s", error)
-
-    def forwarded(self) -> ForwardedMessage:
-        """The message, which was read."""
-        assert self.message is not None
-        return self.message
-
-
-def _read(queue: WaitingQueue, due: Due) -> dict[int, _Row]:
-    """The messages that are not done, by their numbers in *due*."""
-    waiting = np.flatnonzero(~queue.are_done(due.offsets))  # the others were recalled
-    if not len(waiting):
-        return {}
-    offsets = due.offsets[waiting]
-    entries = queue.entries(offsets)
-    messages = queue.messages(entries)
-    at = np.searchsorted(entries.queue_offsets, offsets).tolist()
-    return {
-        number: _Row(queue, due.part(slice(number, number + 1)), messages[place])
-        for number, place in zip(waiting.tolist(), at, strict=True)
-    }
-
-
-def _by_target(rows: Sequence[_Row]) -> dict[Place, list[_Row]]:
-    groups: dict[Place, list[_Row]] = {}
-    for row in rows:
-        groups.setdefault(row.target, []).append(row)
-    return groups
-
-
-def _offsets_of(rows: Sequence[_Row]) -> dict[Place, list[int]]:
-    offsets: dict[Place, list[int]] = {}
-    for row in rows:
-        offsets.setdefault(row.place, []).append(row.offset)
-    return offsets
+    def _is_there(self, row: DueRow) -> bool:
+        """The queue that the message was read from was not deleted meanwhile."""
+        return self._queues.get(row.place) is row.queue

@@ -22,9 +22,10 @@ from rocketray.message import CRC_PROPERTY, UNIQUE_KEY, ForwardedMessage
 from rocketray.recall import RecallHandle
 from rocketray.store.retention import RetentionPolicy
 
+from .errands import Submit, at_once
 from .files import disk_use, read_json, write_json
 from .layout import config_directory, shard_directory
-from .node_link import HostNode, NodeLink
+from .node_link import HostNode, NodeLinks
 from .owned_shard import OwnedShard
 from .schedule import Place, Schedule
 from .shard_host import ShardHost
@@ -34,21 +35,31 @@ __all__ = ["ScheduleHost"]
 
 _LOG = logging.getLogger(__name__)
 _TIDY_INTERVAL_MS = 10_000
+_OFFSET_MAX = 1 << 62
 _DELIVERED = RetentionPolicy(only_unneeded=True)
 
 
 class ScheduleHost:
     """A service of the shard host (host_services.py) that can be asked to recall a message."""
 
-    def __init__(self, host: ShardHost, node: Callable[[], HostNode], data: Path) -> None:
-        """*node* is asked for when something is delivered, not before."""
+    def __init__(
+        self,
+        host: ShardHost,
+        node: Callable[[], HostNode],
+        data: Path,
+        submit: Submit = at_once,
+    ) -> None:
+        """*node* is asked for when something is delivered, not before; *submit* has that done."""
         self._targets = _HostTargets(host, node, data)
         self._host = host
         self._data = data
         self._under_way = _UnderWay(config_directory(data) / "deliveriesUnderWay.json")
         self._lock = threading.Lock()
         self._schedule = Schedule(
-            self._targets, under_way=self._under_way.load(), note=self._under_way.note
+            self._targets,
+            under_way=self._under_way.load(),
+            note=self._under_way.note,
+            submit=submit,
         )
         self._tidied_ms = 0
         self._saved: dict[str, int] = {}
@@ -124,7 +135,9 @@ class _UnderWay:
             try:
                 for name, offsets in (read_json(self._path) or {}).items():
                     topic, _, queue_id = name.rpartition("/")
-                    found[topic, int(queue_id)] = [int(offset) for offset in offsets]
+                    found[topic, int(queue_id)] = [
+                        int(offset) for offset in offsets if 0 <= int(offset) < _OFFSET_MAX
+                    ]
             except (StreamError, TypeError, ValueError) as error:
                 _LOG.warning("%s is not used: %s", self._path, error)
         return found
@@ -142,7 +155,7 @@ class _HostTargets:
 
     def __init__(self, host: ShardHost, node: Callable[[], HostNode], data: Path) -> None:
         self._host = host
-        self._link = NodeLink(node)
+        self._links = NodeLinks(node)
         self._data = data
         self._logs: dict[Place, _HostedLog] = {}
 
@@ -157,7 +170,7 @@ class _HostTargets:
         return log
 
     def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
-        self._link.forward(topic, queue_id, messages)
+        self._links.forward(topic, queue_id, messages)
 
     def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
         wanted = _without_crc(message.properties)
@@ -166,11 +179,11 @@ class _HostTargets:
             found.queue_id == queue_id
             and found.reconsume_times == message.reconsume_times
             and _without_crc(found.properties) == wanted
-            for found in self._link.node().query(message.topic, key)
+            for found in self._links.node().query(message.topic, key)
         )
 
     def close(self) -> None:
-        self._link.close()
+        self._links.close()
 
 
 class _HostedLog:

@@ -1,7 +1,7 @@
 """The shard host's actor: threads and an address for :class:`~rocketray.actors.shard_host.ShardHost`.
 
 Three threads beside Ray's own: one drains rings, one makes files ahead and flushes, one calls the
-services. A thread that fails ends the process: Ray starts a new one, which recovers all shards and
+services, whose errands have some more. A thread that fails ends the process: Ray starts a new one, which recovers all shards and
 takes their rings over.
 """
 
@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +29,11 @@ from .ray_runtime import ray
 from .ring import Ack
 from .shard_host import ShardHost
 
-__all__ = ["HostThreads", "ShardHostActor"]
+__all__ = ["ERRANDS_AT_ONCE", "HostThreads", "ShardHostActor"]
 
 _LOG = logging.getLogger(__name__)
+ERRANDS_AT_ONCE = 8
+"""How many targets the services may wait for, side by side."""
 _IDLE_WAIT_S = 0.5
 _PREPARE_INTERVAL_S = 0.1
 _DISK_INTERVAL_S = 10.0
@@ -115,7 +118,14 @@ class ShardHostActor:
     """Owns all hosted shards of a node."""
 
     def __init__(self, data: str, sizes: dict[str, int]) -> None:
-        self._hosting = Hosting(Path(data), sizes, lambda: _connect(data), clock_ms=system_clock_ms)
+        self._errands = ThreadPoolExecutor(ERRANDS_AT_ONCE, thread_name_prefix="errands")
+        self._hosting = Hosting(
+            Path(data),
+            sizes,
+            lambda: _connect(data),
+            clock_ms=system_clock_ms,
+            submit=self._errands.submit,
+        )
         self._host = self._hosting.host
         self._threads = HostThreads(
             self._host,
@@ -161,6 +171,7 @@ class ShardHostActor:
         """Store what waits in the rings, flush and release all directories."""
         self._threads.stop()
         self._hosting.close()
+        self._errands.shutdown()
 
 
 def _connect(data: str) -> HostNode:

@@ -10,10 +10,11 @@ from typing import Any
 from rocketray.message import ForwardedMessage, Message, StoredMessage
 from rocketray.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC
 
+from .errands import Submit, at_once
 from .files import read_json, write_json
 from .hosted_log import HostedLog
 from .layout import config_directory
-from .node_link import HostNode, NodeLink
+from .node_link import HostNode, NodeLinks
 from .transactions import TransactionService
 
 __all__ = ["TransactionHost"]
@@ -27,7 +28,7 @@ class _HostPlaces:
 
     def __init__(self, log: HostedLog, node: Callable[[], HostNode]) -> None:
         self._log = log
-        self._link = NodeLink(node)
+        self._links = NodeLinks(node)
 
     def read(self, topic: str, queue_offset: int, max_count: int) -> Sequence[StoredMessage]:
         return self._log.read(topic, queue_offset, max_count)
@@ -36,16 +37,16 @@ class _HostPlaces:
         return self._log.store(message)
 
     def forward(self, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
-        self._link.forward(messages[0].topic, queue_id, messages)
+        self._links.forward(messages[0].topic, queue_id, messages)
 
     def is_stored(self, topic: str, queue_id: int, unique_key: str) -> bool:
         return any(
             found.queue_id == queue_id and found.unique_key == unique_key
-            for found in self._link.node().query(topic, unique_key)
+            for found in self._links.node().query(topic, unique_key)
         )
 
     def close(self) -> None:
-        self._link.close()
+        self._links.close()
 
 
 class TransactionHost:
@@ -58,12 +59,14 @@ class TransactionHost:
         *,
         data: Path,
         clock_ms: Callable[[], int],
+        submit: Submit = at_once,
     ) -> None:
-        """*node* is asked for when something is committed, not before."""
+        """*node* is asked for when something is committed, not before; *submit* has that done."""
         self._log = log
         self._places = _HostPlaces(log, node)
         self._path = config_directory(data) / "transactions.json"
         self._clock_ms = clock_ms
+        self._submit = submit
         self._lock = threading.Lock()
         self._service: TransactionService | None = None
         self._saved: dict[str, Any] | None = None
@@ -75,8 +78,15 @@ class TransactionHost:
             if not self._log.exists(HALF_TOPIC):
                 return now_ms + _IDLE_MS
             if self._service is None:
-                self._service = TransactionService(self._places, read_json(self._path))
-            wakeup_ms = self._service.step(now_ms)
+                self._service = TransactionService(
+                    self._places, read_json(self._path), submit=self._submit
+                )
+            try:
+                wakeup_ms = self._service.step(now_ms)
+            except BaseException:
+                service, self._service = self._service, None  # what is stored tells all of it
+                service.abandon()
+                raise
             if abs(now_ms - self._saved_ms) >= _SAVE_INTERVAL_MS:
                 self._save(now_ms)
             return wakeup_ms or now_ms + _IDLE_MS
@@ -90,6 +100,7 @@ class TransactionHost:
         """Save the progress; the last thing before the shards are closed."""
         with self._lock:
             if self._service is not None:
+                self._service.settle(self._clock_ms())
                 self._save(self._clock_ms())
             self._places.close()
 

@@ -12,23 +12,20 @@ Invariants
      key first: so it is stored once.
   3. A half that nobody decides is asked about, and then kept in a topic of its own; it is never
      dropped. Asking counts only when a producer of its group came for the question.
+  4. A committed message that its topic never takes is a dead letter (undeliverable.py). One that
+     the topic does not take now waits, with what was decided later for its queue; nothing else does.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Protocol
 
-from rocketray.errors import (
-    InvalidMessageError,
-    InvalidNameError,
-    MessageTooLargeError,
-    StreamError,
-    TopicNotFoundError,
-)
+from rocketray.errors import InvalidMessageError, StreamError, TopicNotFoundError
 from rocketray.message import ForwardedMessage, Message, StoredMessage
 from rocketray.transaction import (
     END_TOPIC,
@@ -36,7 +33,6 @@ from rocketray.transaction import (
     HALF_TOPIC,
     OP_TOPIC,
     PRODUCER_GROUP,
-    Outcome,
     committed,
     done_offsets,
     given_up,
@@ -46,29 +42,19 @@ from rocketray.transaction import (
     target,
 )
 
+from .errands import LOOK_MS, PATIENCE_S, Attempt, Errands, Place, Submit, at_once, attempt
+from .transaction_state import Decided, Pending, TransactionCounts, TransactionLimits
+from .undeliverable import TRANSACTION_LETTERS, half_letter
+
 __all__ = ["Places", "TransactionCounts", "TransactionLimits", "TransactionService"]
 
 _LOG = logging.getLogger(__name__)
 _READ_MAX = 1024
 _CHECKS_AT_ONCE = 32
 _OPS_A_MESSAGE = 200  # their numbers stay below RocketMQ's 4096 bytes
-_NEVER = (TopicNotFoundError, InvalidNameError, InvalidMessageError, MessageTooLargeError)
+_STORED_AT_ONCE = 1024
 _BATCH_BYTES = 1024 * 1024
 _RETRY_MS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionLimits:
-    """When a half is asked about, how often at most, and how old it may become.
-
-    RocketMQ's ``transactionTimeOut``, ``transactionCheckInterval``, ``transactionCheckMax`` and
-    ``fileReservedTime``.
-    """
-
-    timeout_ms: int = 6_000
-    check_interval_ms: int = 30_000
-    checks_max: int = 15
-    age_max_ms: int = 72 * 3_600_000
 
 
 class Places(Protocol):
@@ -81,42 +67,13 @@ class Places(Protocol):
         """Store a message in queue 0 of one of the node's own topics; its queue offset."""
 
     def forward(self, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
-        """Store messages of one topic, all or none of them."""
+        """Store messages of one topic, all or none of them; called by several threads.
+
+        A topic of dead letters is made where there is none.
+        """
 
     def is_stored(self, topic: str, queue_id: int, unique_key: str) -> bool:
-        """Whether a queue has a message with that unique key."""
-
-
-@dataclass(slots=True)
-class _Pending:
-    """A half without an outcome; ``op_offset`` is where ops stood when it was met."""
-
-    group: str
-    unique_key: str
-    stored_ms: int
-    immune_ms: int
-    op_offset: int
-    checks: int = 0
-    asked_ms: int = -(10**18)
-
-
-@dataclass(slots=True)
-class _Decided:
-    """A decision that is not carried out yet."""
-
-    outcome: Outcome | Literal["give up"]
-    end_offset: int
-    in_doubt: bool
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionCounts:
-    """``pending`` is now; the others count since the start."""
-
-    pending: int
-    committed: int
-    rolled_back: int
-    given_up: int
+        """Whether a queue has a message with that unique key; called by several threads."""
 
 
 class TransactionService:
@@ -127,13 +84,20 @@ class TransactionService:
         places: Places,
         progress: Mapping[str, Any] | None = None,
         limits: TransactionLimits | None = None,
+        *,
+        submit: Submit = at_once,
     ) -> None:
-        """Go on from what :meth:`progress` said at some time; from the beginning without it."""
+        """Go on from what :meth:`progress` said at some time; from the beginning without it.
+
+        *submit* has messages stored, by other threads perhaps.
+        """
         self._places = places
         self._limits = limits or TransactionLimits()
-        self._pending: dict[int, _Pending] = {}
-        self._decided: dict[int, _Decided] = {}
+        self._pending: dict[int, Pending] = {}
+        self._decided: dict[int, Decided] = {}
         self._ended: Counter[str] = Counter()
+        self._errands = Errands[list[int], Attempt[int]](submit)
+        self._last_ms = 0
         saved = progress or {}
         self._half_next = int(saved.get("halfOffset", 0))
         self._end_next = int(saved.get("endOffset", 0))
@@ -146,11 +110,16 @@ class TransactionService:
 
         None when only a new message can bring something to do.
         """
+        if now_ms < self._last_ms:
+            self._errands.end_pauses()
+        self._last_ms = now_ms
         self._read_halves()
         while self._read_decisions():
-            self._carry_out()
+            self._carry_out(now_ms)
         self._give_up(now_ms)
-        self._carry_out()
+        self._carry_out(now_ms)
+        if self._errands.under_way():
+            return now_ms + LOOK_MS
         return now_ms + _RETRY_MS if self._pending or self._decided else None
 
     def checks(self, group: str, now_ms: int) -> list[StoredMessage]:
@@ -189,7 +158,11 @@ class TransactionService:
         """Counters."""
         ended = self._ended
         return TransactionCounts(
-            len(self._pending), ended["commit"], ended["rollback"], ended["give up"]
+            len(self._pending),
+            ended["commit"],
+            ended["rollback"],
+            ended["give up"],
+            ended["dead letter"],
         )
 
     def _recover(self, checks: Mapping[int, int]) -> None:
@@ -213,7 +186,7 @@ class TransactionService:
     def _read_halves(self) -> None:
         while halves := self._places.read(HALF_TOPIC, self._half_next, _READ_MAX):
             for half in halves:
-                self._pending[half.queue_offset] = _Pending(
+                self._pending[half.queue_offset] = Pending(
                     half.properties.get(PRODUCER_GROUP, ""),
                     half.unique_key or "",
                     half.store_timestamp_ms,
@@ -235,7 +208,7 @@ class TransactionService:
             if (half.unique_key, half.group) != (decision.unique_key, decision.group):
                 _LOG.warning("a decision about half %d is a stranger's", decision.half_offset)
                 continue
-            self._decided[decision.half_offset] = _Decided(
+            self._decided[decision.half_offset] = Decided(
                 decision.outcome, message.queue_offset, in_doubt
             )
         if stored:
@@ -249,73 +222,145 @@ class TransactionService:
             unanswered = now_ms - half.asked_ms >= limits.check_interval_ms
             is_over = half.checks >= limits.checks_max and unanswered
             if is_over or now_ms - half.stored_ms >= limits.age_max_ms:
-                self._decided.setdefault(offset, _Decided("give up", self._end_next, in_doubt=True))
+                self._decided.setdefault(offset, Decided("give up", self._end_next, in_doubt=True))
 
-    def _carry_out(self) -> None:
+    def abandon(self) -> None:
+        """Wait for what is under way, and never look at it: another service begins anew."""
+        self._errands.abandon()
+
+    def settle(self, now_ms: int) -> None:
+        """Wait for what is under way, and see to it; before the service ends."""
+        while self._errands.under_way():
+            self._settle(now_ms)
+
+    def _carry_out(self, now_ms: int) -> None:
+        self._settle(now_ms, patience_s=0.0)
         self._end([offset for offset, one in self._decided.items() if one.outcome == "rollback"])
-        for (topic, queue_id), offsets in self._by_place().items():
-            try:
-                self._store(topic, queue_id, offsets)
-            except _NEVER as error:
-                _LOG.error(
-                    "%s; %d committed messages go to %s", error, len(offsets), GIVEN_UP_TOPIC
-                )
-                for offset in offsets:
-                    self._decided[offset].outcome = "give up"
-            except StreamError as error:
-                _LOG.warning("committed messages wait for topic %s: %s", topic, error)
-            else:
-                self._end(offsets)
+        while self._begin(now_ms):
+            self._settle(now_ms)
 
-    def _by_place(self) -> dict[tuple[str, int], list[int]]:
+    def _begin(self, now_ms: int) -> bool:
+        """Have messages stored in all queues that may be tried; whether there were any."""
+        has_begun = False
+        for place, offsets in self._by_place().items():
+            if self._errands.may_begin(place, now_ms):
+                chosen = offsets[:_STORED_AT_ONCE]
+                doubtful = {offset for offset in chosen if self._decided[offset].in_doubt}
+                for offset in chosen:
+                    decided = self._decided[offset]
+                    decided.in_doubt = decided.is_under_way = True  # until its op is written
+                run = partial(self._attempt, place, chosen, doubtful)
+                self._errands.begin(place, chosen, run)
+                has_begun = True
+        return has_begun
+
+    def _settle(self, now_ms: int, patience_s: float = PATIENCE_S) -> None:
+        """See to what became of messages that were under way."""
+        for place, offsets, tried in self._errands.ended(patience_s=patience_s):
+            for offset in offsets:
+                self._decided[offset].is_under_way = False
+            is_last = place[0] in (GIVEN_UP_TOPIC, TRANSACTION_LETTERS)
+            for offset in () if is_last else tried.refused:
+                decided = self._decided[offset]
+                decided.outcome, decided.place = "dead letter", (TRANSACTION_LETTERS, 0)
+            are_ended = self._end(tried.done)
+            if are_ended and not tried.waiting and not (is_last and tried.refused):
+                self._errands.succeeded(place)
+            else:
+                self._errands.failed(place, now_ms)
+
+    def _by_place(self) -> dict[Place, list[int]]:
         """The halves that are to be stored in a topic, in the order of the decisions."""
-        places: dict[tuple[str, int], list[int]] = {}
+        places: dict[Place, list[int]] = {}
         for offset, decided in self._decided.items():
-            if decided.outcome == "rollback":
-                continue  # its op could not be written yet
-            place = GIVEN_UP_TOPIC, 0
-            if decided.outcome == "commit":
-                try:
-                    message, queue_id = committed(self._half(offset))
-                    place = message.topic, queue_id
-                except InvalidMessageError as error:
-                    _LOG.error("%s; it goes to %s", error, GIVEN_UP_TOPIC)
-                    decided.outcome = "give up"
-            places.setdefault(place, []).append(offset)
+            if decided.outcome == "rollback" or decided.is_under_way:
+                continue  # its op could not be written yet, or its message is on its way
+            if decided.place is None:
+                decided.place = self._place(offset, decided)
+            places.setdefault(decided.place, []).append(offset)
         return places
 
-    def _store(self, topic: str, queue_id: int, offsets: Sequence[int]) -> None:
-        """Store the messages of one queue, each unless it is there (invariant 2)."""
-        waiting: list[ForwardedMessage] = []
+    def _place(self, offset: int, decided: Decided) -> Place:
+        if decided.outcome == "commit":
+            try:
+                message, queue_id = committed(self._half(offset))
+            except InvalidMessageError as error:
+                _LOG.error("%s; it goes to %s", error, GIVEN_UP_TOPIC)
+                decided.outcome = "give up"
+            else:
+                return message.topic, queue_id
+        return GIVEN_UP_TOPIC, 0
+
+    def _attempt(self, place: Place, offsets: list[int], doubtful: set[int]) -> Attempt[int]:
+        """Store the messages of one queue, each unless it is there (invariant 2); by any thread."""
+
+        def store(part: Sequence[int]) -> None:
+            new = []
+            for offset in part:
+                half = self._half(offset)
+                key = half.unique_key or ""
+                if offset in doubtful and self._is_stored(place, key):
+                    continue
+                new.append(_message(place, half))
+            if new:
+                self._places.forward(place[1], new)
+
+        whole = Attempt[int]([], [], [])
+        for part in self._parts(offsets):
+            if whole.waiting:  # what is behind it must not pass it
+                tried = Attempt[int]([], [], part)
+            else:
+                tried = attempt(part, store, f"{place[0]}/{place[1]}, committed,")
+            whole = Attempt(
+                whole.done + tried.done,
+                whole.refused + tried.refused,
+                whole.waiting + tried.waiting,
+            )
+        return whole
+
+    def _parts(self, offsets: Sequence[int]) -> Iterator[list[int]]:
+        """*offsets* in parts that are stored at once."""
+        part: list[int] = []
         size = 0
         for offset in offsets:
-            decided, half = self._decided[offset], self._half(offset)
-            if decided.in_doubt and self._places.is_stored(topic, queue_id, half.unique_key or ""):
-                continue
-            decided.in_doubt = True  # until its op is written
-            is_over = topic == GIVEN_UP_TOPIC
-            waiting.append(given_up(half) if is_over else committed(half).message)
-            size += half.size
+            part.append(offset)
+            size += self._half(offset).size
             if size >= _BATCH_BYTES:
-                self._places.forward(queue_id, waiting)
-                waiting, size = [], 0
-        if waiting:
-            self._places.forward(queue_id, waiting)
+                yield part
+                part, size = [], 0
+        if part:
+            yield part
 
-    def _end(self, offsets: list[int]) -> None:
-        """Write that halves are done with, and forget them."""
+    def _is_stored(self, place: Place, unique_key: str) -> bool:
+        try:
+            return self._places.is_stored(*place, unique_key)
+        except TopicNotFoundError:
+            return False
+
+    def _end(self, offsets: list[int]) -> bool:
+        """Write that halves are done with, and forget them; whether that could be written."""
         for start in range(0, len(offsets), _OPS_A_MESSAGE):
             part = offsets[start : start + _OPS_A_MESSAGE]
             try:
                 self._op_next = self._places.store(op_message(part)) + 1
             except StreamError as error:
                 _LOG.warning("the end of %d transactions is not noted yet: %s", len(part), error)
-                return
+                return False
             for offset in part:
                 outcome = self._decided.pop(offset).outcome
                 del self._pending[offset]
                 self._ended[outcome] += 1
+        return True
 
     def _half(self, offset: int) -> StoredMessage:
         [half] = self._places.read(HALF_TOPIC, offset, 1)
         return half
+
+
+def _message(place: Place, half: StoredMessage) -> ForwardedMessage:
+    """What is stored of *half* in a place: itself, a dead letter, or what its producer sent."""
+    if place[0] == GIVEN_UP_TOPIC:
+        return given_up(half)
+    if place[0] == TRANSACTION_LETTERS:
+        return half_letter(half)
+    return committed(half).message

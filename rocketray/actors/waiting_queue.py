@@ -84,11 +84,10 @@ class WaitingQueue:
         self._reader = QueueReader(log.directory, topic, queue_id, file_system=file_system)
         self._marks = DoneMarks(log.directory / _MARKS, log.minimum(), file_system=file_system)
         self._times = DueTimes()
-        self._held = DueTimes()
         self._next = self._marks.first_open(log.visible())
 
     def __len__(self) -> int:
-        return len(self._times) + len(self._held)
+        return len(self._times)
 
     def refresh(self, now_ms: int) -> None:
         """Look at what was stored since the last time."""
@@ -104,7 +103,6 @@ class WaitingQueue:
 
     def limit_waits(self, now_ms: int) -> None:
         """Let nothing wait for longer than it was to: the clock was set back to *now_ms*."""
-        self.release()
         self._times.limit_waits(now_ms)
 
     def next_ms(self) -> int | None:
@@ -116,16 +114,8 @@ class WaitingQueue:
         return self._times.take(now_ms, limit)
 
     def put_back(self, due: Due) -> None:
-        """Let messages wait on that were taken too early."""
+        """Let messages wait on that were taken, and did not go."""
         self._times.add(due)
-
-    def hold(self, due: Due) -> None:
-        """Keep messages that could not be delivered aside until :meth:`release`."""
-        self._held.add(due)
-
-    def release(self) -> None:
-        """Let the messages that are held wait as before."""
-        self._times.add(self._held.take_all())
 
     def are_done(self, offsets: _Int64s) -> npt.NDArray[np.bool_]:
         """Which messages were delivered, or recalled."""

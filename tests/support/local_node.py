@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Unpack
@@ -24,7 +25,7 @@ from rocketray.actors.remote_consumer import RemoteGroupConsumer
 from rocketray.actors.remote_members import RemoteMembers
 from rocketray.actors.ring import Ack
 from rocketray.actors.shard_host import ShardHost
-from rocketray.actors.shard_host_actor import HostThreads
+from rocketray.actors.shard_host_actor import ERRANDS_AT_ONCE, HostThreads
 from rocketray.actors.watermark import Doorbell
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
@@ -104,7 +105,13 @@ class LocalNode(node.LocalNode):
 
     @cached_property
     def hosting(self) -> Hosting:
-        hosting = Hosting(self.data, self.sizes, lambda: self, clock_ms=self.clock_ms)
+        hosting = Hosting(
+            self.data,
+            self.sizes,
+            lambda: self,
+            clock_ms=self.clock_ms,
+            submit=ThreadPoolExecutor(ERRANDS_AT_ONCE).submit,
+        )
         self._host_threads = HostThreads(
             hosting.host,
             hosting.services,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from support.stores import FakeClock
 
+from rocketray.actors.errands import Submit, at_once
 from rocketray.actors.schedule import Place, Schedule
 from rocketray.config import StoreConfig
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, after, at_level, at_time
@@ -71,7 +72,8 @@ class Sent:
 class Waiting:
     """What a schedule needs, in one directory; it outlives the schedule."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, submit: Submit = at_once) -> None:
+        self._submit = submit
         self.clock = FakeClock()
         self.places: dict[Place, WaitingStore] = {}
         self.arrived: dict[Place, list[str]] = {}
@@ -85,7 +87,9 @@ class Waiting:
 
     def start(self) -> Schedule:
         """A new process: all that the old one knew is gone but what it noted."""
-        self.schedule = Schedule(self, under_way=self.under_way, note=self.note)
+        self.schedule = Schedule(
+            self, under_way=self.under_way, note=self.note, submit=self._submit
+        )
         return self.schedule
 
     def note(self, offsets: Mapping[Place, Sequence[int]]) -> None:
@@ -98,13 +102,13 @@ class Waiting:
     def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
         self.before(f"forward {topic}/{queue_id}")
         self.forwarded += messages
-        keys = [message.properties["UNIQ_KEY"] for message in messages]
+        keys = [message.properties.get("UNIQ_KEY", "") for message in messages]
         self.arrived.setdefault((topic, queue_id), []).extend(keys)
         self.before("forwarded")
 
     def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
         arrived = self.arrived.get((message.topic, queue_id), [])
-        return message.properties["UNIQ_KEY"] in arrived
+        return message.properties.get("UNIQ_KEY", "") in arrived
 
     def send_level(self, level: int, topic: str = "trade", queue_id: int = 0) -> Sent:
         message, waits_in = at_level(self._message(topic), level, queue_id)

@@ -12,7 +12,6 @@ from rocketray.errors import (
     ConfigError,
     InvalidMessageError,
     ShardUnavailableError,
-    TopicNotFoundError,
 )
 from rocketray.message import Message
 
@@ -240,63 +239,6 @@ def test_a_send_of_unknown_outcome_is_looked_up_before_it_is_repeated(waiting: W
     waiting.step()
     assert waiting.keys() == [sent.key]
     assert len(waiting.schedule) == 0
-
-
-def test_messages_for_a_topic_that_is_gone_are_given_up(
-    waiting: Waiting, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(what: str) -> None:
-        if what == "forward gone/0":
-            raise TopicNotFoundError("gone")
-
-    waiting.before = refuse
-    waiting.send_level(1, "gone")
-    other = waiting.send_level(1)
-    waiting.clock.now_ms += 1_000
-    waiting.step()
-    assert waiting.keys() == [other.key]
-    assert waiting.schedule.given_up == 1
-    assert "gone/0 are given up" in caplog.text
-    waiting.start().step(waiting.clock.now_ms)
-    assert waiting.schedule.given_up == 0
-
-
-def test_one_message_that_a_target_refuses_takes_no_other_with_it(
-    waiting: Waiting, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sent = [waiting.send_level(1) for _ in range(7)]
-    forward = waiting.forward
-
-    def refuse_third(topic: str, queue_id: int, messages: list[Message]) -> None:
-        if any(message.properties["UNIQ_KEY"] == sent[2].key for message in messages):
-            raise InvalidMessageError("refused")
-        forward(topic, queue_id, messages)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(waiting, "forward", refuse_third)
-    waiting.clock.now_ms += 1_000
-    waiting.step()
-    assert waiting.keys() == [one.key for one in sent if one is not sent[2]]
-    assert waiting.schedule.given_up == 1
-
-
-@pytest.mark.parametrize(
-    ("topic", "properties"),
-    [
-        (SCHEDULE_TOPIC, {}),
-        (SCHEDULE_TOPIC, {"DELAY": "1", "REAL_TOPIC": "trade"}),
-        (TIMER_TOPIC, {"TIMER_DELIVER_MS": "x", "REAL_TOPIC": "no/name", "REAL_QID": "1"}),
-        (TIMER_TOPIC, {"TIMER_DELIVER_MS": "9" * 40}),
-    ],
-)
-def test_a_message_that_belongs_nowhere_is_given_up(
-    waiting: Waiting, topic: str, properties: dict[str, str]
-) -> None:
-    waiting.put(Message(topic, b"", properties=properties), (topic, 0))
-    sent = waiting.send_level(1)
-    waiting.clock.now_ms += 1_000
-    waiting.step()
-    assert waiting.keys() == [sent.key]
-    assert waiting.schedule.given_up == 1
 
 
 def test_timers_of_rocketmqs_clients_are_read_as_it_reads_them(waiting: Waiting) -> None:

@@ -10,6 +10,7 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.transaction_producer import CheckAnswer, TransactionProducer
+from rocketray.actors.undeliverable import TRANSACTION_LETTERS
 from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError
 from rocketray.message import StoredMessage
 from rocketray.transaction import GIVEN_UP_TOPIC, HALF_TOPIC
@@ -129,7 +130,7 @@ def test_another_producer_of_the_group_answers_for_one_that_died(
     assert [message.body for message in visible(node)] == [b"0"]
 
 
-def test_what_is_committed_for_a_deleted_topic_is_kept_apart(node: LocalNode) -> None:
+def test_what_is_committed_for_a_deleted_topic_is_a_dead_letter(node: LocalNode) -> None:
     with TransactionProducer(node, "payments", unknown) as producer:
         with producer.begin("Trade", b"1", queue_id=0):
             pass
@@ -137,8 +138,9 @@ def test_what_is_committed_for_a_deleted_topic_is_kept_apart(node: LocalNode) ->
         late = producer.begin("Trade", b"2", queue_id=0)
         node.delete_topic("Trade")
         late.commit()
-        wait_for(lambda: len(visible(node, GIVEN_UP_TOPIC)) == 1)
-    assert visible(node, GIVEN_UP_TOPIC)[0].unique_key == late.message_id
+        wait_for(lambda: TRANSACTION_LETTERS in node.topics())
+        wait_for(lambda: len(visible(node, TRANSACTION_LETTERS)) == 1)
+    assert visible(node, TRANSACTION_LETTERS)[0].unique_key == late.message_id
 
 
 def test_transactions_go_on_after_a_restart_of_the_node(tmp_path: Path) -> None:

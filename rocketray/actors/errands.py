@@ -1,0 +1,172 @@
+"""Errands of the host's services: what they store at targets that may be away, side by side.
+
+A target that does not answer holds up what is for it, and nothing else: each errand has a thread,
+and who begins one waits for it no longer than a moment. It is looked at again later.
+
+Invariants
+  1. A target has one errand at a time, so what goes there keeps its order.
+  2. A target that took less than all is left alone for a second, then two, up to a minute.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from rocketray.errors import (
+    InvalidMessageError,
+    InvalidNameError,
+    MessageTooLargeError,
+    StreamError,
+    TopicNotFoundError,
+)
+
+__all__ = [
+    "LOOK_MS",
+    "PATIENCE_S",
+    "Attempt",
+    "Ended",
+    "Errands",
+    "Place",
+    "Submit",
+    "at_once",
+    "attempt",
+]
+
+_LOG = logging.getLogger(__name__)
+PATIENCE_S = 0.1
+LOOK_MS = 50
+"""How soon to look for errands that were under way."""
+_PAUSE_MS, _PAUSE_MAX_MS = 1000, 60_000
+_GONE = (TopicNotFoundError, InvalidNameError)
+_NEVER = (*_GONE, InvalidMessageError, MessageTooLargeError)
+
+Place = tuple[str, int]
+"""A topic and a queue."""
+Submit = Callable[[Callable[[], Any]], "Future[Any]"]
+"""Has something done, by a thread perhaps."""
+ItemT = TypeVar("ItemT")
+WhatT = TypeVar("WhatT")
+ResultT = TypeVar("ResultT")
+
+
+def at_once(errand: Callable[[], Any]) -> Future[Any]:
+    """Do it now, in this thread; what it raises is raised here."""
+    future: Future[Any] = Future()
+    future.set_result(errand())
+    return future
+
+
+class Attempt(NamedTuple, Generic[ItemT]):
+    """What became of things that were to be stored; each list is in their order."""
+
+    done: list[ItemT]
+    refused: list[ItemT]
+    """They are never taken."""
+    waiting: list[ItemT]
+    """They are not taken now, or it is not known whether they were."""
+
+
+def attempt(
+    items: Sequence[ItemT], store: Callable[[Sequence[ItemT]], None], where: str
+) -> Attempt[ItemT]:
+    """Have *store* take *items*, all or none at a time; one that is never taken keeps no other."""
+    try:
+        store(items)
+    except _NEVER as error:
+        if len(items) == 1 or isinstance(error, _GONE):
+            _LOG.error("%d messages for %s cannot be delivered: %s", len(items), where, error)
+            return Attempt([], [*items], [])
+        half = len(items) // 2
+        first = attempt(items[:half], store, where)
+        if first.waiting:  # what is behind it must not pass it
+            return Attempt(first.done, first.refused, [*first.waiting, *items[half:]])
+        rest = attempt(items[half:], store, where)
+        return Attempt(first.done + rest.done, first.refused + rest.refused, rest.waiting)
+    except StreamError as error:
+        _LOG.warning("%d messages for %s wait: %s", len(items), where, error)
+        return Attempt([], [], [*items])
+    return Attempt([*items], [], [])
+
+
+class Ended(NamedTuple, Generic[WhatT, ResultT]):
+    """An errand that is over."""
+
+    target: Place
+    what: WhatT
+    result: ResultT
+
+
+@dataclass(slots=True)
+class _Pause:
+    until_ms: int
+    length_ms: int
+
+
+class Errands(Generic[WhatT, ResultT]):
+    """The errands of one service. For one thread at a time; only the errands have others."""
+
+    def __init__(self, submit: Submit = at_once) -> None:
+        """Have errands done by *submit*."""
+        self._submit = submit
+        self._under_way: dict[Place, tuple[WhatT, Future[ResultT]]] = {}
+        self._pauses: dict[Place, _Pause] = {}
+
+    def may_begin(self, target: Place, now_ms: int) -> bool:
+        """Whether *target* has no errand, and no pause."""
+        pause = self._pauses.get(target)
+        return target not in self._under_way and (pause is None or now_ms >= pause.until_ms)
+
+    def begin(self, target: Place, what: WhatT, run: Callable[[], ResultT]) -> None:
+        """Begin to *run*; *what* is what it is about."""
+        assert target not in self._under_way
+        self._under_way[target] = what, self._submit(run)
+
+    def under_way(self) -> Iterable[WhatT]:
+        """What is not over, as far as :meth:`ended` has told."""
+        return [what for what, _ in self._under_way.values()]
+
+    def ended(self, *, patience_s: float = 0.0) -> list[Ended[WhatT, ResultT]]:
+        """Those that are over, and were not told of; waits for all, for so long at most.
+
+        An errand that raised raises here.
+        """
+        wait([future for _, future in self._under_way.values()], patience_s)
+        over = [
+            Ended(target, what, future.result())
+            for target, (what, future) in self._under_way.items()
+            if future.done()
+        ]
+        for one in over:
+            del self._under_way[one.target]
+        return over
+
+    def succeeded(self, target: Place) -> None:
+        """The target took everything."""
+        self._pauses.pop(target, None)
+
+    def failed(self, target: Place, now_ms: int) -> None:
+        """The target took less: leave it alone for longer than the last time."""
+        pause = self._pauses.get(target)
+        length = _PAUSE_MS if pause is None else min(2 * pause.length_ms, _PAUSE_MAX_MS)
+        self._pauses[target] = _Pause(now_ms + length, length)
+
+    def end_pauses(self) -> None:
+        """Let every target be tried again at once: the clock was set back."""
+        self._pauses.clear()
+
+    def next_ms(self, now_ms: int, waiting: Iterable[Place]) -> int | None:
+        """When something can be done again for the targets that are *waiting*."""
+        pauses = [self._pauses.get(target) for target in waiting if target not in self._under_way]
+        times = [now_ms if pause is None else pause.until_ms for pause in pauses]
+        return min([*times, now_ms + LOOK_MS] if self._under_way else times, default=None)
+
+    def abandon(self) -> list[WhatT]:
+        """Wait until all are over, and forget them; what they were about is told nobody else."""
+        wait([future for _, future in self._under_way.values()])
+        abandoned = [what for what, _ in self._under_way.values()]
+        self._under_way.clear()
+        return abandoned

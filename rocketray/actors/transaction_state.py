@@ -1,0 +1,65 @@
+"""What the service of transactions knows of a half, its limits, and what it tells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from rocketray.transaction import Outcome
+
+from .errands import Place
+
+__all__ = ["Decided", "Fate", "Pending", "TransactionCounts", "TransactionLimits"]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionLimits:
+    """When a half is asked about, how often at most, and how old it may become.
+
+    RocketMQ's ``transactionTimeOut``, ``transactionCheckInterval``, ``transactionCheckMax`` and
+    ``fileReservedTime``.
+    """
+
+    timeout_ms: int = 6_000
+    check_interval_ms: int = 30_000
+    checks_max: int = 15
+    age_max_ms: int = 72 * 3_600_000
+
+
+@dataclass(slots=True)
+class Pending:
+    """A half without an outcome; ``op_offset`` is where ops stood when it was met."""
+
+    group: str
+    unique_key: str
+    stored_ms: int
+    immune_ms: int
+    op_offset: int
+    checks: int = 0
+    asked_ms: int = -(10**18)
+
+
+Fate = Outcome | Literal["give up", "dead letter"]
+
+
+@dataclass(slots=True)
+class Decided:
+    """A decision that is not carried out yet."""
+
+    outcome: Fate
+    end_offset: int
+    in_doubt: bool
+    place: Place | None = None
+    """Where its message goes, once that was looked up."""
+    is_under_way: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionCounts:
+    """``pending`` is now; the others count since the start."""
+
+    pending: int
+    committed: int
+    rolled_back: int
+    given_up: int
+    dead_letters: int
