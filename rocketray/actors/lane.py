@@ -10,11 +10,16 @@ import logging
 import time
 import uuid
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import numpy as np
+
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.names import is_closed_topic
+from rocketray.store.encoded_batch import MeasuredTable, pack_table, packed_bytes
 from rocketray.store.message_columns import RecordForm
 from rocketray.store.message_id import encode_offset_id
 
@@ -104,30 +109,50 @@ class Lane:
     def try_send(self, payload: memoryview, batch: Batch) -> bool:
         """Hand a batch over; False while the ring has no room."""
         if self.ring is None or len(payload) > self.ring.payload_max:
-            return self._send_by_call(payload, batch)
-        if len(self.in_flight) >= _HARVEST_AT:
-            self.harvest()
-            if len(self.in_flight) >= SLOT_COUNT:
-                return False  # the outcome of the oldest would be written over
+            return self._send_by_call(payload.tobytes, batch)
+        if not self._has_slot():
+            return False
         sequence = self.ring.try_write(payload, batch.durability)
         if sequence is None:
             return False
-        batch.sequence = sequence
-        self.in_flight.append(batch)
-        self.ring.publish()
-        assert self._doorbell is not None
-        self._doorbell.ring()
+        self._sent(self.ring, batch, sequence)
         return True
 
-    def _send_by_call(self, payload: memoryview, batch: Batch) -> bool:
+    def try_send_table(self, table: MeasuredTable, batch: Batch) -> bool:
+        """The same with the batch of a table, which is written where the shard reads it."""
+        size = packed_bytes(table)
+        if self.ring is None or size > self.ring.payload_max:
+            return self._send_by_call(partial(_packed, table), batch)
+        room = self.ring.try_reserve(size) if self._has_slot() else None
+        if room is None:
+            return False
+        pack_table(table, np.frombuffer(room, np.uint8))
+        self._sent(self.ring, batch, self.ring.commit(batch.durability))
+        return True
+
+    def _has_slot(self) -> bool:
+        """Whether the outcome of a further batch would not be written over that of the oldest."""
+        if len(self.in_flight) >= _HARVEST_AT:
+            self.harvest()
+        return len(self.in_flight) < SLOT_COUNT
+
+    def _sent(self, ring: ProducerRing, batch: Batch, sequence: int) -> None:
+        """The ring holds the batch: let the shard see it."""
+        batch.sequence = sequence
+        self.in_flight.append(batch)
+        ring.publish()
+        assert self._doorbell is not None
+        self._doorbell.ring()
+
+    def _send_by_call(self, pack: Callable[[], bytes], batch: Batch) -> bool:
         """The order of a queue holds: what is in the ring goes first."""
         self.harvest()
         if self.in_flight:
             return False
         if batch.has_new_ids:
-            batch.ack = self._append(bytes(payload), int(batch.durability))
+            batch.ack = self._append(pack(), int(batch.durability))
         else:
-            batch.ack = self.gate.append(bytes(payload), int(batch.durability))
+            batch.ack = self.gate.append(pack(), int(batch.durability))
         self.settled(batch)
         return True
 
@@ -176,6 +201,12 @@ class Lane:
         """Tell the shard that nothing more comes."""
         if self.ring is not None:
             self.ring.close()
+
+
+def _packed(table: MeasuredTable) -> bytes:
+    payload = np.empty(packed_bytes(table), np.uint8)
+    pack_table(table, payload)
+    return payload.tobytes()
 
 
 def collecting_s(hand_over_s: float) -> float:

@@ -12,6 +12,7 @@ Invariants
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Unpack
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from rocketray.delay import Delay, DelayOptions
 from rocketray.errors import ConfigError, InvalidMessageError, StreamError
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
 from rocketray.names import check_open_topic
-from rocketray.store.encoded_batch import encode_table, pack_batch
+from rocketray.store.encoded_batch import MeasuredTable
 
 from .batch import (
     AckMode,
@@ -35,10 +36,13 @@ from .lane import Lane
 from .pending_send import PendingSend
 from .producer_lanes import BATCH_MAX, ProducerLanes
 from .queue_selector import QueueSelector, select_each, select_queue
+from .ring import RING_BYTES
 
 __all__ = ["AckMode", "PendingSend", "Producer", "SendResult", "SendResults"]
 
 TABLE_BATCH_ROWS = 4096
+_TABLE_BATCH_BYTES = RING_BYTES // 5  # some are stored while others are made
+_ROW_BYTES = 160  # what a record and its frame have beside the values, about
 
 
 class Producer(ProducerLanes):
@@ -274,9 +278,10 @@ class Producer(ProducerLanes):
         check_open_topic(topic)
         counts: dict[int, int] = {}
         placed: list[tuple[Lane, Batch]] = []
-        for start in range(0, table.num_rows, TABLE_BATCH_ROWS):
-            rows = table.slice(start, TABLE_BATCH_ROWS)
-            encoded = encode_table(
+        step = _rows_of_a_batch(table)
+        for start in range(0, table.num_rows, step):
+            rows = table.slice(start, step)
+            measured = MeasuredTable(
                 topic,
                 rows,
                 property_columns=property_columns,
@@ -289,7 +294,7 @@ class Producer(ProducerLanes):
                 lane = self._lane(topic, None, None)
                 self._hand_over(lane)
                 batch = Batch(lane, lane.form, durability)
-                self._write(lane, batch, pack_batch(encoded))
+                self._until_sent(lane, partial(lane.try_send_table, measured, batch))
             placed.append((lane, batch))
             counts[lane.queue_id] = counts.get(lane.queue_id, 0) + rows.num_rows
         for lane, batch in placed:
@@ -311,7 +316,8 @@ class Producer(ProducerLanes):
             lane = self._lane(topic, queue_id, None)
             self._hand_over(lane)
             batch = Batch(lane, lane.form, durability_of(ack) if ack else self._durability)
-            self._write(lane, batch, batch.pack_forwarded(messages))
+            payload = memoryview(batch.pack_forwarded(messages))
+            self._until_sent(lane, partial(lane.try_send, payload, batch))
         self.settle(lane, batch, None)
         batch.check()
         return SendResults([(batch, range(len(messages)))], len(messages))
@@ -322,6 +328,12 @@ def _refuse_other_choices(*others: int | str | None) -> None:
         raise ConfigError(
             "queue_selector=, queue_id= and sharding_key= each choose a message's queue; give one"
         )
+
+
+def _rows_of_a_batch(table: pa.Table | pa.RecordBatch) -> int:
+    """How many rows go together, so that they fit the ring where no single one is too large."""
+    row_bytes: int = _ROW_BYTES + table.nbytes // max(1, table.num_rows)
+    return min(TABLE_BATCH_ROWS, max(1, _TABLE_BATCH_BYTES // row_bytes))
 
 
 def _refuse_strangers(topic: str, messages: Sequence[Message | ForwardedMessage]) -> None:

@@ -13,6 +13,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Self
 
 from rocketray.delay import WAITING_QUEUES, Delay, Placed
@@ -242,14 +243,15 @@ class ProducerLanes:
         lane.collecting = None
         try:
             payload = batch.pack(self._ids.take(len(batch.columns)), self._clock_ms())
-            self._write(lane, batch, payload.data)
+            self._until_sent(lane, partial(lane.try_send, payload.data, batch))
         except StreamError as error:  # whoever asks for a result of the batch gets it
             batch.failure = error
             lane.settled(batch)
 
-    def _write(self, lane: Lane, batch: Batch, payload: bytes | memoryview) -> None:
+    def _until_sent(self, lane: Lane, try_send: Callable[[], bool]) -> None:
+        """Hand a batch over as soon as there is room."""
         deadline = time.monotonic() + self._timeout_s
-        while not lane.try_send(memoryview(payload), batch):
+        while not try_send():
             if time.monotonic() >= deadline:
                 raise unavailable(lane)
             lane.wait_for_room(_ROOM_WAIT_S)

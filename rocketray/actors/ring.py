@@ -143,6 +143,7 @@ class ProducerRing(_Ring):
     def __init__(self, path: Path, capacity: int = RING_BYTES) -> None:
         super().__init__(path, _DATA_START + capacity)
         self._next_head = 0
+        self._reserved = 0
         self._sequence = 0
         self._known_tail = self._known_acknowledged = 0  # they are at least there
         self._patience = Patience()
@@ -157,12 +158,23 @@ class ProducerRing(_Ring):
 
         The shard does not see it before :meth:`publish`.
         """
-        assert len(payload) <= self.payload_max
+        room = self.try_reserve(len(payload))
+        if room is None:
+            return None
+        room[:] = payload
+        return self.commit(durability)
+
+    def try_reserve(self, size: int) -> memoryview | None:
+        """Room for a batch of *size* bytes, or None while there is none.
+
+        It is the ring's once it is committed; until then another reservation takes its place.
+        """
+        assert size <= self.payload_max
         if self._sequence - self._known_acknowledged >= SLOT_COUNT:
             self._known_acknowledged = self.acknowledged()
             if self._sequence - self._known_acknowledged >= SLOT_COUNT:
                 return None
-        needed = (FRAME_HEADER_BYTES + len(payload) + 31) & ~31
+        needed = (FRAME_HEADER_BYTES + size + 31) & ~31
         position = self._next_head % self._capacity
         to_end = self._capacity - position
         padding = to_end if to_end < needed else 0
@@ -175,10 +187,16 @@ class ProducerRing(_Ring):
             self._write_header(position, padding, FRAME_PAD, 0, 0)
             self._next_head += padding
             position = 0
+        self._reserved = size
         start = position + FRAME_HEADER_BYTES
-        self._data[start : start + len(payload)] = payload
+        return self._data[start : start + size]
+
+    def commit(self, durability: Durability) -> int:
+        """The room that was reserved last holds a batch now; returns its sequence."""
+        size = self._reserved
+        needed = (FRAME_HEADER_BYTES + size + 31) & ~31
         self._sequence += 1
-        self._write_header(position, needed, FRAME_DATA, durability, len(payload))
+        self._write_header(self._next_head % self._capacity, needed, FRAME_DATA, durability, size)
         self._next_head += needed
         return self._sequence
 

@@ -31,16 +31,19 @@ from rocketray.kernels.hashing import separated_key_hashes
 from rocketray.message import IMPORTED_OFFSET_ID, PROPERTY_SEPARATOR, Message
 
 from .batch_form import EncodedBatch, RecordOptions, born_host_form, record_header, topic_form
-from .encoded_table import encode_table
+from .encoded_table import MeasuredTable, encode_table
 from .property_crc import with_crc_property
 
 __all__ = [
     "EncodedBatch",
+    "MeasuredTable",
     "RecordOptions",
     "batch_header",
     "encode_messages",
     "encode_table",
     "pack_batch",
+    "pack_table",
+    "packed_bytes",
     "record_sizes",
     "unpack_batch",
 ]
@@ -143,6 +146,22 @@ def pack_batch(batch: EncodedBatch) -> bytes:
     header = _header(batch)
     arrays = (batch.tags_codes, batch.sizes, batch.key_hashes, batch.key_records, batch.records)
     return b"".join((header, *[array.data for array in arrays]))
+
+
+def packed_bytes(table: MeasuredTable) -> int:
+    """The size of the frame that :func:`pack_table` writes."""
+    return _HEADER.size + 12 * len(table) + 8 * len(table.key_hashes) + table.record_bytes
+
+
+def pack_table(table: MeasuredTable, out: npt.NDArray[np.uint8]) -> None:
+    """Write the batch of a table as one frame to *out* uint8[packed_bytes]."""
+    assert len(out) == packed_bytes(table)
+    batch_header(out.data, len(table), len(table.key_hashes), table.record_bytes)
+    at = _HEADER.size
+    for column in (table.tags_codes, table.sizes, table.key_hashes, table.key_records):
+        out[at : at + column.nbytes] = column.view(np.uint8)
+        at += column.nbytes
+    table.write_records(out[at:])
 
 
 def batch_header(buffer: memoryview, records: int, keys: int, record_bytes: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from support.local_node import LocalNode
+from support.local_node import LocalNode, LocalShard
 
 from rocketray.actors import filter as filter_module
 from rocketray.actors.consumer import GroupConsumer
@@ -290,6 +290,17 @@ def test_an_arrow_table_becomes_messages(node: LocalNode) -> None:
         number = int(message.body)
         assert message.properties.get("amount") == (str(number) if number % 3 else None)
         assert message.keys == [f"k{number}"]
+
+
+def test_tables_of_large_rows_go_through_the_ring_too(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.create_topic("Trade", 1)
+    monkeypatch.setattr(LocalShard, "append", None)  # the way in by a call
+    bodies = [bytes([n]) * 20_000 for n in range(250)]
+    with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("*")) as c:
+        assert producer.send_many("Trade", pa.table({"body": bodies})).count == 250
+        assert [message.body for message in receive(c, 250)] == bodies
 
 
 def test_large_bodies_take_the_other_way_in(node: LocalNode) -> None:

@@ -54,6 +54,29 @@ def test_frames_of_any_size_come_out_as_they_went_in(tmp_path: Path) -> None:
     assert received == sent
 
 
+def test_room_that_is_reserved_and_never_committed_is_given_out_again(tmp_path: Path) -> None:
+    producer, shard = make(tmp_path / "ring")
+    generator = random.Random(6)
+    sent: list[bytes] = []
+    received: list[bytes] = []
+    while len(sent) < 500:
+        abandoned = producer.try_reserve(generator.randrange(producer.payload_max))
+        if abandoned is not None:
+            abandoned[:] = bytes(len(abandoned))
+        payload = generator.randbytes(generator.randrange(producer.payload_max // 3))
+        room = producer.try_reserve(len(payload))
+        if room is not None:
+            room[:] = payload
+            sent.append(payload)
+            assert producer.commit(Durability.DISK) == len(sent)
+        producer.publish()
+        if room is None:
+            received += [frame.payload.tobytes() for frame in take(shard)]
+            shard.acknowledge()
+    received += [frame.payload.tobytes() for frame in take(shard)]
+    assert received == sent
+
+
 def test_nothing_is_seen_before_it_is_published(tmp_path: Path) -> None:
     producer, shard = make(tmp_path / "ring")
     producer.try_write(b"x", Durability.DISK)

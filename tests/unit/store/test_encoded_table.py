@@ -9,7 +9,15 @@ import pytest
 
 from rocketray.errors import ConfigError, InvalidMessageError, MessageTooLargeError
 from rocketray.message import Message
-from rocketray.store.encoded_batch import EncodedBatch, encode_messages, encode_table
+from rocketray.store.encoded_batch import (
+    EncodedBatch,
+    MeasuredTable,
+    encode_messages,
+    encode_table,
+    pack_batch,
+    pack_table,
+    packed_bytes,
+)
 
 HOST = ("10.0.0.9", 1234)
 NOW = 1_700_000_000_000
@@ -87,7 +95,7 @@ def test_slices_batches_and_chunks_are_the_rows_they_show(start: int) -> None:
     sliced = FULL.slice(start)
     chunked = pa.concat_tables([FULL.slice(start, 1), FULL.slice(start + 1)])
     for table in (sliced, chunked, sliced.combine_chunks().to_batches()[0]):
-        options = {"unique_ids": ids, "property_columns": PROPERTIES}
+        options: dict[str, Any] = {"unique_ids": ids, "property_columns": PROPERTIES}
         assert_is(encode(table, **options), *MESSAGES[start:])
 
 
@@ -246,3 +254,18 @@ def test_no_rows_and_no_topic_are_refused() -> None:
         encode(ONE.slice(1))
     with pytest.raises(ConfigError, match="topic"):
         encode_table("a.b", ONE, born_host=HOST, born_timestamp_ms=NOW)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 4, 5000])
+def test_a_table_packs_itself_as_its_batch_is_packed(rows: int) -> None:
+    """At any place of a buffer, of which it writes nothing else."""
+    table = pa.concat_tables([FULL] * (-(-rows // 4))).slice(0, rows)
+    ids = np.frombuffer(b"".join(b"%032X" % n for n in range(rows)), np.uint8).reshape(rows, 32)
+    options: dict[str, Any] = {"unique_ids": ids, "property_columns": PROPERTIES}
+    measured = MeasuredTable("Trade", table, born_host=HOST, born_timestamp_ms=NOW, **options)
+    size = packed_bytes(measured)
+    for shift in (0, 3):
+        buffer = np.full(size + 64, 0xA5, np.uint8)
+        pack_table(measured, buffer[shift : shift + size])
+        assert buffer[shift : shift + size].tobytes() == pack_batch(encode(table, **options))
+        assert (np.delete(buffer, slice(shift, shift + size)) == 0xA5).all()
