@@ -25,6 +25,7 @@ from .match_ring import MatchRing
 from .predicate_question import ask_once
 from .predicate_stream import PredicateStream
 from .processes import is_alive, owner_pid
+from .runtime_lock import RuntimeLock
 from .watermark import Doorbell
 
 __all__ = ["MATCH_RING_SUFFIX", "FilterActor", "FilterEngine", "FilterStatistics"]
@@ -55,6 +56,7 @@ class FilterEngine:
     def __init__(self, data: Path, rules: FilterRules) -> None:
         self._data = data
         self._rules = rules
+        self._runtime = RuntimeLock(data)
         self._doorbell = Doorbell(filter_doorbell_path(data))
         self._streams: dict[Path, FilterStream] = {}
         self._lock = threading.Lock()
@@ -146,6 +148,7 @@ class FilterEngine:
         with self._lock:
             while self._streams:
                 self._streams.popitem()[1].close()
+        self._runtime.close()
 
     def ask_predicate(self, subscription: Subscription, place: tuple[str, int, int]) -> bool:
         """See :func:`ask_once`."""

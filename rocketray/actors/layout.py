@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from pathlib import Path
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "host_doorbell_path",
     "node_file",
     "producer_rings_directory",
+    "runtime_directories",
     "runtime_directory",
     "shard_directory",
 ]
@@ -65,6 +67,18 @@ def runtime_directory(data: Path) -> Path:
         digest = hashlib.sha256(str(data.resolve()).encode()).hexdigest()[:16]
         return _SHARED_MEMORY / f"rocketray-{os.getuid()}-{digest}"
     return data / "run"
+
+
+def runtime_directories() -> list[Path]:
+    """The RUNTIME directories of this user's nodes: of living and dead ones, or half removed."""
+    names = re.compile(rf"rocketray-{os.getuid()}-[0-9a-f]{{16}}(\.[0-9a-f]{{32}}\.removed)?")
+    if not _SHARED_MEMORY.is_dir():
+        return []
+    return [
+        path
+        for path in sorted(_SHARED_MEMORY.iterdir())
+        if names.fullmatch(path.name) and not path.is_symlink() and path.is_dir()
+    ]
 
 
 def producer_rings_directory(data: Path, topic: str, queue_id: int) -> Path:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,8 +24,9 @@ from .coordinator import COORDINATOR_NAME, CoordinatorActor
 from .files import write_json
 from .filter import FilterActor
 from .filter_rules import FilterRules
-from .layout import node_file, runtime_directory
+from .layout import node_file
 from .ray_runtime import NAMESPACE, auth_mode, join_ray, ray, start_ray
+from .runtime_lock import RuntimeLock, remove_abandoned, remove_runtime
 
 __all__ = ["Node", "NodeOptions", "ensure_node"]
 
@@ -70,6 +70,7 @@ class Node:
         self._options = options or NodeOptions()
         self._lock = _lock(self.data)
         self._owns_ray = not ray.is_initialized()
+        self._runtime: RuntimeLock | None = None
         try:
             self._start()
         except BaseException:
@@ -79,8 +80,10 @@ class Node:
     def _start(self) -> None:
         if self._owns_ray:
             _start_ray(self._options)
-        shutil.rmtree(runtime_directory(self.data), ignore_errors=True)
-        runtime_directory(self.data).mkdir(parents=True, mode=0o700)
+        remove_runtime(self.data)
+        self._runtime = RuntimeLock(self.data)
+        for path in remove_abandoned():
+            _LOG.info("removed %s, of a node that is gone", path)
         rules = _settle_rules(self.data, self._options)
         self._filter = _start(FilterActor, FILTER_NAME, _FILTER_THREADS, str(self.data), rules)
         self._coordinator = _start(
@@ -123,7 +126,9 @@ class Node:
             self._release()
 
     def _release(self) -> None:
-        shutil.rmtree(runtime_directory(self.data), ignore_errors=True)
+        if self._runtime is not None:
+            self._runtime.close()
+        remove_runtime(self.data)
         if self._owns_ray and ray.is_initialized():
             ray.shutdown()
         os.close(self._lock)

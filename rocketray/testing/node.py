@@ -25,10 +25,11 @@ from rocketray.actors.hosting import Hosting
 from rocketray.actors.inquiry import inquire
 from rocketray.actors.lag import FilteredLag, LagCounter, lag_questions
 from rocketray.actors.lane import ShardGate
-from rocketray.actors.layout import runtime_directory, shard_directory
+from rocketray.actors.layout import shard_directory
 from rocketray.actors.lookup import find_by_offset_id, merge
 from rocketray.actors.owned_shard import OwnedShard
 from rocketray.actors.queue_tail import QueueTail
+from rocketray.actors.runtime_lock import remove_runtime
 from rocketray.actors.shard_writer import ShardStatistics
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
@@ -278,7 +279,7 @@ class LocalNode:
             shard.close()
         if "hosting" in vars(self):
             self.hosting.close()
-        shutil.rmtree(runtime_directory(self.data), ignore_errors=True)
+        remove_runtime(self.data)
 
     def __enter__(self) -> Self:
         """The node itself; closed at the end of the block."""
