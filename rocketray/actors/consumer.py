@@ -323,6 +323,7 @@ class GroupConsumer:
                 self._local.commit(commits)
                 commits = {}
             held = frozenset(self._streams) | frozenset(self._granted)
+            pulled = {each.queue_id: each.next_queue_offset for each in self._streams.values()}
         counters = self.counters()
         return Heartbeat(
             *self._identity,
@@ -337,6 +338,7 @@ class GroupConsumer:
             self._follower.version,
             self._follower.proposals(),
             self._local is not None,
+            pulled,
         )
 
     def beat(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from rocketray.filters.counters import FilterCounters
@@ -19,7 +19,8 @@ class GroupDescription:
 
     ``since_ms`` is when its subscription was first heard of, ``starts`` where it began in each
     queue (-1: not yet, or not known), ``counters`` are since the coordinator started, ``plan`` is
-    the change of subscription that is under way.
+    the change of subscription that is under way, ``pulled`` up to which offset the owner of a queue
+    took it. The offsets of a group ``is_broadcast`` are with its members.
     """
 
     group: str
@@ -31,6 +32,8 @@ class GroupDescription:
     counters: FilterCounters
     since_ms: int
     plan: FilterPlan | None = None
+    pulled: dict[int, int] = field(default_factory=dict)
+    is_broadcast: bool = False
 
 
 class LiveSubscription(NamedTuple):

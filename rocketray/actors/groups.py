@@ -141,6 +141,8 @@ class GroupRegistry:
                 self.counters(group, topic),
                 self._since_ms.get((group, topic), 0),
                 self.changes.get(group, topic),
+                self._pulled(group, topic),
+                (group, topic) in self.broadcasts,
             )
             for group, topics in self._subscriptions.items()
             for topic, subscription in topics.items()
@@ -153,6 +155,10 @@ class GroupRegistry:
             return {}
         membership.expire(now_ms)
         return {name: sorted(membership.owned(name)) for name in membership.members}
+
+    def _pulled(self, group: str, topic: str) -> dict[int, int]:
+        membership = self._memberships.get((group, topic))
+        return {} if membership is None else membership.pulled()
 
     def live_subscriptions(self, now_ms: int) -> list[LiveSubscription]:
         """The subscriptions that have members."""

@@ -33,7 +33,8 @@ class Heartbeat:
     and topics, own queue numbers together; all others are divided by ``strategy``. ``number`` grows
     with each heartbeat of an instance, so that one that comes late is known. ``plan`` is the version
     of the change of subscription that the member knows of, and ``switches`` are its proposals. In a
-    group ``is_broadcast`` each member gets all queues, and keeps its offsets itself.
+    group ``is_broadcast`` each member gets all queues, and keeps its offsets itself. ``pulled`` is
+    up to which offset it took each queue, finished or not.
     """
 
     group: str
@@ -51,6 +52,7 @@ class Heartbeat:
     plan: int = 0
     switches: Mapping[int, int] = field(default_factory=dict)
     is_broadcast: bool = False
+    pulled: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ class Member:
     is_broadcast: bool = False
     plan: int = 0
     subscription: Subscription | None = None
+    pulled: Mapping[int, int] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """What another coordinator has to know of it."""
@@ -102,6 +103,7 @@ class Membership:
         member.plan = beat.plan
         member.is_broadcast = beat.is_broadcast
         member.subscription = beat.subscription
+        member.pulled = beat.pulled
         self.count(beat)
 
     def check_strategy(self, beat: Heartbeat) -> None:
@@ -131,6 +133,14 @@ class Membership:
         if name in self.members and self.members[name].is_broadcast:
             return set(range(self.queues))
         return {queue for queue, owner in self.owners.items() if owner == name}
+
+    def pulled(self) -> dict[int, int]:
+        """Up to which offset the owner of each queue said that it took it."""
+        return {
+            queue: self.members[name].pulled[queue]
+            for queue, name in self.owners.items()
+            if name in self.members and queue in self.members[name].pulled
+        }
 
     def count(self, beat: Heartbeat) -> None:
         """Add what the member's filters did since its last report."""

@@ -26,11 +26,12 @@ _COLUMNS = {
     "consumerOffset": "consumer offset",
     "clientId": "client id",
     "diff": "diff",
+    "inflight": "inflight",
     "lag": "lag",
     "exactness": "exactness",
     "lastTime": "last time",
 }
-_NUMBERS = ("queue", "broker offset", "consumer offset", "diff", "lag")
+_NUMBERS = ("queue", "broker offset", "consumer offset", "diff", "inflight", "lag")
 
 
 def progress(
@@ -43,8 +44,9 @@ def progress(
 
     Diff are all messages between the consumer's offset and the broker's; lag is those of them that
     the group's filter lets pass, exact unless it says otherwise, as in "groups lag". The client is
-    the member that reads the queue now. Last time is when the message before the consumer's offset
-    was stored.
+    the member that reads the queue now, and inflight is what it took and has not finished, as it
+    said about a second ago. Last time is when the message before the consumer's offset was stored.
+    Members of a broadcast group know themselves how far they are: its rows have no such numbers.
     """
     with connect(data) as connection:
         found = chosen_groups(connection.groups(), group)
@@ -53,36 +55,52 @@ def progress(
         for row in rows:
             print_json(row)
         return
+    shown = [name for name in _COLUMNS if name != "exactness"]  # it stands with the lag
+    cells = [{**row, "lag": _lag(row), "lastTime": _as_time(row["lastTime"])} for row in rows]
     print_table(
-        tuple(_COLUMNS.values()),
-        [[*list(row.values())[:-1], _as_time(row["lastTime"])] for row in rows],
+        [_COLUMNS[name] for name in shown],
+        [[row[name] for name in shown] for row in cells],
         right=_NUMBERS,
     )
-    total = sum(row["diff"] for row in rows)
-    print_line(f"diff total: {total}")
+    for name in ("diff", "inflight"):
+        print_line(f"{name} total: {sum(row[name] or 0 for row in rows)}")
 
 
 def _rows(connection: Connection, group: GroupDescription) -> Iterator[dict[str, Any]]:
-    owners = {queue: name for name, queues in group.members.items() for queue in queues}
     lags = connection.lag(group)
     for queue, shard in enumerate(connection.shard_statistics(group.topic)):
         offset = group.offsets.get(queue, -1)
-        before = None
-        if offset > shard.min_queue_offset:
-            before = connection.message_at(group.topic, queue, offset - 1)
-        values = (
-            group.group,
-            group.topic,
-            queue,
-            shard.max_queue_offset,
-            offset,
-            owners.get(queue),
-            max(0, shard.max_queue_offset - max(offset, shard.min_queue_offset)),
-            lags[queue].count,
-            lags[queue].exactness.value,
-            None if before is None else before.store_timestamp_ms,
-        )
-        yield dict(zip(_COLUMNS, values, strict=True))
+        done = max(offset, shard.min_queue_offset)
+        readers = [name for name, queues in group.members.items() if queue in queues]
+        row = dict.fromkeys(_COLUMNS)
+        row |= {
+            "group": group.group,
+            "topic": group.topic,
+            "queueId": queue,
+            "brokerOffset": shard.max_queue_offset,
+            "clientId": ", ".join(readers) or None,
+        }
+        if not group.is_broadcast:
+            before = None
+            if offset > shard.min_queue_offset:
+                before = connection.message_at(group.topic, queue, offset - 1)
+            pulled = group.pulled.get(queue)
+            row |= {
+                "consumerOffset": offset,
+                "diff": max(0, shard.max_queue_offset - done),
+                "inflight": None if pulled is None else max(0, pulled - done),
+                "lag": lags[queue].count,
+                "exactness": lags[queue].exactness.value,
+                "lastTime": None if before is None else before.store_timestamp_ms,
+            }
+        yield row
+
+
+def _lag(row: dict[str, Any]) -> str | None:
+    """The number, and what it is worth if that is not all."""
+    if row["lag"] is None or row["exactness"] == "exact":
+        return None if row["lag"] is None else str(row["lag"])
+    return f"{row['lag']} ({row['exactness'].replace('_', ' ')})"
 
 
 def _as_time(milliseconds: int | None) -> str | None:

@@ -36,8 +36,17 @@ def run(*arguments: str) -> list[dict[str, Any]]:
 
 
 def test_progress_has_the_columns_of_mqadmin_and_the_filtered_lag(node: LocalNode) -> None:
-    with node.consumer("g", "T", Subscription.tags("even"), client_id="me"):
+    (idle,) = run("progress", "g")
+    assert (idle["clientId"], idle["inflight"]) == (None, None)
+    with node.consumer("g", "T", Subscription.tags("even"), client_id="me") as member:
+        member.beat()
         (row,) = run("progress", "g")
+        assert row["inflight"] == 0, "nothing was taken yet"
+        while not (found := member.poll(0.1)):
+            pass
+        member.beat()
+        (row,) = run("progress", "g")
+        assert row.pop("inflight") == found[-1].next_queue_offset - 2 > 0
     before = node.message_at("T", 0, 1)
     assert before is not None
     assert row == {
@@ -55,6 +64,21 @@ def test_progress_has_the_columns_of_mqadmin_and_the_filtered_lag(node: LocalNod
     table = run_here("groups", "progress").out
     assert "consumer offset" in table
     assert "diff total: 6" in table
+    assert "inflight total: 0" in table
+
+
+def test_progress_of_a_broadcast_group_tells_its_members_and_no_offsets(node: LocalNode) -> None:
+    everything = Subscription.tags("*")
+    with (
+        node.consumer("b", "T", everything, client_id="one", broadcast=True),
+        node.consumer("b", "T", everything, client_id="two", broadcast=True),
+    ):
+        (row,) = run("progress", "b")
+    unknown = ("consumerOffset", "diff", "inflight", "lag", "exactness", "lastTime")
+    assert [row.pop(name) for name in unknown] == [None] * len(unknown)
+    assert row == {
+        "group": "b", "topic": "T", "queueId": 0, "brokerOffset": 8, "clientId": "one, two",
+    }  # fmt: skip
 
 
 def test_a_dry_run_shows_the_move_and_leaves_the_group_where_it_is(node: LocalNode) -> None:
