@@ -48,3 +48,12 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
 def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with chdir(tmp_path_factory.mktemp("run")):
         yield
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    """A data directory for parts of a node, which leave their shared memory to the node."""
+    from rocketray.actors.runtime_lock import remove_runtime  # noqa: PLC0415 - few tests need it
+
+    yield tmp_path
+    remove_runtime(tmp_path)

@@ -34,7 +34,7 @@ from .layout import consumer_directory, control_path
 from .lease import Lease
 from .local_offsets import open_local_offsets
 from .match_ring import StreamDescription
-from .member_options import MemberOptions, StartFrom
+from .member_options import MemberOptions, StartFrom, check_client_id
 from .processes import owned_name
 from .queue_stream import QueueStream
 from .start_offset import NextBegin, next_begin
@@ -95,7 +95,7 @@ class GroupConsumer:
         subscription.check_text()
         self._topic = topic
         self._start: StartFrom | int = options.get("start", "earliest")
-        client_id = options.get("client_id") or uuid.uuid4().hex
+        client_id = check_client_id(options.get("client_id") or uuid.uuid4().hex)
         self._identity = (group, topic, subscription, client_id)
         self._together = options.get("together")
         self._strategy = options.get("strategy", "averagely")
@@ -352,6 +352,8 @@ class GroupConsumer:
                 self._commits = {**report.commits, **self._commits}
         except StreamError as error:  # the topic is gone or closed, the subscription changed
             self._failure = error
+        except Exception as error:  # noqa: BLE001  # else the heart stops, and nobody hears why
+            self._failure = StreamError(f"the coordinator failed at a heartbeat: {error!r}")
         if self.has_to_settle:
             self._doorbell.ring()
 

@@ -83,10 +83,12 @@ class GroupAdministration:
     def move_offsets(self, now_ms: int, group: str, topic: str, targets: Mapping[int, int]) -> str:
         """Have the group go on at other offsets; see offset_moves.py.
 
-        Answers the name of the order. Raises :class:`StreamError` for an unknown group, or a topic
-        that it does not read.
+        Answers the name of the order. Raises :class:`StreamError` for an unknown group, a topic
+        that it does not read, or what is no offset.
         """
         self._shared(group, topic)
+        if any(queue < 0 or offset < 0 for queue, offset in targets.items()):
+            raise StreamError(f"queues and offsets count from 0, so not {dict(targets)}")
         name = self._registry.moves.order(group, topic, targets)
         self._registry.carry_out_moves(group, topic, now_ms)
         return name

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.errors import ShardUnavailableError
 from rocketray.names import is_closed_topic
 from rocketray.store.encoded_batch import MeasuredTable, pack_table, packed_bytes
 from rocketray.store.message_columns import RecordForm
@@ -181,7 +181,7 @@ class Lane:
         if batch.one_way:
             try:
                 batch.check()
-            except StreamError as error:
+            except Exception as error:  # noqa: BLE001  # a disk that is full there is an OSError here
                 self.lost += batch.one_way
                 _LOG.error("%d one-way messages are not stored: %s", batch.one_way, error)
 

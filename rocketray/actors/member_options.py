@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, TypedDict
 
+from rocketray.errors import ConfigError
+
 from .assignment import Strategy
 from .heartbeat import AppInstance
 
-__all__ = ["MemberOptions", "StartFrom"]
+__all__ = ["MemberOptions", "StartFrom", "check_client_id"]
 
 StartFrom = Literal["earliest", "latest"]
+_CLIENT_ID_MAX = 255
 
 
 class MemberOptions(TypedDict, total=False):
@@ -30,3 +33,13 @@ class MemberOptions(TypedDict, total=False):
     together: AppInstance | None
     broadcast: bool
     offsets_directory: Path | str | None
+
+
+def check_client_id(client_id: str) -> str:
+    """*client_id*; raises :class:`ConfigError` when a member cannot be called so."""
+    if not (0 < len(client_id) <= _CLIENT_ID_MAX and client_id.isprintable()):
+        raise ConfigError(
+            f"client id {client_id[:40]!r}: a member's name has 1 to {_CLIENT_ID_MAX} characters, "
+            "all of which can be printed"
+        )
+    return client_id

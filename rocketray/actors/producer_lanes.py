@@ -17,7 +17,7 @@ from functools import partial
 from typing import Self
 
 from rocketray.delay import WAITING_QUEUES, Delay, Placed
-from rocketray.errors import ConfigError, StoreError, StreamError
+from rocketray.errors import ConfigError, StoreError
 from rocketray.hashing import java_hash_code
 from rocketray.message import Message
 from rocketray.names import check_open_topic, check_topic
@@ -244,7 +244,7 @@ class ProducerLanes:
         try:
             payload = batch.pack(self._ids.take(len(batch.columns)), self._clock_ms())
             self._until_sent(lane, partial(lane.try_send, payload.data, batch))
-        except StreamError as error:  # whoever asks for a result of the batch gets it
+        except Exception as error:  # noqa: BLE001  # whoever asks for a result of the batch gets it
             batch.failure = error
             lane.settled(batch)
 

@@ -16,9 +16,9 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 COMPACTS = RetentionPolicy(compacts=True)
 
 
-def test_a_shard_is_compacted_where_its_topic_says_so(tmp_path: Path) -> None:
+def test_a_shard_is_compacted_where_its_topic_says_so(data: Path) -> None:
     topic = TopicCatalog().with_topic("C", 1, COMPACTS).get("C")
-    shard = OwnedShard(tmp_path, topic, 0, SMALL, clock_ms=lambda: 1)
+    shard = OwnedShard(data, topic, 0, SMALL, clock_ms=lambda: 1)
     for number in range(40):
         message = Message("C", b"%d" % number * 50, properties={SHARDING_KEY: "k"})
         batch = encode_messages([message], born_host=("::1", 1), clock_ms=lambda: 1)

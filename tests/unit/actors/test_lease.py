@@ -15,7 +15,7 @@ from rocketray.actors.clock import system_clock_ms
 from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.lease import LEASE_MS, SESSION_TIMEOUT_MS, Lease
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 
 ALL = Subscription.tags("*")
@@ -100,3 +100,23 @@ def test_a_member_that_was_taken_for_dead_goes_on_where_the_group_stands(node: C
         node.state.leave(replace(other, held=frozenset({0}), commits={0: 2}))
         node.is_cut_off = False
         assert bodies(member, 2) == numbers(2, first=2), "what another one had begun is not skipped"
+
+
+def test_a_member_whose_coordinator_fails_in_an_unknown_way_says_so(
+    node: CutOffNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node.consumer("g", "T", ALL) as member:
+
+        def fail(_beat: Heartbeat) -> HeartbeatReply:
+            raise KeyError("what nobody thought of")
+
+        monkeypatch.setattr(node, "heartbeat", fail)
+        member.beat()
+        with pytest.raises(StreamError, match="what nobody thought of"):
+            member.poll(0)
+
+
+@pytest.mark.parametrize("name", ["a\n", "n" * 256])
+def test_a_member_cannot_be_called_anything(node: CutOffNode, name: str) -> None:
+    with pytest.raises(ConfigError, match="1 to 255 characters"):
+        node.consumer("g", "T", ALL, client_id=name)

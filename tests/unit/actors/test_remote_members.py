@@ -146,6 +146,24 @@ def test_no_lease_is_answered_to_a_member_whose_sweep_has_begun(
     members.close()
 
 
+def test_a_sweep_ends_all_that_are_silent_also_while_the_coordinator_is_away(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = time.monotonic()
+    members = RemoteMembers(node._join, lambda: now)
+    links = Link(members), Link(members)
+
+    def leave(_beat: object) -> None:
+        raise ShardUnavailableError("or coordinator", 1000, "away in the test")
+
+    monkeypatch.setattr(node, "leave", leave)
+    now += SILENCE_S + 0.1
+    members.sweep()
+    for link in links:
+        with pytest.raises(UnknownMemberError):
+            link.poll()
+
+
 def test_a_member_that_leaves_gets_no_lease_any_more(node: LocalNode) -> None:
     link = Link(node.gateway)
     left = node.gateway._find(link.name)  # by a commit that came before it left

@@ -123,3 +123,26 @@ def test_messages_that_bring_their_ids_are_not_sent_again(node: FarNode) -> None
         with pytest.raises(ShardUnavailableError):
             producer.forward(TOPIC, 0, [again])
     assert stored(node) == [b"1"] * 3
+
+
+def test_a_failure_of_any_kind_is_the_batchs_own_and_the_next_message_goes(node: FarNode) -> None:
+    class FullDisk(UnsureGate):
+        def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
+            if self._plan and self._plan.pop(0) == "fail":
+                raise OSError(28, "no room in the test")
+            return super().append(payload, durability, attempt=attempt)
+
+    with node.producer() as producer:
+        producer.choose_queue(TOPIC)
+        shard = super(FarNode, node).gate(TOPIC, 0)
+        assert isinstance(shard, HostedShard)
+        node.gates[0] = FullDisk(shard, ["fail", "fail", "fail"])
+        first = producer.send_of_node(Message(TOPIC, b"refused"), 0)
+        with pytest.raises(OSError, match="no room"):
+            first.result()
+        for _ in range(2):  # the second is collected, and goes with the lingering thread
+            producer.send_of_node(Message(TOPIC, b"refused"), 0)
+        node.gates[0]._plan.clear()
+        producer.flush()
+        assert producer.send_of_node(Message(TOPIC, b"stored"), 0).result().queue_offset >= 0
+    assert stored(node)[-1] == b"stored"

@@ -67,28 +67,28 @@ def test_a_batch_that_is_too_large_for_a_ring_goes_by_call(node: LocalNode) -> N
         assert producer.send("%DLQ%g", bytes(500_000)).queue_offset == 0
 
 
-def test_all_hosted_shards_are_open_before_the_host_answers(tmp_path: Path) -> None:
-    with LocalNode(tmp_path) as node:
+def test_all_hosted_shards_are_open_before_the_host_answers(data: Path) -> None:
+    with LocalNode(data) as node:
         node.create_topic("%RETRY%g", 1)
         with node.producer() as producer:
             producer.send("%RETRY%g", b"kept")
-    host = ShardHost(tmp_path, {}, clock_ms=lambda: 0)
+    host = ShardHost(data, {}, clock_ms=lambda: 0)
     [epoch] = {host.shard("%RETRY%g", 0).statistics().epoch}
     assert epoch == 2
     host.remove("%RETRY%g")
-    TopicCatalog().save(tmp_path)
+    TopicCatalog().save(data)
     with pytest.raises(TopicNotFoundError):
         host.shard("%RETRY%g", 0)
     host.close()
 
 
-def test_a_shard_that_cannot_be_opened_does_not_keep_the_others_closed(tmp_path: Path) -> None:
-    with LocalNode(tmp_path) as node:
+def test_a_shard_that_cannot_be_opened_does_not_keep_the_others_closed(data: Path) -> None:
+    with LocalNode(data) as node:
         node.create_topic("%RETRY%a", 1)
         node.create_topic("%RETRY%b", 1)
-    other = ShardHost(tmp_path, {}, clock_ms=lambda: 0)
+    other = ShardHost(data, {}, clock_ms=lambda: 0)
     other.remove("%RETRY%b")
-    host = ShardHost(tmp_path, {}, clock_ms=lambda: 0)
+    host = ShardHost(data, {}, clock_ms=lambda: 0)
     assert host.shard("%RETRY%b", 0).statistics().max_queue_offset == 0
     with pytest.raises(StoreLockedError):
         host.shard("%RETRY%a", 0)
@@ -115,10 +115,10 @@ def test_a_killed_host_keeps_what_it_acknowledged(tmp_path: Path) -> None:
 
 
 def test_a_shard_that_gets_nothing_is_not_flushed_for_ever(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    TopicCatalog().with_topic("%RETRY%g", 1).save(tmp_path)
-    host = ShardHost(tmp_path, {}, clock_ms=lambda: 0)
+    TopicCatalog().with_topic("%RETRY%g", 1).save(data)
+    host = ShardHost(data, {}, clock_ms=lambda: 0)
     flushed: list[int] = []
     with monkeypatch.context() as patch:
         patch.setattr(host.shard("%RETRY%g", 0).writer, "flush", lambda: flushed.append(1))
