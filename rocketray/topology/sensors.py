@@ -31,4 +31,13 @@ def sense_batch(stream: Any, delivery: Delivery) -> None:
             sensor.messages_received_total += counted
             sensor.messages_received_by_topic[tp.topic] += counted
             sensor.events_total += counted
+            sensor.events_by_stream[_name_of(sensor, stream)] += counted
             sensor.tp_read_offsets[tp] = last
+
+
+def _name_of(sensor: Monitor, stream: Any) -> str:
+    """What *sensor* calls *stream*, kept as Faust keeps it: its name is made of many parts."""
+    if stream not in sensor.stream_lookup:
+        sensor.stream_lookup[stream] = str(stream)
+    name: str = sensor.stream_lookup[stream]
+    return name

@@ -7,9 +7,7 @@ from typing import Any
 
 import faust
 import pytest
-from faust.cli.base import AppCommand
-from faust.sensors import Monitor
-from support.apps import collecting, make_app, numbers, put, running, until
+from support.apps import collecting, make_app, running, until
 from support.local_node import LocalNode
 
 from rocketray.topology.app import App
@@ -118,59 +116,6 @@ def test_an_agent_over_a_channel_gets_what_is_put_there(node: LocalNode) -> None
     asyncio.run(scenario())
 
 
-def test_crontab_services_and_tasks_run_with_the_app(node: LocalNode) -> None:
-    async def scenario() -> None:
-        app = App("app", connection=node)
-        ran: set[str] = set()
-
-        @app.crontab("* * * * *")  # type: ignore[untyped-decorator]  # Faust's
-        async def every_minute() -> None:
-            ran.add("crontab")
-
-        @app.service
-        class Own(faust.Service):  # type: ignore[misc]  # the same
-            async def on_start(self) -> None:
-                ran.add("service")
-
-            @faust.Service.task  # type: ignore[untyped-decorator]  # the same
-            async def background(self) -> None:
-                ran.add("task of a service")
-
-        @app.task
-        async def once() -> None:
-            ran.add("task")
-
-        async with running(app):
-            await until(lambda: ran >= {"service", "task of a service", "task"})
-
-    asyncio.run(scenario())
-
-
-def test_signals_are_sent_in_their_order(node: LocalNode) -> None:
-    async def scenario() -> None:
-        app = App("app", connection=node)
-        sent: list[str] = []
-
-        @app.on_configured.connect  # type: ignore[untyped-decorator]  # Faust's
-        def configured(app: App, conf: Any, **_: Any) -> None:  # Faust's names
-            sent.append("configured")
-
-        for name in ("on_partitions_assigned", "on_rebalance_complete", "on_before_shutdown"):
-
-            async def note(*_: Any, name: str = name, **__: Any) -> None:
-                sent.append(name.removeprefix("on_"))
-
-            getattr(app, name).connect(note, weak=False)
-        app.agent(app.topic("T", queues=1), name="reader")(collecting([]))
-        async with running(app):
-            await until(lambda: "rebalance_complete" in sent)
-        assert sent == [
-            "configured", "partitions_assigned", "rebalance_complete", "before_shutdown",
-        ]  # fmt: skip
-
-    asyncio.run(scenario())
-
-
 def test_no_port_is_opened_unless_the_app_asks_for_it() -> None:
     assert App("app").conf.web_enabled is False
 
@@ -196,24 +141,6 @@ def test_a_message_can_be_changed_before_it_is_sent(node: LocalNode) -> None:
         assert [event.headers["signed"] for event in events] == [b"yes"] * 2
 
     asyncio.run(scenario())
-
-
-def test_sensors_hear_of_batches(node: LocalNode) -> None:
-    async def scenario() -> Monitor:
-        app, topic = make_app(node)
-        seen: list[bytes] = []
-        app.agent(topic, name="reader")(collecting(seen))
-        node.create_topic("T", 1)
-        put(node, "T", numbers(500))
-        async with running(app):
-            await until(lambda: len(seen) == 500)
-            app.monitor.count("mine", 2)
-        return app.monitor
-
-    monitor = asyncio.run(scenario())
-    assert monitor.messages_received_total == 500
-    assert monitor.events_total == 500
-    assert monitor.metric_counts["mine"] == 2
 
 
 def test_models_with_coercion_validation_and_their_own_kinds(node: LocalNode) -> None:
@@ -279,17 +206,6 @@ def test_a_schema_of_ones_own(node: LocalNode) -> None:
         assert seen == [(7, Order(user="u", amount=2))]
 
     asyncio.run(scenario())
-
-
-def test_commands_of_an_app_are_found() -> None:
-    app = App("app")
-
-    @app.command()  # type: ignore[untyped-decorator]  # Faust's
-    async def greet(self: Any) -> None:
-        self.say("hi")
-
-    assert issubclass(greet, AppCommand)
-    assert greet.__name__ == "greet"
 
 
 def test_a_test_context_takes_values_keys_and_headers(node: LocalNode) -> None:

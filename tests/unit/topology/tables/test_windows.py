@@ -78,6 +78,22 @@ def test_a_hopping_window_counts_in_each_window_that_it_is_in(node: LocalNode) -
     asyncio.run(scenario())
 
 
+def test_a_sliding_window_reaches_around_each_message(node: LocalNode) -> None:
+    async def scenario() -> None:
+        window = faust.SlidingWindow(before=10.0, after=5.0, expires=FAR)
+        one = Windowed(
+            node,
+            lambda table: by_field(table.using_window(window)),
+            lambda wrapper: sorted((span, count) for (_, span), count in wrapper.table.items()),
+        )
+        async with running(one.app):
+            looks = await one.visit(T0, T0 + 1, T0)
+        first, second = (T0 - 10, T0 + 5), (T0 - 9, T0 + 6)
+        assert looks == [[(first, 1)], [(first, 1), (second, 1)], [(first, 2), (second, 1)]]
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(
     ("relative", "value"),
     [
