@@ -159,8 +159,9 @@ class Fleet:
         )
 
     def leave_member(self) -> int:
-        """Have a plain member leave in order; the code that it ended with."""
-        process = self._members.pop(self._choose_member()[0])
+        """Have a plain member that joined leave in order; the code that it ended with."""
+        joined = sorted(self._members.keys() & self.owners().keys())
+        process = self._members.pop(self._random.choice(joined))
         process.terminate()
         return process.wait(60)
 

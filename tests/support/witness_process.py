@@ -9,11 +9,13 @@ import os
 import signal
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 from support.journal import Journal
 
 from rocketray.actors.client import Connection
+from rocketray.actors.remote_consumer import Member
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 
@@ -25,26 +27,23 @@ def main(data: str, topic: str, group: str, seen: str, *options: str) -> None:
     process, tags, mode = options
     is_over = threading.Event()
     journal = Journal(Path(seen), group, f"{process}-{os.getpid()}")
-    with (
-        Connection.open(data) as connection,
-        connection.consumer(
-            group,
-            topic,
-            Subscription.tags(tags),
-            client_id=process,
-            broadcast=mode == "broadcast",
-        ) as member,
-    ):
+    with Connection.open(data) as connection:
         signal.signal(signal.SIGTERM, lambda *_: is_over.set())  # in place of Ray's
-        while not is_over.is_set():
-            try:
-                batches = member.poll(0.2, AT_ONCE)
-            except ShardUnavailableError:
-                continue
-            for batch in batches:
-                for message in batch.messages():
-                    journal.note(message.queue_id, message.queue_offset, int(message.body))
-                member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+        subscription, is_broadcast = Subscription.tags(tags), mode == "broadcast"
+        with connection.consumer(
+            group, topic, subscription, client_id=process, broadcast=is_broadcast
+        ) as member:
+            while not is_over.is_set():
+                read(member, journal)
+
+
+def read(member: Member, journal: Journal) -> None:
+    """Write down what there is, and commit it."""
+    with suppress(ShardUnavailableError):
+        for batch in member.poll(0.2, AT_ONCE):
+            for message in batch.messages():
+                journal.note(message.queue_id, message.queue_offset, int(message.body))
+            member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
 
 
 if __name__ == "__main__":
