@@ -19,14 +19,15 @@ from typing import NamedTuple
 import numpy as np
 
 from rocketray.filters.message_filter import MessageFilter, compile_filter
-from rocketray.filters.sql92.vectorized import State
 from rocketray.filters.subscription import Subscription, parse
+from rocketray.store.ext_reader import BitTest
 from rocketray.store.reader import QueueReader
 from rocketray.store.store_settings import settle_config
 
-from .filter_stream import sql_states
-from .group_views import GroupDescription
+from .filter_stream import scan_block
+from .group_views import GroupDescription, LiveSubscription
 from .layout import control_path, shard_directory
+from .shard_bitmaps import StreamBits
 from .watermark import ControlPage
 
 __all__ = ["Exactness", "FilteredLag", "LagCounter", "LagQuestion", "Switch", "lag_questions"]
@@ -55,7 +56,8 @@ class Switch(NamedTuple):
 class LagQuestion:
     """A group in a queue; ``queue_offset`` is the next one that it has not finished.
 
-    From ``switch`` on, if that is given, the group reads with another subscription.
+    From ``switch`` on, if that is given, the group reads with another subscription. ``group`` is
+    whose bits the queue's filter bitmaps may have.
     """
 
     topic: str
@@ -63,6 +65,7 @@ class LagQuestion:
     subscription: Subscription
     queue_offset: int
     switch: Switch | None = None
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,9 @@ def lag_questions(group: GroupDescription) -> list[LagQuestion]:
     plan = group.plan
     switches = {} if plan is None else {q: Switch(at, plan.new) for q, at in plan.switches.items()}
     return [
-        LagQuestion(group.topic, queue, group.subscription, offset, switches.get(queue))
+        LagQuestion(
+            group.topic, queue, group.subscription, offset, switches.get(queue), group.group
+        )
         for queue, offset in group.offsets.items()
     ]
 
@@ -105,7 +110,7 @@ class LagCounter:
         return [self._answer(question) for question in questions]
 
     def _answer(self, question: LagQuestion) -> FilteredLag:
-        control = ControlPage(control_path(self._data, question.topic, question.queue_id))
+        control = self._control(question)
         stop = control.visible()
         start = min(max(question.queue_offset, control.minimum()), stop)
         if question.switch is None:
@@ -115,6 +120,9 @@ class LagCounter:
         new = self._count(question, question.switch.subscription, at, stop)
         worse = max(old.exactness, new.exactness, key=list(Exactness).index)
         return FilteredLag(old.count + new.count, old.behind + new.behind, worse)
+
+    def _control(self, question: LagQuestion) -> ControlPage:
+        return ControlPage(control_path(self._data, question.topic, question.queue_id))
 
     def _count(
         self, question: LagQuestion, subscription: Subscription, start: int, stop: int
@@ -128,6 +136,8 @@ class LagCounter:
         matcher = compile_filter(subscription)
         directory = shard_directory(self._data, question.topic, question.queue_id)
         host = settle_config(directory, None, read_only=True).store_host
+        wanted = LiveSubscription(question.group, question.topic, subscription, 0)
+        test = StreamBits(directory, self._control(question), wanted).test()
         count, left = 0, _NEW_BLOCKS_MAX[kind]
         with QueueReader(directory, question.topic, question.queue_id) as reader:
             for first, end in self._parts(start, stop):
@@ -138,7 +148,7 @@ class LagCounter:
                     if left == 0:
                         return FilteredLag(count, stop - start, Exactness.AT_LEAST)
                     left -= 1
-                    found = _matches(matcher, reader, first, end)
+                    found = _matches(matcher, reader, first, end, test)
                     if is_whole:
                         self._keep(block, found)
                 count += found
@@ -163,12 +173,15 @@ class LagCounter:
                 self._counts.popitem(last=False)
 
 
-def _matches(matcher: MessageFilter, reader: QueueReader, start: int, stop: int) -> int:
+def _matches(
+    matcher: MessageFilter, reader: QueueReader, start: int, stop: int, test: BitTest | None
+) -> int:
     """How many of the messages from *start* up to, not including, *stop* a consumer would get."""
-    entries = reader.match_tags(start, stop, matcher.tag_codes)
-    if matcher.sql is not None:
-        return int(np.count_nonzero(sql_states(matcher.sql, reader, entries) == State.TRUE))
-    tags = sorted(parse(matcher.subscription.expression).tags_set)
-    if not tags:
-        return len(entries)
-    return int(np.count_nonzero(reader.have_tags(entries, tags)))
+    subscription, count = matcher.subscription, 0
+    is_tags = subscription.expression_type == "TAG"
+    tags = sorted(parse(subscription.expression).tags_set) if is_tags else []
+    while start < stop:
+        entries, counters = scan_block(matcher, reader, start, stop, test)
+        count += int(np.count_nonzero(reader.have_tags(entries, tags))) if tags else len(entries)
+        start += counters.scanned
+    return count

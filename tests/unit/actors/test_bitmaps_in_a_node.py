@@ -5,17 +5,21 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.explanation import Cause, Explanation
+from rocketray.actors.lag import LagCounter, lag_questions
 from rocketray.actors.layout import filters_file, shard_directory
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
+from rocketray.store.reader import EntryColumns, QueueReader
 
 COUNT = 400
 SMALL, LARGE = Subscription.sql("a < 10"), Subscription.sql("a >= 390")
@@ -136,3 +140,37 @@ def test_the_mode_is_kept_with_the_topic(node: LocalNode) -> None:
     node.set_bitmaps("T", "on")
     kept = json.loads((node.data / "config" / "topics.json").read_text())
     assert kept["topicConfigTable"]["T"]["attributes"]["filter.bitmaps"] == "on"
+
+
+def test_the_lag_is_the_same_with_bitmaps_and_reads_fewer_records(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.set_bitmaps("T", "on")
+    judged: dict[str, int] = {}
+    with (
+        node.consumer("small", "T", SMALL) as small,
+        node.consumer("large", "T", LARGE) as large,
+    ):
+        for member in (small, large):
+            member.poll(0)
+        node.order_bitmaps()
+        time.sleep(0.002)
+        send(node)
+        groups = node.groups()
+    judge = QueueReader.judge
+
+    def counted(reader: QueueReader, entries: EntryColumns, conditions: Any) -> Any:
+        judged[name] = judged.get(name, 0) + len(entries)
+        return judge(reader, entries, conditions)
+
+    monkeypatch.setattr(QueueReader, "judge", counted)
+    for group in groups:
+        name = group.group
+        assert node.lag(group)[0].count == 10
+        name = f"{group.group}, without its bits"
+        (unknown,) = LagCounter(node.data).answer(
+            [replace(lag_questions(group)[0], group="another")]
+        )
+        assert unknown.count == 10
+    assert judged["small, without its bits"] == judged["large, without its bits"] == COUNT
+    assert max(judged["small"], judged["large"]) < 100
