@@ -107,6 +107,7 @@ class SteppedFeed(Feed):
             tables=NO_TABLES,
             flow=FlowLimits(messages=40, span=30),
             on_failure=app.failures.append,
+            clock_ms=app.broker.clock,
         )
         self.app = app
         self.member = member
