@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.names import (
     check_case_clash,
@@ -26,6 +25,7 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .files import as_written, read_json, write_json
 from .layout import config_directory
+from .system_retention import default_retention, is_kept_by_node
 
 __all__ = ["SHARD_PORT", "BitmapMode", "TopicCatalog", "TopicConfig"]
 
@@ -159,7 +159,7 @@ class TopicCatalog:
         """The catalog with a new topic, or with more queues on an existing one.
 
         *retention* and *hosted* are for a new one; an old one stays as it is. Topics that a node
-        keeps for itself are hosted by their name.
+        keeps for itself are hosted by their name, and have limits by it (system_retention.py).
 
         Raises:
             ConfigError: a queue would be taken away; its messages would be out of reach.
@@ -179,6 +179,8 @@ class TopicCatalog:
             raise ConfigError(f"this cluster has handed out all its {_SHARD_NUMBER_MAX} shards")
         hosts += tuple(_store_host(self.next_shard_number + index) for index in range(added))
         is_hosted = hosted or is_hosted_by_name(name)
+        if retention.keeps_all:
+            retention = default_retention(name)
         topic = TopicConfig(name, queues, hosts, retention=retention, hosted=is_hosted)
         if existing:
             topic = replace(existing, queues=queues, store_hosts=hosts)
@@ -197,10 +199,10 @@ class TopicCatalog:
         Raises:
             ConfigError: the node itself knows what the topic still needs.
         """
-        if name in WAITING_QUEUES:
+        if is_kept_by_node(name):
             raise ConfigError(
-                f"topic {name!r} holds messages that wait for their time; the node removes what it "
-                "has delivered, and nothing before"
+                f"topic {name!r} holds messages that wait for their time, or for a decision; the "
+                "node removes what it is done with, and nothing before"
             )
         return replace(
             self, topics={**self.topics, name: replace(self.get(name), retention=retention)}

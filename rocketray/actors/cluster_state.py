@@ -27,6 +27,7 @@ from .groups import GroupRegistry
 from .heartbeat import Heartbeat, HeartbeatReply
 from .layout import config_directory, filters_file
 from .sql_filters import SqlFilters
+from .system_retention import retry_orders
 
 __all__ = ["ClusterState", "ExpiryOrder"]
 
@@ -39,6 +40,7 @@ class ExpiryOrder:
 
     topic: TopicConfig
     queue_id: int
+    policy: RetentionPolicy
     needed_from: int | None
 
 
@@ -186,11 +188,15 @@ class ClusterState:
         """What each shard is to remove (store/retention.py)."""
         with self._lock:
             return [
-                ExpiryOrder(topic, queue, self.registry.needed_from(topic.name, queue))
+                self._expiry_order(topic, queue)
                 for topic in self._catalog.topics.values()
                 if not topic.retention.keeps_all
                 for queue in range(topic.queues)
             ]
+
+    def _expiry_order(self, topic: TopicConfig, queue: int) -> ExpiryOrder:
+        needed_from = self.registry.needed_from(topic.name, queue)
+        return ExpiryOrder(topic, queue, *retry_orders(topic.name, topic.retention, needed_from))
 
     def bitmap_orders(self) -> list[BitmapOrder]:
         """What shards are to be told of filter bitmaps (bitmap_orders.py)."""

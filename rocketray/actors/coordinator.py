@@ -134,7 +134,7 @@ class CoordinatorActor:
         for order in self._state.expiry_orders():
             shard = ShardCalls(order.topic, order.queue_id)
             try:
-                answer = shard.ask("expire", order.topic.retention, order.needed_from)
+                answer = shard.ask("expire", order.policy, order.needed_from)
                 asked.append((shard.name, answer))
             except ShardUnavailableError:
                 _LOG.warning("%s is away; its old files wait", shard.name)

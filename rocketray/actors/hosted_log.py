@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from rocketray.message import Message, StoredMessage
 from rocketray.store.encoded_batch import encode_messages, pack_batch
+from rocketray.store.retention import RetentionPolicy
 
 from .batch import refusal
+from .files import disk_use
 from .ring import AppendStatus, Durability
 from .shard_host import ShardHost
 
@@ -28,11 +30,15 @@ class HostedLog:
         return self._host.find(topic, 0) is not None
 
     def read(self, topic: str, queue_offset: int, max_count: int) -> list[StoredMessage]:
-        """Messages from *queue_offset* on, none where the topic was not made yet."""
+        """Messages from *queue_offset* on, none where the topic was not made yet.
+
+        From the first one that is left, where *queue_offset* is gone.
+        """
         shard = self._host.find(topic, 0)
         found: list[StoredMessage] = []
         if shard is None:
             return found
+        queue_offset = max(queue_offset, shard.writer.control.minimum())
         with shard.writer.reading():
             while len(found) < max_count:
                 message = shard.writer.message_at(queue_offset + len(found))
@@ -47,6 +53,13 @@ class HostedLog:
             shard = self._host.find(topic, 0)
             if shard is not None:
                 shard.writer.flush()
+
+    def expire(self, needed_from: Mapping[str, int], policy: RetentionPolicy) -> None:
+        """Let files of topics go of which nothing is needed, from a queue offset on."""
+        for topic, offset in needed_from.items():
+            shard = self._host.find(topic, 0)
+            if shard is not None:
+                shard.writer.expire(policy, offset, disk_use(shard.writer.store.directory))
 
     def store(self, message: Message) -> int:
         """Store a message, in memory that outlives the process; its queue offset.

@@ -15,12 +15,14 @@ from .files import read_json, write_json
 from .hosted_log import HostedLog
 from .layout import config_directory
 from .node_link import HostNode, NodeLinks
+from .system_retention import DECIDED
 from .transactions import TransactionService
 
 __all__ = ["TransactionHost"]
 
 _IDLE_MS = 60_000
 _SAVE_INTERVAL_MS = 5_000
+_EXPIRE_INTERVAL_MS = 60_000
 
 
 class _HostPlaces:
@@ -70,7 +72,7 @@ class TransactionHost:
         self._lock = threading.Lock()
         self._service: TransactionService | None = None
         self._saved: dict[str, Any] | None = None
-        self._saved_ms = 0
+        self._saved_ms = self._expired_ms = 0
 
     def step(self, now_ms: int) -> int:
         """Carry out what was decided; when to call again."""
@@ -112,3 +114,7 @@ class TransactionHost:
             write_json(self._path, progress)
             self._saved = progress
         self._saved_ms = now_ms
+        if abs(now_ms - self._expired_ms) >= _EXPIRE_INTERVAL_MS:
+            self._expired_ms = now_ms
+            needed = {HALF_TOPIC: "halfOffset", END_TOPIC: "endOffset", OP_TOPIC: "opOffset"}
+            self._log.expire({topic: progress[name] for topic, name in needed.items()}, DECIDED)

@@ -25,7 +25,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
-from rocketray.errors import InvalidMessageError, StreamError, TopicNotFoundError
+from rocketray.errors import (
+    InvalidMessageError,
+    StoreError,
+    StreamError,
+    TopicNotFoundError,
+)
 from rocketray.message import ForwardedMessage, Message, StoredMessage
 from rocketray.transaction import (
     END_TOPIC,
@@ -353,8 +358,10 @@ class TransactionService:
         return True
 
     def _half(self, offset: int) -> StoredMessage:
-        [half] = self._places.read(HALF_TOPIC, offset, 1)
-        return half
+        found = self._places.read(HALF_TOPIC, offset, 1)
+        if not found or found[0].queue_offset != offset:
+            raise StoreError(f"half message {offset} is not in {HALF_TOPIC} any more")
+        return found[0]
 
 
 def _message(place: Place, half: StoredMessage) -> ForwardedMessage:

@@ -11,8 +11,8 @@ Rules
      twice as much behind it, as the policy says, or until the disk is ``crowded``.
   4. From ``forcibly`` on, files go whatever their age and whoever needs them, until the disk is
      below it.
-  5. A policy of ``only_unneeded`` knows none of this: for a node's own queues, whose messages have
-     one reader that says what it is done with.
+  5. With a policy of ``only_unneeded`` nothing goes that somebody needs, however full the disk is:
+     for a node's own queues, whose messages have one reader that says what it is done with.
 
 Source: RocketMQ 5.3.3, ``DefaultMessageStore.CleanCommitLogService``, which dates a file by its
 last modification. That moves when a file is copied, restored or flushed late; store times do not.
@@ -45,8 +45,8 @@ _LIMIT_MAX = 1 << 62
 class RetentionPolicy:
     """How long the messages of a queue are kept, and how many bytes of its log; None: no limit.
 
-    What is over either limit goes. With ``only_unneeded`` there are no limits: what nobody needs
-    any more goes, and nothing else ever does. With ``compacts`` the last message of each key stays
+    What is over either limit goes. With ``only_unneeded``, what nobody needs any more goes, when it
+    is over a limit if there is one, and nothing else ever does. With ``compacts`` the last message of each key stays
     (see actors/compaction.py), and nothing goes for its age or for room.
     """
 
@@ -178,6 +178,9 @@ def expired_files(
         is_held = needed_from is not None and needed_from < file.end
         if policy.only_unneeded:
             if is_held:
+                break
+            is_limited = policy.max_age_ms is not None or policy.max_bytes is not None
+            if is_limited and _reason(file, policy, 1, log_end, now_ms) is None:
                 break
             gone.append(ExpiredFile(file, Reason.UNNEEDED, was_held=False))
             continue

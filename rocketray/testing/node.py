@@ -142,7 +142,7 @@ class LocalNode:
             file
             for order in self.state.expiry_orders()
             for file in self.shard(order.topic.name, order.queue_id).writer.expire(
-                order.topic.retention, order.needed_from, disk or self.disk
+                order.policy, order.needed_from, disk or self.disk
             )
         ]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
@@ -19,6 +19,7 @@ from rocketray.config import StoreConfig
 from rocketray.delay import TIMER_QUEUE_ID, TIMER_TOPIC, after
 from rocketray.message import ForwardedMessage, Message, StoredMessage
 from rocketray.store.message_store import MessageStore
+from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker
 from rocketray.transaction import (
     END_TOPIC,
@@ -61,6 +62,9 @@ class SimLog:
         offset = self.stores[message.topic].put([message], 0)[0].queue_offset
         self.disk.note()
         return offset
+
+    def expire(self, needed_from: Mapping[str, int], policy: RetentionPolicy) -> None:
+        """All files are young here."""
 
     def flush(self, *topics: str) -> None:
         for topic in topics:

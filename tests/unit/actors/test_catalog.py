@@ -85,5 +85,5 @@ def test_a_damaged_file_is_an_error_and_a_missing_one_falls_back(tmp_path: Path)
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])
 def test_messages_that_wait_for_their_time_have_no_retention(topic: str) -> None:
     catalog = TopicCatalog().with_topic(topic, 1)
-    with pytest.raises(ConfigError, match="removes what it has delivered"):
+    with pytest.raises(ConfigError, match="removes what it is done with"):
         catalog.with_retention(topic, RetentionPolicy(max_age_ms=1))

@@ -83,6 +83,8 @@ def gone(
         (RetentionPolicy(only_unneeded=True), 199, FORCIBLY, [(Reason.UNNEEDED, False)]),
         (RetentionPolicy(only_unneeded=True), 200, EMPTY, 2 * [(Reason.UNNEEDED, False)]),
         (RetentionPolicy(only_unneeded=True), None, EMPTY, 4 * [(Reason.UNNEEDED, False)]),
+        (RetentionPolicy(500, only_unneeded=True), None, FORCIBLY, [(Reason.UNNEEDED, False)]),
+        (RetentionPolicy(1, only_unneeded=True), 99, FORCIBLY, []),
         (RetentionPolicy(max_age_ms=501), None, DiskUse(10_000, 0), 4 * [(DISK, False)]),
     ],
 )
