@@ -194,10 +194,12 @@ class IndexFile:
         self._is_dirty = True  # behind the writing, so that a flush beside it is not the last
 
     def report_damage(self, slot: int, entry: int, named: int) -> None:
-        """Know, and say, that an *entry* of the chain of *slot*, or the slot itself, leads astray.
+        """Know, and say once, that an *entry* of the chain of *slot*, or the slot, leads astray.
 
         *named* is what it names as the one before; *entry* is 0 for the slot.
         """
+        if slot in self.damaged_slots:
+            return
         self.damaged_slots.add(slot)
         _LOG.warning(
             "%s: the chain of slot %d leads from %s to %d; keys may be missing",

@@ -13,20 +13,26 @@ import random
 import shutil
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from support.faults import more_memory_at_most
 from support.mutations import damage
 from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, message
 
 from rocketray.config import StoreConfig
+from rocketray.delay import DELAY_LEVEL, SCHEDULE_TOPIC
 from rocketray.errors import StreamError
-from rocketray.message import CRC_PROPERTY, Message, StoredMessage
+from rocketray.hashing import tags_code
+from rocketray.message import Message, StoredMessage
 from rocketray.store.columns import COLUMN_TYPES, read_columns
 from rocketray.store.compression import Compression
 from rocketray.store.encoded_batch import RecordOptions, encode_messages
+from rocketray.store.ext_reader import bit_test
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reader import QueueReader
 
@@ -37,10 +43,22 @@ READS_MAX = 400  # more than any of these stores has messages
 Written = dict[int, StoredMessage]
 
 
-@pytest.fixture(scope="module")
-def ours(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Written]:
-    """A store of ours with every kind of record, and what is in it by physical offset."""
-    directory = tmp_path_factory.mktemp("ours") / "store"
+class Bitmaps:
+    """One of every message's own."""
+
+    def bitmaps(
+        self,
+        topic: str,
+        data: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.uint8] | None:
+        del topic, data, starts
+        return np.array([[int(size) % 256] * 14 for size in sizes], np.uint8)
+
+
+def write(directory: Path, config: StoreConfig) -> tuple[Path, Written]:
+    """A store with every kind of record, and what is in it by physical offset."""
     options = [
         RecordOptions(properties_crc=True),
         RecordOptions(Compression("zlib", 1), properties_crc=True),
@@ -48,18 +66,33 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Written]:
         RecordOptions(Compression("zstd", 1), properties_crc=True),
         RecordOptions(sys_flag=0x4, properties_crc=True),
     ]
-    with MessageStore(directory, SMALL, clock_ms=FakeClock()) as store:
+    topics = ("%RETRY%" + "g" * 140, "Trade", "Trade", SCHEDULE_TOPIC, "Trade")
+    with MessageStore(directory, config, clock_ms=FakeClock(), bitmap_source=Bitmaps()) as store:
         for number in range(60):
-            topic = ("Trade", "%RETRY%" + "g" * 140)[number % 5 == 0]
-            one = message(number, topic, size=20 + number % 7 * 30)
+            one = message(number, topics[number % 5], size=20 + number % 7 * 30)
+            if one.topic == SCHEDULE_TOPIC:
+                one = replace(one, properties={**one.properties, DELAY_LEVEL: str(number % 20)})
             batch = encode_messages(
                 [one],
                 born_host=("10.0.0.9", 1),
                 clock_ms=FakeClock(),
                 options=options[number % len(options)],
             )
-            store.append(topic, number % 2, batch)
+            store.append(one.topic, number % 2, batch)
         return directory, {one.physical_offset: one for one in store.scan()}
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Written]:
+    """A store of ours."""
+    return write(tmp_path_factory.mktemp("ours") / "store", SMALL)
+
+
+@pytest.fixture(scope="module")
+def with_units(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Written]:
+    """One whose queues have units with bitmaps beside them."""
+    config = replace(SMALL, consume_queue_ext=True, consume_queue_ext_segment_bytes=1024)
+    return write(tmp_path_factory.mktemp("units") / "store", config)
 
 
 @pytest.fixture(scope="module")
@@ -69,23 +102,38 @@ def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Written]:
         return GOLDEN_STORE, {one.physical_offset: one for one in store.scan()}
 
 
-def check(found: Iterable[StoredMessage], written: Written, *, has_crcs: bool) -> None:
+def with_crcs(directory: Path, written: Written) -> frozenset[int]:
+    """Which of the records, as they lie there now, end with a CRC over all of them."""
+    found = set()
+    for offset, one in written.items():
+        start = offset - offset % SMALL.commit_log_segment_bytes
+        with suppress(OSError):
+            file = (directory / "commitlog" / f"{start:020d}").read_bytes()
+            if file[: offset - start + one.size][-21:-12] == b"\x02__CRC32#":
+                found.add(offset)
+    return frozenset(found)
+
+
+def check(found: Iterable[StoredMessage], written: Written, vouched: frozenset[int]) -> None:
     """Nothing but what was written may be handed out."""
     for one in found:
         original = written.get(one.physical_offset)
         assert original is not None, f"no message was stored at {one.physical_offset}"
         assert one.body == original.body
-        if has_crcs and CRC_PROPERTY in one.properties:
+        if one.physical_offset in vouched:
             assert one == original
 
 
 def attempt(
-    written: Written, has_crcs: bool, step: Callable[..., Iterable[StoredMessage]], *arguments: Any
+    written: Written,
+    vouched: frozenset[int],
+    step: Callable[..., Iterable[StoredMessage]],
+    *arguments: Any,
 ) -> None:
     """Do one thing: it gives messages that were written, or an error of ours."""
     with suppress(StreamError):
         for count, one in enumerate(step(*arguments)):
-            check([one], written, has_crcs=has_crcs)
+            check([one], written, vouched)
             assert count < 10 * READS_MAX
 
 
@@ -116,27 +164,27 @@ def query(store: MessageStore, topic: str, key: str) -> Iterable[StoredMessage]:
 
 def read_all_ways(store: MessageStore, written: Written, rng: random.Random) -> None:
     """Everything that an open store answers."""
-    has_crcs = store.config != GOLDEN_CONFIG
+    vouched = with_crcs(store.directory, written)
     sample = rng.sample(sorted(written), 8)
-    attempt(written, has_crcs, store.scan)
+    attempt(written, vouched, store.scan)
     with suppress(StreamError):
         store.statistics()
     queues = {(written[offset].topic, written[offset].queue_id) for offset in sample}
     with suppress(StreamError):
         queues |= set(store.queues()[:8])
     for topic, queue_id in sorted(queues):
-        attempt(written, has_crcs, read_queue, store, topic, queue_id)
+        attempt(written, vouched, read_queue, store, topic, queue_id)
         with suppress(StreamError):
             store.queue_offset_by_time(topic, queue_id, 1_700_000_000_000, "lower")
         with suppress(StreamError):
             store.queue_offset_by_time(topic, queue_id, 1_700_000_000_000, "upper")
     for offset in sample:
         one = written[offset]
-        attempt(written, has_crcs, view, store, offset)
-        attempt(written, has_crcs, view, store, offset + rng.randrange(-9, 9))
-        attempt(written, has_crcs, view_by_id, store, one.offset_message_id)
+        attempt(written, vouched, view, store, offset)
+        attempt(written, vouched, view, store, offset + rng.randrange(-9, 9))
+        attempt(written, vouched, view_by_id, store, one.offset_message_id)
         for key in (*one.keys, one.unique_key or "none"):
-            attempt(written, has_crcs, query, store, one.topic, key)
+            attempt(written, vouched, query, store, one.topic, key)
 
 
 def read_as_a_consumer(
@@ -149,14 +197,30 @@ def read_as_a_consumer(
         for other in written.values()
         if (other.topic, other.queue_id) == (one.topic, one.queue_id)
     ]
+    vouched = with_crcs(directory, written)
     with suppress(StreamError), QueueReader(directory, one.topic, one.queue_id, config) as reader:
         for start in range(0, max(of_queue) + 1, 7):
             with suppress(StreamError):
                 entries = reader.entries(start, min(start + 7, max(of_queue) + 1))
-                check(reader.messages(entries), written, has_crcs=config is None)
+                check(reader.messages(entries), written, vouched)
                 bodies = reader.bodies(entries)
                 columns = read_columns(reader, entries, list(COLUMN_TYPES))
                 assert columns["body"].to_pylist() == bodies
+            with suppress(StreamError):
+                find_as_a_filter(reader, start, min(start + 7, max(of_queue) + 1))
+
+
+def find_as_a_filter(reader: QueueReader, start: int, stop: int) -> None:
+    """What a filter actor does: it may get too much or too little, and nothing from elsewhere."""
+    found = reader.match_tags(start, stop, np.array([tags_code("pay")], np.int32))
+    assert set(found.queue_offsets.tolist()) <= set(range(start, stop))
+    test = bit_test([1, 2, 111], 112, 0)
+    at = start
+    while at < stop:
+        found, end = reader.match_bits(at, stop, test, 3)
+        assert at < end <= stop
+        assert set(found.queue_offsets.tolist()) <= set(range(at, end))
+        at = end
 
 
 def write_after_damage(directory: Path, written: Written, rng: random.Random) -> None:
@@ -201,6 +265,14 @@ def test_a_damaged_store_of_ours_gives_errors_or_what_was_written(
             run(ours, tmp_path / "copy", seed, None)
 
 
+def test_damaged_units_of_ours_give_errors_or_what_was_written(
+    with_units: tuple[Path, Written], tmp_path: Path
+) -> None:
+    with more_memory_at_most(MEMORY_BYTES):
+        for seed in range(QUICK_EXAMPLES // 2):
+            run(with_units, tmp_path / "copy", seed, None)
+
+
 def test_a_damaged_store_of_rocketmqs_gives_errors_or_what_was_written(
     theirs: tuple[Path, Written], tmp_path: Path
 ) -> None:
@@ -212,11 +284,14 @@ def test_a_damaged_store_of_rocketmqs_gives_errors_or_what_was_written(
 @pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_many_damaged_stores(
-    ours: tuple[Path, Written], theirs: tuple[Path, Written], tmp_path: Path
+    ours: tuple[Path, Written],
+    with_units: tuple[Path, Written],
+    theirs: tuple[Path, Written],
+    tmp_path: Path,
 ) -> None:
     first = random.SystemRandom().randrange(1 << 40)
     with more_memory_at_most(MEMORY_BYTES):
         for seed in range(first, first + EXAMPLES):
-            run(ours, tmp_path / "copy", seed, None)
+            run(with_units if seed % 2 else ours, tmp_path / "copy", seed, None)
             if seed % 4 == 0:
                 run(theirs, tmp_path / "copy", seed, GOLDEN_CONFIG)
