@@ -13,9 +13,11 @@ from .clock import now_ms
 from .options import JsonOption
 from .output import print_json, print_line, print_table
 from .store_directory import SlotsOption, open_stores, store_directories, told_settings
+from .store_views import shown_time
 
 if TYPE_CHECKING:
     from rocketray.store.message_store import MessageStore
+    from rocketray.store.past_recovery import PastRecovery
     from rocketray.store.recovery import RecoveryReport
     from rocketray.store.verify import Verification
 
@@ -37,15 +39,20 @@ def verify(
     \b
     Every record of the log, with its checksum. Every queue entry and every key against the
     records, and every record against them. The chains of the index, and the checkpoint.
+    Also shown is what the last recovery of the store did; lastRecovery is null where there was
+    none, and for a RocketMQ directory, where "store recover" alone says it.
 
     DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker; nobody
     may be writing to it meanwhile. Ends with code 1 when there is a problem.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
+    from rocketray.store.past_recovery import read_past_recovery  # noqa: PLC0415 - imports NumPy
+
     problems = 0
     for path in store_directories(directory):
         try:
             with open_stores(path, index_hash_slots=index_hash_slots) as (opened,):
-                found = _shown_verification(path, opened.store.verify())
+                verification = opened.store.verify()
+            found = _shown_verification(path, verification, read_past_recovery(path))
         except CorruptRecordError as error:
             found = {"directory": str(path), "problems": [_unreadable(error)]}
         problems += len(found["problems"])
@@ -103,7 +110,9 @@ def upgrade(directory: _DirectoryArgument, *, as_json: JsonOption = False) -> No
             print_line(f"{path}: had version {had}")
 
 
-def _shown_verification(path: Path, found: Verification) -> dict[str, Any]:
+def _shown_verification(
+    path: Path, found: Verification, past: PastRecovery | None
+) -> dict[str, Any]:
     return {
         "directory": str(path),
         "files": {
@@ -114,6 +123,7 @@ def _shown_verification(path: Path, found: Verification) -> dict[str, Any]:
         "records": found.records,
         "queueEntries": found.queue_entries,
         "keys": found.keys,
+        "lastRecovery": past and {"time": past.time_ms, **_shown_report(past.report)},
         "problems": [
             {"file": one.file, "offset": one.offset, "problem": one.what} for one in found.problems
         ],
@@ -125,10 +135,10 @@ def _unreadable(error: CorruptRecordError) -> dict[str, Any]:
 
 
 def _print_verification(found: dict[str, Any]) -> None:
-    print_table(
-        ("what", "value"),
-        _rows({name: value for name, value in found.items() if name != "problems"}),
-    )
+    shown = {name: value for name, value in found.items() if name != "problems"}
+    if past := found.get("lastRecovery"):
+        shown["lastRecovery"] = {**past, "time": shown_time(past["time"])}
+    print_table(("what", "value"), _rows(shown))
     for problem in found["problems"]:
         print_line(f"{problem['file']}: at {problem['offset']}: {problem['problem']}")
     print_line(f"{len(found['problems'])} problems" if found["problems"] else "no problem")
@@ -147,7 +157,14 @@ def _shown_recovery(path: Path, store: MessageStore, report: RecoveryReport) -> 
             ]
             for topic, queue_id in store.queues()
         },
+        **_shown_report(report),
+    }
+
+
+def _shown_report(report: RecoveryReport) -> dict[str, Any]:
+    return {
         "files": report.files_read,
+        "records": report.records_read,
         "filesMended": report.files_mended,
         "bytesCut": report.bytes_kept_aside,
         "rebuiltEntries": report.queue_entries_put,
@@ -166,6 +183,8 @@ def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _shown(value: object) -> str:
     """A value for people: what is in it, without brackets and quotes."""
+    if value is None:
+        return "none"
     if isinstance(value, dict):
         return "\n".join(f"{name}: {_shown(each)}" for name, each in value.items()) or "none"
     if isinstance(value, list):  # of numbers: from the first to behind the last

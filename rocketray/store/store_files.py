@@ -21,6 +21,7 @@ from .file_system import FileSystem
 from .key_index import KeyIndex
 from .lock import StoreLock, was_clean
 from .mapped_file_queue import Mend
+from .past_recovery import write_past_recovery
 from .queue_table import QueueTable
 from .recovery import (
     RecoveryReport,
@@ -193,6 +194,8 @@ class StoreFiles:
         self.last_timestamp_ms = last_store_timestamp_ms(self.log, self.queues)
         if not report.was_clean:
             self.flush(self.last_timestamp_ms, everything=True)
+            if not self._is_foreign:
+                write_past_recovery(self._directory, report, self._clock_ms(), self._file_system)
         if not keep_index:
             self.index.forget_before(self.log.min_offset)
         self.remove_forgotten()  # what a crash amid deletion left behind

@@ -117,8 +117,12 @@ def recover_again(outcome: Outcome) -> Recovered:
 
 
 def but_index(disk: SimDisk) -> dict[Path, bytes]:
-    """All files but those of the index, whose names are times."""
-    return {path: one for path, one in disk.content().items() if path.parent.name != "index"}
+    """All files but those of the index, whose names are times, and the report of a recovery."""
+    return {
+        path: one
+        for path, one in disk.content().items()
+        if path.parent.name != "index" and path.name != "recovered.json"
+    }
 
 
 def words(most: int) -> Iterator[tuple[tuple[str, str], ...]]:

@@ -83,7 +83,8 @@ def test_a_flipped_bit_is_located(directory: Path, fault: str) -> None:
 
 
 def test_the_command_says_so_and_recover_mends_what_can_be(directory: Path) -> None:
-    assert rocketray("store", "verify", directory).returncode == 0
+    (found,) = printed(rocketray("store", "verify", directory, "--json"))
+    assert found["lastRecovery"] is None
     flip(directory / QUEUE_FILE, 27)
     done = rocketray("store", "verify", directory, "--json")
     found = json.loads(done.stdout)
@@ -95,7 +96,12 @@ def test_the_command_says_so_and_recover_mends_what_can_be(directory: Path) -> N
     assert report["queues"] == {"Trade/0": [0, 15], "Trade/1": [0, 15]}
     assert report["minPhyOffset"] == 0
     assert report["rebuiltEntries"] >= 1
-    assert rocketray("store", "verify", directory).returncode == 0
+    (found,) = printed(rocketray("store", "verify", directory, "--json"))
+    last = found["lastRecovery"]
+    assert last["time"]
+    assert last["holes"] == []
+    for name in ("files", "records", "bytesCut", "rebuiltEntries", "seconds"):
+        assert last[name] == report[name]
     (directory / "commitlog" / f"{0:020d}").write_bytes(bytes(100))
     done = rocketray("store", "verify", directory, "--json")
     found = json.loads(done.stdout)
