@@ -21,6 +21,7 @@ from mode.utils.aiter import aiter as any_aiter
 
 from .failure import fail
 from .group import Membership
+from .isolation import Isolation
 from .retry import note_failure
 from .stream import Stream
 from .topic import Topic
@@ -56,6 +57,7 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
     def __init__(self, fun: Any, *, membership: Membership | None = None, **options: Any) -> None:
         self.membership = membership
         self._failures = 0
+        self._isolation: Isolation | None = None
         super().__init__(fun, **options)
 
     def info(self) -> dict[str, Any]:
@@ -73,6 +75,28 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
         if channel is None and isinstance(self.channel, Topic):
             channel = self.channel.clone(is_iterator=False, membership=self.membership)
         return super().stream(channel, active_partitions, **options)
+
+    async def _on_start_supervisor(self) -> None:
+        """Start the handlers; those of single queues when their queues have something."""
+        if not (self.isolated_partitions and isinstance(self.channel, Topic)):
+            await super()._on_start_supervisor()
+            return
+        channel = self.channel.clone(is_iterator=True, membership=self.membership)
+        channel.isolation = self._isolation = Isolation(self, channel)
+        self.app.topics.add(channel)
+        await self.supervisor.start()
+
+    async def start_isolated(self, channel: Topic) -> None:
+        """Start the handler of the one queue of *channel*."""
+        actor = await self._start_one(active_partitions=channel.active_partitions, channel=channel)
+        self.supervisor.add(actor)
+        await actor.maybe_start()
+
+    async def end_isolated(self, channel: Topic) -> None:
+        """Let the handler of *channel* finish what it is in, and end."""
+        for actor in [each for each in self._actors if each.stream.channel is channel]:
+            self.supervisor.discard(actor)
+            await actor.stop()
 
     async def ask_nowait(self, value: Any = None, *, reply_to: Any = None, **options: Any) -> Any:
         """Send a question; the promise of its answer, which comes to topic *reply_to*."""
@@ -119,7 +143,7 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
             except Exception as error:  # noqa: BLE001  # whatever a handler raises
                 await self._recover(aref, error)
             else:
-                self._note_return()
+                self._note_return(aref)
                 return
             if not _feeds_another_topic(aref.stream):
                 aref.stream._processors[:] = own_processors  # noqa: SLF001  # it adds its own again
@@ -158,7 +182,9 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
         aref.it = self.fun(aref.stream)
         return aref if hasattr(aref, "__await__") else self._slurp(aref, any_aiter(aref))
 
-    def _note_return(self) -> None:
+    def _note_return(self, aref: Any) -> None:
+        if self._isolation is not None and not self._isolation.is_open(aref.stream.channel):
+            return  # its queue was given up
         if not self.app.should_stop and not self.should_stop and not self.app.agents.should_stop:
             logger.warning("agent %s returned, so it reads no further message", self.name)
 

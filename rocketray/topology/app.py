@@ -41,10 +41,11 @@ from .feed import Feed
 from .fields import MessageFields
 from .flow import FlowLimits
 from .group import GroupRegistry, Membership, make_start, make_subscription
+from .isolation import check_isolation
 from .outbox import Outbox
 from .refused import Refused
 from .replies import Replies
-from .settings import check_settings, refuse_isolation, with_defaults
+from .settings import check_settings, with_defaults
 from .spark.sink_spec import SinkSpec, add_sink
 from .topic import Topic
 
@@ -147,7 +148,8 @@ class App(Refused):
         ``"stop"`` before it, ``"skip"`` it, or ``"deliver"`` it. *dialect* ``"rocketray"`` lets
         *sql* have names in double quotes, LIKE, and IN with numbers.
         *concurrency* handlers of this process work side by side, which gives up the queue's order
-        unless the agent is ordered.
+        unless the agent is ordered. With *isolated_partitions* each queue has a handler of its own,
+        and the agent is ordered.
 
         A message on which the handler raises comes again, up to *max_attempts* (16) times and ever
         later, and then goes to the topic *dead_letter*, ``%DLQ%`` and the group's name by default;
@@ -156,13 +158,15 @@ class App(Refused):
         without a limit unless *max_attempts* gives one.
         """
         check_strategy(strategy)
-        refuse_isolation(asked=isolated_partitions)
         subscription = make_subscription(tags, sql, where, on_filter_error, dialect)
         begin = make_start(start)
-        failures = FailureOptions(max_attempts, dead_letter, ordered, suspend)
+        is_ordered = True if isolated_partitions and not broadcast else ordered
+        failures = FailureOptions(max_attempts, dead_letter, is_ordered, suspend)
 
         def declare(function: Callable[..., Any]) -> Agent:
             agent_name = name or function.__name__
+            if isolated_partitions:
+                check_isolation(agent_name, channel, concurrency, ordered=ordered)
             if agent_name in self.agents:
                 raise ConfigError(
                     f"app {self.conf.id!r} has an agent {agent_name!r} already; "
@@ -183,6 +187,7 @@ class App(Refused):
                 concurrency=concurrency,
                 sink=sink,
                 supervisor_strategy=supervisor_strategy,
+                isolated_partitions=isolated_partitions,
                 use_reply_headers=use_reply_headers,
                 key_type=key_type,
                 value_type=value_type,

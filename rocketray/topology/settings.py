@@ -20,7 +20,7 @@ from .tables.collections import GlobalTable, SetGlobalTable, SetTable, Table
 from .tables.disk import check_store
 from .topic import Topic
 
-__all__ = ["check_options", "check_settings", "refuse_isolation", "with_defaults"]
+__all__ = ["check_options", "check_settings", "with_defaults"]
 
 _DEFAULTS: Mapping[str, Any] = {
     "broker": "rocketray://",
@@ -92,16 +92,6 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name in ("key_serializer", "value_serializer"):
         refuse_pickle(name, options.get(name))
     check_store("store", options.get("store"))
-
-
-def refuse_isolation(*, asked: bool) -> None:
-    """Raise :class:`ConfigError` when an agent wants a handler for each queue."""
-    if asked:
-        raise ConfigError(
-            "isolated_partitions is not offered: the handlers of an agent share its queues; keep "
-            "what belongs to a queue in a table, or by event.message.partition, and name "
-            "concurrency= for handlers that work side by side"
-        )
 
 
 _REFUSED = {

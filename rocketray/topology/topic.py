@@ -43,6 +43,8 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         self.fields = fields or MessageFields()
         self.membership = membership
         self._deliveries: Any = None
+        self.isolation: Any = None
+        """What divides the deliveries among handlers of single queues, instead of a queue of all."""
         _use_raw_for_text(options)
         _check(options, self.fields)
         super().__init__(app, **options)
@@ -77,6 +79,8 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         Faust empties its queues when it resumes or suspends the flow of an app. Ours keeps what
         it holds, because the ledger counts on every delivery being handed out or withdrawn.
         """
+        if self.isolation is not None:
+            return self.isolation
         if self._deliveries is None:
             self._deliveries = ThrowableQueue(maxsize=0, flow_control=self.app.flow_control)
         return self._deliveries

@@ -20,8 +20,9 @@ from rocketray.actors.send_back import RETRY_QUEUES, retry_topic
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.names import RETRY_PREFIX
 from rocketray.topology.connection import GroupConsumer
-from rocketray.topology.feed import NO_TABLES, Feed
+from rocketray.topology.feed import NO_TABLES, Feed, QueueTables
 from rocketray.topology.group import Membership
+from rocketray.topology.isolation import IsolatedQueues
 from rocketray.topology.returns import Returns, make_retry_topic
 from rocketray.topology.routes import member_name
 from rocketray.topology.topic import Topic
@@ -213,7 +214,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             returns=self._returns,
             flow=self.app.flow,
             flush_sends=self.app.flush_sends,
-            tables=NO_TABLES if is_alone else self.app.tables,
+            tables=_told_of_queues(channel, topic, NO_TABLES if is_alone else self.app.tables),
             on_failure=partial(self._feed_failed, channel, topic),
             clock_ms=(await self.app.connect()).clock_ms,
         )
@@ -243,3 +244,10 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             self._closed.append(feed)
             await feed.drain(DRAIN_GRACE_S)
             await feed.close()
+
+
+def _told_of_queues(channel: Topic, topic: str, tables: QueueTables) -> QueueTables:
+    """Who is told which queues of *topic* come and go."""
+    if channel.isolation is None:
+        return tables
+    return IsolatedQueues(tables, channel.isolation, topic)

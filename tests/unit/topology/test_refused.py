@@ -16,8 +16,6 @@ class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not follow
 
 def test_what_faust_would_ignore_or_not_finish_is_refused_with_what_to_do_instead() -> None:
     app = App("app")
-    with pytest.raises(ConfigError, match="isolated_partitions is not offered"):
-        app.agent(app.topic("T"), isolated_partitions=True)
     with pytest.raises(ConfigError, match=r"rocketray\.testing"):
         app.LiveCheck()
     with pytest.raises(ConfigError, match="no instance leads"):
@@ -43,6 +41,17 @@ def test_what_a_pattern_cannot_stand_for_is_refused() -> None:
     app.Table("t")
     with pytest.raises(ConfigError, match="not for an app with tables"):
         app.agent(app.topic(pattern="T.*"))(collecting([]))
+
+
+def test_what_an_agent_with_a_handler_for_each_queue_cannot_be_is_refused() -> None:
+    app = App("app")
+    for channel, options, message in (
+        (app.channel(), {}, "needs a topic"),
+        (app.topic("T"), {"concurrency": 2}, "leave one of the two out"),
+        (app.topic("T"), {"ordered": False}, "stays in its queue"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            app.agent(channel, isolated_partitions=True, **options)(collecting([]))
 
 
 def test_a_table_is_refused_where_an_agent_divides_queues_otherwise() -> None:
