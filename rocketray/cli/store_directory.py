@@ -69,9 +69,10 @@ def open_stores(
     What could not be told from RocketMQ's files is said on stderr. Raises :class:`StoreError`.
     """
     with ExitStack() as closing:
-        opened = [_open(path, index_hash_slots) for path in store_directories(directory)]
-        for one in opened:
-            closing.callback(one.store.close)
+        opened = []
+        for path in store_directories(directory):
+            opened.append(_open(path, index_hash_slots))
+            closing.callback(opened[-1].store.close)
         yield opened
 
 
