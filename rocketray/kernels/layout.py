@@ -32,6 +32,7 @@ __all__ = [
     "RECORD_MIN_BYTES",
     "SYS_FLAG",
     "SYS_FLAG_BORN_IPV6",
+    "SYS_FLAG_COMPRESSED",
     "SYS_FLAG_INNER_BATCH",
     "SYS_FLAG_PREPARED",
     "SYS_FLAG_STORE_IPV6",
@@ -50,6 +51,7 @@ MAGIC_V1 = -626843481
 MAGIC_V2 = -626843477  # the topic length has two bytes, for topics over 127 bytes
 TOPIC_V1_MAX_BYTES = 127
 SYS_FLAG_BORN_IPV6, SYS_FLAG_STORE_IPV6 = 0x10, 0x20
+SYS_FLAG_COMPRESSED = 0x1
 SYS_FLAG_TRANSACTION = 0xC  # two bits
 SYS_FLAG_PREPARED = 0x4  # set in PREPARED and in ROLLBACK, which are in no queue
 SYS_FLAG_INNER_BATCH = 0x80

@@ -1,0 +1,133 @@
+"""From queue entries straight to bodies: records are checked and their bodies copied in one pass.
+
+What ``spans.measure_spans``, ``hashing.crc32_spans`` and ``spans.gather_spans`` do one after the
+other, for a reader that wants nothing else of ordinary records. Of what is not ordinary it only
+says so: compressed bodies, records that may hold a CRC of their own, and all that is damaged.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+import numpy as np
+
+from ._compile import (
+    BOOL,
+    IN_BYTES,
+    IN_INT32S,
+    IN_INT64S,
+    INT,
+    OUT_BYTES,
+    OUT_INT32S,
+    Bytes,
+    Int32s,
+    Int64s,
+    kernel,
+)
+from .hashing import crc32_spans
+from .intrinsics import load_i32, load_i64, load_native_u64
+from .layout import (
+    BODY_CRC,
+    PHYSICAL_OFFSET,
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    RECORD_MIN_BYTES,
+    SYS_FLAG,
+    SYS_FLAG_COMPRESSED,
+    measure_record,
+    measure_record_plain,
+)
+from .property_crc import CRC_NAME_WORD, CRC_PROPERTY_BYTES, CRC_PROPERTY_NAME
+from .spans import copy_span
+
+__all__ = ["copy_bodies", "copy_bodies_plain"]
+
+_FIELDS = struct.Struct(">8xii4xqqi")  # body CRC, queue id, both offsets, sys flag
+_CRC_MASK = 0x7FFFFFFF
+
+
+def copy_bodies_plain(
+    segment: Bytes,
+    segment_start: int,
+    physical_offsets: Int64s,
+    sizes: Int32s,
+    queue_offsets: Int64s,
+    queue_id: int,
+    bounds: Int32s,
+    data: Bytes,
+) -> bool:
+    """Copy the bodies of the records that n queue entries point to, back to back, to ``data``.
+
+    ``bounds`` int32[n + 1] become those of the bodies; ``data`` uint8 has room for the records.
+    False, and then both are undefined, unless each is a whole record within the segment, whose
+    first byte has the offset *segment_start*, of just this size, physical offset, queue id and
+    queue offset, with a body that is not compressed and matches its CRC, and without a CRC of its
+    own.
+    """
+    at = 0
+    bounds[0] = 0
+    for i, (offset, size) in enumerate(zip(physical_offsets.tolist(), sizes.tolist(), strict=True)):
+        position = offset - segment_start
+        found = measure_record_plain(segment, position, len(segment))
+        if found.size < 0 or found.size != size:
+            return False
+        raw = segment[position : position + RECORD_MIN_BYTES].tobytes()
+        crc, *place, sys_flag = _FIELDS.unpack_from(raw)
+        if place != [queue_id, queue_offsets[i], offset] or sys_flag & SYS_FLAG_COMPRESSED:
+            return False
+        end = position + size
+        name = segment[end - CRC_PROPERTY_BYTES : end].tobytes()[: len(CRC_PROPERTY_NAME)]
+        body = segment[found.body_start : found.body_start + found.body_size]
+        is_damaged = len(body) and zlib.crc32(body.data) & _CRC_MASK != crc
+        if name == CRC_PROPERTY_NAME or is_damaged:
+            return False
+        data[at : at + len(body)] = body
+        at += len(body)
+        bounds[i + 1] = at
+    return True
+
+
+@kernel(
+    copy_bodies_plain,
+    BOOL,
+    (IN_BYTES, INT, IN_INT64S, IN_INT32S, IN_INT64S, INT, OUT_INT32S, OUT_BYTES),
+)
+def copy_bodies(
+    segment, segment_start, physical_offsets, sizes, queue_offsets, queue_id, bounds, data
+):
+    n = len(sizes)
+    assert len(physical_offsets) == n == len(queue_offsets) == len(bounds) - 1
+    starts, body_sizes = np.empty(n, np.int64), np.empty(n, np.int64)
+    crcs, found_crcs = np.empty(n, np.int32), np.empty(n, np.int32)
+    total = 0
+    for i in range(n):
+        position = physical_offsets[i] - segment_start
+        found = measure_record(segment, position, len(segment))
+        if found.size < 0 or found.size != sizes[i]:
+            return False
+        if load_i64(segment, position + PHYSICAL_OFFSET) != physical_offsets[i]:
+            return False
+        if load_i64(segment, position + QUEUE_OFFSET) != queue_offsets[i]:
+            return False
+        if load_i32(segment, position + QUEUE_ID) != queue_id:
+            return False
+        if load_i32(segment, position + SYS_FLAG) & SYS_FLAG_COMPRESSED != 0:
+            return False
+        if load_native_u64(segment, position + found.size - CRC_PROPERTY_BYTES) == CRC_NAME_WORD:
+            return False
+        starts[i], body_sizes[i] = found.body_start, found.body_size
+        crcs[i] = load_i32(segment, position + BODY_CRC)
+        total += found.body_size
+    assert total <= len(data)
+    crc32_spans(segment, starts, body_sizes, found_crcs)
+    at = 0
+    for i in range(n):
+        size = body_sizes[i]
+        if size > 0 and found_crcs[i] != crcs[i]:
+            return False
+        bounds[i] = at
+        copy_span(data, at, segment, starts[i], size)
+        at += size
+    bounds[n] = at
+    return True
