@@ -1,0 +1,272 @@
+"""Transactions, delays and recalls, against lists: what waits comes once, in time, or never.
+
+What holds is in support/later_model.py. A member of a group reads what comes, and gets all of it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.group_model import Reader
+from support.later_model import TOPIC, Half, Later, LaterModel
+from support.machines import run
+
+from rocketray.actors import transaction_producer
+from rocketray.actors.transaction_producer import CheckAnswer, TransactionProducer
+from rocketray.delay import DelayOptions
+from rocketray.errors import InvalidMessageError, ShardUnavailableError
+from rocketray.message import StoredMessage
+from rocketray.testing import Broker
+from rocketray.transaction import END_TOPIC, HALF_TOPIC, Outcome
+
+QUEUES = 2
+STEPS = 900
+UNDECIDED_MAX = 20
+GROUPS = ("p", "q")
+LEVELS = {1: 1, 5: 2, 30: 4}  # the delay level of so many seconds
+_MEMORY = Path("/dev/shm")  # the node syncs its files; that is not what is tested here
+
+queue_ids = st.integers(0, QUEUES - 1)
+groups = st.sampled_from(GROUPS)
+outcomes: st.SearchStrategy[Outcome] = st.sampled_from(["commit", "rollback"])
+answers: st.SearchStrategy[CheckAnswer] = st.sampled_from(["unknown", "commit", "rollback"])
+halves = st.runner().flatmap(lambda machine: st.sampled_from(sorted(machine.model.halves)))
+delayed = st.runner().flatmap(lambda machine: st.sampled_from(sorted(machine.model.later)))
+
+
+class LaterMachine(RuleBasedStateMachine):
+    """Producers, the node's services, and one reader."""
+
+    steps = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        logging.getLogger("rocketray").setLevel(logging.CRITICAL)  # it tells of each failure
+        self.directory = Path(tempfile.mkdtemp(dir=_MEMORY if _MEMORY.is_dir() else None))
+        self.broker = Broker(self.directory)
+        self.broker.create_topic(TOPIC, QUEUES)
+        self.model = LaterModel(self.broker, QUEUES)
+        self.names = itertools.count(1)
+        self.producer = self.broker.producer()
+        self.asked: list[int] = []
+        self.answers: list[CheckAnswer] = []
+        self.transactional: dict[str, TransactionProducer] = {}
+
+    @initialize()
+    def begin(self) -> None:
+        for group in GROUPS:
+            self.transactional[group] = TransactionProducer(self.broker, group, self.answer)
+        member = self.broker.consumer("g", TOPIC, self.model.filter.subscription, client_id="m")
+        self.reader = Reader(self.model, "m", member, 2)
+
+    @rule(queue_id=queue_ids)
+    def send(self, queue_id: int) -> None:
+        name = next(self.names)
+        self.model.sent.add(name)
+        try:
+            self.producer.send(TOPIC, b"%d" % name, tags="C", queue_id=queue_id)
+        except ShardUnavailableError:
+            self.model.sent.discard(name)
+
+    @precondition(lambda self: len(self.model.undecided()) < UNDECIDED_MAX)
+    @rule(queue_id=queue_ids, group=groups, level=st.sampled_from([0, 0, 1, 3]))
+    def begin_transaction(self, queue_id: int, group: str, level: int) -> None:
+        name = next(self.names)
+        begun = self.transactional[group].begin(
+            TOPIC, b"%d" % name, tags="C", queue_id=queue_id, delay_level=level
+        )
+        half_offset = begun._half.queue_offset
+        self.model.halves[name] = Half(
+            group, queue_id, level, begun.message_id, half_offset, self.broker.clock()
+        )
+
+    @precondition(lambda self: self.model.halves)
+    @rule(name=halves, outcome=outcomes, is_lost=st.booleans())
+    def decide(self, name: int, outcome: Outcome, *, is_lost: bool) -> None:
+        """The first time counts, also where another process decides again otherwise."""
+        half = self.model.halves[name]
+        if is_lost:
+            self.broker.lose_acks(1, END_TOPIC)
+        self.model.decide(name, outcome)
+        producer = self.transactional[half.group]
+        producer.decide(half.half_offset, half.unique_key, outcome)
+
+    @precondition(lambda self: self.model.halves)
+    @rule(name=halves, outcome=outcomes, is_stranger=st.booleans())
+    def decide_in_vain(self, name: int, outcome: Outcome, *, is_stranger: bool) -> None:
+        """A decision that cannot be stored, or comes from a stranger, is none."""
+        half = self.model.halves[name]
+        if is_stranger:
+            other = next(group for group in GROUPS if group != half.group)
+            self.transactional[other].decide(half.half_offset, half.unique_key, outcome)
+            self.transactional[half.group].decide(half.half_offset, "another", outcome)
+            return
+        self.broker.fail_appends(1, END_TOPIC)
+        with pytest.raises(ShardUnavailableError):
+            self.transactional[half.group].decide(half.half_offset, half.unique_key, outcome)
+
+    @rule(group=groups, told=st.lists(answers, min_size=1, max_size=4))
+    def answer_checks(self, group: str, told: list[CheckAnswer]) -> None:
+        """A producer hears what the node wants to know, and answers, or does not know."""
+        self.asked, self.answers = [], told
+        due = self.model.to_ask(group)
+        assert self.transactional[group].answer_checks() == len(due)
+        assert self.asked == due
+
+    def answer(self, message: StoredMessage) -> CheckAnswer:
+        name = int(message.body)
+        assert message.topic == TOPIC
+        told = self.answers[len(self.asked) % len(self.answers)]
+        self.asked.append(name)
+        if told != "unknown":
+            self.model.decide(name, told)
+        return told
+
+    @rule(
+        queue_id=queue_ids,
+        seconds=st.sampled_from([1, 5, 30]),
+        how=st.sampled_from(["delay_level", "delay", "deliver_at"]),
+    )
+    def send_later(self, queue_id: int, seconds: int, how: str) -> None:
+        name = next(self.names)
+        due_ms = self.broker.clock() + 1000 * seconds
+        options: dict[str, DelayOptions] = {
+            "delay_level": {"delay_level": LEVELS[seconds]},
+            "delay": {"delay": seconds},
+            "deliver_at": {"deliver_at": due_ms},
+        }
+        sent = self.producer.send(TOPIC, b"%d" % name, tags="C", queue_id=queue_id, **options[how])
+        assert sent.recall_handle is not None
+        self.model.later[name] = Later(queue_id, due_ms, sent.recall_handle)
+
+    @precondition(lambda self: self.model.later)
+    @rule(name=delayed)
+    def recall(self, name: int) -> None:
+        one = self.model.later[name]
+        self.model.observe()
+        is_in_time = not one.has_come and not one.is_recalled
+        assert self.broker.recall(one.handle) == is_in_time
+        one.is_recalled |= is_in_time
+
+    @precondition(lambda self: self.model.later)
+    @rule(name=delayed)
+    def recall_what_is_none(self, name: int) -> None:
+        with pytest.raises(InvalidMessageError):
+            self.broker.recall(self.model.later[name].handle[:-5])
+
+    @rule(seconds=st.sampled_from([0.1, 0.9, 1, 1, 2, 5, 7, 31, 31, 61]))
+    def pass_time(self, seconds: float) -> None:
+        self.advance(seconds)
+
+    @precondition(lambda self: self.model.undecided())
+    @rule(times=st.sampled_from([3, 8, 16]))
+    def be_asked_for_long(self, times: int) -> None:
+        """Nobody knows, however often the node asks."""
+        for _ in range(times):
+            self.advance(31)
+            for group in GROUPS:
+                self.answer_checks(group, ["unknown"])
+
+    @rule(queue_id=queue_ids, is_stored=st.booleans())
+    def let_a_delivery_fail(self, queue_id: int, *, is_stored: bool) -> None:
+        (self.broker.lose_acks if is_stored else self.broker.fail_appends)(1, TOPIC, queue_id)
+
+    @rule(queue_id=queue_ids)
+    def take_a_queue_away_or_bring_it_back(self, queue_id: int) -> None:
+        gate = self.broker.gate(TOPIC, queue_id)
+        gate.is_down = not gate.is_down
+        self.model.tolerate()
+
+    @rule(part=st.sampled_from(["host", "shard", "filter"]), queue_id=queue_ids)
+    def restart(self, part: str, queue_id: int) -> None:
+        if part == "host":
+            self.broker.restart_shard(HALF_TOPIC)
+            self.model.host_restarted()
+        elif part == "shard":
+            self.broker.restart_shard(TOPIC, queue_id)
+        else:
+            self.broker.restart_filter()
+
+    @rule()
+    def read(self) -> None:
+        self.model.observe()
+        self.reader.poll(100)
+        for delivery in self.reader.working():
+            self.reader.finish(delivery, 3)
+        self.reader.commit()
+
+    @invariant()
+    def all_that_came_has_its_reason(self) -> None:
+        type(self).steps += 1
+        self.model.observe()
+
+    @invariant()
+    def what_is_undecided_is_visible(self) -> None:
+        service = self.broker.hosting.transactions._service
+        if service is not None and self.broker.clock() > self.model.tolerant_until_ms:
+            assert service.counts().pending >= len(self.model.undecided())
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; what comes late has a reason."""
+        gates = [self.broker.gate(TOPIC, queue_id) for queue_id in range(QUEUES)]
+        is_faulty = any(gate.failing or gate.losing_acks or gate.is_down for gate in gates)
+        self.broker.clock.advance(seconds=seconds)
+        if is_faulty:
+            self.model.tolerate()
+        self.model.check_times()
+
+    def teardown(self) -> None:
+        if sys.exception() is None:
+            self.heal()
+        for producer in self.transactional.values():
+            producer.close()
+        self.producer.close()
+        self.broker.close()
+        shutil.rmtree(self.directory)
+
+    def heal(self) -> None:
+        """All is well again, and so long that nobody decides any more: then all is over."""
+        for queue_id in range(QUEUES):
+            gate = self.broker.gate(TOPIC, queue_id)
+            gate.is_down, gate.failing, gate.losing_acks = False, 0, 0
+        self.advance(120)
+        self.advance(60)
+        if self.model.undecided():
+            self.be_asked_for_long(16)
+            self.advance(31)
+        for _ in range(3):
+            self.advance(1)
+            self.reader.poll(1000)
+            for delivery in self.reader.working():
+                self.reader.finish(delivery, 1000)
+            self.reader.commit()
+        self.advance(1)
+        offsets = [max(self.model._heard(queue_id), 0) for queue_id in range(QUEUES)]
+        assert offsets == [len(queue.sent) for queue in self.model.queues]
+        self.model.check_end()
+
+
+@pytest.fixture(autouse=True)
+def _no_checks_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transaction_producer, "_ASK_INTERVAL_S", 1e6)
+
+
+@pytest.mark.timeout(600)
+def test_thousands_of_steps(request: pytest.FixtureRequest) -> None:
+    run(LaterMachine, STEPS, request.config.getoption("--seed"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_more_steps(request: pytest.FixtureRequest) -> None:
+    steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(10 * STEPS)))
+    run(LaterMachine, steps, request.config.getoption("--seed"))
