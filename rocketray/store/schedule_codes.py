@@ -17,6 +17,7 @@ from .arrow_spans import find_values
 __all__ = ["entry_codes"]
 
 _LEVEL_DIGITS_MAX = 10  # of an int32; a longer one is no level
+_END_OF_TIME = 2**63 - 1  # no checksum covers a store time: a damaged one may be any number
 _Int64s = npt.NDArray[np.int64]
 
 
@@ -38,7 +39,7 @@ def entry_codes(
         level = _level(data[start : start + size].tobytes()) if size > 0 else 0
         if level > 0:
             delay = DELAY_LEVELS_MS[min(level, len(DELAY_LEVELS_MS)) - 1]
-            codes[row] = store_timestamps_ms[row] + delay
+            codes[row] = min(max(int(store_timestamps_ms[row]) + delay, 0), _END_OF_TIME)
     return codes
 
 

@@ -4,12 +4,16 @@ import shutil
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.records import back_to_back, i64
 from support.stores import SMALL, FakeClock
 
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, at_level, at_time
 from rocketray.hashing import tags_code
 from rocketray.message import Message
 from rocketray.store.message_store import MessageStore
+from rocketray.store.schedule_codes import entry_codes
 
 CLOCK = FakeClock()
 
@@ -73,3 +77,17 @@ def test_recovery_makes_the_same_entries_again(tmp_path: Path) -> None:
         assert [codes(store, SCHEDULE_TOPIC, queue) for queue in range(3)] == before
         assert any(before)
         assert store.verify().problems == ()
+
+
+PIECES = [b"DELAY\x013\x02", b"DELAY\x0199999\x02", b"DELAY", b"\x01", b"\x02", b"3", b"\xff"]
+TIMES = st.sampled_from([-(2**63), -(2**40), 0, 2**63 - 1]) | st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.lists(st.tuples(st.lists(st.sampled_from(PIECES), max_size=4), TIMES), max_size=5))
+def test_any_properties_and_any_time_give_a_code(rows: list[tuple[list[bytes], int]]) -> None:
+    """A time out of all bounds, which no checksum covers, is neither an error nor an address."""
+    data, starts, sizes = back_to_back([b"".join(pieces) for pieces, _ in rows])
+    times = i64([time for _, time in rows])
+    found = entry_codes(i64([7] * len(rows)), data, starts, sizes, times).tolist()
+    assert len(found) == len(rows)
+    assert all(code >= 0 for code in found)
