@@ -1,130 +1,236 @@
-"""What do more groups on one topic cost, and what does a member cost that is far behind?"""
+"""What do more groups on one topic cost, more members of one group, and one that is far behind?
+
+Processor time and memory are sums over the filter actor and this process, where all members are.
+Both are counted per process, so that they mean something on a busy machine too.
+"""
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from pathlib import Path
+from dataclasses import dataclass, field
+
+import pyarrow as pa
 
 from rocketray.actors.client import Connection
 from rocketray.actors.layout import consumer_directory
+from rocketray.actors.producer import Producer
 from rocketray.actors.remote_consumer import Member
 from rocketray.filters.subscription import Subscription
 
 from .ceilings import Ceilings, measure
 from .node import bench_node, order_table
+from .processes import own_memory_bytes, processor_s
 from .report import BenchOptions, Row
 
 __all__ = ["run"]
 
 _ENTRY_BYTES = 20
+_RECORD_BYTES = 210
 _GROUPS = (1, 10, 100)
+_MEMBERS = (1, 4, 16)
 _LAG = 10_000_000
 _TABLE_ROWS = 1_000_000
+_SHARED_ROWS = 400_000  # what the match rings of 16 queues hold
 _ALERTS = 200
 _SETTLE_S = 3.0
 _TIMEOUT_S = 300.0
 _MIB = 1024 * 1024
 
 
+@dataclass
+class _Use:
+    """What filter actor and members use from now on."""
+
+    connection: Connection
+    filter_pid: int = field(init=False)
+    _filter_s: float = field(init=False)
+    _members_s: float = field(init=False)
+    _memory: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.filter_pid = self.connection.filter_statistics().pid
+        self._memory = self._memory_now()
+        self.begin()
+
+    def begin(self) -> None:
+        """Count processor time from here."""
+        self._filter_s, self._members_s = processor_s(self.filter_pid), time.process_time()
+
+    def processor_s(self) -> tuple[float, float]:
+        """Processor time of the filter actor and of this process, in seconds."""
+        filter_s = processor_s(self.filter_pid) - self._filter_s
+        return filter_s, time.process_time() - self._members_s
+
+    def memory_mib(self) -> float:
+        """How much more memory there is in use than at the beginning."""
+        return (self._memory_now() - self._memory) / _MIB
+
+    def _memory_now(self) -> int:
+        """Of both processes, and of all match rings."""
+        rings = consumer_directory(self.connection.data).glob("*")
+        shared = sum(path.stat().st_blocks * 512 for path in rings)
+        return shared + own_memory_bytes((self.filter_pid, os.getpid()))
+
+
 def run(options: BenchOptions) -> list[Row]:
-    """All members are in this process, one a group; each gets one message in a hundred."""
+    """Of what all groups read, each gets one message in a hundred; members share everything."""
     ceilings = measure()
-    rows = options.amount(_TABLE_ROWS)
-    table = order_table(rows).select(["body", "tags"])
+    table = order_table(options.amount(_TABLE_ROWS)).select(["body", "tags"])
     with bench_node() as connection:
         connection.create_topic("Bench", 1)
         with connection.producer() as producer:
             producer.send_many("Bench", table)
             found = [row for count in _GROUPS for row in _groups(connection, count, ceilings)]
+            part = table.slice(0, options.amount(_SHARED_ROWS) // max(_MEMBERS))
+            for count in _MEMBERS:
+                found += _members(connection, count, ceilings, producer, part)
             wanted = options.amount(_LAG)
             while _end(connection) < wanted:
                 producer.send_many("Bench", table.slice(0, wanted - _end(connection)))
         return [*found, _lagging(connection, wanted)]
 
 
-def _groups(connection: Connection, count: int, ceilings: Ceilings) -> list[Row]:
-    many = f"{count} group{'s' * (count > 1)}"
+def _groups(connection: Connection, count: int, ceilings: Ceilings) -> Iterator[Row]:
+    """Groups of one member that all read the same queue."""
+    many = _many(count, "group")
     end = _end(connection)
+    rare = Subscription.tags("rare")
     with ExitStack() as stack:
-        joining = time.perf_counter()
-        members = {_member(connection): 0 for _ in range(count)}
+        use = _Use(connection)
+        begun = time.perf_counter()
+        groups = [f"{count}-groups-{number}" for number in range(count)]
+        members = [connection.consumer(group, "Bench", rare) for group in groups]
         for member in members:
             stack.callback(member.close)
         joined = time.perf_counter()
-        _read(members, end)
-        read = time.perf_counter() - joined
-        waits = []
-        with connection.producer() as producer:
-            last = dict([members.popitem()])
-            for _ in range(_ALERTS):
-                sent = time.perf_counter()
-                end = producer.send("Bench", b"alert", tags="rare").queue_offset + 1
-                _read(last, end)
-                waits.append(time.perf_counter() - sent)
-            _read(members or last, end)
-    return [
-        Row(
-            f"tag filter, 1 % match, {many} together",
-            end * count / read,
+        _read({member: {0: end} for member in members})
+        read = time.perf_counter()
+        filter_s, members_s = use.processor_s()
+        entries = end * count
+        yield Row(
+            f"{many}, one message in 100 each: read together",
+            entries / (read - begun),
             "entries/s",
             ceilings.read(_ENTRY_BYTES),
-        ),
-        Row(f"joining, a member of {many}", (joined - joining) / count * 1000, "ms", "two calls"),
-        Row(
-            f"a send with its ack to a handler, {many} listening, p50",
-            statistics.median(waits) * 1000,
+        )
+        yield Row(f"{many}: the filter's processor time", filter_s / entries * 1e9, "ns/entry", "-")
+        yield Row(
+            f"{many}: the members' processor time", members_s / entries * 1e9, "ns/entry", "-"
+        )
+        yield Row(f"{many}: joining, each", (joined - begun) / count * 1e3, "ms", "two calls")
+        yield Row(f"{many}: memory, each", use.memory_mib() / count, "MiB", "a ring of 1.5 MiB")
+        yield Row(
+            f"{many}: a send with its ack to the handler of one, p50",
+            _alert_ms(connection, members),
             "ms",
             ceilings.wake(),
-        ),
-    ]
+        )
+
+
+def _alert_ms(connection: Connection, members: list[Member]) -> float:
+    """From a send to the first member, while all others get it too."""
+    waits, end = [], 0
+    with connection.producer() as producer:
+        for _ in range(_ALERTS):
+            sent = time.perf_counter()
+            end = producer.send("Bench", b"alert", tags="rare").queue_offset + 1
+            _read({members[0]: {0: end}})
+            waits.append(time.perf_counter() - sent)
+    _read({member: {0: end} for member in members[1:]})
+    return statistics.median(waits) * 1e3
+
+
+def _members(
+    connection: Connection,
+    count: int,
+    ceilings: Ceilings,
+    producer: Producer,
+    part: pa.Table,
+) -> Iterator[Row]:
+    """Members of one group that share the queues of a topic, which gets *part* for each queue."""
+    many, topic = _many(count, "member"), f"Shared{count}"
+    connection.create_topic(topic, max(_MEMBERS), hosted=True)
+    with ExitStack() as stack:
+        use = _Use(connection)
+        everything = Subscription.tags("*")
+        members = [connection.consumer("shared", topic, everything) for _ in range(count)]
+        for member in members:
+            stack.callback(member.close)
+        _divide(members)
+        memory = use.memory_mib()
+        use.begin()
+        ends: Counter[int] = Counter()
+        for _ in range(max(_MEMBERS)):
+            ends.update(producer.send_many(topic, part).queues)
+        _, sending_s = use.processor_s()
+        owned = {
+            member: {queue_id: ends[queue_id] for _, queue_id in member.assignment()}
+            for member in members
+        }
+        begun = time.perf_counter()
+        _read(owned)
+        read = time.perf_counter()
+        filter_s, members_s = use.processor_s()
+    total = sum(ends.values())
+    yield Row(
+        f"{many} of a group, {max(_MEMBERS)} queues: read together",
+        total / (read - begun),
+        "messages/s",
+        ceilings.read(_RECORD_BYTES),
+    )
+    yield Row(f"{many}: the filter's processor time", filter_s / total * 1e9, "ns/message", "-")
+    members_ns = (members_s - sending_s) / total * 1e9
+    yield Row(f"{many}: the members' processor time", members_ns, "ns/message", "-")
+    yield Row(f"{many}: memory, each", memory / count, "MiB", "a ring of 1.5 MiB a queue")
+
+
+def _divide(members: list[Member]) -> None:
+    """Wait until each has its part of the queues."""
+    deadline = time.perf_counter() + _TIMEOUT_S
+    part = max(_MEMBERS) // len(members)
+    while any(len(member.assignment()) != part for member in members):
+        for member in members:
+            member.poll(0.01)
+        if time.perf_counter() > deadline:
+            raise TimeoutError(f"the queues are not divided after {_TIMEOUT_S} s")
 
 
 def _lagging(connection: Connection, lag: int) -> Row:
-    """What a member holds that polled once and stands *lag* messages behind."""
-    shared_before, own_before = _shared_bytes(connection), _own_bytes()
+    """What there is of a member that polled once and stands *lag* messages behind."""
+    use = _Use(connection)
     with connection.consumer("bench-late", "Bench", Subscription.tags("*")) as member:
-        deadline = time.perf_counter() + _SETTLE_S
         first = member.poll(1.0)
-        while time.perf_counter() < deadline:  # the filter runs ahead as far as it may
-            time.sleep(0.1)
+        time.sleep(_SETTLE_S)  # the filter runs ahead as far as it may
         assert first
-        held = _shared_bytes(connection) - shared_before + _own_bytes() - own_before
-    return Row(f"memory of a member that lags by {lag:,}", held / _MIB, "MiB", "its match ring")
+        held = use.memory_mib()
+    return Row(f"memory of a member that lags by {lag:,} messages", held, "MiB", "as above")
 
 
-def _member(connection: Connection) -> Member:
-    return connection.consumer(f"bench-{time.monotonic_ns()}", "Bench", Subscription.tags("rare"))
-
-
-def _read(members: dict[Member, int], end: int) -> None:
-    """Until each member is through with all entries before *end*; notes where each stands."""
-    begun = time.perf_counter()
-    wait_s = 0.0 if len(members) > 1 else 1.0
-    while min(members.values()) < end:
-        for member in members:
+def _read(wanted: Mapping[Member, Mapping[int, int]]) -> None:
+    """Until each member is through with its queues, up to the offsets that *wanted* says."""
+    deadline = time.perf_counter() + _TIMEOUT_S
+    left = {(member, queue_id) for member, ends in wanted.items() for queue_id in ends}
+    wait_s = 0.0 if len(wanted) > 1 else 1.0
+    while left:
+        for member, ends in wanted.items():
             for batch in member.poll(wait_s, 8192):
                 for body in batch.bodies():
                     len(body)
-                members[member] = batch.next_queue_offset
                 member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
-        if time.perf_counter() - begun > _TIMEOUT_S:
-            raise TimeoutError(f"{min(members.values())} of {end} entries after {_TIMEOUT_S} s")
+                if batch.next_queue_offset >= ends[batch.queue_id]:
+                    left.discard((member, batch.queue_id))
+        if time.perf_counter() > deadline:
+            raise TimeoutError(f"{len(left)} queues are not read after {_TIMEOUT_S} s")
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count > 1)}"
 
 
 def _end(connection: Connection) -> int:
     return connection.shard_statistics("Bench")[0].max_queue_offset
-
-
-def _shared_bytes(connection: Connection) -> int:
-    """What the match rings of all members take of shared memory."""
-    paths = consumer_directory(connection.data).iterdir()
-    return sum(path.stat().st_blocks * 512 for path in paths)
-
-
-def _own_bytes() -> int:
-    """Memory of this process alone; maps of the log are not, since they are in the page cache."""
-    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    fields = dict(line.split()[:2] for line in lines[1:])
-    return int(fields["Private_Dirty:"]) * 1024

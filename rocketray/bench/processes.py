@@ -1,0 +1,32 @@
+"""What processes use, as Linux counts it: figures that mean something on a busy machine too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["own_memory_bytes", "processor_s"]
+
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_USER_TICKS, _SYSTEM_TICKS = 11, 12  # of /proc/PID/stat behind the command's name
+
+
+def processor_s(pid: int) -> float:
+    """Seconds of processor time since the process began, in steps of a tick of 10 ms."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) / _TICKS_PER_S
+
+
+def own_memory_bytes(pids: Iterable[int]) -> int:
+    """What the processes have in memory for themselves.
+
+    Of memory that processes share, each has its part (PSS). Files are left out, in shared memory
+    or on disk: the first are there once for all, the others are the page cache's.
+    """
+    return sum(_own_bytes(Path(f"/proc/{pid}/smaps_rollup")) for pid in pids)
+
+
+def _own_bytes(rollup: Path) -> int:
+    lines = rollup.read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss_Anon:"))
