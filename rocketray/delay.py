@@ -36,6 +36,7 @@ __all__ = [
     "TIMER_OUT_MS",
     "TIMER_PRECISION_MS",
     "TIMER_QUEUE_ID",
+    "TIMER_ROLLED_FROM",
     "TIMER_TOPIC",
     "WAITING_QUEUES",
     "Delay",
@@ -72,6 +73,8 @@ DELAY_LEVELS_MS = (
 WAITING_QUEUES = {SCHEDULE_TOPIC: len(DELAY_LEVELS_MS), TIMER_TOPIC: 1}
 """The topics in which messages wait, and how many queues each has."""
 DELAY_MAX_MS = 40 * 24 * _HOUR
+TIMER_ROLLED_FROM = "TIMER_ROLLED_FROM"
+"""Where a message waited before it was stored again; not of RocketMQ's, and never delivered."""
 TIMER_PRECISION_MS = 1000
 _QUEUE_ID = re.compile(r"[0-9]{1,4}")
 
@@ -195,7 +198,7 @@ def after(message: AnyMessage, delay_ms: int, queue_id: int, now_ms: int) -> Pla
 
 
 def restored(stored: StoredMessage) -> Placed[ForwardedMessage]:
-    """The message that *stored* waits as, and its queue; all it says of itself stays.
+    """The message that *stored* waits as, and its queue; what was sent with it stays.
 
     Raises:
         InvalidMessageError: *stored* does not say where it belongs.
@@ -204,7 +207,8 @@ def restored(stored: StoredMessage) -> Placed[ForwardedMessage]:
     queue_id = stored.properties.get(REAL_QUEUE_ID, "")
     try:
         if _QUEUE_ID.fullmatch(queue_id):
-            return Placed(ForwardedMessage.of(stored, topic=topic), int(queue_id))
+            kept = {k: v for k, v in stored.properties.items() if k != TIMER_ROLLED_FROM}
+            return Placed(ForwardedMessage.of(stored, topic=topic, properties=kept), int(queue_id))
         reason = f"{REAL_QUEUE_ID} is {queue_id!r:.40}"
     except InvalidNameError as error:
         reason = str(error)
@@ -259,4 +263,4 @@ def _moved(message: AnyMessage, topic: str, waiting: dict[str, str]) -> AnyMessa
 
 DELAY_PROPERTIES = frozenset(
     {DELAY_LEVEL, REAL_TOPIC, REAL_QUEUE_ID, TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_OUT_MS}
-) | {"TIMER_DELAY_SEC"}
+) | {"TIMER_DELAY_SEC", TIMER_ROLLED_FROM}

@@ -31,6 +31,7 @@ from rocketray.store.forward import encode_forwarded
 from rocketray.store.reader import EntryColumns, QueueReader
 from rocketray.store.retention import DiskUse, RetentionPolicy
 
+from .old_files import Spot, old_files
 from .ring import AppendStatus
 from .shard_writer import ShardWriter
 
@@ -138,28 +139,14 @@ class Compaction:
         )  # fmt: skip
         return sum(one.file.size for one in gone)
 
-    def _old_files(self, reader: QueueReader) -> tuple[_Spot, _Spot | None, int]:
+    def _old_files(self, reader: QueueReader) -> tuple[Spot, Spot | None, int]:
         """The first message, the first one of the newest file, and the queue's end."""
         topic, queue_id = self._place
         store = self._writer.store
         with self._writer.reading():
             minimum = int(store.min_queue_offset(topic, queue_id))
             end = int(store.max_queue_offset(topic, queue_id))
-        if minimum == end:
-            return _Spot(minimum, 0), None, end
-        first, newest = _physical(reader, minimum), _physical(reader, end - 1)
-        segment_bytes = store.config.commit_log_segment_bytes
-        newest_file = newest - newest % segment_bytes
-        if first >= newest_file:
-            return _Spot(minimum, first), None, end
-        low, high = minimum, end - 1  # the first entry of the newest file is in (low, high]
-        while high - low > 1:
-            middle = (low + high) // 2
-            if _physical(reader, middle) >= newest_file:
-                high = middle
-            else:
-                low = middle
-        return _Spot(minimum, first), _Spot(high, newest_file), end
+        return *old_files(reader, minimum, end, store.config.commit_log_segment_bytes), end
 
     def _copy(
         self, reader: QueueReader, keys: LastOfKeys, part: list[tuple[bytes | int, Last]]
@@ -180,15 +167,6 @@ class Compaction:
         if ack.status is not AppendStatus.OK:
             _LOG.warning("%s/%d is not compacted now: %s", topic, queue_id, ack.status.name)
         return ack.status is AppendStatus.OK
-
-
-class _Spot(NamedTuple):
-    queue_offset: int
-    physical_offset: int
-
-
-def _physical(reader: QueueReader, queue_offset: int) -> int:
-    return int(reader.entries(queue_offset, queue_offset + 1).physical_offsets[0])
 
 
 def _portions(

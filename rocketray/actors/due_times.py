@@ -7,6 +7,7 @@ one moves it log2(n) times, and taking the next ones looks at the head of each r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -114,6 +115,15 @@ class DueTimes:
         everything = Due.concatenated([run.rest() for run in self._runs] or [NOTHING_DUE]).sorted()
         self._runs = []
         return everything
+
+    def drop(self, are_gone: Callable[[_Int64s], npt.NDArray[np.bool_]]) -> None:
+        """Forget the messages of which *are_gone* says so, by their offsets."""
+        for number, run in enumerate(self._runs):
+            rest = run.rest()
+            stays = ~are_gone(rest.offsets)
+            if not stays.all():
+                self._runs[number] = _Run(rest.part(np.flatnonzero(stays)))
+        self._runs = [run for run in self._runs if len(run)]
 
     def limit_waits(self, now_ms: int) -> None:
         """Let none be due later than it waits at most, from *now_ms* on: the clock was set back."""

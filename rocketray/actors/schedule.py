@@ -138,18 +138,24 @@ class Schedule:
             StreamError: it is being delivered, or may have been, and its target does not answer.
         """
         self._open_queues()
+        self._settle(self._last_ms)
         queue = self._queues.get(place)
         if queue is not None and 0 <= offset < queue.log.minimum():
-            return False
+            rolled = queue.rolled(unique_key)
+            if rolled is None:
+                return False
+            offset = rolled
         stored = queue.find(offset) if queue is not None else None
         if queue is None or stored is None or stored.unique_key != unique_key:
             raise InvalidMessageError(
                 f"no delayed message {unique_key!r} was stored at {place[0]}/{place[1]}@{offset}; "
                 "use the handle that its send returned"
             )
-        self._settle(self._last_ms)
         if queue.are_done(np.array([offset])).all():
-            return False
+            rolled = queue.rolled(unique_key)
+            if rolled is None:
+                return False
+            offset = rolled
         if any(row.is_at(place, offset) for rows in self._errands.under_way() for row in rows):
             raise ShardUnavailableError(
                 f"{place[0]}/{place[1]}", _RECALL_AGAIN_MS, "the message is being delivered"
@@ -161,6 +167,19 @@ class Schedule:
         queue.finish(np.array([offset], np.int64))
         self._doubtful.discard((place, offset))
         return not is_late
+
+    def roll(self) -> int:
+        """Free files that are kept by few messages; how many of these were stored again.
+
+        What may have been delivered stays where it is looked for.
+        """
+        place = TIMER_TOPIC, TIMER_QUEUE_ID
+        queue = self._queues.get(place)
+        if queue is None:
+            return 0
+        rows = (row for rows in self._errands.under_way() for row in rows)
+        held = {row.offset for row in rows if row.place == place}
+        return queue.roll(held | {offset for where, offset in self._doubtful if where == place})
 
     def first_open(self) -> dict[Place, int]:
         """Each queue's first message that still waits, or the offset of the next one."""

@@ -18,15 +18,17 @@ import orjson
 
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import StreamError
-from rocketray.message import CRC_PROPERTY, UNIQUE_KEY, ForwardedMessage
+from rocketray.message import CRC_PROPERTY, UNIQUE_KEY, ForwardedMessage, StoredMessage
 from rocketray.recall import RecallHandle
+from rocketray.store.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy
 
 from .errands import Submit, at_once
 from .files import disk_use, read_json, write_json
 from .layout import config_directory, shard_directory
 from .node_link import HostNode, NodeLinks
-from .owned_shard import OwnedShard
+from .owned_shard import QUERY_MAX, OwnedShard
+from .ring import AppendStatus
 from .schedule import Place, Schedule
 from .shard_host import ShardHost
 from .waiting_queue import WaitingLog
@@ -35,6 +37,7 @@ __all__ = ["ScheduleHost"]
 
 _LOG = logging.getLogger(__name__)
 _TIDY_INTERVAL_MS = 10_000
+_ROLL_INTERVAL_MS = 10 * 60_000
 _OFFSET_MAX = 1 << 62
 _DELIVERED = RetentionPolicy(only_unneeded=True)
 
@@ -62,6 +65,7 @@ class ScheduleHost:
             submit=submit,
         )
         self._tidied_ms = 0
+        self._rolled_ms: int | None = None
         self._saved: dict[str, int] = {}
         self._cleared: Mapping[Place, int] = {}
 
@@ -71,13 +75,13 @@ class ScheduleHost:
             wakeup_ms = self._schedule.step(now_ms)
             if abs(now_ms - self._tidied_ms) >= _TIDY_INTERVAL_MS:
                 self._tidied_ms = now_ms
-                self._tidy()
+                self._tidy(now_ms)
             return wakeup_ms
 
     def tidy(self) -> None:
         """Save the offsets, and remove the files of messages that are all done."""
         with self._lock:
-            self._tidy()
+            self._tidy(self._tidied_ms)
 
     def recall(self, handle: str) -> bool:
         """Let a message never be delivered; False when it was before, or was recalled before.
@@ -97,7 +101,12 @@ class ScheduleHost:
             self._schedule.close()
             self._targets.close()
 
-    def _tidy(self) -> None:
+    def _tidy(self, now_ms: int) -> None:
+        if self._rolled_ms is None or abs(now_ms - self._rolled_ms) >= _ROLL_INTERVAL_MS:
+            rolled = self._schedule.roll()
+            self._rolled_ms = None if rolled else now_ms  # there may be more of them
+            if rolled:
+                _LOG.info("%d delayed messages are stored again, so that old files go", rolled)
         first_open = self._schedule.first_open()
         self._save_offsets(first_open)
         self._schedule.let_go()
@@ -202,6 +211,18 @@ class _HostedLog:
 
     def visible(self) -> int:
         return self.shard.writer.control.visible()
+
+    @property
+    def segment_bytes(self) -> int:
+        return self.shard.writer.store.config.commit_log_segment_bytes
+
+    def append(self, messages: Sequence[ForwardedMessage]) -> bool:
+        ack = self.shard.writer.append_built(lambda: encode_forwarded(messages))
+        self.shard.writer.flush()
+        return ack.status is AppendStatus.OK
+
+    def query(self, unique_key: str) -> Sequence[StoredMessage]:
+        return self.shard.query(unique_key, QUERY_MAX, 0, 2**63 - 1)
 
     def bring_to_disk(self, physical_end: int) -> None:
         if self.shard.writer.control.flushed() < physical_end:

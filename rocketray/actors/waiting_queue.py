@@ -10,7 +10,7 @@ that it was to wait has gone by since it was first seen here: never early, and n
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -25,19 +25,23 @@ from rocketray.delay import (
     TIMER_DELIVER_MS,
     TIMER_OUT_MS,
     TIMER_PRECISION_MS,
+    TIMER_ROLLED_FROM,
+    TIMER_TOPIC,
 )
 from rocketray.errors import StoreError
-from rocketray.message import StoredMessage
+from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.store.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.reader import EntryColumns, QueueReader
 
 from .done_marks import DoneMarks
 from .due_times import Due, DueTimes
+from .old_files import old_files
 
 __all__ = ["CLOCK_STEP_MS", "WaitingLog", "WaitingQueue"]
 
 _LOG = logging.getLogger(__name__)
 _BLOCK_ENTRIES = 8192
+_ROLL_ENTRIES, _ROLL_BATCH = 4096, 64  # bodies may be inflated to 4 MiB each
 CLOCK_STEP_MS = 1000  # a clock that went back by less counts as one that did not
 _MARKS = "done"
 _TIMER_PROPERTIES = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_OUT_MS)
@@ -63,6 +67,19 @@ class WaitingLog(Protocol):
 
     def bring_to_disk(self, physical_end: int) -> None:
         """Return when everything before that physical offset is on disk."""
+        ...
+
+    @property
+    def segment_bytes(self) -> int:
+        """The size of a file of its log."""
+        ...
+
+    def append(self, messages: Sequence[ForwardedMessage]) -> bool:
+        """Store messages; they are on disk when this returns. False: they cannot be stored now."""
+        ...
+
+    def query(self, unique_key: str) -> Sequence[StoredMessage]:
+        """The messages with that unique key."""
         ...
 
 
@@ -99,7 +116,47 @@ class WaitingQueue:
             entries = entries.select(~self._marks.are_done(self._next, stop))
             if len(entries):
                 self._times.add(self._due(entries, now_ms))
+                if self.topic == TIMER_TOPIC:
+                    self._finish_rolling(entries)
             self._next = stop
+
+    def roll(self, but: Collection[int]) -> int:
+        """Store what waits in old files again, where most of these is done; how many messages.
+
+        So what waits for a month does not keep the files of all that came later. At least half of
+        what is rolled frees room. The copy is on disk before the mark of what it was made of; who
+        finds the copy alone sets the mark (:meth:`refresh`). What is in *but* stays. No more is
+        done at once than deliveries can wait for; call again until it is nothing.
+        """
+        minimum = self.log.minimum()
+        first, cut = old_files(self._reader, minimum, self._next, self.log.segment_bytes)
+        if cut is None:
+            return 0
+        waiting, sizes = self._open_before(cut.queue_offset)
+        if 2 * sizes.sum() > cut.physical_offset - first.physical_offset:
+            return 0
+        chosen = np.flatnonzero(~np.isin(waiting, [*but]))[:_ROLL_ENTRIES]
+        waiting, sizes = waiting[chosen], sizes[chosen]
+        by_size = np.diff(np.cumsum(sizes) // max(self.log.segment_bytes // 4, 1))
+        by_count = np.diff(np.arange(len(waiting)) // _ROLL_BATCH)
+        count = 0
+        for part in np.split(waiting, np.flatnonzero(by_size | by_count) + 1):
+            found = self.messages(self.entries(part)) if len(part) else []
+            messages = [one for one in found if one is not None]
+            if not messages or not self.log.append([_rolled(one) for one in messages]):
+                break
+            self.finish(np.array([one.queue_offset for one in messages], np.int64))
+            count += len(messages)
+        self._times.drop(self.are_done)
+        return count
+
+    def rolled(self, unique_key: str) -> int | None:
+        """Where a message waits that was rolled, or None."""
+        for found in self.log.query(unique_key):
+            offset = found.queue_offset
+            if TIMER_ROLLED_FROM in found.properties and not self.are_done(np.array([offset]))[0]:
+                return int(offset)
+        return None
 
     def limit_waits(self, now_ms: int) -> None:
         """Let nothing wait for longer than it was to: the clock was set back to *now_ms*."""
@@ -171,6 +228,44 @@ class WaitingQueue:
         self._reader.close()
         self._marks.close()
 
+    def _open_before(self, offset: int) -> tuple[_Int64s, _Int64s]:
+        """The messages before *offset* that are not done, and how large their records are."""
+        parts, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for at in range(self.first_open(), offset, _BLOCK_ENTRIES):
+            stop = min(at + _BLOCK_ENTRIES, offset)
+            entries = self._reader.entries(at, stop).select(~self._marks.are_done(at, stop))
+            parts.append(entries.queue_offsets.copy())
+            sizes.append(entries.sizes.astype(np.int64))
+        return np.concatenate(parts), np.concatenate(sizes)
+
+    def _finish_rolling(self, entries: EntryColumns) -> None:
+        """Mark what copies among *entries* were made of, where a crash came before."""
+        for number, source in enumerate(self._sources(entries)):
+            at = np.array([source], np.int64)
+            if 0 <= source < entries.queue_offsets[number] and not self.are_done(at)[0]:
+                copy = self.messages(entries.select(slice(number, number + 1)))[0]
+                before = self.find(source)
+                if copy is None or before is None or copy.unique_key != before.unique_key:
+                    continue
+                self.log.bring_to_disk(copy.physical_offset + copy.size)
+                self.finish(at)
+                self._times.drop(self.are_done)
+
+    def _sources(self, entries: EntryColumns) -> list[int]:
+        try:
+            return [
+                number
+                for data, starts, sizes in self._reader.find_properties(
+                    entries, (TIMER_ROLLED_FROM,)
+                )
+                for number in _numbers(data, starts[0], sizes[0]).tolist()
+            ]
+        except StoreError:
+            if len(entries) == 1:
+                return [-1]
+            one_by_one = (entries.select(slice(row, row + 1)) for row in range(len(entries)))
+            return [self._sources(entry)[0] for entry in one_by_one]
+
     def _due(self, entries: EntryColumns, now_ms: int) -> Due:
         if self.topic == SCHEDULE_TOPIC:
             level = min(self.queue_id, len(DELAY_LEVELS_MS) - 1)
@@ -209,6 +304,11 @@ class WaitingQueue:
                 np.where(deliver_ms < 0, in_a_second, deliver_ms),
                 np.where(is_span, delay_ms, DELAY_MAX_MS),
             )
+
+
+def _rolled(waiting: StoredMessage) -> ForwardedMessage:
+    properties = {**waiting.properties, TIMER_ROLLED_FROM: str(waiting.queue_offset)}
+    return ForwardedMessage.of(waiting, topic=waiting.topic, properties=properties)
 
 
 def _numbers(data: npt.NDArray[np.uint8], starts: _Int64s, sizes: _Int64s) -> _Int64s:

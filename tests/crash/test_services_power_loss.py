@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from support.sim_disk import Bound, Outcome, SimDisk
+from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk
 from support.stores import FakeClock
 
 from rocketray.actors.hosted_log import HostedLog
@@ -18,6 +18,7 @@ from rocketray.actors.transaction_host import TransactionHost
 from rocketray.config import StoreConfig
 from rocketray.delay import TIMER_QUEUE_ID, TIMER_TOPIC, after
 from rocketray.message import ForwardedMessage, Message, StoredMessage
+from rocketray.store.forward import encode_forwarded
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker
@@ -72,13 +73,14 @@ class SimLog:
 
 
 class Waiting:
-    """The shard of delayed messages, as a schedule sees it; nothing is ever delivered."""
+    """The shard of delayed messages, as a schedule sees it, and what it delivered."""
 
     directory = Path("/") / TIMER_TOPIC
 
     def __init__(self, disk: SimDisk, clock: FakeClock) -> None:
         self.log = SimLog(disk, clock, [TIMER_TOPIC])
         self.clock = clock
+        self.arrived: list[str] = []
         self.schedule = Schedule(self, file_system=disk)
 
     def find(self, topic: str, queue_id: int) -> Waiting | None:
@@ -90,18 +92,29 @@ class Waiting:
     def visible(self) -> int:
         return int(self.log.stores[TIMER_TOPIC].max_queue_offset(TIMER_TOPIC, 0))
 
+    segment_bytes = CONFIG.commit_log_segment_bytes
+
+    def append(self, messages: Sequence[ForwardedMessage]) -> bool:
+        self.log.stores[TIMER_TOPIC].append(TIMER_TOPIC, 0, encode_forwarded(messages))
+        self.log.disk.note()
+        self.log.flush(TIMER_TOPIC)
+        return True
+
+    def query(self, unique_key: str) -> Sequence[StoredMessage]:
+        return self.log.stores[TIMER_TOPIC].query(TIMER_TOPIC, unique_key)
+
     def bring_to_disk(self, physical_end: int) -> None:
         assert self.log.stores[TIMER_TOPIC].flush() >= physical_end
 
     def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
-        raise NotImplementedError
+        self.arrived += [message.properties["UNIQ_KEY"] for message in messages]
 
     def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
         raise NotImplementedError
 
-    def send(self, key: str) -> tuple[Place, int, str]:
+    def send(self, key: str, delay_ms: int = 60_000) -> tuple[Place, int, str]:
         message = Message("trade", key.encode(), unique_key=key)
-        placed = after(message, 60_000, 0, self.clock.now_ms)
+        placed = after(message, delay_ms, 0, self.clock.now_ms)
         return (TIMER_TOPIC, TIMER_QUEUE_ID), self.log.store(placed.message), key
 
     def step(self) -> int:
@@ -134,6 +147,50 @@ def test_a_recall_never_takes_a_message_that_comes_to_its_place_after_a_power_fa
         count += 1
     assert count > 1
     assert lengths == {3}, "what is recalled is on disk, and so is what was stored before it"
+
+
+def test_what_is_rolled_waits_once_wherever_the_power_fails() -> None:
+    keys = {"far 0", "far 5", "far 20"}
+    states, cuts = 0, 0
+    for survives in range(40):
+        disk, clock = SimDisk(), FakeClock()
+        waiting = Waiting(disk, clock)
+        for number in range(40):  # some twelve a file
+            key = f"far {number}"
+            waiting.send(key if key in keys else f"near {number}", 10**9 if key in keys else 1)
+        clock.now_ms += 1_000
+        while len(waiting.arrived) < 37:
+            waiting.step()
+        left = survives
+
+        def fail(_name: str, _path: Path) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise PowerLostError
+
+        disk.before = fail
+        try:
+            assert waiting.schedule.roll() == 3
+            is_whole = True
+        except PowerLostError:
+            is_whole = False
+        disk.before = lambda _name, _path: None
+        for outcome in disk.outcomes(Bound(all_up_to=8, random_count=4), random.Random(survives)):
+            again = Waiting(outcome.disk(), FakeClock(clock.now_ms))
+            again.step()
+            assert len(again.schedule) == 3, "each waits once"
+            again.clock.now_ms += 2 * 10**9
+            again.step()
+            assert set(again.arrived) == keys
+            assert len(again.arrived) == 3
+            states += 1
+        cuts += not is_whole
+        if is_whole:
+            assert waiting.schedule.first_open()[TIMER_TOPIC, TIMER_QUEUE_ID] >= 40
+            break
+    assert cuts > 1
+    assert states > cuts
 
 
 @pytest.fixture

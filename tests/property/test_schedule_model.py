@@ -36,17 +36,26 @@ class Run:
 
     def __init__(self, directory: Path, chance: random.Random) -> None:
         self.chance = chance
-        self.waiting = Waiting(directory)
+        self.waiting = Waiting(directory, body=bytes(chance.choice([4, 2000, 4000])))
         self.sent: dict[str, Sent] = {}
         self.recalled: set[str] = set()
         self.may_repeat: set[str] = set()
         self.was_set_back = False
+        self.rolled = 0
         self.shut: set[Place] = set()
         self.waiting.before = self._before
 
     def go(self, steps: int) -> None:
         actions = [self.send] * 5 + [self.wait] * 3 + [self.step] * 4
-        actions += [self.set_clock, self.restart, self.crash, self.recall, self.shut_or_open]
+        actions += [
+            self.set_clock,
+            self.restart,
+            self.crash,
+            self.recall,
+            self.shut_or_open,
+            self.roll,
+            self.roll,
+        ]
         for _ in range(steps):
             self.chance.choice(actions)()
         self.shut.clear()
@@ -135,6 +144,24 @@ class Run:
                 self.recalled |= {one.key} - set(arrived)
             else:
                 assert one.key in self.recalled or one.key in arrived
+
+    def roll(self) -> None:
+        """Store what waits in old files again, which a crash may interrupt, and let files go."""
+        left = self.chance.choice([0, 1, 99])
+
+        def end(_what: str) -> None:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise CrashError
+
+        self.waiting.before = end
+        try:
+            self.rolled += self.waiting.schedule.roll()
+            self.waiting.expire()
+        except CrashError:
+            self.waiting.start()
+        self.waiting.before = self._before
 
     def shut_or_open(self) -> None:
         self.shut ^= {self.chance.choice(TARGETS)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 from support.stores import FakeClock
@@ -11,8 +12,10 @@ from rocketray.actors.errands import Submit, at_once
 from rocketray.actors.schedule import Place, Schedule
 from rocketray.config import StoreConfig
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, after, at_level, at_time
-from rocketray.message import ForwardedMessage, Message
+from rocketray.message import ForwardedMessage, Message, StoredMessage
+from rocketray.store.forward import encode_forwarded
 from rocketray.store.message_store import MessageStore
+from rocketray.store.retention import DiskLimits, DiskUse, RetentionPolicy
 
 __all__ = ["CrashError", "Sent", "Waiting", "WaitingStore"]
 
@@ -31,7 +34,10 @@ class CrashError(Exception):
 class WaitingStore:
     """The shard of one place where messages wait."""
 
-    def __init__(self, directory: Path, place: Place, clock: FakeClock) -> None:
+    def __init__(
+        self, directory: Path, place: Place, clock: FakeClock, before: Callable[[str], None]
+    ) -> None:
+        self.before = before
         self.directory = directory
         self.store = MessageStore(directory, CONFIG, clock_ms=clock)
         self._place = place
@@ -44,6 +50,30 @@ class WaitingStore:
 
     def bring_to_disk(self, physical_end: int) -> None:
         assert self.store.flush() >= physical_end
+
+    @property
+    def segment_bytes(self) -> int:
+        return CONFIG.commit_log_segment_bytes
+
+    def append(self, messages: Sequence[ForwardedMessage]) -> bool:
+        self.before("roll")
+        self.store.append(*self._place, encode_forwarded(messages))
+        self.store.flush()
+        self.before("rolled")
+        return True
+
+    def expire(self, needed_from: int) -> None:
+        self.store.expire(
+            RetentionPolicy(only_unneeded=True),
+            DiskUse(0, 1 << 40),
+            limits=DiskLimits(),
+            needed={self._place: needed_from},
+            guard=nullcontext(),
+            announce=lambda: None,
+        )
+
+    def query(self, unique_key: str) -> Sequence[StoredMessage]:
+        return self.store.query(self._place[0], unique_key)
 
 
 class Sent:
@@ -72,7 +102,8 @@ class Sent:
 class Waiting:
     """What a schedule needs, in one directory; it outlives the schedule."""
 
-    def __init__(self, directory: Path, submit: Submit = at_once) -> None:
+    def __init__(self, directory: Path, submit: Submit = at_once, *, body: bytes = b"body") -> None:
+        self._body = body
         self._submit = submit
         self.clock = FakeClock()
         self.places: dict[Place, WaitingStore] = {}
@@ -84,6 +115,9 @@ class Waiting:
         self._directory = directory
         self._count = 0
         self.schedule = self.start()
+
+    def _tell(self, what: str) -> None:
+        self.before(what)
 
     def start(self) -> Schedule:
         """A new process: all that the old one knew is gone but what it noted."""
@@ -129,6 +163,14 @@ class Waiting:
     def all_keys(self) -> list[str]:
         return [key for keys in self.arrived.values() for key in keys]
 
+    def expire(self) -> None:
+        """Let files go whose messages are all done, as the host does."""
+        first_open = self.schedule.first_open()
+        self.schedule.let_go()
+        for place, log in self.places.items():
+            if place in first_open:
+                log.expire(first_open[place])
+
     def step(self) -> int:
         return self.schedule.step(self.clock.now_ms)
 
@@ -137,7 +179,7 @@ class Waiting:
         log = self.places.get(place)
         if log is None:
             directory = self._directory / place[0] / str(place[1])
-            log = self.places[place] = WaitingStore(directory, place, self.clock)
+            log = self.places[place] = WaitingStore(directory, place, self.clock, self._tell)
         return log.store.put([message], place[1])[0].queue_offset
 
     def close(self) -> None:
@@ -147,7 +189,7 @@ class Waiting:
 
     def _message(self, topic: str) -> Message:
         self._count += 1
-        return Message(topic, b"body", "pay", unique_key=f"K{self._count}")
+        return Message(topic, self._body, "pay", unique_key=f"K{self._count}")
 
     def _put(self, message: Message, place: Place, delay_ms: int) -> Sent:
         offset = self.put(message, place)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from rocketray.actors.send_back import retry_topic
 from rocketray.actors.transaction_producer import TransactionProducer
+from rocketray.delay import TIMER_TOPIC
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
@@ -114,3 +117,40 @@ def test_what_a_service_needs_has_no_limit_of_a_users(broker: Broker, topic: str
     broker.create_topic(topic, 1)
     with pytest.raises(ConfigError, match="the node removes what it is done with"):
         broker.set_retention(topic, RetentionPolicy(max_age_ms=1))
+
+
+def test_a_message_that_waits_for_forty_days_does_not_keep_all_that_came_later(
+    broker: Broker, clock: Clock
+) -> None:
+    broker.create_topic("orders", 1)
+    body = bytes(1 << 20)
+    with broker.producer() as producer:
+        far = [producer.send("orders", b"far %d" % n, delay=timedelta(days=40)) for n in range(3)]
+        for _ in range(20):
+            producer.send("orders", body, delay=1)
+        clock.advance(minutes=30)
+        first = minimum(broker, TIMER_TOPIC)
+        assert first > 10, "only the newest file is left"
+        handles = [one.recall_handle for one in far]
+        assert all(handles)
+        assert producer.recall(handles[1] or ""), "by the handle of its first place"
+        assert not producer.recall(handles[1] or "")
+        broker.restart_shard(TIMER_TOPIC)
+        for _ in range(20):
+            producer.send("orders", body, delay=1)
+        clock.advance(minutes=30)
+        assert minimum(broker, TIMER_TOPIC) > first, "those that were rolled are rolled again"
+        clock.advance(days=40)
+        found = [one for one in broker.messages("orders") if one.body.startswith(b"far")]
+        assert [one.body for one in found] == [b"far 0", b"far 2"]
+        assert not any("TIMER_ROLLED_FROM" in one.properties for one in found)
+        assert not producer.recall(handles[0] or "")
+
+
+def test_nobody_makes_a_message_done_by_a_property(broker: Broker, clock: Clock) -> None:
+    broker.create_topic("orders", 1)
+    with broker.producer() as producer:
+        producer.send("orders", b"first", delay=5)
+        producer.send("orders", b"second", delay=5, properties={"TIMER_ROLLED_FROM": "0"})
+    clock.advance(seconds=6)
+    assert [one.body for one in broker.messages("orders")] == [b"first", b"second"]

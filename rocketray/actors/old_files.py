@@ -1,0 +1,43 @@
+"""Which part of a queue lies in old files of its log: all but the newest one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from rocketray.store.reader import QueueReader
+
+__all__ = ["Spot", "old_files"]
+
+
+class Spot(NamedTuple):
+    """A message's place in its queue, and in the log."""
+
+    queue_offset: int
+    physical_offset: int
+
+
+def old_files(
+    reader: QueueReader, minimum: int, end: int, segment_bytes: int
+) -> tuple[Spot, Spot | None]:
+    """The first message from *minimum* on, and the first of the newest file that *end* reaches.
+
+    The second is None where no file is old. It stands at the beginning of its file.
+    """
+    if minimum == end:
+        return Spot(minimum, 0), None
+    first, newest = _physical(reader, minimum), _physical(reader, end - 1)
+    newest_file = newest - newest % segment_bytes
+    if first >= newest_file:
+        return Spot(minimum, first), None
+    low, high = minimum, end - 1  # the first entry of the newest file is in (low, high]
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _physical(reader, middle) >= newest_file:
+            high = middle
+        else:
+            low = middle
+    return Spot(minimum, first), Spot(high, newest_file)
+
+
+def _physical(reader: QueueReader, queue_offset: int) -> int:
+    return int(reader.entries(queue_offset, queue_offset + 1).physical_offsets[0])
