@@ -14,11 +14,14 @@ import logging
 import os
 import sys
 import threading
+import traceback
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
+
+import faust
 
 from rocketray.errors import ActorError, ConfigError
 
@@ -75,18 +78,37 @@ def load_app(path: str) -> App:
         raise ConfigError(f"an app is named as module:app, for example trade:app, not {path!r}")
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"app {path!r}: {error}; name a module that can be imported from here, "
-            "or add its directory to PYTHONPATH"
-        ) from error
+    except Exception as error:
+        raise ConfigError(f"app {path!r}: {_why_not_imported(module_name, error)}") from error
     app = getattr(module, name, None)
-    if not isinstance(app, App):
-        found = "nothing" if app is None else f"{type(app).__module__}.{type(app).__qualname__}"
+    if isinstance(app, App):
+        return app
+    if isinstance(app, faust.App):
         raise ConfigError(
-            f"app {path!r}: {module_name} has no rocketray.App named {name!r}; found {found}"
+            f"app {path!r} is a stock faust.App, which runs with: faust -A {module_name} worker; "
+            "make it a rocketray.App to have it run as an actor"
         )
-    return app
+    apps = [f"{module_name}:{found}" for found, each in vars(module).items() if type(each) is App]
+    raise ConfigError(
+        f"app {path!r}: {module_name} has no rocketray.App named {name!r}; "
+        f"it has {', '.join(apps) or 'none at all'}"
+    )
+
+
+def _why_not_imported(module: str, error: Exception) -> str:
+    """What a user has to know of *error*, which the import of *module* raised, and where it was."""
+    if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+        return (
+            f"{error}; name a module that can be imported from here, or add its directory to "
+            "PYTHONPATH"
+        )
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    if isinstance(error, SyntaxError):
+        return f"{module} cannot be imported: {error}"
+    return (
+        f"{module} cannot be imported: {type(error).__name__}: {error} "
+        f"({place.filename}, line {place.lineno})"
+    )
 
 
 def import_from(directory: Path | str) -> None:

@@ -237,7 +237,9 @@ def test_an_app_that_cannot_be_imported_says_so(node: Node) -> None:
         load_app("trade")
     with pytest.raises(ConfigError, match="No module named 'no_such_module'"):
         load_app("no_such_module:app")
-    with pytest.raises(ConfigError, match=r"no rocketray.App named 'Order'; found"):
+    with pytest.raises(
+        ConfigError, match=r"no rocketray.App named 'Order'; it has support.trade_app:app"
+    ):
         load_app("support.trade_app:Order")
     with pytest.raises(ConfigError, match="at least one"):
         deploy("support.trade_app:app", data=node.data, consumers=0)
