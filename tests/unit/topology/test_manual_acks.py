@@ -62,3 +62,30 @@ def test_what_is_left_behind_by_a_failure_comes_again_after_the_timeout(
         for number in range(3):
             producer.send("orders", b"%d" % number)
     asyncio.run(scenario())
+
+
+def test_a_stop_neither_waits_for_what_nobody_acknowledges_nor_commits_over_it(
+    broker: Broker,
+) -> None:
+    """Faust waits for ever for one that is still referred to, and commits over a single one."""
+    app = App("shop", connection=broker)
+    topic = app.topic("orders", value_serializer="raw")
+    held: list[Any] = []
+
+    @app.agent(topic)
+    async def reader(stream: Any) -> None:
+        async for event in stream.noack().events():
+            held.append(event)
+            if event.value != b"4":
+                event.ack()
+
+    async def scenario() -> None:
+        async with broker.running(app):
+            await until(lambda: len(held) == 10)
+
+    broker.create_topic("orders", 1)
+    with broker.producer() as producer:
+        for number in range(10):
+            producer.send("orders", b"%d" % number)
+    asyncio.run(asyncio.wait_for(scenario(), 30))
+    assert broker.state.registry.offsets.get("shop-reader", "orders", 0) == 4

@@ -19,8 +19,8 @@ QUEUES = 4
 class Instance:
     """One instance of an app that counts messages by key; every count it saw, in order."""
 
-    def __init__(self, node: LocalNode) -> None:
-        self.app = App("app", connection=node, broker_commit_interval=0.05)
+    def __init__(self, node: LocalNode, commit_interval: float = 0.05) -> None:
+        self.app = App("app", connection=node, broker_commit_interval=commit_interval)
         self.topic = self.app.topic("T", key_type=str, value_type=int, queues=QUEUES)
         self.counts = self.app.Table("counts", default=int)
         self.handled = 0
@@ -55,7 +55,7 @@ def test_parts_of_a_table_move_with_their_queues_and_every_message_counts_once(
     node: LocalNode,
 ) -> None:
     async def scenario() -> None:
-        one, two = Instance(node), Instance(node)
+        one, two = (Instance(node, commit_interval=60.0) for _ in range(2))
         async with running(one.app):
             sent = await one.send(0, 300)
             await until(lambda: all_of(one) == sent)
