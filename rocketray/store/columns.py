@@ -59,8 +59,11 @@ def read_columns(reader: RecordReader, entries: EntryColumns, columns: Sequence[
     """
     schema = column_schema(tuple(columns))
     from_entries = _entry_columns(reader, entries)
-    parts = [] if from_entries.keys() >= set(columns) else reader.records(entries)
-    found = _record_columns(parts, [name for name in columns if name not in from_entries])
+    rest = [name for name in columns if name not in from_entries]
+    if rest == ["body"]:  # as most ask for
+        found = {"body": reader.body_array(entries)}
+    else:
+        found = _record_columns(reader.records(entries) if rest else [], rest)
     arrays = [from_entries[name]() if name in from_entries else found[name] for name in columns]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -144,22 +144,30 @@ class QueueReader(RecordReader):
         return parts
 
     def bodies(self, entries: EntryColumns) -> list[bytes]:
-        """The messages' bodies, inflated where they are stored compressed.
+        """The messages' bodies, inflated where they are stored compressed; raises as ``records``."""
+        copied = self._ordinary_bodies(entries)
+        return (
+            super().bodies(entries) if copied is None else cast("list[bytes]", copied.to_pylist())
+        )
 
-        Ordinary records of one segment are checked and copied in one go; raises as ``records``.
-        """
-        bounds = np.empty(len(entries) + 1, np.int32)
+    def body_array(self, entries: EntryColumns) -> Any:
+        """The same as Arrow ``binary``."""
+        copied = self._ordinary_bodies(entries)
+        return super().body_array(entries) if copied is None else copied
+
+    def _ordinary_bodies(self, entries: EntryColumns) -> Any | None:
+        """Bodies of ordinary records of one segment, checked and copied in one go; else None."""
         room = int(entries.sizes.sum(dtype=np.int64))
-        if len(entries) and 0 <= room <= self._log.segment_bytes:
-            offset = int(entries.physical_offsets[0])
-            file = self._log.get(offset - offset % self._log.segment_bytes)
-            data = np.empty(room, np.uint8)
-            found = entries.physical_offsets, entries.sizes, entries.queue_offsets
-            if copy_bodies(file.data, file.start, *found, self.queue_id, bounds, data):
-                buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
-                copied = pa.Array.from_buffers(pa.binary(), len(entries), buffers)
-                return cast("list[bytes]", copied.to_pylist())
-        return super().bodies(entries)
+        if not len(entries) or not 0 <= room <= self._log.segment_bytes:
+            return None
+        offset = int(entries.physical_offsets[0])
+        file = self._log.get(offset - offset % self._log.segment_bytes)
+        bounds, data = np.empty(len(entries) + 1, np.int32), np.empty(room, np.uint8)
+        found = entries.physical_offsets, entries.sizes, entries.queue_offsets
+        if not copy_bodies(file.data, file.start, *found, self.queue_id, bounds, data):
+            return None
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data[: bounds[-1]])]
+        return pa.Array.from_buffers(pa.binary(), len(entries), buffers)
 
     def find_properties(
         self, entries: EntryColumns, names: tuple[str, ...]

@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from rocketray.errors import CorruptRecordError
 from rocketray.kernels.spans import Field, measure_spans
@@ -143,6 +144,13 @@ class RecordReader(ABC):
     def bodies(self, entries: EntryColumns) -> list[bytes]:
         """The messages' bodies, inflated where they are stored compressed."""
         return [body for part in self.records(entries) for body in part.bodies().to_pylist()]
+
+    def body_array(self, entries: EntryColumns) -> Any:
+        """The same as Arrow ``binary``; raises as :meth:`SegmentSpans.bodies`."""
+        pieces = [part.bodies() for part in self.records(entries)]
+        if len(pieces) == 1:
+            return pieces[0]
+        return pa.concat_arrays(pieces) if pieces else pa.array([], pa.binary())
 
     def tags(self, entries: EntryColumns) -> list[str | None]:
         """The messages' tags."""
