@@ -21,7 +21,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Container
-from typing import Self, Unpack
+from typing import Self, TypeVar, Unpack
 
 from rocketray.errors import ShardUnavailableError, StreamError, UnknownMemberError
 from rocketray.filters.subscription import Subscription
@@ -42,6 +42,8 @@ LONG_POLL_S = POLL_MAX_S
 _REPLIES_MAX = 2
 _COMMIT_INTERVAL_S = 1.0
 _RETRY_S = 1.0
+_ALL: Container[int] = range(2**31)
+_T = TypeVar("_T")
 _NOTHING = "", PollReply(0, [], frozenset())
 
 
@@ -66,7 +68,7 @@ class RemoteGroupConsumer:
         self._lock = threading.Lock()
         self._calling = threading.Lock()  # held from taking commits until they are answered
         self._told = 0, frozenset[int]()  # the last revocation that an answer named
-        self._settled = 0  # the last revocation whose queues were given up
+        self._revoked = self._settled = 0  # the last revocation, here and as the gateway knows
         self._lost: dict[int, int] = {}  # by queue, in which revocation
         self._name = ""
         self._join()
@@ -134,8 +136,12 @@ class RemoteGroupConsumer:
         with self._lock:
             self._assignment = frozenset(one for one in owned if self._is_after_loss(reply, one))
             self._assignment |= reply.revoked if is_losing else frozenset()
-        if is_losing and not self._give_up(*told):
-            return []  # they come again
+        try:
+            if is_losing and not self._give_up(*told):
+                return []  # they come again
+        except (StreamError, OSError):
+            self._kept.sort(batches, _ALL)
+            raise
         return batches
 
     def wake(self) -> None:
@@ -222,16 +228,21 @@ class RemoteGroupConsumer:
         return reply.revocation >= self._lost.get(queue_id, 0)
 
     def _give_up(self, revocation: int, queue_ids: frozenset[int]) -> bool:
-        """Give queues up; False where that took so long that the member was given up itself."""
-        self._revoke(queue_ids)
-        self._settled = revocation
-        self._lost.update(dict.fromkeys(queue_ids, revocation))
+        """Give queues up; False where that took so long that the member was given up itself.
+
+        When the gateway does not answer, this is to be called again.
+        """
+        if revocation > self._revoked:
+            self._revoke(queue_ids)
+            self._revoked = revocation
+            self._lost.update(dict.fromkeys(queue_ids, revocation))
         try:
             with self._calling:
-                self._gateway.give_up(self._name, revocation, self._take_commits())
+                self._send(lambda name, commits: self._gateway.give_up(name, revocation, commits))
         except UnknownMemberError as error:
             self._join_again(error)
             return False
+        self._settled = revocation
         return True
 
     def _start_anew(self, timeout_s: float) -> None:
@@ -260,7 +271,8 @@ class RemoteGroupConsumer:
         reply = self._gateway.commit(name, {})
         with self._lock:
             self._commits = {}  # what was not committed comes again
-            self._name, self._told, self._settled, self._lost = name, (0, frozenset()), 0, {}
+            self._name, self._told, self._lost = name, (0, frozenset()), {}
+            self._revoked = self._settled = 0
             self._lease.renew(asked_ms, reply.lease_ms)
 
     def _empty(self) -> None:
@@ -333,17 +345,23 @@ class RemoteGroupConsumer:
                 self.wake()
 
     def _commit(self) -> None:
-        """Send what is to be committed; keep it when that fails, unless the member joined again."""
-        name, commits = self._name, self._take_commits()
         asked_ms = self._lease.asked_at()
+        name, reply = self._send(lambda *call: (call[0], self._gateway.commit(*call)))
+        self._take_answer(name, asked_ms, reply)
+
+    def _send(self, call: Callable[[str, dict[int, int]], _T]) -> _T:
+        """Have *call* send what is to be committed; keep it when that fails.
+
+        Not when the member joined again meanwhile: what was not committed comes again.
+        """
+        name, commits = self._name, self._take_commits()
         try:
-            reply = self._gateway.commit(name, commits)
+            return call(name, commits)
         except (StreamError, OSError):
             with self._lock:
                 if name == self._name:
                     self._commits = {**commits, **self._commits}
             raise
-        self._take_answer(name, asked_ms, reply)
 
     def _take_answer(self, name: str, asked_ms: int, reply: CommitReply) -> None:
         with self._lock:

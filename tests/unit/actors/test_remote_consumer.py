@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -202,6 +203,53 @@ def test_no_message_is_lost_with_a_reply(node: LocalNode, monkeypatch: pytest.Mo
     with RemoteGroupConsumer(gateway, "g", "Trade", ALL) as member:
         assert numbers(receive(member, 200)) == list(range(200))
     assert gateway.polls > 2
+
+
+class DeafGateway:
+    """It does not answer for some time when queues are given up."""
+
+    def __init__(self, members: RemoteMembers) -> None:
+        self._members = members
+        self.deaf_times = 2
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._members, name)
+
+    def give_up(self, name: str, revocation: int, commits: Mapping[int, int]) -> None:
+        self.deaf_times -= 1
+        if self.deaf_times >= 0:
+            raise ShardUnavailableError("gateway", 0, "away in the test")
+        self._members.give_up(name, revocation, commits)
+
+
+def test_a_gateway_that_is_away_when_queues_are_given_up_costs_neither_messages_nor_commits(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stand_in, "FRAME_BYTES", 10_000)
+    monkeypatch.setattr(stand_in, "REVOKE_TIMEOUT_S", 60.0)
+    send(node, 400, size=3000)
+    gateway = DeafGateway(node.gateway)
+    revoked: list[frozenset[tuple[str, int]]] = []
+    found: list[ConsumedBatch] = []
+
+    def take(*members: Member) -> int:
+        for member in members:
+            with contextlib.suppress(ShardUnavailableError):
+                for batch in member.poll(0.05):
+                    found.append(batch)
+                    member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+        return sum(map(len, found))
+
+    with RemoteGroupConsumer(gateway, "g", "Trade", ALL) as far:
+        far.on_revoke = revoked.append
+        wait_until(lambda: take(far))
+        with node.consumer("g", "Trade", ALL) as near:
+            wait_until(lambda: take(far, near) and len(near.assignment()) == 2)
+            wait_until(lambda: take(far, near) >= 400)
+            far.on_revoke = None
+    assert gateway.deaf_times < 0
+    assert len(revoked) == 1
+    assert numbers(found) == list(range(400)), "none is lost or repeated"
 
 
 class SlowGateway:
