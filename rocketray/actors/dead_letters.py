@@ -58,6 +58,7 @@ __all__ = [
     "redrive",
 ]
 
+_DONE_MAX = 100_000_000
 _BATCH_MAX = 256
 _BATCH_BYTES = 4 * 1024 * 1024
 
@@ -106,13 +107,13 @@ class Journal:
         if value.get("storeHost") != self._identity:
             value = {}
         try:
-            self.done = {n for first, end in value.get("done", []) for n in range(first, end)}
+            self.done = _offsets([range(first, end) for first, end in value.get("done", [])])
             self.under_way: list[int] = [int(n) for n in value.get("underWay", [])]
             self.looked_from = int(value.get("lookedFrom", 0))
             self.first_id = str(value.get("firstId", ""))
             target = str(value.get("target", "")).rpartition("/")
             self.target: Place | None = (target[0], int(target[2])) if target[0] else None
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise StoreError(
                 f"{self._path} is no journal of redriven letters ({error!r}); without it they are "
                 "redriven again"
@@ -348,6 +349,13 @@ def _alone(data: Path, topic: str) -> Iterator[None]:
 
 def _journal_path(data: Path, topic: str) -> Path:
     return config_directory(data) / "redriven" / f"{topic}.json"
+
+
+def _offsets(runs: Sequence[range]) -> set[int]:
+    """All numbers of *runs*; raises ValueError where they are more than letters can be."""
+    if sum(map(len, runs)) > _DONE_MAX:
+        raise ValueError(f"more than {_DONE_MAX} letters are done")
+    return {offset for run in runs for offset in run}
 
 
 def _ranges(offsets: Sequence[int]) -> list[tuple[int, int]]:

@@ -27,6 +27,7 @@ from typing import Any, Protocol
 
 from rocketray.errors import (
     InvalidMessageError,
+    InvalidNameError,
     StoreError,
     StreamError,
     TopicNotFoundError,
@@ -104,10 +105,17 @@ class TransactionService:
         self._errands = Errands[list[int], Attempt[int]](submit)
         self._last_ms = 0
         saved = progress or {}
-        self._half_next = int(saved.get("halfOffset", 0))
-        self._end_next = int(saved.get("endOffset", 0))
-        self._op_next = int(saved.get("opOffset", 0))
-        checks = {int(half): int(count) for half, count in saved.get("checks", {}).items()}
+        try:
+            self._half_next = max(int(saved.get("halfOffset", 0)), 0)
+            self._end_next = max(int(saved.get("endOffset", 0)), 0)
+            self._op_next = max(int(saved.get("opOffset", 0)), 0)
+            checks = {int(half): int(count) for half, count in saved.get("checks", {}).items()}
+        except (TypeError, ValueError, AttributeError) as error:
+            raise StoreError(
+                f"the progress of transactions cannot be read ({error!r}); restore "
+                "config/transactions.json from its .bak, or remove it: what is left of the logs is "
+                "then read from the beginning"
+            ) from None
         self._recover(checks)
 
     def step(self, now_ms: int) -> int | None:
@@ -289,7 +297,7 @@ class TransactionService:
         if decided.outcome == "commit":
             try:
                 message, queue_id = committed(self._half(offset))
-            except InvalidMessageError as error:
+            except (InvalidMessageError, InvalidNameError) as error:
                 _LOG.error("%s; it goes to %s", error, GIVEN_UP_TOPIC)
                 decided.outcome = "give up"
             else:

@@ -214,6 +214,7 @@ def test_what_is_wrong_is_said(broker: Broker) -> None:
         path = broker.data / "config" / "redriven" / "%DLQ%g.json"
         identity = Journal(broker.data, broker.topic("%DLQ%g"))
         identity.finish(are_stored=False)
-        write_json(path, {"storeHost": "10.0.0.2:10911", "done": [7]})
-        with pytest.raises(StoreError, match="no journal"):
-            redrive(broker, producer, "g", ALL)
+        for done in ([7], [[0, 10**15]], [[0, 2**63]]):
+            write_json(path, {"storeHost": "10.0.0.2:10911", "done": done})
+            with pytest.raises(StoreError, match="no journal"):
+                redrive(broker, producer, "g", ALL)
