@@ -72,6 +72,8 @@ class Queue:
     """As the coordinator had it after the last step."""
     moves_to: int | None = None
     """Where the group is to go on, as somebody asked."""
+    ordered: int | None = None
+    """Where it was to go on when somebody asked last."""
     skipped: set[int] = field(default_factory=set)
     """Offsets that moves went over."""
 
