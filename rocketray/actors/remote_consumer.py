@@ -136,11 +136,12 @@ class RemoteGroupConsumer:
         with self._lock:
             self._assignment = frozenset(one for one in owned if self._is_after_loss(reply, one))
             self._assignment |= reply.revoked if is_losing else frozenset()
+        kept = self._kept
         try:
             if is_losing and not self._give_up(*told):
                 return []  # they come again
         except (StreamError, OSError):
-            self._kept.sort(batches, _ALL)
+            kept.sort(batches, _ALL)  # no more of use if the member could not join again
             raise
         return batches
 

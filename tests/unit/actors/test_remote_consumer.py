@@ -17,8 +17,14 @@ from rocketray.actors.consumed_batch import ConsumedBatch
 from rocketray.actors.remote_calls import CommitReply, PollReply
 from rocketray.actors.remote_consumer import Member, RemoteGroupConsumer
 from rocketray.actors.remote_members import RemoteMembers
-from rocketray.errors import FilterError, ShardUnavailableError, SubscriptionConflictError
+from rocketray.errors import (
+    FilterError,
+    ShardUnavailableError,
+    SubscriptionConflictError,
+    UnknownMemberError,
+)
 from rocketray.filters.subscription import Subscription
+from rocketray.store.packed_records import pack_records
 
 ALL = Subscription.tags("*")
 
@@ -250,6 +256,52 @@ def test_a_gateway_that_is_away_when_queues_are_given_up_costs_neither_messages_
     assert gateway.deaf_times < 0
     assert len(revoked) == 1
     assert numbers(found) == list(range(400)), "none is lost or repeated"
+
+
+class LastGateway:
+    """It gives one batch with a revocation, hears no answer to that, and lets nobody join again."""
+
+    def __init__(self, frame: bytes) -> None:
+        self._frames = [frame]
+        self.has_joined = False
+
+    def join(self, _request: object) -> str:
+        if self.has_joined:
+            raise ShardUnavailableError("gateway", 0, "away in the test")
+        self.has_joined = True
+        return "name"
+
+    def commit(self, _name: str, _commits: Mapping[int, int]) -> CommitReply:
+        return CommitReply(8000)
+
+    def poll(self, _name: str, _timeout_s: float, received: int) -> PollReply:
+        if received:
+            time.sleep(0.01)
+            return PollReply(received + 1, [], frozenset({0}), 1, frozenset())
+        return PollReply(1, self._frames, frozenset({0}), 1, frozenset({1}))
+
+    def give_up(self, _name: str, _revocation: int, _commits: Mapping[int, int]) -> None:
+        raise UnknownMemberError("given up in the test")
+
+    def leave_alone(self, *_: object) -> None: ...
+
+    def count_returns(self, *_: object) -> None: ...
+
+    def leave(self, *_: object) -> None: ...
+
+
+def test_a_member_that_was_given_up_and_cannot_join_again_hands_nothing_out(
+    node: LocalNode,
+) -> None:
+    send(node, 4)
+    with node.consumer("g", "Trade", ALL) as near:
+        batch = next(one for one in receive(near, 4) if one.queue_id == 0)
+        frame = pack_records(batch.reader, batch.entries, batch.next_queue_offset)
+    with RemoteGroupConsumer(LastGateway(frame), "g", "Trade", ALL) as member:
+        with pytest.raises(ShardUnavailableError, match="away in the test"):
+            member.poll(30)
+        assert member.assignment() == set()
+        assert [member.poll(0.02) for _ in range(5)] == [[]] * 5
 
 
 class SlowGateway:
