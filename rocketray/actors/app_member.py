@@ -136,6 +136,11 @@ class AppMember:
             }
             return dict(self._held)
 
+    def holds_any(self) -> bool:
+        """Whether anything was adopted."""
+        with self._lock:
+            return bool(self._held)
+
     def committed(self, queue: Queue) -> int:
         """The next queue offset of a queue that is held."""
         with self._lock:

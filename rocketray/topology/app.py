@@ -42,8 +42,8 @@ from .fields import MessageFields
 from .flow import FlowLimits
 from .group import GroupRegistry, Membership, make_start, make_subscription
 from .isolation import check_isolation
+from .leadership import LedApp
 from .outbox import Outbox
-from .refused import Refused
 from .replies import Replies
 from .settings import check_settings, with_defaults
 from .spark.sink_spec import SinkSpec, add_sink
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["App"]
 
 
-class App(Refused):
+class App(LedApp):
     """A Faust app on rocketray.
 
     *data* is the node's data directory (see ``rocketray start``); *connection*, where it is given,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rocketray.actors.assignment import Strategy
-    from rocketray.actors.heartbeat import AppInstance
+    from rocketray.actors.heartbeat import AppInstance, Heartbeat, HeartbeatReply
     from rocketray.delay import Delay
     from rocketray.filters.subscription import Subscription
     from rocketray.message import ForwardedMessage, Message, StoredMessage
@@ -250,6 +250,14 @@ class Connection(Protocol):
 
     def alter_topic(self, topic: str, queues: int) -> Any:
         """Make *topic*, or give it more queues."""
+        ...
+
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        """Report a member to the coordinator."""
+        ...
+
+    def leave(self, beat: Heartbeat) -> None:
+        """Give everything up that a member had."""
         ...
 
     def groups(self) -> Sequence[GroupOnTopic]:

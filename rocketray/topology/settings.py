@@ -114,5 +114,5 @@ _REFUSED = {
         "the node's coordinator divides queues; name a strategy= at an agent, which apps with "
         "tables cannot, because all their agents own the same queue numbers"
     ),
-    "LeaderAssignor": "no instance leads: run what is to run once in an app of its own",
+    "LeaderAssignor": "the node's coordinator says which instance leads",
 }

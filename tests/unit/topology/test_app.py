@@ -35,7 +35,7 @@ async def nothing(stream: Any) -> None:
         ({"producer_partitioner": lambda *_: 0}, "RocketMQ's hash of it"),
         ({"table_standby_replicas": 1}, "declare an app.GlobalTable"),
         ({"PartitionAssignor": object}, "coordinator divides queues"),
-        ({"LeaderAssignor": object}, "no instance leads"),
+        ({"LeaderAssignor": object}, "says which instance leads"),
         ({"agent_supervisor": "mode.supervisors:CrashingSupervisor"}, "supervisor_strategy="),
     ],
 )

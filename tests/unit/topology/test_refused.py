@@ -18,13 +18,6 @@ def test_what_faust_would_ignore_or_not_finish_is_refused_with_what_to_do_instea
     app = App("app")
     with pytest.raises(ConfigError, match=r"rocketray\.testing"):
         app.LiveCheck()
-    with pytest.raises(ConfigError, match="no instance leads"):
-        app.timer(1.0, True)  # as Faust takes it
-    for declare in (app.task, lambda **options: app.timer(1.0, **options)):
-        with pytest.raises(ConfigError, match="no instance leads"):
-            declare(on_leader=True)
-    with pytest.raises(ConfigError, match="no instance leads"):
-        app.crontab("* * * * *", on_leader=True)
     table = app.Table("t")
     with pytest.raises(ConfigError, match="look the other side up"):
         table.join(Order.user)
