@@ -18,6 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from rocketray.errors import ShardUnavailableError
+from rocketray.message import ForwardedMessage
 from rocketray.names import is_closed_topic
 from rocketray.store.encoded_batch import MeasuredTable, pack_table, packed_bytes
 from rocketray.store.message_columns import RecordForm
@@ -89,6 +90,8 @@ class Lane:
         self.lost = 0
         """One-way messages that were not stored."""
         self.collecting: Batch | None = None
+        self.forwarding: tuple[list[ForwardedMessage], Batch] | None = None
+        """Messages that are stored again, until the outcome of their batch is known."""
         self.form = form
         self.next_hand_over = 0.0
         """When, by the monotonic clock, what is collected goes with the next message."""

@@ -310,15 +310,23 @@ class Producer(ProducerLanes):
         *,
         ack: AckMode | None = None,
     ) -> SendResults:
-        """Store messages again, as one batch: all of them are stored, or none."""
+        """Store messages again, as one batch: all of them are stored, or none.
+
+        Where the shard did not say in time what became of them, the same call waits on for that.
+        """
         _refuse_strangers(topic, messages)
         with self._lock:
             lane = self._lane(topic, queue_id, None)
-            self._hand_over(lane)
-            batch = Batch(lane, lane.form, durability_of(ack) if ack else self._durability)
-            payload = memoryview(batch.pack_forwarded(messages))
-            self._until_sent(lane, partial(lane.try_send, payload, batch))
+            if lane.forwarding is not None and lane.forwarding[0] == list(messages):
+                batch = lane.forwarding[1]
+            else:
+                self._hand_over(lane)
+                batch = Batch(lane, lane.form, durability_of(ack) if ack else self._durability)
+                payload = memoryview(batch.pack_forwarded(messages))
+                self._until_sent(lane, partial(lane.try_send, payload, batch))
+                lane.forwarding = list(messages), batch
         self.settle(lane, batch, None)
+        lane.forwarding = None
         batch.check()
         return SendResults([(batch, range(len(messages)))], len(messages))
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.ladder import stored_in
 from support.local_node import HostedShard, LocalNode
 
 from rocketray.actors.producer import Producer
@@ -123,6 +124,25 @@ def test_messages_that_bring_their_ids_are_not_sent_again(node: FarNode) -> None
         with pytest.raises(ShardUnavailableError):
             producer.forward(TOPIC, 0, [again])
     assert stored(node) == [b"1"] * 3
+
+
+def test_forwarded_messages_that_are_in_the_ring_still_are_waited_for_and_not_stored_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = ForwardedMessage(TOPIC, b"1", {"UNIQ_KEY": "id"}, 1, ("192.0.2.1", 1))
+    with LocalNode(tmp_path) as node:
+        node.create_topic(TOPIC, 1, hosted=True)
+        with Producer(node, timeout_s=0.1) as producer:
+            with monkeypatch.context() as patch:
+                patch.setattr(type(node.hosting.host), "drain", lambda _: 0)
+                for _ in range(2):
+                    with pytest.raises(ShardUnavailableError, match="did not acknowledge"):
+                        producer.forward(TOPIC, 0, [again])
+            producer._timeout_s = 10.0
+            producer.forward(TOPIC, 0, [again])
+            assert [one.body for one in stored_in(node, TOPIC)] == [b"1"]
+            producer.forward(TOPIC, 0, [again])
+            assert [one.body for one in stored_in(node, TOPIC)] == [b"1"] * 2
 
 
 def test_a_failure_of_any_kind_is_the_batchs_own_and_the_next_message_goes(node: FarNode) -> None:
