@@ -52,12 +52,12 @@ def test_a_hosted_topic_is_written_filtered_read_and_asked_as_any_other(node: Lo
 
 
 def test_old_files_of_a_hosted_topic_go(node: LocalNode) -> None:
-    node.create_topic("%RETRY%g", 1, RetentionPolicy(max_bytes=100_000))
+    node.create_topic("%DLQ%g", 1, RetentionPolicy(max_bytes=100_000))
     with node.producer() as producer:
         for _ in range(4):
-            producer.send_messages("%RETRY%g", [Message("%RETRY%g", bytes(1000))] * 900)
+            producer.send_messages("%DLQ%g", [Message("%DLQ%g", bytes(1000))] * 900)
     assert node.expire()
-    assert node.shard_statistics("%RETRY%g")[0].min_queue_offset > 0
+    assert node.shard_statistics("%DLQ%g")[0].min_queue_offset > 0
 
 
 def test_a_batch_that_is_too_large_for_a_ring_goes_by_call(node: LocalNode) -> None:
