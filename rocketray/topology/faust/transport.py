@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from faust.transport.base import Transport as FaustTransport
 
 from rocketray.actors.signal_handlers import restore_signal_handlers
-from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.errors import ConfigError, NodeNotRunningError, TopicNotFoundError
 from rocketray.topology.connection import Producer
 from rocketray.topology.topic import retention_policy
 
@@ -180,5 +180,11 @@ def _declared_queues(app: Any, topic: str) -> int:
 def _open_connection(data: Path) -> StockConnection:
     from rocketray.actors.client import Connection  # noqa: PLC0415  # imports ray
 
-    connection: StockConnection = Connection.open(data)
+    try:
+        connection: StockConnection = Connection.open(data)
+    except NodeNotRunningError as error:
+        raise NodeNotRunningError(
+            f"{error}. A stock Faust app reads the node's files, so it runs on the node's machine "
+            "alone: on another, make it a rocketray.App"
+        ) from None
     return connection
