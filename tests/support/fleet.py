@@ -103,7 +103,7 @@ class Fleet:
         process = self._members.pop(name)
         process.kill()
         process.wait(60)
-        self._note(PLAIN, owned, offsets)
+        self._note(PLAIN, f"{name}-{process.pid}", owned, offsets)
         self.start_member()
 
     def kill_host(self) -> None:
@@ -135,7 +135,7 @@ class Fleet:
         pids = self._members[name].pid, status.pid
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
-        self._note(PLAIN, owned, known, is_stopped=True)
+        self._note(PLAIN, f"{name}-{pids[0]}", owned, known, is_stopped=True)
         self._note_host(status, offsets, is_stopped=True)
 
         def go_on() -> None:
@@ -209,14 +209,27 @@ class Fleet:
         for group, known in offsets.items():
             topics = _topics(group)
             owned = {(topics[topic], queue) for topic, queue in status.queues if topic in topics}
-            self._note(group, owned, known, is_stopped=is_stopped)
+            self._note(group, str(status.pid), owned, known, is_stopped=is_stopped)
 
     def _note(
-        self, group: str, owned: set[tuple[int, int]], offsets: Offsets, *, is_stopped: bool = False
+        self,
+        group: str,
+        process: str,
+        owned: set[tuple[int, int]],
+        offsets: Offsets,
+        *,
+        is_stopped: bool = False,
     ) -> None:
+        """What it owned when it was asked, and what it was given since then, and read."""
+        at_ns = time.monotonic_ns()
+        self.journals.read()
+        last: dict[tuple[int, int], tuple[int, str]] = {}
+        for name, entries in self.journals.entries.get(group, {}).items():
+            for entry in entries:
+                last[entry.queue] = max(last.get(entry.queue, (0, "")), (entry.at_ns, name))
+        queues = owned | {queue for queue, (_, name) in last.items() if name == process}
         in_hands = _AT_ONCE[group] if is_stopped else 0
-        death = Death(time.monotonic_ns(), frozenset(owned), offsets, in_hands)
-        self._deaths[group].append(death)
+        self._deaths[group].append(Death(at_ns, frozenset(queues), offsets, in_hands))
 
     def _note_forgotten(self, at_ns: int) -> None:
         saved = read_json(config_directory(self._connection.data) / "consumerOffset.json") or {}
