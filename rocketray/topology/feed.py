@@ -256,9 +256,17 @@ class Feed:
         self._hold_span()
 
     def _hold_span(self) -> None:
-        """Read no further while too many messages stand behind one that is not finished."""
+        """Read no further while too many messages stand behind one that is not finished.
+
+        As RocketMQ, not where order is kept: a queue whose message fails again and again would hold
+        up all others. What may wait for a handler is bounded by the window; but not what was passed
+        without an acknowledgement, so that counts here in any case.
+        """
         queue_id, span = self._ledger.span(self._flow.span)
         is_over = span > self._flow.span
+        if is_over and self.rules.is_ordered:
+            waiting = self._ledger.outstanding()
+            is_over = any(one.acks is not None for one in waiting if one.queue_id == queue_id)
         if is_over and not self._is_held:
             logger.warning(
                 "group %s reads no further: %d messages of topic %s queue %d are behind one that is "

@@ -27,7 +27,8 @@ class FlowLimits:
     ``messages`` and ``size_bytes``, of stored records, are what may wait for the handlers of one
     agent in this process; a poll may go over either once, over the first by half of it, or by 256
     messages a queue where that is more. Half of both is divided among the queues of an ordered agent. ``span`` is how many messages of a queue may be finished behind
-    one that is not: so many come again when the process dies, and those that wait.
+    one that is not: so many come again when the process dies, and those that wait. For an ordered agent it counts
+    only where messages are acknowledged by hand.
     """
 
     messages: int = 8192

@@ -314,3 +314,26 @@ def test_what_stands_behind_an_unfinished_message_is_bounded(
         assert committed(node, "g", "T") == 200
 
     asyncio.run(scenario())
+
+
+def test_a_queue_that_fails_in_its_order_holds_up_no_other(node: LocalNode) -> None:
+    node.create_topic("T", 2)
+    with node.producer() as producer:
+        for queue_id in range(2):
+            bodies = [Message("T", body) for body in numbers(30, first=100 * queue_id)]
+            producer.send_messages("T", bodies, queue_id=queue_id)
+
+    async def scenario() -> None:
+        flow = FlowLimits(messages=100, span=20)
+        async with feeding(node, is_ordered=True, flow=flow) as (feed, queue, _):
+            await until(lambda: feed.statistics().received == 60)
+            while not queue.empty():
+                delivery = queue.get_nowait()
+                if delivery.queue_id == 1:  # the one of the other queue fails and fails
+                    pass_over(delivery)
+            feed.finished()
+            with node.producer() as producer:
+                producer.send("T", b"last", queue_id=1)
+            assert (await queue.get()).shared.bodies == [b"last"]
+
+    asyncio.run(scenario())
