@@ -58,8 +58,8 @@ class Migration(Group):
         self.join(handlers)
 
     @precondition(lambda self: self.new is None and self.names)
-    @rule(number=st.integers(0, len(FILTERS) - 1))
-    def prepare(self, number: int) -> None:
+    @rule(number=st.integers(0, len(FILTERS) - 1), goes_on=st.booleans())
+    def prepare(self, number: int, *, goes_on: bool) -> None:
         new = FILTERS[number]
         if new is self.model.filter:
             with pytest.raises(StreamError):
@@ -67,19 +67,42 @@ class Migration(Group):
             return
         self.ask("prepare_change", new.subscription)
         self.new = new
+        if goes_on:
+            self.settle()
+            self.switch(is_busy=True)
 
     @precondition(lambda self: self.new and not self.is_switching)
-    @rule()
-    def switch(self) -> None:
-        """It is refused as long as a living member does not know of the change."""
+    @rule(is_busy=st.booleans())
+    def switch(self, *, is_busy: bool = False) -> None:
+        """It is refused as long as a living member does not know of the change.
+
+        Where it is busy, members read what comes between their proposals and the answers.
+        """
         try:
             self.ask("switch_change")
         except StreamError:
             assert self.broker.state.registry.members("g", "T", self.broker.clock.steady())
         else:
             self.is_switching = True
+            registry = self.broker.state.registry
+            plan = registry.changes.get("g", "T")
+            known = [one.plan for one in registry._memberships["g", "T"].members.values()]
+            assert plan is not None
+            assert set(known) <= {plan.version}, "a member did not know of the change"
+        for _ in range(2 if is_busy else 0):
+            self.advance(1)
+            self.read_all()
+            for queue_id in range(QUEUES):
+                self.send(queue_id, ["Aa", "BB", None, "C"])
+            self.read_all()
 
-    @precondition(lambda self: self.new)
+    def read_all(self) -> None:
+        """All readers poll that do at all."""
+        for reader in self.readers:
+            if not reader.is_paused:
+                reader.poll(100)
+
+    @precondition(lambda self: self.new and self.names % 3 == 0)
     @rule()
     def abort(self) -> None:
         """It is refused when queues may have switched, or members ask for the new filter."""
