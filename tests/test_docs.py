@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from rocketray.cli.application import application
 from rocketray.filters.checks import CheckStatus
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.sql92.advice import AdviceCode
+from rocketray.topology.spark.options import OPTION_NAMES
+from rocketray.topology.spark.sink_spec import SinkSpec
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 Command = TyperCommand | TyperGroup
@@ -176,6 +179,35 @@ def test_every_counter_and_every_warning_is_described() -> None:
     assert [name for name in names if f"`{name}`" not in text] == []
     refusals = set(CheckStatus) - {CheckStatus.SYSTEM_ERROR}
     assert [status.name for status in refusals if status.name not in text] == []
+
+
+def test_every_test_named_exists() -> None:
+    files = list((ROOT / "tests").rglob("test_*.py"))
+    there = {path.stem for path in files}
+    for path in files:
+        there.update(re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE))
+    named = {
+        (document.name, name)
+        for document in DOCUMENTS
+        for name in re.findall(r"`(test_\w+)(?:\.py)?`", document.read_text())
+    }
+    assert len(named) > 100
+    assert {(document, name) for document, name in named if name not in there} == set()
+
+
+def first_cells(document: str, heading: str) -> list[str]:
+    """The code in the first cell of each row of the first table under *heading*."""
+    text = (ROOT / document).read_text().partition(f"\n{heading}\n")[2]
+    rows = text[text.index("\n|---") :].splitlines()[2:]
+    cells = [row.split("|")[1] for row in takewhile(lambda row: row.startswith("|"), rows)]
+    return [name for cell in cells for name in re.findall(r"`(\w+)", cell)]
+
+
+def test_every_option_of_spark_is_described_once() -> None:
+    page = "docs/reference/spark.md"
+    assert sorted(first_cells(page, "## The source")) == sorted(OPTION_NAMES)
+    declared = set(SinkSpec.__dataclass_fields__) - {"function", "topic"}
+    assert sorted(first_cells(page, "## Sinks")) == sorted(declared)
 
 
 def test_the_rows_of_fausts_surface_name_tests_that_are_there() -> None:
