@@ -239,7 +239,7 @@ class SendResults(Sequence[SendResult]):
 
 
 def by_queue(
-    messages: Sequence[Message], numbers: range, queues: int, turn: int
+    messages: Sequence[Message], numbers: Sequence[int], queues: int, turn: int
 ) -> list[tuple[int, Sequence[int]]]:
     """Which of *messages*, by their *numbers*, go to each of so many *queues*.
 

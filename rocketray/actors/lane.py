@@ -1,12 +1,13 @@
 """The way from one producer to one queue: batches, and what the shard said of them.
 
 On the shard's node a batch goes through a ring in shared memory; from elsewhere, and when it is
-too large for the ring, through a call. Used by one thread at a time, but for :meth:`Lane.wait`.
+too large for the ring, through a call. Used with its lock held, but for :meth:`Lane.wait`.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 import uuid
 from collections import deque
@@ -17,7 +18,7 @@ from typing import Protocol
 
 import numpy as np
 
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage
 from rocketray.names import is_closed_topic
 from rocketray.store.encoded_batch import MeasuredTable, pack_table, packed_bytes
@@ -83,7 +84,10 @@ class Lane:
         self.is_closed_topic = is_closed_topic(topic.name)
         """Programs may not send here; the node's own parts do."""
         self.queue_id = queue_id
-        host_id = encode_offset_id(topic.store_hosts[queue_id], 0)
+        self.lock = threading.RLock()
+        self.store_host = topic.store_hosts[queue_id]
+        """Which shard it is: a topic that is made again has others."""
+        host_id = encode_offset_id(self.store_host, 0)
         self.id_prefix = host_id[: -len(f"{0:016X}")]  # the offset follows
         self.gate = shards.gate(topic.name, queue_id)
         self.in_flight: deque[Batch] = deque()
@@ -95,6 +99,7 @@ class Lane:
         self.form = form
         self.next_hand_over = 0.0
         """When, by the monotonic clock, what is collected goes with the next message."""
+        self._closed: StreamError | None = None
         self._doorbell: Line | Doorbell | None = None
         self.ring: ProducerRing | None = None
         if shards.is_local(topic.name, queue_id):
@@ -200,8 +205,23 @@ class Lane:
             self.wait(self.in_flight[0], timeout_s)
         # Otherwise all is acknowledged, and the shard is just about to give the room back.
 
-    def close(self) -> None:
-        """Tell the shard that nothing more comes."""
+    def check_open(self) -> None:
+        """Raise the error that says why nothing more can be sent here, if there is one."""
+        if self._closed is not None:
+            raise self._closed
+
+    def close(self, reason: StreamError, *, is_gone: bool = False) -> None:
+        """Take nothing more. What the shard has not acknowledged has failed if it *is_gone*."""
+        self._closed = reason
+        self.harvest()
+        failed = [] if self.collecting is None else [self.collecting]
+        self.collecting = None
+        if is_gone:
+            failed += self.in_flight
+            self.in_flight.clear()
+        for batch in failed:
+            batch.failure = reason
+            self.settled(batch)
         if self.ring is not None:
             self.ring.close()
 

@@ -5,7 +5,8 @@ The ways to send; when a message goes and by which way is producer_lanes.py.
 Invariants
   1. A result is given out after the shard acknowledged the batch, and names what was reached.
   2. Memory is bounded: a lane holds one batch that is not yet handed over, and the ring; then
-     ``send`` blocks, and raises :class:`ShardUnavailableError` after ``timeout_s``.
+     ``send`` blocks, and raises :class:`ShardUnavailableError` after ``timeout_s``. Threads that
+     send to one queue then wait one after the other; those that send to others do not.
   3. Messages of one thread to one queue are stored in the order they were sent.
 """
 
@@ -34,7 +35,7 @@ from .batch import (
 )
 from .lane import Lane
 from .pending_send import PendingSend
-from .producer_lanes import BATCH_MAX, ProducerLanes
+from .producer_lanes import BATCH_BYTES, BATCH_MAX, ProducerLanes
 from .queue_selector import QueueSelector, select_each, select_queue
 from .ring import RING_BYTES
 
@@ -42,6 +43,7 @@ __all__ = ["AckMode", "PendingSend", "Producer", "SendResult", "SendResults"]
 
 TABLE_BATCH_ROWS = 4096
 _TABLE_BATCH_BYTES = RING_BYTES // 5  # some are stored while others are made
+_TABLE_BATCH_MAX_BYTES = RING_BYTES // 4  # where larger rows lie together
 _ROW_BYTES = 160  # what a record and its frame have beside the values, about
 
 
@@ -75,8 +77,9 @@ class Producer(ProducerLanes):
             message = Message(topic, body, tags, keys, properties or {})
             later = Delay.of(**delay)
             return self.send_message_async(message, queue_id, sharding_key, ack, later).result()
-        with self._lock:
-            lane, batch = self._collect(topic, queue_id, sharding_key, ack)
+        lane = self._lane(topic, queue_id, sharding_key)
+        with lane.lock:
+            batch = self._collect(lane, ack)
             index = batch.columns.add(body, tags, keys, properties)
             self._hand_over(lane)
         lane.wait(batch, self._timeout_s)
@@ -105,10 +108,11 @@ class Producer(ProducerLanes):
             message = Message(topic, body, tags, keys, properties or {})
             later = Delay.of(**delay)
             return self.send_message_async(message, queue_id, sharding_key, ack, later)
-        with self._lock:
-            lane, batch = self._collect(topic, queue_id, sharding_key, ack)
+        lane = self._lane(topic, queue_id, sharding_key)
+        with lane.lock:
+            batch = self._collect(lane, ack)
             index = batch.columns.add(body, tags, keys, properties)
-            self._hand_over_in_time(lane, index)
+            self._hand_over_in_time(lane, batch.columns, index)
         return PendingSend(self.settle, lane, batch, index)
 
     def send_oneway(
@@ -127,20 +131,22 @@ class Producer(ProducerLanes):
         if queue_selector is not None:
             message = Message(topic, body, tags, keys, properties or {})
             queue_id = self._select(queue_selector, message, queue_id, sharding_key)
-        with self._lock:
-            lane, batch = self._collect(topic, queue_id, sharding_key, None)
+        lane = self._lane(topic, queue_id, sharding_key)
+        with lane.lock:
+            batch = self._collect(lane, None)
             index = batch.columns.add(body, tags, keys, properties)
             batch.one_way += 1
-            self._hand_over_in_time(lane, index)
+            self._hand_over_in_time(lane, batch.columns, index)
 
     @property
     def one_way_lost(self) -> int:
         """How many one-way messages were not stored, of those that are settled."""
-        with self._lock:
-            lanes = self._open_lanes()
-            for lane in lanes:
+        lost = self._lost
+        for lane in self._open_lanes():
+            with lane.lock:
                 lane.harvest()
-            return sum(lane.lost for lane in lanes)
+                lost += lane.lost
+        return lost
 
     def send_message_async(
         self,
@@ -169,10 +175,11 @@ class Producer(ProducerLanes):
         *,
         of_node: bool,
     ) -> PendingSend:
-        with self._lock:
-            lane, batch = self._collect(message.topic, queue_id, sharding_key, ack, of_node=of_node)
+        lane = self._lane(message.topic, queue_id, sharding_key)
+        with lane.lock:
+            batch = self._collect(lane, ack, of_node=of_node)
             index = batch.columns.add_message(message)
-            self._hand_over_in_time(lane, index)
+            self._hand_over_in_time(lane, batch.columns, index)
         return PendingSend(self.settle, lane, batch, index)
 
     def send_delayed(
@@ -214,8 +221,9 @@ class Producer(ProducerLanes):
         _refuse_strangers(topic, messages)
         placed: list[tuple[Lane, Batch, Sequence[int]]] = []
         for chosen, part in self._parts(topic, messages, queue_id, queue_selector):
-            with self._lock:
-                lane = self._lane(topic, chosen, None)
+            lane = self._lane(topic, chosen, None)
+            with lane.lock:
+                lane.check_open()
                 self._hand_over(lane)  # what was sent before goes first
                 lane.collecting = batch = Batch(lane, lane.form, durability)
                 try:
@@ -240,11 +248,10 @@ class Producer(ProducerLanes):
         if queue_selector is not None:
             _refuse_other_choices(queue_id)
             for chosen, part in select_each(queue_selector, self._topic(topic).queues, messages):
-                for start in range(0, len(part), BATCH_MAX):
-                    yield chosen, part[start : start + BATCH_MAX]
+                for numbers in _batches(messages, part):
+                    yield chosen, numbers
             return
-        for start in range(0, len(messages), BATCH_MAX):
-            numbers = range(start, min(start + BATCH_MAX, len(messages)))
+        for numbers in _batches(messages, range(len(messages))):
             if queue_id is not None:
                 yield queue_id, numbers
             else:
@@ -278,9 +285,7 @@ class Producer(ProducerLanes):
         check_open_topic(topic)
         counts: dict[int, int] = {}
         placed: list[tuple[Lane, Batch]] = []
-        step = _rows_of_a_batch(table)
-        for start in range(0, table.num_rows, step):
-            rows = table.slice(start, step)
+        for rows in _pieces(table):
             measured = MeasuredTable(
                 topic,
                 rows,
@@ -290,8 +295,9 @@ class Producer(ProducerLanes):
                 unique_ids=self._ids.next_ids(rows.num_rows),
                 options=self._options,
             )
-            with self._lock:
-                lane = self._lane(topic, None, None)
+            lane = self._lane(topic, None, None)
+            with lane.lock:
+                lane.check_open()
                 self._hand_over(lane)
                 batch = Batch(lane, lane.form, durability)
                 self._until_sent(lane, partial(lane.try_send_table, measured, batch))
@@ -315,8 +321,9 @@ class Producer(ProducerLanes):
         Where the shard did not say in time what became of them, the same call waits on for that.
         """
         _refuse_strangers(topic, messages)
-        with self._lock:
-            lane = self._lane(topic, queue_id, None)
+        lane = self._lane(topic, queue_id, None)
+        with lane.lock:
+            lane.check_open()
             if lane.forwarding is not None and lane.forwarding[0] == list(messages):
                 batch = lane.forwarding[1]
             else:
@@ -338,10 +345,34 @@ def _refuse_other_choices(*others: int | str | None) -> None:
         )
 
 
-def _rows_of_a_batch(table: pa.Table | pa.RecordBatch) -> int:
-    """How many rows go together, so that they fit the ring where no single one is too large."""
+def _batches(messages: Sequence[Message], numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Those of *numbers* that go together: ``BATCH_BYTES`` of bodies, or one that is larger."""
+    start = size = 0
+    for place, number in enumerate(numbers):
+        length = len(messages[number].body)
+        if place - start == BATCH_MAX or (size + length > BATCH_BYTES and place > start):
+            yield numbers[start:place]
+            start, size = place, 0
+        size += length
+    if start < len(numbers):
+        yield numbers[start:]
+
+
+def _pieces(table: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatch]:
+    """The rows that go together, in order, so that they fit the ring unless one alone does not."""
     row_bytes: int = _ROW_BYTES + table.nbytes // max(1, table.num_rows)
-    return min(TABLE_BATCH_ROWS, max(1, _TABLE_BATCH_BYTES // row_bytes))
+    step = min(TABLE_BATCH_ROWS, max(1, _TABLE_BATCH_BYTES // row_bytes))
+    for start in range(0, table.num_rows, step):
+        yield from _halves(table.slice(start, step))
+
+
+def _halves(rows: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatch]:
+    if rows.num_rows == 1 or rows.nbytes + rows.num_rows * _ROW_BYTES <= _TABLE_BATCH_MAX_BYTES:
+        yield rows
+    else:
+        half = rows.num_rows // 2
+        yield from _halves(rows.slice(0, half))
+        yield from _halves(rows.slice(half))
 
 
 def _refuse_strangers(topic: str, messages: Sequence[Message | ForwardedMessage]) -> None:

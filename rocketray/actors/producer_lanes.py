@@ -1,13 +1,15 @@
 """The lanes of a producer: which queue a message goes to, in which batch, and when that goes.
 
 A message goes at once when none went for a while (``lane.collecting_s``); one that comes sooner is
-collected, and goes with the first that comes later, when ``BATCH_MAX`` are there, when somebody
-waits for one of them, or after ``LINGER_S``.
+collected, and goes with the first that comes later, when ``BATCH_MAX`` or ``BATCH_BYTES`` are there, when somebody
+waits for one of them, or after ``LINGER_S``. Each lane has a lock, so a shard that takes nothing
+holds up only those who send to it.
 """
 
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import threading
 import time
@@ -17,14 +19,14 @@ from functools import partial
 from typing import Self
 
 from rocketray.delay import WAITING_QUEUES, Delay, Placed
-from rocketray.errors import ConfigError, StoreError
+from rocketray.errors import ConfigError, StoreError, StreamError, TopicNotFoundError
 from rocketray.hashing import java_hash_code
 from rocketray.message import Message
 from rocketray.names import check_open_topic, check_topic
 from rocketray.recall import RecallHandle
 from rocketray.store.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
 from rocketray.store.encoded_batch import RecordOptions
-from rocketray.store.message_columns import RecordForm
+from rocketray.store.message_columns import MessageColumns, RecordForm
 from rocketray.store.message_id import UniqueIdGenerator
 
 from .batch import AckMode, Batch, durability_of
@@ -32,11 +34,15 @@ from .catalog import TopicConfig
 from .clock import system_clock_ms
 from .lane import Lane, Shards, collecting_s, unavailable
 
-__all__ = ["BATCH_MAX", "ProducerLanes"]
+__all__ = ["BATCH_BYTES", "BATCH_MAX", "ProducerLanes"]
 
+_LOG = logging.getLogger(__name__)
 BATCH_MAX = 1024
+BATCH_BYTES = 512 * 1024  # and one message more; a batch lies in one file of the log
 LINGER_S = 0.002
 _ROOM_WAIT_S = 0.01
+_REFRESH_S = 30.0  # as RocketMQ's pollNameServerInterval
+_CLOSED = "the producer is closed; make a new one"
 
 
 class ProducerLanes:
@@ -66,8 +72,10 @@ class ProducerLanes:
         self._topics: dict[str, TopicConfig] = {}
         self._forms: dict[str, RecordForm] = {}
         self._lanes: dict[str, list[Lane | None]] = {}  # of each topic, by queue
+        self._lost = 0  # one-way messages of lanes that are closed
         self._turn = itertools.count()
-        self._lock = threading.RLock()
+        self._lock = threading.Lock()  # over the set of lanes; each has its own
+        self._refreshing = threading.Lock()
         self._collecting = threading.Event()
         self._closed = threading.Event()
         self._linger = threading.Thread(target=self._flush_lingering, daemon=True, name="linger")
@@ -85,10 +93,7 @@ class ProducerLanes:
         if queue_id is None:
             turn = next(self._turn) if sharding_key is None else java_hash_code(sharding_key)
             return turn % config.queues
-        if not 0 <= queue_id < config.queues:
-            raise ConfigError(
-                f"topic {topic!r} has the queues 0 to {config.queues - 1}, not {queue_id}"
-            )
+        _check_queue(config, queue_id)
         return queue_id
 
     def place(
@@ -121,24 +126,52 @@ class ProducerLanes:
 
     def flush(self) -> None:
         """Hand over and wait for everything that was sent; results tell what was refused."""
-        with self._lock:
-            lanes = self._open_lanes()
-            for lane in lanes:
+        waiting = []
+        for lane in self._open_lanes():
+            with lane.lock:
                 self._hand_over(lane)
-            waiting = [(lane, lane.in_flight[-1]) for lane in lanes if lane.in_flight]
+                if lane.in_flight:
+                    waiting.append((lane, lane.in_flight[-1]))
         for lane, batch in waiting:
             self.settle(lane, batch, None)
 
+    def refresh_topics(self) -> None:
+        """Learn how many queues the topics have by now, and leave those that are gone.
+
+        It happens every 30 seconds by itself, as with RocketMQ's producers.
+        """
+        with self._refreshing:
+            for name, known in list(self._topics.items()):
+                try:
+                    config = self._shards.topic(name)
+                except TopicNotFoundError as error:
+                    self._leave(name, error)
+                except StreamError as error:
+                    _LOG.warning("topic %s: its queues are not known anew: %s", name, error)
+                else:
+                    if config.store_hosts[: known.queues] != known.store_hosts:
+                        reason = f"topic {name!r} was deleted and made again meanwhile; send again"
+                        self._leave(name, StoreError(reason))
+                    elif config.queues > known.queues:
+                        with self._lock:
+                            lanes = self._lanes.get(name, [])
+                            lanes += [None] * (config.queues - known.queues) if lanes else []
+                            self._topics[name] = config
+
     def close(self) -> None:
-        """Flush, and give the rings back."""
+        """Flush, and give the rings back; raises as :meth:`flush`, and is closed nevertheless."""
         if self._closed.is_set():
             return
-        self.flush()
-        self._closed.set()
-        self._collecting.set()
-        self._linger.join()
-        for lane in self._open_lanes():
-            lane.close()
+        try:
+            self.flush()
+        finally:
+            with self._lock:
+                self._closed.set()
+            self._collecting.set()
+            self._linger.join()
+            for lane in self._open_lanes():
+                with lane.lock:
+                    lane.close(StoreError(_CLOSED))
 
     def __enter__(self) -> Self:
         """The producer itself; closed at the end of the block."""
@@ -152,7 +185,7 @@ class ProducerLanes:
         """Wait until the shard said what became of a batch."""
         deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         while True:
-            with self._lock:
+            with lane.lock:
                 if batch is lane.collecting:
                     self._hand_over(lane)
                 lane.harvest()
@@ -163,35 +196,27 @@ class ProducerLanes:
                 raise unavailable(lane)
             lane.wait(batch, left)
 
-    def _collect(
-        self,
-        topic: str,
-        queue_id: int | None,
-        sharding_key: str | None,
-        ack: AckMode | None,
-        *,
-        of_node: bool = False,
-    ) -> tuple[Lane, Batch]:
-        """The batch that a message goes into; called with the lock held.
+    def _collect(self, lane: Lane, ack: AckMode | None, *, of_node: bool = False) -> Batch:
+        """The batch that a message goes into; called with the lane's lock held.
 
         Only the node's own parts send *of_node*: they may send to any topic.
         """
         durability = durability_of(ack) if ack else self._durability
-        lane = self._lane(topic, queue_id, sharding_key)
+        lane.check_open()
         if lane.is_closed_topic and not of_node:
-            check_open_topic(topic)
+            check_open_topic(lane.topic)
         batch = lane.collecting
         if batch is not None and batch.durability is not durability:
             self._hand_over(lane)
             batch = None
         if batch is None:
             batch = lane.collecting = Batch(lane, lane.form, durability)
-        return lane, batch
+        return batch
 
-    def _hand_over_in_time(self, lane: Lane, index: int) -> None:
+    def _hand_over_in_time(self, lane: Lane, columns: MessageColumns, index: int) -> None:
         """Hand over what was collected, if it is time; *index* is the newest message's number."""
         begun = time.monotonic()
-        if index + 1 >= BATCH_MAX or begun >= lane.next_hand_over:
+        if index + 1 >= BATCH_MAX or columns.size >= BATCH_BYTES or begun >= lane.next_hand_over:
             self._hand_over(lane)
             ended = time.monotonic()
             lane.next_hand_over = ended + collecting_s(ended - begun)
@@ -201,28 +226,55 @@ class ProducerLanes:
     def _topic(self, name: str) -> TopicConfig:
         config = self._topics.get(name)
         if config is None:
-            config = self._topics[name] = self._shards.topic(check_topic(name))
+            config = self._topics.setdefault(name, self._shards.topic(check_topic(name)))
         return config
 
     def _lane(self, topic: str, queue_id: int | None, sharding_key: str | None) -> Lane:
-        if self._closed.is_set():
-            raise StoreError("the producer is closed; make a new one")
         lanes = self._lanes.get(topic)
         if lanes is None:
-            lanes = self._lanes[topic] = [None] * self._topic(topic).queues
+            queue_id = self.choose_queue(topic, queue_id, sharding_key)
+            return self._open_lane(topic, queue_id)
         if queue_id is None and sharding_key is None:
             queue_id = next(self._turn) % len(lanes)
         else:
             queue_id = self.choose_queue(topic, queue_id, sharding_key)
-        lane = lanes[queue_id]
-        if lane is None:
-            lane = Lane(self._shards, self._topic(topic), queue_id, self._form(topic))
-            lanes[queue_id] = lane
-        return lane
+        return lanes[queue_id] or self._open_lane(topic, queue_id)
+
+    def _open_lane(self, topic: str, queue_id: int) -> Lane:
+        """A lane that is there, or a new one; others open theirs while its shard answers."""
+        while not self._closed.is_set():
+            config = self._topic(topic)
+            _check_queue(config, queue_id)
+            opened = Lane(self._shards, config, queue_id, self._form(topic))
+            with self._lock:
+                if self._topics.get(topic) is config and not self._closed.is_set():
+                    lanes = self._lanes.setdefault(topic, [None] * config.queues)
+                    lane = lanes[queue_id]
+                    if lane is None:
+                        lanes[queue_id] = opened
+                        return opened
+                else:
+                    lane = None  # the topic changed meanwhile, or the producer was closed
+            opened.close(StoreError(_CLOSED))
+            if lane is not None:
+                return lane
+        raise StoreError(_CLOSED)
 
     def _open_lanes(self) -> list[Lane]:
         """All lanes there are."""
-        return [lane for lanes in self._lanes.values() for lane in lanes if lane is not None]
+        topics = list(self._lanes.values())
+        return [lane for lanes in topics for lane in lanes if lane is not None]
+
+    def _leave(self, topic: str, error: StreamError) -> None:
+        """Close the lanes to the shards of a topic that are gone."""
+        with self._lock:
+            self._topics.pop(topic, None)
+            lanes = self._lanes.pop(topic, [])
+        for lane in lanes:
+            if lane is not None:
+                with lane.lock:
+                    lane.close(error, is_gone=True)
+                    self._lost += lane.lost
 
     def _form(self, topic: str) -> RecordForm:
         form = self._forms.get(topic)
@@ -236,7 +288,7 @@ class ProducerLanes:
         return form
 
     def _hand_over(self, lane: Lane) -> None:
-        """Pack what was collected and write it to the ring; called with the lock held."""
+        """Pack what was collected and write it to the ring; called with the lane's lock held."""
         batch = lane.collecting
         if batch is None or not batch.columns:
             return
@@ -257,10 +309,33 @@ class ProducerLanes:
             lane.wait_for_room(_ROOM_WAIT_S)
 
     def _flush_lingering(self) -> None:
+        refresh_at = time.monotonic() + _REFRESH_S
         while not self._closed.is_set():
-            self._collecting.wait()
+            self._collecting.wait(_REFRESH_S)
             time.sleep(LINGER_S)
             self._collecting.clear()
-            with self._lock:
-                for lane in self._open_lanes():
-                    self._hand_over(lane)
+            waiting = [lane for lane in self._open_lanes() if not self._hand_over_if_free(lane)]
+            if waiting:
+                self._collecting.set()
+            if time.monotonic() >= refresh_at:
+                self.refresh_topics()
+                refresh_at = time.monotonic() + _REFRESH_S
+
+    def _hand_over_if_free(self, lane: Lane) -> bool:
+        """Hand over what was collected, unless somebody uses the lane, or the shard is behind."""
+        if not lane.lock.acquire(blocking=False):
+            return False
+        try:
+            lane.harvest()
+            if not lane.in_flight:  # so there is room, and no waiting for a shard that is dead
+                self._hand_over(lane)
+            return lane.collecting is None
+        finally:
+            lane.lock.release()
+
+
+def _check_queue(topic: TopicConfig, queue_id: int) -> None:
+    if not 0 <= queue_id < topic.queues:
+        raise ConfigError(
+            f"topic {topic.name!r} has the queues 0 to {topic.queues - 1}, not {queue_id}"
+        )

@@ -128,7 +128,7 @@ class _KnownTags(dict[str | None, tuple[bytes, int]]):
 class MessageColumns:
     """Messages of one topic in the order they were added; each is checked then."""
 
-    __slots__ = ("_bodies", "_codes", "_form", "_keys", "_own", "_tails", "own_ids")
+    __slots__ = ("_bodies", "_codes", "_form", "_keys", "_own", "_tails", "own_ids", "size")
 
     def __init__(self, form: RecordForm) -> None:
         self._form = form
@@ -139,6 +139,8 @@ class MessageColumns:
         self._own: dict[int, Message] = {}  # those with more than body, tags, keys and properties
         self.own_ids: dict[int, str] = {}
         """The unique keys that messages brought, by the number of the message."""
+        self.size = 0
+        """Bytes of the bodies, not compressed, and the properties."""
 
     def __len__(self) -> int:
         return len(self._bodies)
@@ -163,6 +165,7 @@ class MessageColumns:
             check_properties(properties)
             tail = self._form.tail(tags, keys, properties)
             self._note_keys(keys, properties)
+        self.size += len(body) + len(tail)
         self._bodies.append(body)
         self._tails.append(tail)
         self._codes.append(code)
@@ -179,6 +182,7 @@ class MessageColumns:
         self._note_keys(keys, message.properties)
         if unique_key or message.flag or message.born_timestamp_ms is not None:
             self._own[number] = message
+        self.size += len(body) + len(tail)
         self._bodies.append(body)
         self._tails.append(tail)
         self._codes.append(tags_code(message.tags))
@@ -215,6 +219,7 @@ class MessageColumns:
         self._bodies = bodies
         self._tails = [tail for tail, _ in forms]
         self._codes = [code for _, code in forms]
+        self.size = sum(map(len, bodies)) + sum(map(len, self._tails))
 
     def pack(self, first_id: int, now_ms: int) -> npt.NDArray[np.uint8]:
         """The packed batch; lets go of the messages.
@@ -276,7 +281,7 @@ class MessageColumns:
             rows,
         )
         self._bodies, self._tails, self._codes, self._keys = [], [], [], {}
-        self._own = {}
+        self._own, self.size = {}, 0
         return payload
 
 
