@@ -6,11 +6,11 @@ What holds is in support/later_model.py. A member of a group reads what comes, a
 from __future__ import annotations
 
 import itertools
-import logging
 import os
 import shutil
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from support.group_model import Reader
 from support.later_model import TOPIC, Half, Later, LaterModel
 from support.machines import run
+from support.quiet import quiet_log
 
 from rocketray.actors import transaction_producer
 from rocketray.actors.transaction_producer import CheckAnswer, TransactionProducer
@@ -50,7 +51,8 @@ class LaterMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        logging.getLogger("rocketray").setLevel(logging.CRITICAL)  # it tells of each failure
+        self.exits = ExitStack()
+        self.exits.enter_context(quiet_log())  # it tells of each failure
         self.directory = Path(tempfile.mkdtemp(dir=_MEMORY if _MEMORY.is_dir() else None))
         self.broker = Broker(self.directory)
         self.broker.create_topic(TOPIC, QUEUES)
@@ -225,13 +227,14 @@ class LaterMachine(RuleBasedStateMachine):
         self.model.check_times()
 
     def teardown(self) -> None:
-        if sys.exception() is None:
-            self.heal()
-        for producer in self.transactional.values():
-            producer.close()
-        self.producer.close()
-        self.broker.close()
-        shutil.rmtree(self.directory)
+        with self.exits:
+            if sys.exception() is None:
+                self.heal()
+            for producer in self.transactional.values():
+                producer.close()
+            self.producer.close()
+            self.broker.close()
+            shutil.rmtree(self.directory)
 
     def heal(self) -> None:
         """All is well again, and so long that nobody decides any more: then all is over."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import shutil
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hypothesis.stateful import RuleBasedStateMachine
+from support.quiet import quiet_log
 from support.retry_model import RetryModel
 from support.stepped_app import TOPIC, Handler, SteppedApp, SteppedLoop, without_waiting
 
@@ -49,7 +49,7 @@ class AppHistory(RuleBasedStateMachine):
         super().__init__()
         self.exits = ExitStack()
         self.exits.enter_context(without_waiting())
-        logging.getLogger("rocketray").setLevel(logging.CRITICAL)  # it tells of each failure
+        self.exits.enter_context(quiet_log())  # it tells of each failure
         self.directory = Path(tempfile.mkdtemp(dir=_MEMORY if _MEMORY.is_dir() else None))
         self.broker = Broker(self.directory)
         self.loop = SteppedLoop(self.broker)
