@@ -1,7 +1,7 @@
 """A member of a consumer group on another node than the shards.
 
-It has what :class:`~.consumer.GroupConsumer` has. A thread waits in long polls at the node's
-gateway, where a stand-in reads for it, and keeps a few batches at hand; commits go once a second.
+It has what :class:`~.consumer.GroupConsumer` has. At the node's gateway a stand-in reads for it:
+long_poll.py waits for what comes from there, remote_commits.py is what goes there once a second.
 
 Invariants
   1. A queue is given up in the same order as there: its batches were handed out or dropped,
@@ -10,18 +10,16 @@ Invariants
   2. Nothing is handed out without a lease, which every answer to commits renews: see lease.py.
   3. When the gateway does not know the member any more, all its queues count as taken away, and
      it joins again. Nothing is lost; what was not committed is delivered again.
-  4. Commits reach the stand-in in the order in which they were made: one call at a time.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import queue
 import threading
 import time
 from collections.abc import Callable, Container
-from typing import Self, TypeVar, Unpack
+from typing import Self, Unpack
 
 from rocketray.errors import ShardUnavailableError, StreamError, UnknownMemberError
 from rocketray.filters.subscription import Subscription
@@ -32,19 +30,16 @@ from .consumed_batch import ConsumedBatch
 from .consumer import GroupConsumer
 from .kept_batches import KeptBatches
 from .lease import Lease
+from .long_poll import NOTHING, LongPoll
 from .member_options import MemberOptions
-from .remote_calls import POLL_MAX_S, CommitReply, Gateway, JoinRequest, PollReply
+from .remote_calls import CommitReply, Gateway, JoinRequest, PollReply
+from .remote_commits import RemoteCommits
 
 __all__ = ["Member", "RemoteGroupConsumer"]
 
 _LOG = logging.getLogger(__name__)
-LONG_POLL_S = POLL_MAX_S
-_REPLIES_MAX = 2
 _COMMIT_INTERVAL_S = 1.0
-_RETRY_S = 1.0
 _ALL: Container[int] = range(2**31)
-_T = TypeVar("_T")
-_NOTHING = "", PollReply(0, [], frozenset())
 
 
 class RemoteGroupConsumer:
@@ -66,26 +61,20 @@ class RemoteGroupConsumer:
         self._request = JoinRequest(group, topic, subscription, options)
         self._lease = Lease(clock_ms)
         self._lock = threading.Lock()
-        self._calling = threading.Lock()  # held from taking commits until they are answered
         self._told = 0, frozenset[int]()  # the last revocation that an answer named
         self._revoked = self._settled = 0  # the last revocation, here and as the gateway knows
         self._lost: dict[int, int] = {}  # by queue, in which revocation
         self._name = ""
+        self._commits = RemoteCommits()
         self._join()
-        self._replies: queue.Queue[tuple[str, PollReply | StreamError]] = queue.Queue(_REPLIES_MAX)
-        self._arriving: tuple[tuple[str, PollReply | StreamError], ...] = ()  # waits for room
+        self._long_poll = LongPoll(gateway, self._name)
         self._assignment: frozenset[int] = frozenset()
         self._kept = KeptBatches()
         self._left_alone: frozenset[int] = frozenset()  # as the gateway knows it
-        self._commits: dict[int, int] = {}
-        self._sent_back = self._dead_lettered = 0
         self._closed = threading.Event()
-        self._threads = [
-            threading.Thread(target=run, daemon=True, name=name)
-            for name, run in (("long poll", self._fetch), ("commits", self._keep_committing))
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._heart = threading.Thread(target=self._keep_committing, daemon=True, name="commits")
+        self._long_poll.start()
+        self._heart.start()
 
     def poll(
         self,
@@ -102,10 +91,7 @@ class RemoteGroupConsumer:
         self._tell_left_alone()
         if kept := self._kept.take(skip):
             return kept
-        try:
-            name, reply = self._replies.get(timeout=timeout_s)
-        except queue.Empty:
-            return []
+        name, reply = self._long_poll.take(timeout_s) or NOTHING
         if name != self._name:
             return []  # of a stand-in that was left meanwhile, or from `wake`
         if isinstance(reply, UnknownMemberError):
@@ -147,8 +133,7 @@ class RemoteGroupConsumer:
 
     def wake(self) -> None:
         """Have a poll that waits look again; any thread may call."""
-        with contextlib.suppress(queue.Full):  # then nobody waits
-            self._replies.put_nowait(_NOTHING)
+        self._long_poll.wake()
 
     @property
     def is_leased(self) -> bool:
@@ -158,14 +143,12 @@ class RemoteGroupConsumer:
     @property
     def has_to_settle(self) -> bool:
         """The next polls join again, give queues up, or raise."""
-        with self._replies.mutex:
-            replies = [*self._replies.queue, *self._arriving]
         return (
             not self._lease.is_running
             or self._has_to_give_up(*self._told)
             or any(
                 isinstance(one, StreamError) or self._has_to_give_up(one.revocation, one.revoked)
-                for _, one in replies
+                for _, one in self._long_poll.waiting()
             )
         )
 
@@ -174,13 +157,11 @@ class RemoteGroupConsumer:
         assert topic == self._topic
         with self._lock:
             if queue_id in self._assignment:
-                self._commits[queue_id] = next_queue_offset
+                self._commits.put(queue_id, next_queue_offset)
 
     def count_returns(self, *, sent_back: int = 0, dead_lettered: int = 0) -> None:
         """Add to the group's counters; sent once a second."""
-        with self._lock:
-            self._sent_back += sent_back
-            self._dead_lettered += dead_lettered
+        self._commits.count_returns(sent_back, dead_lettered)
 
     def assignment(self) -> frozenset[tuple[str, int]]:
         """The (topic, queue id) pairs that this member reads."""
@@ -192,11 +173,11 @@ class RemoteGroupConsumer:
         if self._closed.is_set():
             return
         self._closed.set()
+        self._long_poll.close()
         self._revoke(self._assignment)
-        with self._calling:
-            self._gateway.leave(self._name, self._take_commits())
-        while any(thread.is_alive() for thread in self._threads):
-            self._empty()
+        self._commits.send(self._gateway.leave)
+        while self._heart.is_alive() or self._long_poll.is_running():
+            self._long_poll.empty()
             time.sleep(0.01)
 
     def __enter__(self) -> Self:
@@ -238,8 +219,9 @@ class RemoteGroupConsumer:
             self._revoked = revocation
             self._lost.update(dict.fromkeys(queue_ids, revocation))
         try:
-            with self._calling:
-                self._send(lambda name, commits: self._gateway.give_up(name, revocation, commits))
+            self._commits.send(
+                lambda name, commits: self._gateway.give_up(name, revocation, commits)
+            )
         except UnknownMemberError as error:
             self._join_again(error)
             return False
@@ -249,8 +231,7 @@ class RemoteGroupConsumer:
     def _start_anew(self, timeout_s: float) -> None:
         """Others may own the queues by now: give all up, and join again once that can be."""
         try:
-            with self._calling:
-                self._gateway.leave(self._name, self._take_commits())
+            self._commits.send(self._gateway.leave)
             self._join_again(
                 UnknownMemberError("the node did not answer, so the member joins again")
             )
@@ -261,83 +242,27 @@ class RemoteGroupConsumer:
     def _join_again(self, reason: UnknownMemberError) -> None:
         """The stand-in is gone (invariant 3)."""
         _LOG.warning("%s", reason)
-        self._empty()
+        self._long_poll.empty()
         self._revoke(self._assignment)
         self._kept, self._left_alone = KeptBatches(), frozenset()
         self._join()
+        self._long_poll.follow(self._name)
 
     def _join(self) -> None:
         asked_ms = self._lease.asked_at()
         name = self._gateway.join(self._request)
         reply = self._gateway.commit(name, {})
         with self._lock:
-            self._commits = {}  # what was not committed comes again
+            self._commits.begin(name)
             self._name, self._told, self._lost = name, (0, frozenset()), {}
             self._revoked = self._settled = 0
             self._lease.renew(asked_ms, reply.lease_ms)
 
-    def _empty(self) -> None:
-        try:
-            while True:
-                self._replies.get_nowait()
-        except queue.Empty:
-            pass
-
-    def _take_commits(self) -> dict[int, int]:
-        with self._lock:
-            commits, self._commits = self._commits, {}
-        return commits
-
-    def _fetch(self) -> None:
-        """The thread: long polls, one after the other; what says nothing new is dropped."""
-        last: tuple[str, frozenset[int]] | None = None
-        polled, received = "", 0
-        while not self._closed.is_set():
-            name = self._name
-            if name != polled:
-                polled, received = name, 0
-            reply: PollReply | StreamError
-            try:
-                reply = self._gateway.poll(name, LONG_POLL_S, received)
-                received = reply.number
-            except ShardUnavailableError as error:
-                _LOG.warning("the gateway does not answer, trying again: %s", error)
-                self._closed.wait(_RETRY_S)
-                continue
-            except StreamError as error:
-                reply = error
-            if isinstance(reply, StreamError):
-                self._put(name, reply)
-                if not self._joined_again(name, reply):
-                    return
-            elif reply.frames or reply.revoked or (name, reply.assignment) != last:
-                self._put(name, reply)
-                last = name, reply.assignment
-
-    def _joined_again(self, name: str, error: StreamError) -> bool:
-        """Wait until the polling thread joined again; False when that is not to be."""
-        if not isinstance(error, UnknownMemberError):
-            return False
-        while self._name == name and not self._closed.is_set():
-            self._closed.wait(0.01)
-        return True
-
-    def _put(self, name: str, reply: PollReply | StreamError) -> None:
-        self._arriving = ((name, reply),)
-        while not self._closed.is_set():
-            try:
-                self._replies.put((name, reply), timeout=_RETRY_S)
-            except queue.Full:
-                continue
-            break
-        self._arriving = ()
-
     def _keep_committing(self) -> None:
         while not self._closed.wait(_COMMIT_INTERVAL_S):
             try:
-                with self._calling:
-                    self._commit()
-                self._tell_returns(self._name)
+                self._commits.send(self._commit)
+                self._commits.tell_returns(self._gateway.count_returns)
             except UnknownMemberError:
                 continue  # the poll says so as well, and what was not committed comes again
             except (StreamError, OSError) as error:
@@ -345,39 +270,15 @@ class RemoteGroupConsumer:
             if self.has_to_settle:
                 self.wake()
 
-    def _commit(self) -> None:
+    def _commit(self, name: str, commits: dict[int, int]) -> None:
         asked_ms = self._lease.asked_at()
-        name, reply = self._send(lambda *call: (call[0], self._gateway.commit(*call)))
-        self._take_answer(name, asked_ms, reply)
-
-    def _send(self, call: Callable[[str, dict[int, int]], _T]) -> _T:
-        """Have *call* send what is to be committed; keep it when that fails.
-
-        Not when the member joined again meanwhile: what was not committed comes again.
-        """
-        name, commits = self._name, self._take_commits()
-        try:
-            return call(name, commits)
-        except (StreamError, OSError):
-            with self._lock:
-                if name == self._name:
-                    self._commits = {**commits, **self._commits}
-            raise
+        self._take_answer(name, asked_ms, self._gateway.commit(name, commits))
 
     def _take_answer(self, name: str, asked_ms: int, reply: CommitReply) -> None:
         with self._lock:
             if name == self._name:
                 self._lease.renew(asked_ms, reply.lease_ms)
                 self._told = reply.revocation, reply.revoked
-
-    def _tell_returns(self, name: str) -> None:
-        with self._lock:
-            sent_back, dead_lettered = self._sent_back, self._dead_lettered
-        if sent_back or dead_lettered:
-            self._gateway.count_returns(name, sent_back, dead_lettered)
-        with self._lock:
-            self._sent_back -= sent_back
-            self._dead_lettered -= dead_lettered
 
 
 Member = GroupConsumer | RemoteGroupConsumer

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors import remote_consumer, stand_in
+from rocketray.actors import long_poll, remote_consumer, stand_in
 from rocketray.actors.consumed_batch import ConsumedBatch
 from rocketray.actors.remote_calls import CommitReply, PollReply
 from rocketray.actors.remote_consumer import Member, RemoteGroupConsumer
@@ -142,7 +142,7 @@ def test_a_member_that_does_not_poll_has_no_lease_when_its_queues_go_to_another(
     monkeypatch.setattr(stand_in, "LEASE_MS", 800)
     monkeypatch.setattr(stand_in, "REVOKE_TIMEOUT_S", 1.0)
     monkeypatch.setattr(remote_consumer, "_COMMIT_INTERVAL_S", 0.05)
-    monkeypatch.setattr(remote_consumer, "LONG_POLL_S", 0.1)
+    monkeypatch.setattr(long_poll, "LONG_POLL_S", 0.1)
     with node.remote_consumer("g", "Trade", ALL) as far:
         wait_until(lambda: far.poll(0.1) == [] and far.assignment())
         with node.consumer("g", "Trade", ALL) as near:
@@ -162,7 +162,7 @@ def test_a_member_that_takes_nothing_still_gives_up_queues_at_once(
     send(node, 400, size=3000)
     with node.remote_consumer("g", "Trade", ALL) as far:
         seen = numbers(receive(far, 1))
-        wait_until(lambda: far._replies.full() and far._arriving)
+        wait_until(lambda: len(far._long_poll.waiting()) > 2)
         with node.consumer("g", "Trade", ALL) as near:
             wait_until(lambda: far.has_to_settle)
             assert far.is_leased
@@ -203,7 +203,7 @@ class LosingGateway:
 
 def test_no_message_is_lost_with_a_reply(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stand_in, "FRAME_BYTES", 10_000)
-    monkeypatch.setattr(remote_consumer, "_RETRY_S", 0.01)
+    monkeypatch.setattr(long_poll, "_RETRY_S", 0.01)
     send(node, 200, size=3000)
     gateway = LosingGateway(node.gateway)
     with RemoteGroupConsumer(gateway, "g", "Trade", ALL) as member:
@@ -350,7 +350,7 @@ def test_the_last_word_does_not_overtake_a_commit_that_is_on_its_way(
 def test_a_member_has_to_settle_when_it_is_told_to_give_queues_up(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_consumer, "LONG_POLL_S", 0.1)
+    monkeypatch.setattr(long_poll, "LONG_POLL_S", 0.1)
     with node.remote_consumer("g", "Trade", ALL) as far:
         wait_until(lambda: far.poll(0.1) == [] and far.assignment())
         with node.consumer("g", "Trade", ALL) as near:
