@@ -247,10 +247,10 @@ class ClusterState:
         self._catalog = catalog
 
     def _save_groups(self) -> None:
-        if self.registry.groups_changed or self.registry.changes.changed:
+        if self.registry.subscriptions.changed:
             path = config_directory(self._data) / "subscriptionGroup.json"
-            write_json(path, self.registry.groups_to_json())
-            self.registry.groups_changed = self.registry.changes.changed = False
+            write_json(path, self.registry.subscriptions.to_json())
+            self.registry.subscriptions.saved()
             self._settle_filters()
 
     def _settle_filters(self) -> None:

@@ -100,9 +100,9 @@ class GroupAdministration:
 
     def _shared(self, group: str, topic: str) -> Subscription:
         """What a group subscribes to whose members share the messages."""
-        if (group, topic) in self._registry.broadcasts:
+        if (group, topic) in self._registry.subscriptions.broadcasts:
             raise StreamError(
                 f"group {group!r} gets topic {topic!r} in broadcast mode: its members keep their "
                 "offsets themselves; stop them, and start them as they should be"
             )
-        return self._registry.subscription(group, topic)
+        return self._registry.subscriptions.get(group, topic)

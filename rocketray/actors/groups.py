@@ -18,13 +18,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Mapping
 from typing import Any
 
-from rocketray.errors import StreamError, SubscriptionConflictError
+from rocketray.errors import StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
-from rocketray.filters.subscription import Subscription, describe_difference
-from rocketray.names import RETRY_PREFIX, check_case_clash, check_group
 
-from .filter_changes import FilterChanges, PlanProgress
+from .filter_changes import PlanProgress
 from .group_offsets import GroupOffsets
+from .group_subscriptions import GroupSubscriptions
 from .group_views import GroupDescription, LiveSubscription
 from .heartbeat import Heartbeat, HeartbeatReply
 from .membership import Membership, app_share
@@ -37,14 +36,11 @@ class GroupRegistry:
     """All groups of a cluster."""
 
     def __init__(self) -> None:
-        self._subscriptions: dict[str, dict[str, Subscription]] = {}
-        self._since_ms: dict[tuple[str, str], int] = {}
+        self.subscriptions = GroupSubscriptions()
+        self.changes = self.subscriptions.changes
         self.offsets = GroupOffsets()
         self.moves = OffsetMoves(self.offsets)
-        self.changes = FilterChanges()
-        self.broadcasts: set[tuple[str, str]] = set()  # whose members keep their offsets themselves
         self._memberships: dict[tuple[str, str], Membership] = {}
-        self.groups_changed = False
         self._apps: dict[str, set[tuple[str, str]]] = {}  # where each app has, or had, members
 
     def heartbeat(
@@ -65,7 +61,7 @@ class GroupRegistry:
             return HeartbeatReply({}, len(membership.members))  # nobody waits for it any more
         wall_ms = now_ms if wall_ms is None else wall_ms
         self._join(beat, membership, queues, now_ms, wall_ms)
-        self._note_mode(beat)
+        self.subscriptions.note_mode(beat)
         if beat.is_broadcast:
             return HeartbeatReply(dict.fromkeys(range(queues), -1), len(membership.members))
         self._take_offsets(beat, membership)
@@ -97,15 +93,6 @@ class GroupRegistry:
         membership.forget(beat.member)
         self.moves.carry_out(beat.group, beat.topic, membership)
 
-    def subscription(self, group: str, topic: str) -> Subscription:
-        """What a group subscribes to; raises :class:`StreamError` unless it reads the topic."""
-        found = self._subscriptions.get(group, {}).get(topic)
-        if found is None:
-            raise StreamError(
-                f"group {group!r} does not read topic {topic!r}; see: rocketray groups list"
-            )
-        return found
-
     def carry_out_moves(self, group: str, topic: str, now_ms: int) -> None:
         """Move the offsets that wait for a member that left or died meanwhile."""
         membership = self._memberships.get((group, topic))
@@ -119,13 +106,12 @@ class GroupRegistry:
         A group without an offset needs everything: where it will begin is not known here. A
         broadcast group holds nothing: nobody knows how many members it has, and where they are.
         """
-        groups = [
-            group
-            for group, topics in self._subscriptions.items()
-            if topic in topics and (group, topic) not in self.broadcasts
-        ]
         return min(
-            (max(self.offsets.get(group, topic, queue), 0) for group in groups), default=None
+            (
+                max(self.offsets.get(group, topic, queue), 0)
+                for group in self.subscriptions.sharing(topic)
+            ),
+            default=None,
         )
 
     def describe(self, queues: Mapping[str, int], now_ms: int) -> list[GroupDescription]:
@@ -139,13 +125,12 @@ class GroupRegistry:
                 {queue: self.offsets.start(group, topic, queue) for queue in range(queues[topic])},
                 self.members(group, topic, now_ms),
                 self.counters(group, topic),
-                self._since_ms.get((group, topic), 0),
+                self.subscriptions.since_ms(group, topic),
                 self.changes.get(group, topic),
                 self._pulled(group, topic),
-                (group, topic) in self.broadcasts,
+                (group, topic) in self.subscriptions.broadcasts,
             )
-            for group, topics in self._subscriptions.items()
-            for topic, subscription in topics.items()
+            for group, topic, subscription in self.subscriptions
         ]
 
     def members(self, group: str, topic: str, now_ms: int) -> dict[str, list[int]]:
@@ -163,9 +148,8 @@ class GroupRegistry:
     def live_subscriptions(self, now_ms: int) -> list[LiveSubscription]:
         """The subscriptions that have members."""
         return [
-            LiveSubscription(group, topic, subscription, self._since_ms.get((group, topic), 0))
-            for group, topics in self._subscriptions.items()
-            for topic, subscription in topics.items()
+            LiveSubscription(group, topic, subscription, self.subscriptions.since_ms(group, topic))
+            for group, topic, subscription in self.subscriptions
             if self.members(group, topic, now_ms)
         ]
 
@@ -180,47 +164,19 @@ class GroupRegistry:
         Raises:
             StreamError: there is no such group, or it has members.
         """
-        if group not in self._subscriptions:
-            raise StreamError(f"group {group!r} does not exist; see: rocketray groups list")
-        for topic in self._subscriptions[group]:
+        for topic in self.subscriptions.topics_of(group):
             members = self.members(group, topic, now_ms)
             if members:
                 raise StreamError(
                     f"group {group!r} has {len(members)} members on topic {topic!r}; stop them first"
                 )
+        self.subscriptions.delete(group)
         self._drop(lambda key: key[0] == group)
-        del self._subscriptions[group]
-        self.groups_changed = True
 
     def keep_topics(self, kept: Container[str]) -> None:
         """Drop everything about topics that are not among *kept*: they were deleted."""
+        self.subscriptions.keep_topics(kept)
         self._drop(lambda key: key[1] not in kept)
-        for topics in self._subscriptions.values():
-            for topic in [topic for topic in topics if topic not in kept]:
-                del topics[topic]
-        self.groups_changed = True
-
-    def groups_to_json(self) -> dict[str, Any]:
-        """The subscriptions, in the form of RocketMQ's ``subscriptionGroup.json``."""
-        return {
-            "subscriptionGroupTable": {
-                group: {
-                    "groupName": group,
-                    "consumeEnable": True,
-                    "retryMaxTimes": 16,
-                    "subscriptions": {
-                        topic: {
-                            **value.to_json(),
-                            **self.changes.to_json(group, topic),
-                            **({"broadcast": True} if (group, topic) in self.broadcasts else {}),
-                            "subVersion": self._since_ms.get((group, topic), 0),
-                        }
-                        for topic, value in topics.items()
-                    },
-                }
-                for group, topics in self._subscriptions.items()
-            }
-        }
 
     def offsets_to_json(self) -> dict[str, Any]:
         """The offsets, and the moves that wait, in the form of RocketMQ's ``consumerOffset.json``."""
@@ -260,21 +216,12 @@ class GroupRegistry:
         owners: Mapping[str, Any] | None,
         seen_ms: int,
     ) -> None:
-        """Take the state that the three ``…_to_json`` methods wrote.
+        """Take the state that ``subscriptions`` and the two ``…_to_json`` methods wrote.
 
-        ``subVersion`` is RocketMQ's name for the time of a subscription. Members were last heard
-        of at *seen_ms*: from then on they have the session time to come back (invariant 4).
+        Members were last heard of at *seen_ms*: from then on they have the session time to come
+        back (invariant 4).
         """
-        for group, value in (groups or {}).get("subscriptionGroupTable", {}).items():
-            topics = value.get("subscriptions", {})
-            self._subscriptions[check_group(group)] = {
-                topic: Subscription.from_json(text) for topic, text in topics.items()
-            }
-            for topic, text in topics.items():
-                self._since_ms[group, topic] = int(text.get("subVersion", 0))
-                if text.get("broadcast"):
-                    self.broadcasts.add((group, topic))
-                self.changes.load(group, topic, text, self._subscriptions[group][topic])
+        self.subscriptions.load(groups or {})
         self.offsets.load(offsets or {})
         self.moves.load(offsets or {})
         for name, value in (owners or {}).items():
@@ -295,7 +242,8 @@ class GroupRegistry:
     ) -> None:
         membership.expire(now_ms)
         membership.check_strategy(beat)
-        self._check_subscription(beat, membership, wall_ms)
+        is_shared = any(name != beat.member for name in membership.members)
+        self.subscriptions.take(beat, is_shared=is_shared, wall_ms=wall_ms)
         membership.queues = queues
         membership.see(beat, now_ms)
         if beat.together is not None:
@@ -310,13 +258,6 @@ class GroupRegistry:
             each.expire(now_ms)
         return app_share(membership, beat.member, memberships, beat.together)
 
-    def _note_mode(self, beat: Heartbeat) -> None:
-        """Whether the group's members share the messages, which is saved with the groups."""
-        key = beat.group, beat.topic
-        if beat.is_broadcast != (key in self.broadcasts):
-            self.broadcasts ^= {key}
-            self.groups_changed = True
-
     def _take_offsets(self, beat: Heartbeat, membership: Membership) -> None:
         """Only what the member owns (invariant 2)."""
         owned = membership.owned(beat.member)
@@ -324,31 +265,6 @@ class GroupRegistry:
             self.offsets.begin(beat.group, beat.topic, queue, beat.starts[queue])
         for queue in owned & beat.commits.keys():
             self.offsets.commit(beat.group, beat.topic, queue, beat.commits[queue])
-
-    def _check_subscription(self, beat: Heartbeat, membership: Membership, wall_ms: int) -> None:
-        if beat.group not in self._subscriptions:
-            check_group(beat.group)
-            check_case_clash("group", beat.group, self._subscriptions)
-        topics = self._subscriptions.setdefault(beat.group, {})
-        existing, offered = topics.get(beat.topic), beat.subscription
-        plan = self.changes.get(beat.group, beat.topic)
-        if existing == offered or (plan is not None and plan.new == offered):
-            return
-        is_shared = any(name != beat.member for name in membership.members)
-        if is_shared and beat.topic == RETRY_PREFIX + beat.group:
-            return  # what waits there is read with the filter that its reader has
-        if existing is not None and (is_shared or plan is not None):
-            difference = describe_difference(existing, offered)
-            raise SubscriptionConflictError(
-                beat.group, beat.topic, str(existing), str(offered), difference
-            )
-        self._subscribe(beat.group, beat.topic, offered, wall_ms)
-
-    def _subscribe(self, group: str, topic: str, subscription: Subscription, wall_ms: int) -> None:
-        self._subscriptions[group][topic] = subscription
-        key = group, topic
-        self._since_ms[key] = max(wall_ms, self._since_ms.get(key, -1) + 1)  # clocks go back
-        self.groups_changed = True
 
     def progress(self, group: str, topic: str, now_ms: int) -> PlanProgress | None:
         """How far the group is on its way to another subscription; None when it is on none."""
@@ -365,16 +281,12 @@ class GroupRegistry:
         found = self.changes.progress(group, topic, membership, offsets)
         if found is not None and found.plan.is_through(offsets) and not found.outdated:
             self.changes.end(group, topic)
-            self._subscribe(group, topic, found.plan.new, wall_ms)
+            self.subscriptions.subscribe(group, topic, found.plan.new, wall_ms)
 
     def _drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:
         self.offsets.drop(doomed)
         self.moves.drop(doomed)
-        self.changes.drop(doomed)
-        self.broadcasts -= {key for key in self.broadcasts if doomed(key)}
         for key in [key for key in self._memberships if doomed(key)]:
             del self._memberships[key]
         for keys in self._apps.values():
             keys -= {key for key in keys if doomed(key)}
-        for key in [key for key in self._since_ms if doomed(key)]:
-            del self._since_ms[key]

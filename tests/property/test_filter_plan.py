@@ -158,7 +158,7 @@ class Migration(RuleBasedStateMachine):
 
     @property
     def is_over(self) -> bool:
-        return self.registry.subscription("g", "T") == NEW
+        return self.registry.subscriptions.get("g", "T") == NEW
 
     def ask(self, question: str, *arguments: object) -> None:
         with contextlib.suppress(StreamError):
@@ -168,7 +168,11 @@ class Migration(RuleBasedStateMachine):
     def save(self) -> None:
         """As the coordinator does before it answers."""
         registry = self.registry
-        state = registry.groups_to_json(), registry.offsets.to_json(), registry.owners_to_json()
+        state = (
+            registry.subscriptions.to_json(),
+            registry.offsets.to_json(),
+            registry.owners_to_json(),
+        )
         self.saved = json.dumps(state)
         plan = registry.changes.get("g", "T")
         if plan is not None:

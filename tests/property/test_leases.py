@@ -118,7 +118,7 @@ class Leases(RuleBasedStateMachine):
     @rule()
     def restart_the_coordinator(self) -> None:
         old, self.registry = self.registry, GroupRegistry()
-        groups, offsets = old.groups_to_json(), old.offsets.to_json()
+        groups, offsets = old.subscriptions.to_json(), old.offsets.to_json()
         owners = json.loads(json.dumps(old.owners_to_json()))
         self.registry.load(groups, offsets, owners, self.now_ms)
 

@@ -100,7 +100,7 @@ def test_a_group_with_members_is_not_deleted() -> None:
 def restarted(before: GroupRegistry, seen_ms: int) -> GroupRegistry:
     after = GroupRegistry()
     owners = before.owners_to_json()
-    after.load(before.groups_to_json(), before.offsets.to_json(), owners, seen_ms)
+    after.load(before.subscriptions.to_json(), before.offsets.to_json(), owners, seen_ms)
     return after
 
 
@@ -226,7 +226,7 @@ def test_a_retry_topic_is_read_with_the_filter_that_its_reader_has() -> None:
         retries = replace(beat(name, subscription=subscription), topic="%RETRY%group")
         registry.heartbeat(retries, 1, 0)
     assert registry.members("group", "%RETRY%group", 0) == {"a": [0], "b": []}
-    assert registry.subscription("group", "%RETRY%group") == PAY
+    assert registry.subscriptions.get("group", "%RETRY%group") == PAY
 
 
 def test_of_two_processes_with_one_name_the_earlier_is_told_to_end() -> None:

@@ -42,7 +42,7 @@ class Coordinator:
 
     def restarted(self) -> Coordinator:
         new = Coordinator(self.data, self.clock)
-        new.registry.load(self.registry.groups_to_json(), None, None, self.clock.now_ms)
+        new.registry.load(self.registry.subscriptions.to_json(), None, None, self.clock.now_ms)
         return new
 
     def filter_of(self, group: str, topic: str = "T") -> ConsumerFilterData:
