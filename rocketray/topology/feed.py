@@ -21,10 +21,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from rocketray.actors.send_back import dead_lettered, retry_topic, sent_back
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
@@ -38,9 +38,10 @@ from .group import Membership
 from .offsets import OffsetLedger
 from .outlet import OrderedOutlet, Outlet
 from .overdue import OverdueWatch
+from .queue_tables import NO_TABLES, QueueTables
 from .returns import Return, Returns
 
-__all__ = ["NO_TABLES", "Feed", "FeedStatistics"]
+__all__ = ["Feed", "FeedStatistics"]
 
 logger = logging.getLogger(__name__)
 
@@ -65,29 +66,6 @@ class FeedStatistics:
     sent_back: int
     dead_lettered: int
     overdue: int
-
-
-class QueueTables(Protocol):
-    """What the tables of an app want to know of queues."""
-
-    async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """*holder* may read these queues when this returns."""
-
-    async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """*holder* reads these queues no more."""
-
-
-class NoTables:
-    """For a feed whose queue numbers have nothing to do with the app's tables."""
-
-    async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """Nothing belongs to them."""
-
-    async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """Nothing belonged to them."""
-
-
-NO_TABLES = NoTables()
 
 
 class Feed:

@@ -15,7 +15,7 @@ from faust.types.tuples import TP
 from rocketray.errors import ConfigError
 
 from .delivery import Delivery
-from .feed import QueueTables
+from .queue_tables import QueueTables
 from .topic import Topic
 
 __all__ = ["IsolatedQueues", "Isolation", "check_isolation"]

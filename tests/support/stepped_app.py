@@ -26,10 +26,11 @@ from rocketray.topology import returns as returns_module
 from rocketray.topology.connection import ConsumedBatch
 from rocketray.topology.delivery import Delivery
 from rocketray.topology.failure import FailureRules, fail
-from rocketray.topology.feed import NO_TABLES, Feed
+from rocketray.topology.feed import Feed
 from rocketray.topology.flow import FlowLimits
 from rocketray.topology.group import Membership
 from rocketray.topology.inbox import Hand, Inbox
+from rocketray.topology.queue_tables import NO_TABLES
 from rocketray.topology.returns import Returns
 
 __all__ = ["Handler", "SteppedApp", "SteppedFeed", "SteppedLoop", "Watcher", "without_waiting"]

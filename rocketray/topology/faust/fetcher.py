@@ -20,9 +20,10 @@ from rocketray.actors.send_back import RETRY_QUEUES, retry_topic
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.names import RETRY_PREFIX
 from rocketray.topology.connection import GroupConsumer
-from rocketray.topology.feed import NO_TABLES, Feed, QueueTables
+from rocketray.topology.feed import Feed
 from rocketray.topology.group import Membership
 from rocketray.topology.isolation import IsolatedQueues
+from rocketray.topology.queue_tables import NO_TABLES, QueueTables
 from rocketray.topology.returns import Returns, make_retry_topic
 from rocketray.topology.routes import member_name
 from rocketray.topology.topic import Topic
