@@ -64,6 +64,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         self.changes = ChangelogBuffer()
         self._ownership = QueueOwnership()
         self._recovered: set[int] = set()
+        self._reading: set[int] = set()  # being recovered, and held since that began
         self._readers: dict[tuple[str, int], PartReader] = {}
         self._recovering = asyncio.Lock()
         self._flushing = asyncio.Lock()
@@ -122,49 +123,77 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         return [queue_id for queue_id in self._ownership.owned() if queue_id in self._recovered]
 
     async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """*holder* may read these queues when this returns: their parts are here."""
-        self._ownership.hold(holder, queue_ids)
+        """*holder* may read these queues when this returns: their parts are here.
+
+        Where it raises, the holder has none of them, and may ask again.
+        """
+        gained = set(queue_ids)
+        self._ownership.hold(holder, gained)
         if not self:
             return
-        async with self._recovering:
-            new = set(self._ownership.owned()) - self._recovered
-            if new:
-                await self._recover(new)
+        try:
+            async with self._recovering:
+                new = set(self._ownership.owned()) - self._recovered
+                if new:
+                    await self._recover(new)
+        except BaseException:
+            await self.lose(holder, gained)
+            raise
 
     async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """*holder* reads these queues no more, and what was changed for them is stored."""
-        lost = set(self._ownership.release(holder, queue_ids)) & self._recovered
+        """*holder* reads these queues no more, and what was changed for them is stored.
+
+        Parts that are just being read are dropped by who reads them: another instance may change
+        them from now on, also when they come back before they are read.
+        """
+        released = set(self._ownership.release(holder, queue_ids))
+        lost = released & self._recovered
         self._recovered -= lost
+        self._reading -= released
+        if lost:
+            await self._drop(lost, are_whole=True)
+
+    async def _drop(self, queue_ids: set[int], *, are_whole: bool) -> None:
+        """Forget the parts of queues; those that *are_whole* end where their changelogs do."""
         for table in self.values():
-            for queue_id in lost:
-                reader = self._readers.pop((table.name, queue_id), None)
+            for queue_id in queue_ids:
+                reader = self._readers.get((table.name, queue_id))
                 if reader is None:
                     continue
-                if table.is_global:
-                    reader.skip_to_end()
-                    self._readers[table.name, queue_id] = reader
-                else:
+                if not table.is_global:
+                    del self._readers[table.name, queue_id]
                     reader.close()
                     table.forget(queue_id)
-        if lost:
-            await self._tell_assignment(self._recovered, lost)
+                elif are_whole:
+                    reader.skip_to_end()
+        await self._tell_assignment(self._recovered | self._reading, queue_ids)
 
     async def _recover(self, queue_ids: set[int]) -> None:
-        owned = self._recovered | queue_ids
-        await self._tell_assignment(owned, set())
-        for table in self.values():
-            await self._find_changelog(table)
-            wanted = queue_ids
-            if table.is_global:
-                wanted = queue_ids | set(range(table.changelog_queues or 0))
-            count = 0
-            for queue_id in sorted(wanted):
+        """Read the parts of *queue_ids*; those that are lost meanwhile are not there afterwards."""
+        self._reading = set(queue_ids)
+        try:
+            await self._tell_assignment(self._recovered | self._reading, set())
+            for table in self.values():
+                await self._recover_table(table, queue_ids)
+            self._recovered |= self._reading
+        finally:
+            self._reading = set()
+            gone = queue_ids - self._recovered
+            if gone:
+                await self._drop(gone, are_whole=False)
+
+    async def _recover_table(self, table: Any, queue_ids: set[int]) -> None:
+        await self._find_changelog(table)
+        others = set(range(table.changelog_queues or 0)) if table.is_global else set()
+        count = 0
+        for queue_id in sorted(queue_ids | others):
+            if queue_id in self._reading or queue_id in others:
                 count += await self._recover_part(table, queue_id)
-            if count:
-                logger.info("table %s: %d changes read from its changelog", table.name, count)
-            tps = {TP(table.changelog_topic_name, queue_id) for queue_id in owned}
-            await table.on_recovery_completed(tps, set())
-        self._recovered = owned
+        if count:
+            logger.info("table %s: %d changes read from its changelog", table.name, count)
+        owned = self._recovered | self._reading
+        tps = {TP(table.changelog_topic_name, queue_id) for queue_id in owned}
+        await table.on_recovery_completed(tps, set())
 
     async def _recover_part(self, table: Any, queue_id: int) -> int:
         known = self._readers.get((table.name, queue_id))

@@ -65,7 +65,7 @@ class PartReader:
         while self.next_offset < end:
             room = min(READ_MAX_MESSAGES, end - self.next_offset)
             try:
-                changes = await asyncio.to_thread(self._tail.read, self.next_offset, room)
+                changes = await self._read(room)
             except OffsetOutOfRangeError:
                 logger.info("%s: files went while they were read; reading again", self._name)
                 self._begin_again()
@@ -75,6 +75,15 @@ class PartReader:
             self.next_offset += len(changes)
             count += len(changes)
         return count
+
+    async def _read(self, room: int) -> list[StoredMessage]:
+        """The next changes; who cancels this waits until the thread has let go of the log."""
+        reading = asyncio.create_task(asyncio.to_thread(self._tail.read, self.next_offset, room))
+        try:
+            return await asyncio.shield(reading)
+        except asyncio.CancelledError:
+            await asyncio.gather(reading, return_exceptions=True)
+            raise
 
     def skip_to_end(self) -> None:
         """What is there now was written here."""

@@ -1,0 +1,162 @@
+"""Which parts of tables are here, when queues come and go while parts are being read."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from support.local_node import LocalNode
+
+from rocketray.actors.queue_tail import QueueTail
+from rocketray.errors import ShardUnavailableError
+from rocketray.message import StoredMessage
+from rocketray.topology.app import App
+from rocketray.topology.tables.changelog import change_message
+from rocketray.topology.tables.recovery import PartReader
+
+ONE, TWO = "feed one", "feed two"
+
+
+class Instance:
+    """An app's tables without its feeds, over changelogs of an earlier instance."""
+
+    def __init__(self, node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._node = node
+        self.app = App("app", connection=node)
+        self.table = self.app.Table("counts", default=int, partitions=3)
+        node.create_topic(self.table.changelog_topic_name, 3)
+        self.gain, self.lose = self.app.tables.gain, self.app.tables.lose
+        self.before_reading: Callable[[str], Awaitable[None]] | None = None
+        recover = PartReader.recover
+
+        async def watched(reader: PartReader, persisted: int | None = None) -> int:
+            if self.before_reading is not None:
+                await self.before_reading(reader._name)
+            return await recover(reader, persisted)
+
+        monkeypatch.setattr(PartReader, "recover", watched)
+
+    def store(self, queue_id: int, key: str, value: int) -> None:
+        """Another instance changes a key."""
+        message = change_message(self.table.changelog_topic, f'"{key}"'.encode(), b"%d" % value)
+        with self._node.producer() as producer:
+            producer.send_message_async(message, queue_id).result()
+
+    def parts(self) -> tuple[list[int], dict[str, int]]:
+        """The queues whose parts are here, and what is in the table."""
+        return self.app.tables.owned_queues(), dict(self.table.items())
+
+
+@pytest.fixture
+def instance(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> Instance:
+    instance = Instance(node, monkeypatch)
+    for queue_id in range(3):
+        instance.store(queue_id, f"k{queue_id}", 7)
+    return instance
+
+
+def hold_up(instance: Instance, queue_id: int) -> asyncio.Event:
+    """Have the reading of a part wait for the event that this returns."""
+    may_read = asyncio.Event()
+
+    async def wait(name: str) -> None:
+        if name.endswith(f"queue {queue_id}"):
+            await may_read.wait()
+
+    instance.before_reading = wait
+    return may_read
+
+
+def test_a_part_that_is_lost_while_another_is_read_is_read_again(instance: Instance) -> None:
+    async def scenario() -> None:
+        await instance.gain(ONE, {1})
+        await instance.gain(TWO, {1})
+        may_read = hold_up(instance, 2)
+        gaining = asyncio.create_task(instance.gain(ONE, {2}))
+        await asyncio.sleep(0.02)
+        await instance.lose(ONE, {1})
+        await instance.lose(TWO, {1})
+        may_read.set()
+        await gaining
+        assert instance.parts() == ([2], {"k2": 7})
+        instance.store(1, "k1", 100)
+        await instance.gain(ONE, {1})
+        assert instance.parts() == ([1, 2], {"k1": 100, "k2": 7})
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("comes_back", [False, True])
+def test_a_part_that_is_lost_while_it_is_read_is_not_there(
+    instance: Instance,
+    comes_back: bool,  # of the parameters
+) -> None:
+    async def scenario() -> None:
+        may_read = hold_up(instance, 1)
+        gaining = asyncio.create_task(instance.gain(ONE, {0, 1}))
+        await asyncio.sleep(0.02)
+        await instance.lose(ONE, {0})  # which is read already
+        instance.store(0, "k0", 100)
+        again = asyncio.create_task(instance.gain(TWO, {0} if comes_back else ()))
+        await asyncio.sleep(0.02)
+        may_read.set()
+        await asyncio.gather(gaining, again)
+        expected: Any = ([0, 1], {"k0": 100, "k1": 7}) if comes_back else ([1], {"k1": 7})
+        assert instance.parts() == expected
+
+    asyncio.run(scenario())
+
+
+def test_who_could_not_gain_a_queue_does_not_hold_it(instance: Instance) -> None:
+    async def fail(name: str) -> None:
+        if name.endswith("queue 2"):
+            raise ShardUnavailableError(name, 1000, "away, as the test asked")
+
+    async def scenario() -> None:
+        await instance.gain(TWO, {0})
+        instance.before_reading = fail
+        with pytest.raises(ShardUnavailableError):
+            await instance.gain(ONE, {0, 1, 2})
+        assert instance.parts() == ([0], {"k0": 7})
+        instance.before_reading = None
+        await instance.gain(TWO, {2})
+        await instance.lose(TWO, {0, 2})  # nobody else has them
+        assert instance.parts() == ([], {})
+
+    asyncio.run(scenario())
+
+
+def test_a_reading_that_is_cancelled_ends_before_its_log_is_unmapped(
+    instance: Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end, ended = (threading.Event() for _ in range(3))
+    read, close = QueueTail.read, QueueTail.close
+
+    def slow_read(tail: QueueTail, start: int, max_count: int) -> list[StoredMessage]:
+        begun.set()
+        may_end.wait(30)
+        found = read(tail, start, max_count)
+        ended.set()
+        return found
+
+    def watched_close(tail: QueueTail) -> None:
+        assert ended.is_set()
+        close(tail)
+
+    monkeypatch.setattr(QueueTail, "read", slow_read)
+    monkeypatch.setattr(QueueTail, "close", watched_close)
+
+    async def scenario() -> None:
+        gaining = asyncio.create_task(instance.gain(ONE, {1}))
+        await asyncio.to_thread(begun.wait, 30)
+        gaining.cancel()
+        await asyncio.sleep(0.02)
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await gaining
+        assert instance.parts() == ([], {})
+
+    asyncio.run(scenario())
