@@ -44,7 +44,7 @@ from .owned_shard import Question
 from .producer import AckMode
 from .producer import Producer as ShardProducer
 from .queue_tail import QueueTail
-from .ray_runtime import GetTimeoutError, RayActorError, RayTaskError, join_ray, ray
+from .ray_runtime import RayError, RayTaskError, join_ray, ray
 from .remote_consumer import Member, RemoteGroupConsumer
 from .ring import Ack
 from .shard_calls import HOST_NAME, RETRY_AFTER_MS, ShardCalls, find_actor, shards_of
@@ -349,7 +349,7 @@ class Connection:
             if isinstance(error.cause, StreamError):
                 raise error.cause from None
             raise
-        except (RayActorError, GetTimeoutError) as error:
+        except RayError as error:  # an actor or its answer is away, or it takes too long
             raise ShardUnavailableError("or coordinator", RETRY_AFTER_MS, str(error)) from error
 
 

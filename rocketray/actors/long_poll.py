@@ -4,6 +4,8 @@ Invariants
   1. Replies are taken in the order in which they were given; ``_REPLIES_MAX`` wait here at most, and
      one more until there is room.
   2. A reply that says nothing new is dropped: an idle member is not woken.
+  3. A call that failed is made again, and asks for the same reply. The thread ends when it is
+     closed, or with an error that is the last reply: the member never waits for nothing.
 """
 
 from __future__ import annotations
@@ -94,12 +96,14 @@ class LongPoll:
             try:
                 reply = self._gateway.poll(name, LONG_POLL_S, received)
                 received = reply.number
-            except ShardUnavailableError as error:
+            except (ShardUnavailableError, OSError) as error:
                 _LOG.warning("the gateway does not answer, trying again: %s", error)
                 self._closed.wait(_RETRY_S)
                 continue
             except StreamError as error:
                 reply = error
+            except Exception as error:  # noqa: BLE001  # else the thread ends, and nobody hears why
+                reply = StreamError(f"the gateway failed at a long poll: {error!r}")
             if isinstance(reply, StreamError):
                 self._put(name, reply)
                 if not self._joined_again(name, reply):

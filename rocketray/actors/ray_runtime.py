@@ -14,7 +14,7 @@ import sys
 
 import ray
 from ray._raylet import Config  # type: ignore[attr-defined]  # a compiled module
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 
 from rocketray.errors import ActorError, NodeNotRunningError
 
@@ -22,6 +22,7 @@ __all__ = [
     "NAMESPACE",
     "GetTimeoutError",
     "RayActorError",
+    "RayError",
     "RayTaskError",
     "auth_mode",
     "join_ray",

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
-from rocketray.errors import StreamError
-
 __all__ = ["RemoteCommits"]
 
 _T = TypeVar("_T")
@@ -53,7 +51,7 @@ class RemoteCommits:
                 self._commits = {}
             try:
                 return call(name, commits)
-            except (StreamError, OSError):
+            except Exception:
                 with self._lock:
                     if name == self._name:
                         self._commits = {**commits, **self._commits}

@@ -10,6 +10,7 @@ Invariants
   2. Nothing is handed out without a lease, which every answer to commits renews: see lease.py.
   3. When the gateway does not know the member any more, all its queues count as taken away, and
      it joins again. Nothing is lost; what was not committed is delivered again.
+  4. An error that does not go by itself is raised by every poll from then on.
 """
 
 from __future__ import annotations
@@ -64,6 +65,7 @@ class RemoteGroupConsumer:
         self._told = 0, frozenset[int]()  # the last revocation that an answer named
         self._revoked = self._settled = 0  # the last revocation, here and as the gateway knows
         self._lost: dict[int, int] = {}  # by queue, in which revocation
+        self._failure: StreamError | None = None
         self._name = ""
         self._commits = RemoteCommits()
         self._join()
@@ -86,6 +88,8 @@ class RemoteGroupConsumer:
 
         What was on its way of a queue in *skip* is kept here until the queue is read on.
         """
+        if self._failure is not None:
+            raise self._failure
         if self._settle(timeout_s):
             return []
         self._tell_left_alone()
@@ -98,6 +102,7 @@ class RemoteGroupConsumer:
             self._join_again(reply)
             return []
         if isinstance(reply, StreamError):
+            self._failure = reply
             raise reply
         return self._kept.sort(self._received(reply), skip)
 
@@ -114,7 +119,11 @@ class RemoteGroupConsumer:
 
     def _received(self, reply: PollReply) -> list[ConsumedBatch]:
         """What a reply brought, once the queues that it names are given up."""
-        batches = [_batch(frame) for frame in reply.frames]
+        try:
+            batches = [_batch(frame) for frame in reply.frames]
+        except StreamError as error:
+            self._failure = error  # what they hold is not passed over
+            raise
         batches = [batch for batch in batches if self._is_after_loss(reply, batch.queue_id)]
         told = reply.revocation, reply.revoked
         is_losing = self._has_to_give_up(*told)
@@ -144,7 +153,8 @@ class RemoteGroupConsumer:
     def has_to_settle(self) -> bool:
         """The next polls join again, give queues up, or raise."""
         return (
-            not self._lease.is_running
+            self._failure is not None
+            or not self._lease.is_running
             or self._has_to_give_up(*self._told)
             or any(
                 isinstance(one, StreamError) or self._has_to_give_up(one.revocation, one.revoked)
@@ -267,6 +277,8 @@ class RemoteGroupConsumer:
                 continue  # the poll says so as well, and what was not committed comes again
             except (StreamError, OSError) as error:
                 _LOG.warning("commits wait for the gateway: %s", error)
+            except Exception as error:  # noqa: BLE001  # else the thread ends, and nobody hears why
+                self._failure = StreamError(f"the gateway failed at a commit: {error!r}")
             if self.has_to_settle:
                 self.wake()
 

@@ -15,7 +15,7 @@ from rocketray.errors import ShardUnavailableError
 
 from .catalog import TopicConfig
 from .owned_shard import Question
-from .ray_runtime import NAMESPACE, ray
+from .ray_runtime import NAMESPACE, RayError, ray
 from .shard import ShardActor
 from .shard_host_actor import ShardHostActor
 
@@ -65,13 +65,15 @@ class ShardCalls:
 
 
 def find_actor(name: str) -> Any:
-    """The actor of that name; raises :class:`ShardUnavailableError` when there is none."""
+    """The actor of that name; raises :class:`ShardUnavailableError` when it cannot be found."""
     try:
         return ray.get_actor(name, namespace=NAMESPACE)
     except ValueError:
         raise ShardUnavailableError(
             name, RETRY_AFTER_MS, "there is no such actor; is the node starting or stopping?"
         ) from None
+    except RayError as error:  # Ray itself is away
+        raise ShardUnavailableError(name, RETRY_AFTER_MS, str(error)) from error
 
 
 def shards_of(topic: TopicConfig) -> list[ShardCalls]:

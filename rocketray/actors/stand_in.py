@@ -122,8 +122,14 @@ class StandIn:
         self._backlog.close()  # a poll that waits has nothing to wait for
 
     def _read(self, timeout_s: float, skip: Container[int]) -> None:
-        batches = self._member.poll(timeout_s, _POLL_MESSAGES, skip)
-        self._revoking = frozenset()  # what was revoked is gone by now
+        try:
+            batches = self._member.poll(timeout_s, _POLL_MESSAGES, skip)
+        except ShardUnavailableError as error:
+            _LOG.warning("a remote member's stand-in tries again: %s", error)
+            self._closing.wait(error.retry_after_ms / 1000)
+            return
+        finally:
+            self._revoking = frozenset()  # what was revoked is gone by now
         for batch in batches:
             self._unpacked.extend(batch.pieces(FRAME_BYTES))
 

@@ -6,11 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors import remote_members, stand_in
+from rocketray.actors.consumed_batch import ConsumedBatch
+from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.gateway import GATEWAY_THREADS
 from rocketray.actors.remote_calls import JoinRequest, PollReply
 from rocketray.actors.remote_members import MEMBERS_MAX, SILENCE_S, RemoteMembers
@@ -229,3 +232,22 @@ def test_a_poll_that_waits_hears_at_once_that_its_stand_in_failed(node: LocalNod
     node.delete_topic("Trade")
     with pytest.raises(StreamError, match="Trade"):
         link.poll(15.0)
+
+
+def test_a_stand_in_goes_on_when_a_part_of_the_node_was_away_for_a_moment(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = iter([True, True])
+    really_poll = GroupConsumer.poll
+
+    def poll(*arguments: Any) -> list[ConsumedBatch]:
+        if next(away, False):
+            raise ShardUnavailableError("filter", 10, "away in the test")
+        return really_poll(*arguments)
+
+    monkeypatch.setattr(GroupConsumer, "poll", poll)
+    with node.producer() as producer:
+        producer.send("Trade", b"body", queue_id=0)
+    link = Link(node.gateway)
+    wait_until(lambda: link.poll().frames)
+    assert next(away, None) is None
