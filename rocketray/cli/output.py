@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Iterable, Sequence
 
 __all__ = ["print_json", "print_line", "print_table", "progress"]
-
-_TABLE_WIDTH = 120  # where stdout is no terminal
 
 
 def print_line(text: str) -> None:
@@ -25,18 +24,16 @@ def print_json(value: object) -> None:
 def print_table(
     columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()
 ) -> None:
-    """A table without frames; the columns in *right* are numbers, aligned to the right."""
-    from rich import box  # noqa: PLC0415 - commands that print JSON do without rich
-    from rich.console import Console  # noqa: PLC0415 - the same
-    from rich.table import Table  # noqa: PLC0415 - the same
+    """A table that fits the terminal (see table.py); the columns in *right* are numbers.
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, justify="right" if column in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*("-" if cell is None else str(cell) for cell in row))
-    width = None if sys.stdout.isatty() else _TABLE_WIDTH
-    Console(width=width, highlight=False, markup=False).print(table)
+    Where stdout is no terminal, each row is one line.
+    """
+    from .table import table_lines  # noqa: PLC0415 - commands that print JSON do without rich
+
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in table_lines(columns, cells, right, width):
+        print_line(line)
 
 
 def progress(text: str) -> None:
