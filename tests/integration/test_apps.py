@@ -17,19 +17,22 @@ from support.commands import COMMAND
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-# Each handled number is a line in a file of its process: what comes twice is there twice.
+# An app of its module's name, so that each test has its own. Each handled number is a line in a
+# file of its process: what comes twice is there twice.
 APP = """
 import os
 import pathlib
 import rocketray as rr
 
-app = rr.App("shop")
-orders = app.topic("Orders", value_type=bytes, queues=2)
+name = pathlib.Path(__file__).stem
+app = rr.App(name)
+orders = app.topic(f"{name}-orders", value_type=bytes, queues=2)
 
 @app.agent(orders, max_attempts=0)
 async def note(stream):
     crashed = pathlib.Path(__file__).with_name("crashed")
-    with pathlib.Path(__file__).with_name(f"seen-{os.getpid()}").open("ab", buffering=0) as seen:
+    lines = pathlib.Path(__file__).with_name(f"seen-{name}-{os.getpid()}")
+    with lines.open("ab", buffering=0) as seen:
         async for number in stream:
             if number == b"crash":
                 if not crashed.exists():  # the message may come again
@@ -45,7 +48,8 @@ async def note(stream):
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("apps")
-    (directory / "shop.py").write_text(APP)
+    for name in ("shop", "kiosk", "stall"):
+        (directory / f"{name}.py").write_text(APP)
     return directory
 
 
@@ -55,8 +59,8 @@ def environ(directory: Path) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def run(environ: dict[str, str], directory: Path) -> Iterator[CommandServer]:
-    """Commands for a node that ends with the module; what is up then is taken down by it."""
+def node(environ: dict[str, str], directory: Path) -> Iterator[CommandServer]:
+    """Commands for a node that ends with the module, and takes down what is up then."""
     process = subprocess.Popen(
         [COMMAND, "start", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environ
     )
@@ -65,11 +69,21 @@ def run(environ: dict[str, str], directory: Path) -> Iterator[CommandServer]:
     try:
         with CommandServer(environ, directory) as server:
             yield server
+            up = server("up", "shop:app", "--detach")
     finally:
         process.send_signal(signal.SIGTERM)
         _, said = process.communicate(timeout=90)
+    assert up.code == 0, up.err
     assert process.returncode == 0, said.decode()
     assert b"taking 1 hosts of apps down" in said
+
+
+@pytest.fixture
+def run(node: CommandServer) -> Iterator[CommandServer]:
+    """Commands for the node; what a test leaves up, also one that fails, is up for no other."""
+    yield node
+    for app in {host["app"] for host in hosts(node)}:
+        node("down", app)
 
 
 def hosts(run: CommandServer) -> list[dict[str, Any]]:
@@ -83,16 +97,15 @@ def wait_for(condition: Callable[[], Any], what: str) -> None:
         time.sleep(0.2)
 
 
-def seen(directory: Path) -> list[int]:
-    return sorted(
-        int(line) for file in directory.glob("seen-*") for line in file.read_text().split()
-    )
+def seen(directory: Path, app: str) -> list[int]:
+    files = directory.glob(f"seen-{app}-*")
+    return sorted(int(line) for file in files for line in file.read_text().split())
 
 
-def send(run: CommandServer, numbers: range) -> None:
+def send(run: CommandServer, app: str, numbers: range) -> None:
     """Send to each queue in turn."""
     for number in numbers:
-        done = run("send", "Orders", str(number), "--queue", str(number % 2))
+        done = run("send", f"{app}-orders", str(number), "--queue", str(number % 2))
         assert done.code == 0, done.err
 
 
@@ -108,22 +121,22 @@ def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     up = run("up", "shop:app", "--consumers", "2", "--detach", "--json").lines()
     assert [(host["app"], host["host"]) for host in up] == [("shop", 0), ("shop", 1)]
     wait_for(lambda: sorted(map(len, queues(hosts(run)))) == [1, 1], "the queues are not shared")
-    send(run, range(24))
-    wait_for(lambda: len(seen(directory)) >= 24, "not all messages were handled")
+    send(run, "shop", range(24))
+    wait_for(lambda: len(seen(directory, "shop")) >= 24, "not all messages were handled")
     found = hosts(run)
     assert [host["state"] for host in found] == ["running", "running"]
     assert sum(counts(found, "finished")) == 24
     assert sorted(queue for each in queues(found) for queue in each) == [0, 1]
 
-    run("send", "Orders", "bad")
+    run("send", "shop-orders", "bad")
     wait_for(lambda: sum(counts(hosts(run), "deadLettered")) == 1, "it is no dead letter")
     assert sum(counts(hosts(run), "failures")) == 1
     assert "dead letters" in run("status", "shop").out
 
     run("scale", "shop", "1")
     wait_for(lambda: queues(hosts(run)) == [[0, 1]], "the other host took nothing over")
-    send(run, range(24, 36))
-    wait_for(lambda: len(seen(directory)) >= 36, "not all messages were handled")
+    send(run, "shop", range(24, 36))
+    wait_for(lambda: len(seen(directory, "shop")) >= 36, "not all messages were handled")
     assert run("down", "shop", "--json").lines() == [{"app": "shop", "ended": 1}]
     assert hosts(run) == []
 
@@ -131,14 +144,14 @@ def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
 def test_an_app_in_the_foreground_survives_a_crash_and_ends_with_its_command(
     run: CommandServer, directory: Path, environ: dict[str, str]
 ) -> None:
-    command = [COMMAND, "up", "shop:app", "--json"]
+    command = [COMMAND, "up", "kiosk:app", "--json"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=directory, env=environ)
     assert process.stdout
     before = json.loads(process.stdout.readline())
-    send(run, range(36, 48))
-    wait_for(lambda: len(seen(directory)) >= 48, "not all messages were handled")
-    assert seen(directory) == list(range(48)), "what was finished did not come again"
-    run("send", "Orders", "crash")
+    send(run, "kiosk", range(12))
+    wait_for(lambda: len(seen(directory, "kiosk")) >= 12, "not all messages were handled")
+    assert seen(directory, "kiosk") == list(range(12))
+    run("send", "kiosk-orders", "crash")
     wait_for(lambda: hosts(run)[0]["restarts"] > 0, "the actor did not end")
     wait_for(lambda: hosts(run)[0]["state"] == "running", "it did not come back")
     assert hosts(run)[0]["pid"] != before["pid"]
@@ -149,16 +162,16 @@ def test_an_app_in_the_foreground_survives_a_crash_and_ends_with_its_command(
 
 
 def test_what_cannot_be_done_says_what_to_do(run: CommandServer, tmp_path: Path) -> None:
-    assert run("up", "shop:app", "--detach").code == 0
-    again = run("up", "shop:app", "--detach")
+    assert run("up", "stall:app", "--detach").code == 0
+    again = run("up", "stall:app", "--detach")
     assert (again.code, again.out) == (1, "")
-    assert "app 'shop' is up with 1 host" in again.err
-    assert "rocketray scale shop 1" in again.err
+    assert "app 'stall' is up with 1 host" in again.err
+    assert "rocketray scale stall 1" in again.err
     assert "No module named 'nowhere'" in run("up", "nowhere:app").err
     assert "an app is named as module:app" in run("up", "no-colon").err
     nothing = run("down", "nobody")
     assert (nothing.code, nothing.out) == (1, "")
-    assert "app 'nobody' is not up; these are: shop" in nothing.err
+    assert "app 'nobody' is not up; these are: stall" in nothing.err
     assert run("scale", "nobody", "2").code == 1
     no_node = run("status", "--data", tmp_path / "none")
     assert "rocketray start --data" in no_node.err
