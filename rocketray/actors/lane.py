@@ -32,7 +32,7 @@ from .processes import owned_name
 from .ring import SLOT_COUNT, Ack, ProducerRing
 from .watermark import ControlPage, Doorbell, Line
 
-__all__ = ["Lane", "ShardGate", "Shards", "collecting_s", "unavailable"]
+__all__ = ["Lane", "ShardGate", "Shards", "collecting_s", "no_room", "unacknowledged"]
 
 
 _LOG = logging.getLogger(__name__)
@@ -241,6 +241,13 @@ def collecting_s(hand_over_s: float) -> float:
     return min(max(_COLLECT_MIN_S, 4 * hand_over_s), _COLLECT_MAX_S)
 
 
-def unavailable(lane: Lane) -> ShardUnavailableError:
-    """The error of a shard that did not answer."""
-    return ShardUnavailableError(lane.name, 1000, "it did not acknowledge in time")
+def unacknowledged(lane: Lane) -> ShardUnavailableError:
+    """The error of a batch that the shard has, and of which it said nothing in time."""
+    reason = "it did not acknowledge in time, and may still store what was sent"
+    return ShardUnavailableError(lane.name, 1000, reason)
+
+
+def no_room(lane: Lane) -> ShardUnavailableError:
+    """The error of a batch that could not be handed over."""
+    reason = "it takes no messages now; nothing of this batch was sent"
+    return ShardUnavailableError(lane.name, 1000, reason)

@@ -25,7 +25,12 @@ class PendingSend:
         self._index = index
 
     def done(self) -> bool:
-        """Whether :meth:`result` would return at once."""
+        """Whether :meth:`result` would return at once; asks nobody and waits for nothing."""
+        if not self._batch.settled and self._lane.lock.acquire(blocking=False):
+            try:
+                self._lane.harvest()
+            finally:
+                self._lane.lock.release()
         return self._batch.settled
 
     def result(self, timeout_s: float | None = None) -> SendResult:

@@ -346,10 +346,12 @@ def _refuse_other_choices(*others: int | str | None) -> None:
 
 
 def _batches(messages: Sequence[Message], numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Those of *numbers* that go together: ``BATCH_BYTES`` of bodies, or one that is larger."""
+    """Those of *numbers* that go together: up to ``BATCH_BYTES``, or one that is larger."""
     start = size = 0
     for place, number in enumerate(numbers):
         length = len(messages[number].body)
+        if properties := messages[number].properties:
+            length += sum(map(len, properties)) + sum(map(len, properties.values()))
         if place - start == BATCH_MAX or (size + length > BATCH_BYTES and place > start):
             yield numbers[start:place]
             start, size = place, 0

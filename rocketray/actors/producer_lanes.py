@@ -1,9 +1,10 @@
 """The lanes of a producer: which queue a message goes to, in which batch, and when that goes.
 
 A message goes at once when none went for a while (``lane.collecting_s``); one that comes sooner is
-collected, and goes with the first that comes later, when ``BATCH_MAX`` or ``BATCH_BYTES`` are there, when somebody
-waits for one of them, or after ``LINGER_S``. Each lane has a lock, so a shard that takes nothing
-holds up only those who send to it.
+collected, and goes with the first that comes later, when ``BATCH_MAX`` or ``BATCH_BYTES`` are
+there, when somebody waits for one of them, or after ``LINGER_S``, as soon as the shard has said
+what became of those before. Each lane has a lock, so a shard that takes nothing holds up only those
+who send to it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from rocketray.store.message_id import UniqueIdGenerator
 from .batch import AckMode, Batch, durability_of
 from .catalog import TopicConfig
 from .clock import system_clock_ms
-from .lane import Lane, Shards, collecting_s, unavailable
+from .lane import Lane, Shards, collecting_s, no_room, unacknowledged
 
 __all__ = ["BATCH_BYTES", "BATCH_MAX", "ProducerLanes"]
 
@@ -193,7 +194,7 @@ class ProducerLanes:
                     return
             left = deadline - time.monotonic()
             if left <= 0:
-                raise unavailable(lane)
+                raise unacknowledged(lane)
             lane.wait(batch, left)
 
     def _collect(self, lane: Lane, ack: AckMode | None, *, of_node: bool = False) -> Batch:
@@ -305,7 +306,7 @@ class ProducerLanes:
         deadline = time.monotonic() + self._timeout_s
         while not try_send():
             if time.monotonic() >= deadline:
-                raise unavailable(lane)
+                raise no_room(lane)
             lane.wait_for_room(_ROOM_WAIT_S)
 
     def _flush_lingering(self) -> None:

@@ -81,6 +81,45 @@ def test_large_messages_go_in_batches_that_fit_into_a_segment(node: LocalNode) -
     assert node.shard_statistics("Trade")[0].messages == 300
 
 
+def test_large_properties_count_for_the_size_of_a_batch(node: LocalNode) -> None:
+    message = Message("Trade", b"", properties={"p": "x" * 30_000})
+    with node.producer() as producer:
+        stored = producer.send_messages("Trade", [message] * 100)
+        assert [sent.queue_offset for sent in stored] == list(range(100))
+
+
+def test_a_send_is_done_once_the_shard_has_acknowledged_it_without_being_asked_for(
+    node: LocalNode, revive: threading.Event
+) -> None:
+    with node.producer() as producer:
+        pending = [producer.send_async("Dead", b"x") for _ in range(3)]
+        assert not any(sent.done() for sent in pending)
+        revive.set()
+        for _ in range(1000):
+            if all(sent.done() for sent in pending):
+                break
+            threading.Event().wait(0.01)
+        assert all(sent.done() for sent in pending)
+        assert [sent.result(0).queue_offset for sent in pending] == [0, 1, 2]
+
+
+def test_an_error_of_a_shard_says_whether_the_message_may_still_be_stored(
+    node: LocalNode, revive: threading.Event
+) -> None:
+    with Producer(node, timeout_s=0.2) as producer:
+        with pytest.raises(ShardUnavailableError, match="may still store what was sent"):
+            producer.send("Dead", b"first")
+        sent = [producer.send_async("Dead", LARGE) for _ in range(20)]
+        with pytest.raises(ShardUnavailableError, match="nothing of this batch was sent"):
+            sent[-1].result()
+        revive.set()
+        for _ in range(1000):
+            if node.message_at("Dead", 0, 0):
+                break
+            threading.Event().wait(0.01)
+        assert node.message_at("Dead", 0, 0).body == b"first"  # type: ignore[union-attr]
+
+
 def test_threads_that_send_first_at_one_time_share_a_lane(node: LocalNode) -> None:
     begin = threading.Barrier(8)
 
