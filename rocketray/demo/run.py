@@ -47,6 +47,7 @@ _POLL_S = 0.2
 _STALL_S = 60.0  # without any progress of a consumer
 _SINK_QUIET_S = 30.0  # longer than a micro-batch takes, also the first on a slow machine
 _SINK_TIMEOUT_S = 120.0
+_PREDICATE_LIMIT_MS = 30_000  # so much more than it takes: a busy machine is not its fault
 
 
 def run_demo(options: DemoOptions) -> DemoReport:
@@ -67,8 +68,10 @@ def run_demo(options: DemoOptions) -> DemoReport:
         session = background.submit(_start_spark, run)
         loaded = background.submit(_load, run)
         progress.show("starting Ray and Spark")
-        allowed = NodeOptions(own_predicates=app.predicates)
-        connection = stack.enter_context(ensure_node(run.path, allowed))
+        node = NodeOptions(
+            own_predicates=app.predicates, predicate_time_limit_ms=_PREDICATE_LIMIT_MS
+        )
+        connection = stack.enter_context(ensure_node(run.path, node))
         _make_topic(connection, run)
         progress.say(f"a node runs, with topic {TOPIC} of {QUEUES} queues")
         stack.enter_context(_deployed(run))
