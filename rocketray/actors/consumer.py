@@ -319,11 +319,11 @@ class GroupConsumer:
             self._beats += 1
             commits, self._commits = self._commits, {}
             starts = dict(self._starts)
-            if self._local is not None:
-                self._local.commit(commits)
-                commits = {}
             held = frozenset(self._streams) | frozenset(self._granted)
             pulled = {each.queue_id: each.next_queue_offset for each in self._streams.values()}
+        if self._local is not None:
+            self._local.commit(commits)  # may write a file: whoever commits does not wait for it
+            commits = {}
         counters = self.counters()
         return Heartbeat(
             *self._identity,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from support.apps import numbers, put
 from support.local_node import LocalNode
 
+from rocketray.actors import local_offsets
 from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.local_offsets import SAVE_INTERVAL_MS, LocalOffsets
 from rocketray.errors import ConfigError, StoreError, StrategyConflictError, StreamError
@@ -76,6 +78,29 @@ def test_a_group_is_broadcast_or_shared_and_each_client_runs_once(node: LocalNod
         node.consumer("g", "T", ALL, broadcast=True)
     with pytest.raises(ConfigError, match="letters, digits"):
         join(node, "../one")
+
+
+def test_who_commits_does_not_wait_for_the_disk(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_writing, may_write = threading.Event(), threading.Event()
+
+    def write(*_: object) -> None:
+        is_writing.set()
+        may_write.wait(30)
+
+    with join(node, "one") as member:
+        put(node, "T", numbers(1))
+        assert take(member, 1) == numbers(1)
+        monkeypatch.setattr(local_offsets, "write_json", write)
+        monkeypatch.setattr(local_offsets, "SAVE_INTERVAL_MS", 0)
+        assert is_writing.wait(30), "the heartbeat saves what was committed"
+        committing = threading.Thread(target=member.commit, args=("T", 0, 1), daemon=True)
+        committing.start()
+        committing.join(5)
+        has_committed = not committing.is_alive()
+        may_write.set()
+        assert has_committed, "the commit waits until the file is written"
 
 
 def test_offsets_are_saved_from_time_to_time_and_at_the_end(tmp_path: Path) -> None:
