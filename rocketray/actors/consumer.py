@@ -17,12 +17,11 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Container, Mapping
-from pathlib import Path
+from collections.abc import Callable, Container
 from typing import Protocol, Self, Unpack
 
 from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
-from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 
 from .assignment import check_strategy
@@ -30,15 +29,13 @@ from .clock import steady_clock_ms
 from .consumed_batch import ConsumedBatch
 from .filter_plan import PlanFollower
 from .heartbeat import Heartbeat, HeartbeatReply
-from .layout import consumer_directory, control_path
+from .layout import consumer_directory
 from .lease import Lease
 from .local_offsets import open_local_offsets
-from .match_ring import StreamDescription
-from .member_options import MemberOptions, StartFrom, check_client_id
+from .member_options import MemberOptions, check_client_id
+from .member_queues import MemberQueues, OnRevoke, QueueNode
 from .processes import owned_name
-from .queue_stream import QueueStream
-from .start_offset import NextBegin, next_begin
-from .watermark import ControlPage, Doorbell
+from .watermark import Doorbell
 
 __all__ = ["GroupConsumer", "Groups"]
 
@@ -46,24 +43,14 @@ _LOG = logging.getLogger(__name__)
 HEARTBEAT_INTERVAL_S = 1.0
 
 
-class Groups(Protocol):
+class Groups(QueueNode, Protocol):
     """The calls that a member needs."""
-
-    @property
-    def data(self) -> Path:
-        """The node's data directory."""
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         """Report to the coordinator."""
 
     def leave(self, beat: Heartbeat) -> None:
         """Give everything up."""
-
-    def attach_stream(self, path: str) -> None:
-        """Let the filter actor fill a ring."""
-
-    def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """The first message stored at that time or later, else the end."""
 
 
 class GroupConsumer:
@@ -90,11 +77,10 @@ class GroupConsumer:
             ConfigError: an option cannot be used as given.
             FilterError: the subscription does not compile, or the node may not run its predicate.
         """
-        self.on_revoke: Callable[[frozenset[tuple[str, int]]], None] | None = None
+        self.on_revoke: OnRevoke | None = None
         self._node = node
         subscription.check_text()
         self._topic = topic
-        self._start: StartFrom | int = options.get("start", "earliest")
         client_id = check_client_id(options.get("client_id") or uuid.uuid4().hex)
         self._identity = (group, topic, subscription, client_id)
         self._together = options.get("together")
@@ -108,23 +94,25 @@ class GroupConsumer:
         self._local = open_local_offsets(node.data, group, topic, options, clock_ms)
         self._instance = uuid.uuid4().hex
         bell = consumer_directory(node.data) / owned_name(f"{self._instance}.bell")
-        self._doorbell_path = bell
         self._doorbell = Doorbell(bell)
-        self._streams: dict[int, QueueStream] = {}
         self._lease = Lease(clock_ms, f"member {client_id} of group {group} on topic {topic}")
         self._follower = PlanFollower(subscription)
+        self._queues = MemberQueues(
+            node,
+            group,
+            topic,
+            start=options.get("start", "earliest"),
+            follower=self._follower,
+            doorbell=bell,
+        )
         self._late_answer: int | None = None  # renews the lease once lost queues are given up
         self._beats = 0
-        self._counted = NO_COUNTERS  # of queues given up, and the member's own part
-        self._commits: dict[int, int] = {}
-        self._starts: dict[int, int] = {}
-        self._lock = threading.Lock()
         self._granted: dict[int, int] = {}
         self._failure: StreamError | None = None
         self._closed = threading.Event()
         try:
             self._report(self._beat())
-            self._adopt()
+            self._queues.adopt(self._granted, None)
         except BaseException:
             self._leave()
             raise
@@ -169,20 +157,17 @@ class GroupConsumer:
     @property
     def has_to_settle(self) -> bool:
         """The next poll gives queues up, takes some, renews the lease by that, or raises."""
-        is_moving = self._granted.keys() != self._streams.keys()
+        is_moving = self._granted.keys() != self._queues.streams.keys()
         return is_moving or self._late_answer is not None or self._failure is not None
 
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
         """Say that everything of the queue below the offset is finished; sent with a heartbeat."""
         assert topic == self._topic
-        with self._lock:
-            if queue_id in self._streams:
-                self._commits[queue_id] = next_queue_offset
-                self._streams[queue_id].finished = next_queue_offset
+        self._queues.commit(queue_id, next_queue_offset)
 
     def assignment(self) -> frozenset[tuple[str, int]]:
         """The (topic, queue id) pairs that this member reads."""
-        return frozenset((self._topic, queue_id) for queue_id in tuple(self._streams))
+        return self._queues.assignment()
 
     def close(self) -> None:
         """Give up all queues, send the last commits and leave the group."""
@@ -195,7 +180,7 @@ class GroupConsumer:
         self._leave()
 
     def _leave(self) -> None:
-        self._revoke(set(self._streams))
+        self._queues.give_up(set(self._queues.streams), self.on_revoke)
         try:
             self._node.leave(self._beat())
         finally:
@@ -215,122 +200,33 @@ class GroupConsumer:
         if self._failure is not None:
             raise self._failure
         late_answer, self._late_answer = self._late_answer, None
-        self._adopt()
+        self._queues.adopt(self._granted, self.on_revoke)
         if late_answer is not None:
             self._lease.renew(late_answer)
         if self._local is None and not self._lease.may_hand_out():
             return []
-        batches = []
-        for stream in list(self._streams.values()):
-            stream.let_go()
-            if stream.queue_id in skip:
-                continue
-            taken = stream.take(max_messages)
-            if taken is not None:
-                there = stream.secure(taken[0])
-                entries = stream.exact(there)
-                if len(taken[0]):
-                    self._count(
-                        missed=len(taken[0]) - len(there),
-                        collisions=len(there) - len(entries),
-                        delivered=len(entries),
-                    )
-                batches.append(
-                    ConsumedBatch(self._topic, stream.queue_id, taken[1], entries, stream.reader)
-                )
-        return batches
+        return self._queues.take(max_messages, skip)
 
     def counters(self) -> FilterCounters:
         """What the filter did for this member in all, and what became of the matches here."""
-        with self._lock:
-            return sum((each.ring.counters() for each in self._streams.values()), self._counted)
+        return self._queues.counters()
 
     def count_returns(self, *, sent_back: int = 0, dead_lettered: int = 0) -> None:
         """Add to the counters what became of messages that a handler could not finish."""
-        self._count(sent_back=sent_back, dead_lettered=dead_lettered)
-
-    def _count(self, **numbers: int) -> None:
-        with self._lock:
-            self._counted += FilterCounters(**numbers)
-
-    def _adopt(self) -> None:
-        """Make the streams agree with what the coordinator granted; in the polling thread."""
-        granted = self._granted
-        if granted.keys() != self._streams.keys():
-            self._revoke(self._streams.keys() - granted.keys())
-            for queue_id in sorted(granted.keys() - self._streams.keys()):
-                self._open(queue_id, granted[queue_id])
-        for stream in self._streams.values():
-            part = self._follower.part(stream.queue_id, stream.next_queue_offset, stream.visible)
-            if part != stream.part:
-                with self._lock:
-                    self._counted += stream.read_on(part)
-                self._node.attach_stream(str(stream.ring.path))
-
-    def _open(self, queue_id: int, offset: int) -> None:
-        group, topic, _, _ = self._identity
-        control = ControlPage(control_path(self._node.data, topic, queue_id))
-        if offset < 0:
-            begin = NextBegin(self._begin(queue_id, control))
-        else:
-            begin = next_begin(offset, control.minimum(), control.visible())
-        begin.log(group, topic, queue_id, offset)
-        start = begin.queue_offset
-        subscription, stop = self._follower.part(queue_id, start, control.visible)
-        description = StreamDescription(
-            topic, queue_id, group, subscription, start, str(self._doorbell_path), stop
-        )
-        stream = QueueStream(self._node.data, description)
-        with self._lock:
-            self._streams[queue_id] = stream
-            self._counted += FilterCounters(missed=begin.missed)
-            if start != offset:
-                self._commits[queue_id] = start  # a member that dies now must not skip or repeat
-            if offset < 0:
-                self._starts[queue_id] = start
-        self._node.attach_stream(str(stream.ring.path))
-
-    def _begin(self, queue_id: int, control: ControlPage) -> int:
-        """Where a group begins that has no offset."""
-        if self._start == "earliest":
-            return control.minimum()
-        if self._start == "latest":
-            return control.visible()
-        found = self._node.offset_at_time(self._topic, queue_id, self._start)
-        return min(max(found, control.minimum()), control.visible())
-
-    def _revoke(self, queue_ids: set[int]) -> None:
-        if not queue_ids:
-            return
-        for queue_id in queue_ids:
-            self._streams[queue_id].ring.close()
-        if self.on_revoke is not None:
-            self.on_revoke(frozenset((self._topic, queue_id) for queue_id in queue_ids))
-        with self._lock:
-            for queue_id in queue_ids:
-                stream = self._streams.pop(queue_id)
-                self._commits.setdefault(queue_id, stream.finished)  # for one that started again
-                self._follower.forget(queue_id)
-                self._counted += stream.ring.counters()
-                stream.reader.close()
+        self._queues.count(sent_back=sent_back, dead_lettered=dead_lettered)
 
     def _beat(self) -> Heartbeat:
-        with self._lock:
-            self._beats += 1
-            commits, self._commits = self._commits, {}
-            starts = dict(self._starts)
-            held = frozenset(self._streams) | frozenset(self._granted)
-            pulled = {each.queue_id: each.next_queue_offset for each in self._streams.values()}
+        self._beats += 1
+        read, commits, starts, pulled = self._queues.progress()
         if self._local is not None:
             self._local.commit(commits)  # may write a file: whoever commits does not wait for it
             commits = {}
-        counters = self.counters()
         return Heartbeat(
             *self._identity,
             self._instance,
-            held,
+            read | self._granted.keys(),
             commits,
-            counters,
+            self._queues.counters(),
             starts,
             self._together,
             self._strategy,
@@ -348,22 +244,13 @@ class GroupConsumer:
             self._report(report)
         except (ShardUnavailableError, OSError) as error:
             _LOG.warning("the coordinator does not answer, trying again: %s", error)
-            with self._lock:
-                self._commits = {**report.commits, **self._commits}
+            self._queues.commit_later(report.commits)
         except StreamError as error:  # the topic is gone or closed, the subscription changed
             self._failure = error
         except Exception as error:  # noqa: BLE001  # else the heart stops, and nobody hears why
             self._failure = StreamError(f"the coordinator failed at a heartbeat: {error!r}")
         if self.has_to_settle:
             self._doorbell.ring()
-
-    def _commit_again(self, granted: Mapping[int, int]) -> None:
-        """Tell a coordinator that started again, from older offsets, what it was told before."""
-        with self._lock:
-            for queue_id, offset in granted.items():
-                stream = self._streams.get(queue_id)
-                if stream is not None and offset < stream.finished:
-                    self._commits.setdefault(queue_id, stream.finished)
 
     def _report(self, beat: Heartbeat) -> None:
         """Tell the coordinator, and take what it grants."""
@@ -372,7 +259,7 @@ class GroupConsumer:
         granted = dict(reply.granted)
         if self._local is not None:
             granted = {queue: self._local.get(queue) for queue in granted}
-        self._commit_again(granted)
+        self._queues.commit_again(granted)
         if self._follower.plan != reply.plan:
             self._follower.plan = reply.plan
             self._doorbell.ring()

@@ -53,9 +53,9 @@ class Member(GroupConsumer):
         """End as a killed process does: nothing is committed, nobody is told."""
         self._crashed = True
         self._closed.set()
-        for stream in self._streams.values():
+        for stream in self._queues.streams.values():
             stream.ring.close()
-        self._streams.clear()
+        self._queues.streams.clear()
         self._doorbell.ring()
         self._doorbell.unlink()
 
@@ -72,13 +72,13 @@ class Member(GroupConsumer):
     @property
     def is_moving(self) -> bool:
         """Whether the next poll takes queues up or gives them up."""
-        return self._granted.keys() != self._streams.keys()
+        return self._granted.keys() != self._queues.streams.keys()
 
     def unfinished(self, visible: Callable[[str, int], int]) -> str:
         """The first queue that is not finished to its end, in words; empty when there is none."""
         if self.is_moving:
             return f"{self.topic}: queues are changing hands"
-        for queue_id, stream in self._streams.items():
+        for queue_id, stream in self._queues.streams.items():
             end = visible(self.topic, queue_id)
             if stream.finished < end:
                 return f"{self.topic}/{queue_id} at offset {stream.finished} of {end}"

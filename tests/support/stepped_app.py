@@ -124,7 +124,7 @@ class SteppedFeed(Feed):
         """Tell the watcher of queues that are read from now on."""
         for _, queue_id in sorted(self.member.assignment()):
             if queue_id not in self.positions:
-                start = self.member._streams[queue_id].ring.description().start
+                start = self.member._queues.streams[queue_id].ring.description().start
                 self.positions[queue_id] = self.committed[queue_id] = start
                 self.app.watcher.began(self, queue_id, start)
 
