@@ -120,6 +120,7 @@ class TransactionProducer:
         self._check = check
         for topic in (GIVEN_UP_TOPIC, OP_TOPIC, END_TOPIC, HALF_TOPIC):
             node.create_topic(topic, 1)
+        self._may_delay = False  # the topic in which delayed messages wait is there
         self._producer = Producer(node, ack=ack)
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._keep_answering, daemon=True, name="checks")
@@ -153,8 +154,9 @@ class TransactionProducer:
             raise ConfigError(
                 f"delay level {delay_level}: levels are 1 to {len(DELAY_LEVELS_MS)}, 0 is none"
             )
-        if delay_level:
+        if delay_level and not self._may_delay:
             self._node.create_topic(SCHEDULE_TOPIC, WAITING_QUEUES[SCHEDULE_TOPIC])
+            self._may_delay = True
         unique_key = self._producer.new_unique_key()
         half = half_message(message, queue, self._group, unique_key, delay_level)
         return Transaction(self, self._producer.send_of_node(half, 0).result())

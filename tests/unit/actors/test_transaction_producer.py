@@ -76,6 +76,18 @@ def test_a_delay_begins_with_the_commit(node: LocalNode) -> None:
     assert message.store_timestamp_ms - committing_ms >= 1000, "the level is one second"
 
 
+def test_a_transaction_costs_no_call_to_the_catalogue(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TransactionProducer(node, "payments", unknown) as producer:
+        producer.begin("Trade", b"", delay_level=1).rollback()
+        made: list[str] = []
+        monkeypatch.setattr(node, "create_topic", lambda topic, _queues: made.append(topic))
+        for level in (1, 2, 0):
+            producer.begin("Trade", b"", delay_level=level).rollback()
+        assert made == []
+
+
 def test_what_raises_is_rolled_back(node: LocalNode) -> None:
     with TransactionProducer(node, "payments", unknown) as producer:
         with pytest.raises(ZeroDivisionError), producer.begin("Trade", b"1"):
