@@ -187,17 +187,22 @@ class Producer(ProducerLanes):
         messages: Sequence[tuple[Message, Delay]],
         *,
         queue_id: int | None = None,
+        queue_selector: QueueSelector | None = None,
         ack: AckMode | None = None,
     ) -> list[SendResult]:
         """Store messages that are delivered later; the results are in the messages' order.
 
-        Without *queue_id*, a message goes to the queue of its ``__SHARDINGKEY``, if it has one.
+        *queue_selector* chooses a queue for each, before any is sent. Without it and *queue_id*, a
+        message goes to the queue of its ``__SHARDINGKEY``, if it has one.
         """
+        chosen = [queue_id] * len(messages)
+        if queue_selector is not None:
+            chosen = [self._select(queue_selector, one, queue_id, None) for one, _ in messages]
         sends = [
             self.send_message_async(
-                message, queue_id, message.properties.get(SHARDING_KEY), ack, delay
+                message, queue, message.properties.get(SHARDING_KEY), ack, delay
             )
-            for message, delay in messages
+            for (message, delay), queue in zip(messages, chosen, strict=True)
         ]
         return [sent.result() for sent in sends]
 

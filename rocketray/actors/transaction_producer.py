@@ -136,17 +136,24 @@ class TransactionProducer:
         properties: Mapping[str, str] | None = None,
         queue_id: int | None = None,
         sharding_key: str | None = None,
+        queue_selector: None = None,
         delay_level: int = 0,
     ) -> Transaction:
         """Store a message that nobody gets before the transaction is committed.
 
-        With *delay_level*, 1 to 18, it is delivered so long after the commit.
+        With *delay_level*, 1 to 18, it is delivered so long after the commit. RocketMQ's
+        transactions have no *queue_selector*, and neither have these.
 
         Raises:
             TopicNotFoundError: there is no such topic.
-            ConfigError: there is no such delay level.
+            ConfigError: there is no such delay level, or a queue selector is given.
             InvalidMessageError: messages of that topic cannot be transactional.
         """
+        if queue_selector is not None:
+            raise ConfigError(
+                "a transaction has no queue selector, as in RocketMQ: give queue_id=, or "
+                "sharding_key= for messages that are to keep their order"
+            )
         named = {**(properties or {}), **({SHARDING_KEY: sharding_key} if sharding_key else {})}
         message = Message(topic, body, tags, keys, named)
         queue = self._producer.choose_queue(topic, queue_id, sharding_key)

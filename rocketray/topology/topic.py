@@ -16,8 +16,9 @@ from typing import Any, NoReturn, Unpack
 import faust
 from mode.utils.queues import ThrowableQueue
 
+from rocketray.actors.queue_selector import QueueSelector, select_queue
 from rocketray.delay import Delay, DelayOptions
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message
 from rocketray.names import check_topic
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
@@ -101,11 +102,13 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         tags: str | None = None,
         keys: Sequence[str] | str = (),
         properties: Mapping[str, object] | None = None,
+        queue_selector: QueueSelector | None = None,
         **delay: Unpack[DelayOptions],
     ) -> Awaitable[Any]:
         """Queue one message for the next batch; awaiting the result waits until it is stored.
 
-        *key* shards: messages with one key keep their order. *partition* names a queue. The
+        *key* shards: messages with one key keep their order. *partition* names a queue, and
+        *queue_selector* chooses one by the number of queues and the message, whatever its key. The
         result is Faust's ``RecordMetadata`` with the queue and the queue offset. With
         ``delay_level=``, ``delay=`` or ``deliver_at=`` it is delivered later (:class:`Delay`), and
         the result has a ``recall_handle``.
@@ -125,6 +128,8 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
             keys=keys,
             properties=properties,
         )
+        if queue_selector is not None:
+            partition = await self._select(queue_selector, message, partition)
         future: Awaitable[Any] = await self.app.send_message(
             message, partition, self.partitions, self.retention, later
         )
@@ -169,6 +174,20 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         )
         message.encoded_properties()  # the limit, now and not in the middle of a batch
         return message
+
+    async def _select(
+        self, queue_selector: QueueSelector, message: Message, partition: int | None
+    ) -> int:
+        """The queue that is chosen for *message*, of a topic that is made if need be."""
+        if partition is not None:
+            raise ConfigError(
+                "queue_selector= and partition= each choose a message's queue; give one"
+            )
+        await self.app.declare_topic(message.topic, self.partitions, self.retention)
+        queues = self.app.queue_count(message.topic)
+        if queues is None:
+            raise TopicNotFoundError(message.topic)
+        return select_queue(queue_selector, queues, message)
 
     async def put(self, event: Any) -> NoReturn:
         """Refused: what a stream over a topic reads was stored."""

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from support.local_node import LocalNode
 
+from rocketray.delay import REAL_QUEUE_ID, TIMER_TOPIC, Delay
 from rocketray.errors import ConfigError, TopicNotFoundError
-from rocketray.message import Message
+from rocketray.message import SHARDING_KEY, Message
 
 QUEUES = 3
 
@@ -72,6 +73,26 @@ def test_it_sees_the_number_of_queues_and_the_whole_message(node: LocalNode) -> 
     assert sent.queue_id == 2
     assert delayed.recall_handle is not None
     assert seen[0] == (QUEUES, Message("T", b"b", "t", ["k"], {"p": "1"}))
+
+
+def test_delayed_messages_go_where_it_says(node: LocalNode) -> None:
+    later = Delay.of(delay=3600)
+    assert later is not None
+    messages = [
+        (Message("T", b"", properties={"customer": str(number), SHARDING_KEY: "k"}), later)
+        for number in range(2 * QUEUES)
+    ]
+    with node.producer() as producer:
+        results = producer.send_delayed(messages, queue_selector=by_customer)
+        assert all(result.recall_handle for result in results)
+        with pytest.raises(ConfigError, match="give one"):
+            producer.send_delayed(messages, queue_id=0, queue_selector=by_customer)
+        with pytest.raises(ConfigError, match="nothing was sent"):
+            producer.send_delayed(
+                messages, queue_selector=lambda _, one: -int(one.properties["customer"])
+            )
+    waiting = [one.properties[REAL_QUEUE_ID] for one in node.messages(TIMER_TOPIC)]
+    assert waiting == [str(number % QUEUES) for number in range(2 * QUEUES)]
 
 
 @pytest.mark.parametrize("choice", [-1, QUEUES, 2**70, 1.0, "1", None])

@@ -88,6 +88,15 @@ def test_a_transaction_costs_no_call_to_the_catalogue(
         assert made == []
 
 
+def test_a_transaction_has_no_queue_selector(node: LocalNode) -> None:
+    with (
+        TransactionProducer(node, "payments", unknown) as producer,
+        pytest.raises(ConfigError, match="no queue selector, as in RocketMQ: give queue_id="),
+    ):
+        producer.begin("Trade", b"", queue_selector=lambda *_: 0)  # type: ignore[arg-type]
+    assert visible(node, HALF_TOPIC) == []
+
+
 def test_what_raises_is_rolled_back(node: LocalNode) -> None:
     with TransactionProducer(node, "payments", unknown) as producer:
         with pytest.raises(ZeroDivisionError), producer.begin("Trade", b"1"):

@@ -14,6 +14,7 @@ from rocketray.errors import (
     InvalidMessageError,
     InvalidNameError,
     MessageTooLargeError,
+    TopicNotFoundError,
 )
 from rocketray.message import BODY_MAX_BYTES, SHARDING_KEY, Message
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
@@ -190,6 +191,41 @@ def test_one_key_goes_to_one_queue_in_order(node: LocalNode) -> None:
         await app.stop()
 
     asyncio.run(scenario())
+
+
+def test_a_selector_chooses_the_queue(node: LocalNode) -> None:
+    app = App("app", connection=node)
+    topic = app.topic("Trade", queues=4, value_serializer="raw")
+
+    def by_size(queues: int, message: Message) -> int:
+        return len(message.body) % queues
+
+    async def main() -> None:
+        await app.start()
+        for size in range(8):
+            sent = await topic.send(value=b"x" * size, key="k", queue_selector=by_size)
+            assert (await sent).partition == size % 4
+        later = await topic.send(value=b"x", queue_selector=by_size, delay=3600)
+        assert (await later).recall_handle
+        with pytest.raises(ConfigError, match="give one"):
+            await topic.send(value=b"", queue_selector=by_size, partition=0)
+        with pytest.raises(ConfigError, match="chose 4 for a message of topic 'Trade'"):
+            await topic.send(value=b"", queue_selector=lambda queues, _: queues)
+        await app.stop()
+
+    asyncio.run(main())
+    assert len(node.messages("Trade")) == 8
+
+
+def test_a_selector_has_nothing_to_choose_from_without_a_topic(node: LocalNode) -> None:
+    app = App("app", connection=node, topic_allow_declare=False)
+    topic = app.topic("Absent", value_serializer="raw")
+
+    async def main() -> None:
+        with pytest.raises(TopicNotFoundError):
+            await topic.send(value=b"", queue_selector=lambda queues, _: queues)
+
+    asyncio.run(main())
 
 
 def test_an_event_can_be_forwarded(node: LocalNode) -> None:
