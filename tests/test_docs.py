@@ -7,6 +7,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from importlib import import_module
+from inspect import signature
 from itertools import takewhile
 from pathlib import Path
 
@@ -15,7 +16,9 @@ import typer
 from support.source_tree import ROOT
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
+from rocketray.actors.standalone import Producer
 from rocketray.cli.application import application
+from rocketray.delay import DelayOptions
 from rocketray.filters.checks import CheckStatus
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.sql92.advice import AdviceCode
@@ -208,6 +211,18 @@ def test_every_option_of_spark_is_described_once() -> None:
     assert sorted(first_cells(page, "## The source")) == sorted(OPTION_NAMES)
     declared = set(SinkSpec.__dataclass_fields__) - {"function", "topic"}
     assert sorted(first_cells(page, "## Sinks")) == sorted(declared)
+
+
+def test_every_way_to_send_and_every_option_of_a_producer_is_described() -> None:
+    text = (ROOT / "docs/reference/producers.md").read_text()
+    inner = {"send_of_node", "send_message_async"}  # the node's own parts and apps use them
+    ways = {name for name in dir(Producer) if name.startswith("send")} - inner
+    options = set(signature(Producer.__init__).parameters) - {"self"}
+    options |= set(signature(Producer.send).parameters) - {"self", "topic", "body", "delay"}
+    options |= DelayOptions.__annotations__.keys()
+    assert len(ways) == 6
+    assert {name for name in ways if f"`{name}(" not in text} == set()
+    assert {name for name in options if f"`{name}=" not in text} == set()
 
 
 def test_the_map_has_every_package_and_names_modules_that_are_there() -> None:

@@ -2,8 +2,9 @@
 
 A producer that does not hear what became of its call sends the batch again. The batch may then be
 in the log, or on its way still. It is known by the unique key of its first message, which no other
-batch has: among the last batches by what is remembered here, and after a restart of the shard, which ends all calls that
-were on their way, by the shard's key index.
+batch has: among the last 10,000 batches by what is remembered here, and where it says itself that
+it comes again, by the shard's key index: also after a restart of the shard, which ends all calls
+that were on their way.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pytest
 from support.ladder import stored_in
 from support.local_node import HostedShard, LocalNode
 
+from rocketray.actors import repeated_batches
 from rocketray.actors.producer import Producer
 from rocketray.actors.ring import Ack
 from rocketray.errors import ShardUnavailableError
@@ -105,6 +106,20 @@ def test_what_a_shard_stored_before_it_died_is_found_in_its_index(tmp_path: Path
         ack = node.gate(TOPIC, 0).append(*payload[:2], attempt=2)
         assert ack.first_queue_offset == first.queue_offset
         assert stored(node) == [b"1"]
+
+
+def test_a_repeat_of_a_batch_that_is_not_remembered_is_found_in_the_index(
+    node: FarNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeated_batches, "_REMEMBERED", 2)
+    node.plan += ["late"]
+    with Producer(node) as producer:
+        for number in range(10):
+            producer.send(TOPIC, b"%d" % number)
+    payload, durability, _ = node.gates[0].held_back[0]
+    ack = node.gate(TOPIC, 0).append(payload, durability, attempt=2)
+    assert ack.first_queue_offset == 0
+    assert stored(node) == [b"%d" % number for number in range(10)]
 
 
 def test_after_three_calls_the_producer_says_that_it_does_not_know(node: FarNode) -> None:
