@@ -39,9 +39,9 @@ class GatewayActor:
         self._stop = threading.Event()
         threading.Thread(target=self._sweep, name="sweep", daemon=True).start()
 
-    def join(self, request: JoinRequest) -> str:
+    def join(self, name: str, request: JoinRequest) -> None:
         """See :meth:`RemoteMembers.join`; the same goes for the others."""
-        return self._members.join(request)
+        self._members.join(name, request)
 
     def poll(self, name: str, timeout_s: float, received: int) -> PollReply:
         """Batches for a member."""

@@ -18,10 +18,9 @@ class GatewayCalls:
     def __init__(self, ask: Callable[[Any], Any]) -> None:
         self._ask = ask
 
-    def join(self, request: JoinRequest) -> str:
-        """Make a stand-in."""
-        name: str = self._ask(find_actor(GATEWAY_NAME).join.remote(request))
-        return name
+    def join(self, name: str, request: JoinRequest) -> None:
+        """Make a stand-in of that name, unless there is one."""
+        self._ask(find_actor(GATEWAY_NAME).join.remote(name, request))
 
     def poll(self, name: str, timeout_s: float, received: int) -> PollReply:
         """Wait for what comes after the reply of number *received*."""

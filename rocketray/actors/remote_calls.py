@@ -51,8 +51,8 @@ class CommitReply(NamedTuple):
 class Gateway(Protocol):
     """The calls of a node's gateway; see :class:`~.remote_members.RemoteMembers`."""
 
-    def join(self, request: JoinRequest) -> str:
-        """Make a stand-in."""
+    def join(self, name: str, request: JoinRequest) -> None:
+        """Make a stand-in of that name, unless there is one."""
 
     def poll(self, name: str, timeout_s: float, received: int) -> PollReply:
         """Wait for what comes after the reply of number *received*."""

@@ -19,6 +19,7 @@ import contextlib
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Container
 from typing import Self, Unpack
 
@@ -67,6 +68,7 @@ class RemoteGroupConsumer:
         self._lost: dict[int, int] = {}  # by queue, in which revocation
         self._failure: StreamError | None = None
         self._name = ""
+        self._next_name = uuid.uuid4().hex
         self._commits = RemoteCommits()
         self._join()
         self._long_poll = LongPoll(gateway, self._name)
@@ -252,6 +254,7 @@ class RemoteGroupConsumer:
     def _join_again(self, reason: UnknownMemberError) -> None:
         """The stand-in is gone (invariant 3)."""
         _LOG.warning("%s", reason)
+        self._lease.renew(self._lease.asked_at(), 0)  # until it joined, which polls try again
         self._long_poll.empty()
         self._revoke(self._assignment)
         self._kept, self._left_alone = KeptBatches(), frozenset()
@@ -260,13 +263,15 @@ class RemoteGroupConsumer:
 
     def _join(self) -> None:
         asked_ms = self._lease.asked_at()
-        name = self._gateway.join(self._request)
+        name = self._next_name  # the same until that is answered: a lost answer leaves no stand-in
+        self._gateway.join(name, self._request)
         reply = self._gateway.commit(name, {})
         with self._lock:
             self._commits.begin(name)
             self._name, self._told, self._lost = name, (0, frozenset()), {}
             self._revoked = self._settled = 0
             self._lease.renew(asked_ms, reply.lease_ms)
+        self._next_name = uuid.uuid4().hex
 
     def _keep_committing(self) -> None:
         while not self._closed.wait(_COMMIT_INTERVAL_S):

@@ -11,7 +11,9 @@ Invariants
      that time is over, and one that let it pass gets no other until it joined again.
   3. A member that is silent for ``SILENCE_S``, which is longer than a lease, has no stand-in any
      more: others get its queues. What it says while that happens is not answered with a lease.
-  4. There are ``MEMBERS_MAX`` stand-ins at most, each with one poll that waits at a time, and a
+  4. A member chooses its stand-in's name, and asks for the same one until it was answered: when an
+     answer is lost, or Ray makes the call twice, no second stand-in holds queues for nobody.
+  5. There are ``MEMBERS_MAX`` stand-ins at most, each with one poll that waits at a time, and a
      poll waits for ``POLL_MAX_S`` at most: what answers at once never waits for a thread.
 """
 
@@ -19,7 +21,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Callable, Mapping
 
 from rocketray.errors import StreamError, UnknownMemberError
@@ -44,35 +45,38 @@ class RemoteMembers:
         """*join* makes a member on this node, *clock_s* never goes back."""
         self._join = join
         self._clock_s = clock_s
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._stand_ins: dict[str, StandIn] = {}
         self._heard_s: dict[str, float] = {}
-        self._joining = 0
+        self._joining: set[str] = set()
 
-    def join(self, request: JoinRequest) -> str:
-        """Make a stand-in; its name.
+    def join(self, name: str, request: JoinRequest) -> None:
+        """Make a stand-in of that name, unless there is one.
 
         Raises:
             StreamError: too many members read here already, or what joining the group raises.
         """
         with self._lock:
-            count = len(self._stand_ins) + self._joining
+            self._lock.wait_for(lambda: name not in self._joining)
+            if name in self._stand_ins:
+                self._heard_s[name] = self._clock_s()
+                return
+            count = len(self._stand_ins) + len(self._joining)
             if count >= MEMBERS_MAX:
                 raise StreamError(
                     f"{count} members on other nodes read through this node already, which is the "
                     "limit: stop some of them, or run consumers on the node of the shards"
                 )
-            self._joining += 1
+            self._joining.add(name)
         try:
             stand_in = StandIn(self._join(request), self._clock_s)
-            name = uuid.uuid4().hex
             with self._lock:
                 self._stand_ins[name] = stand_in
                 self._heard_s[name] = self._clock_s()
         finally:
             with self._lock:
-                self._joining -= 1
-        return name
+                self._joining.discard(name)
+                self._lock.notify_all()
 
     def poll(self, name: str, timeout_s: float, received: int) -> PollReply:
         """Batches for a member, waiting up to *timeout_s*, and not beyond ``POLL_MAX_S``.

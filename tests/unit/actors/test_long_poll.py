@@ -127,3 +127,18 @@ def test_a_damaged_reply_is_not_passed_over(node: LocalNode) -> None:
         producer.send("Trade", b"2")
         with pytest.raises(InvalidMessageError):
             bodies(member, 1)
+
+
+def test_a_join_whose_answer_is_lost_leaves_nobody_who_holds_queues(node: LocalNode) -> None:
+    gateway = FailingGateway(node.gateway)
+    with (
+        RemoteGroupConsumer(gateway, "g", "Trade", ALL, clock_ms=lambda: 0) as member,
+        node.producer() as producer,
+    ):
+        node.gateway.close()
+        gateway.failures["join"] = ShardUnavailableError("gateway", 0, "lost in the test")
+        with pytest.raises(ShardUnavailableError, match="lost in the test"):
+            bodies(member, 1)
+        producer.send("Trade", b"1")
+        assert bodies(member, 1) == [b"1"]
+        assert len(node.groups()[0].members) == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ class Link:
     """A member's calls, in the order in which it makes them."""
 
     def __init__(self, members: RemoteMembers) -> None:
-        self.name = members.join(REQUEST)
+        self.name = uuid.uuid4().hex
+        members.join(self.name, REQUEST)
         self._members = members
         self._received = 0
 
@@ -61,13 +63,14 @@ def test_no_more_members_than_the_limit_join(
 ) -> None:
     monkeypatch.setattr(remote_members, "MEMBERS_MAX", 2)
     members = node.gateway
-    first, _ = members.join(REQUEST), members.join(REQUEST)
+    for name in ("first", "second", "first"):
+        members.join(name, REQUEST)
     with pytest.raises(StreamError, match="2 members on other nodes read through this node"):
-        members.join(REQUEST)
-    members.leave(first, {})
-    members.join(REQUEST)
+        members.join("third", REQUEST)
+    members.leave("first", {})
+    members.join("third", REQUEST)
     with pytest.raises(StreamError, match="is the limit"):
-        members.join(REQUEST)
+        members.join("first", REQUEST)
 
 
 def test_a_join_that_fails_takes_no_place(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,15 +78,15 @@ def test_a_join_that_fails_takes_no_place(node: LocalNode, monkeypatch: pytest.M
     bad = JoinRequest("g", "Nowhere", Subscription.tags("*"), {})
     for _ in range(3):
         with pytest.raises(StreamError, match="Nowhere"):
-            node.gateway.join(bad)
-    node.gateway.join(REQUEST)
+            node.gateway.join("bad", bad)
+    node.gateway.join("good", REQUEST)
 
 
 def test_a_poll_does_not_wait_longer_than_the_limit_whatever_is_asked(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(remote_members, "POLL_MAX_S", 0.05)
-    name = node.gateway.join(REQUEST)
+    name = Link(node.gateway).name
     for timeout_s in (1e9, float("inf"), float("nan"), -1.0):
         assert node.gateway.poll(name, timeout_s, 0).frames == []
 
@@ -251,3 +254,25 @@ def test_a_stand_in_goes_on_when_a_part_of_the_node_was_away_for_a_moment(
     link = Link(node.gateway)
     wait_until(lambda: link.poll().frames)
     assert next(away, None) is None
+
+
+def test_a_join_that_is_asked_for_twice_makes_one_stand_in(node: LocalNode) -> None:
+    made: list[GroupConsumer] = []
+    is_second_here = threading.Event()
+
+    def join(request: JoinRequest) -> GroupConsumer:
+        is_second_here.wait(60)
+        time.sleep(0.1)  # it waits for the first
+        made.append(node._join(request))
+        return made[-1]
+
+    members = RemoteMembers(join, time.monotonic)
+    first = threading.Thread(target=members.join, args=("far", REQUEST))
+    first.start()
+    is_second_here.set()
+    members.join("far", REQUEST)
+    first.join()
+    members.join("far", REQUEST)
+    assert len(made) == 1
+    assert len(node.groups()[0].members) == 1
+    members.close()
