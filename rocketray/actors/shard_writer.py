@@ -26,20 +26,17 @@ from rocketray.errors import (
     StoreFullError,
 )
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
-from rocketray.kernels.drain import StoreCursor, drain_frames
 from rocketray.message import StoredMessage
-from rocketray.store.append_window import AppendWindow
 from rocketray.store.encoded_batch import EncodedBatch, unpack_batch
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
-from rocketray.store.sys_flag import PREPARED
 
-from .batch import status_of
 from .explanation import StoredFacts
 from .group_views import LiveSubscription
 from .layout import CONTROL_PAGE
 from .processes import is_alive, owner_pid
 from .ring import Ack, AppendStatus, Durability, Frame, RingCorruptError, ShardRing
+from .shard_appends import ShardAppends
 from .shard_bitmaps import ShardBitmaps
 from .watermark import ControlPage
 
@@ -92,18 +89,23 @@ class ShardWriter:
         self._topic = topic
         self._queue_id = queue_id
         self.control = ControlPage(directory / CONTROL_PAGE, create=True)
-        self._epoch = self.control.take_epoch()
-        self._epoch_line = self.control.epoch.address
+        self._appends = ShardAppends(self.store, self.control, topic, queue_id)
         self._bitmaps = ShardBitmaps(self.store, topic, self.control, clock_ms)
         self._lock = threading.Lock()
         self._expiry_lock = threading.Lock()  # taken before the other one
         self._rings: list[ShardRing] = []
-        self._batches = self._messages = self._refused = 0
-        self.writable = True
         self._disk_limits = DiskLimits()
-        self._is_disk_full = False
         self._publish_minimum()
-        self.control.publish_visible(self._next_queue_offset())
+        self.control.publish_visible(self._appends.next_queue_offset())
+
+    @property
+    def writable(self) -> bool:
+        """Whether the topic takes messages."""
+        return self._appends.writable
+
+    @writable.setter
+    def writable(self, writable: bool) -> None:
+        self._appends.writable = writable
 
     def attach(self, path: Path) -> None:
         """Begin to read a producer's ring.
@@ -136,7 +138,7 @@ class ShardWriter:
     def append(self, payload: bytes, durability: Durability) -> Ack:
         """Store one packed batch that came by a call."""
         with self._lock:
-            ack = self._append(unpack_batch(payload))
+            ack = self._appends.append(unpack_batch(payload))
             self._make_durable(durability is Durability.DISK)
             return ack
 
@@ -144,7 +146,7 @@ class ShardWriter:
         """Store what *build* makes, if anything; nothing else is stored while it does."""
         with self._lock:
             batch = build()
-            ack = Ack(AppendStatus.OK) if batch is None else self._append(batch)
+            ack = Ack(AppendStatus.OK) if batch is None else self._appends.append(batch)
             self._make_durable(to_disk=False)
             return ack
 
@@ -152,7 +154,7 @@ class ShardWriter:
         """What became of *count* messages, of which the first has that unique key, if it is there."""
         with self._lock:
             for found in self.store.query(self._topic, unique_key, 1):
-                return self._whole_ack(found.queue_offset, count)
+                return self._appends.whole_ack(found.queue_offset, count)
             return None
 
     def flush(self) -> None:
@@ -169,7 +171,7 @@ class ShardWriter:
     def watch_disk(self, disk: DiskUse) -> None:
         """Refuse messages from now on when the disk is too full, or take them again."""
         is_full = self._disk_limits.is_reached(self._disk_limits.full, disk)
-        if is_full != self._is_disk_full:
+        if is_full != self._appends.is_disk_full:
             _LOG.warning(
                 "shard %s/%d: %.0f %% of the disk are in use: messages are %s",
                 self._topic,
@@ -179,7 +181,7 @@ class ShardWriter:
                 if is_full
                 else "taken again",
             )
-        self._is_disk_full = is_full
+        self._appends.is_disk_full = is_full
 
     def expire(
         self, policy: RetentionPolicy, needed_from: int | None, disk: DiskUse
@@ -223,14 +225,14 @@ class ShardWriter:
             return ShardStatistics(
                 topic=self._topic,
                 queue_id=self._queue_id,
-                epoch=self._epoch,
+                epoch=self._appends.epoch,
                 min_queue_offset=self.store.min_queue_offset(self._topic, self._queue_id),
-                max_queue_offset=self._next_queue_offset(),
+                max_queue_offset=self._appends.next_queue_offset(),
                 max_physical_offset=self.store.max_physical_offset,
                 flushed_physical_offset=self.control.flushed(),
-                batches=self._batches,
-                messages=self._messages,
-                refused_batches=self._refused,
+                batches=self._appends.batches,
+                messages=self._appends.messages,
+                refused_batches=self._appends.refused,
                 rings=len(self._rings),
                 keeps_bitmaps=self._bitmaps.are_kept,
             )
@@ -243,7 +245,7 @@ class ShardWriter:
                 is_dispatched=False,
                 tags_code=None,
                 min_queue_offset=self.store.min_queue_offset(self._topic, self._queue_id),
-                max_queue_offset=self._next_queue_offset(),
+                max_queue_offset=self._appends.next_queue_offset(),
                 filters=dict(self._bitmaps.filters),
             )
             try:
@@ -275,16 +277,13 @@ class ShardWriter:
     def _publish_minimum(self) -> None:
         self.control.publish_minimum(self.store.min_queue_offset(self._topic, self._queue_id))
 
-    def _next_queue_offset(self) -> int:
-        return self.store.max_queue_offset(self._topic, self._queue_id)
-
     def _take_frames(self, ring: ShardRing) -> tuple[int, bool]:
         """Store the frames of a ring; how many there were, and whether any is to be on disk."""
         count, to_disk = 0, False
         try:
             found = ring.look()
             while found:
-                stored, some_to_disk = self._store_ordinary(ring)
+                stored, some_to_disk = self._appends.store_ordinary(ring)
                 count += stored
                 to_disk |= some_to_disk
                 frame = ring.next_frame()
@@ -298,38 +297,6 @@ class ShardWriter:
             self._rings.remove(ring)
         return count, to_disk
 
-    def _store_ordinary(self, ring: ShardRing) -> tuple[int, bool]:
-        """The same up to the first frame that has to be looked at more closely."""
-        if not self.writable or self._is_disk_full or not self.store.is_sound:
-            return 0, False
-        to_disk = False
-
-        def write(window: AppendWindow, store_timestamp_ms: int) -> int:
-            nonlocal to_disk
-            cursor = window.cursor
-            count = drain_frames(
-                ring.data,
-                ring.slots,
-                ring.cursor,
-                window.log,
-                window.queue_entries,
-                window.index,
-                cursor,
-                window.store_host,
-                window.hash_slots,
-                window.max_entries,
-                self._queue_id,
-                store_timestamp_ms,
-                self._epoch_line,
-                self._epoch,
-            )
-            to_disk = bool(cursor[StoreCursor.DISK])
-            self._batches += count
-            self._messages += int(cursor[StoreCursor.MESSAGES])
-            return count
-
-        return self.store.append_through_window(self._topic, self._queue_id, write), to_disk
-
     def _take_frame(self, ring: ShardRing, frame: Frame) -> None:
         """Append one frame, or as much of it as an earlier incarnation did not."""
         before = ring.outcome(frame.sequence)
@@ -338,61 +305,18 @@ class ShardWriter:
         try:
             batch = unpack_batch(frame.payload)
         except InvalidMessageError as error:
-            self._refuse(error)
+            self._appends.refuse(error)
             ring.record(frame.sequence, Ack(AppendStatus.MESSAGE_ILLEGAL))
             return
-        first = self._next_queue_offset() if before is None else before.first_queue_offset
-        stored = min(self._next_queue_offset() - first, len(batch.sizes))
+        first = self._appends.next_queue_offset() if before is None else before.first_queue_offset
+        stored = min(self._appends.next_queue_offset() - first, len(batch.sizes))
         ring.record(frame.sequence, Ack(AppendStatus.PENDING, first))
-        ack = self._append(batch if stored == 0 else batch.without_first(stored))
+        ack = self._appends.append(batch if stored == 0 else batch.without_first(stored))
         if stored and ack.status is AppendStatus.OK:
-            ack = self._whole_ack(first, len(batch.sizes))
+            ack = self._appends.whole_ack(first, len(batch.sizes))
         ring.record(frame.sequence, ack)
-
-    def _whole_ack(self, first_queue_offset: int, count: int) -> Ack:
-        """The outcome of a batch of which a part was found in the log after a crash."""
-        entry = self.store.queue_entry(self._topic, self._queue_id, first_queue_offset)
-        message = self.store.view(entry.physical_offset)
-        return Ack(
-            AppendStatus.OK,
-            first_queue_offset,
-            message.physical_offset,
-            message.store_timestamp_ms,
-            count,
-        )
-
-    def _append(self, batch: EncodedBatch) -> Ack:
-        if len(batch.sizes) == 0:
-            return Ack(AppendStatus.OK)
-        if not self.writable:
-            return Ack(AppendStatus.NOT_WRITABLE)
-        if self._is_disk_full:
-            self._refused += 1
-            return Ack(AppendStatus.STORE_FULL)
-        if batch.transaction & PREPARED:  # nobody here could commit it
-            self._refuse(InvalidMessageError("a prepared message was sent; send it without"))
-            return Ack(AppendStatus.MESSAGE_ILLEGAL)
-        try:
-            self.control.check_epoch(self._epoch)
-            result = self.store.append(self._topic, self._queue_id, batch)
-        except Exception as error:  # noqa: BLE001 - every failure has a status
-            self._refuse(error)
-            return Ack(status_of(error))
-        self._batches += 1
-        self._messages += result.count
-        return Ack(
-            AppendStatus.OK,
-            result.first_queue_offset,
-            result.first_physical_offset,
-            result.store_timestamp_ms,
-            result.count,
-        )
 
     def _make_durable(self, to_disk: bool) -> None:  # noqa: FBT001 - private, one caller a value
         if to_disk:
             self.flush()
-        self.control.publish_visible(self._next_queue_offset())
-
-    def _refuse(self, error: Exception) -> None:
-        self._refused += 1
-        _LOG.warning("shard %s/%d refused a batch: %s", self._topic, self._queue_id, error)
+        self.control.publish_visible(self._appends.next_queue_offset())

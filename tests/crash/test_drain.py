@@ -82,7 +82,7 @@ def test_a_drain_that_ends_between_two_steps_is_taken_up_there(
         raise Killed
 
     monkeypatch.setattr(drain, step, fail)
-    monkeypatch.setattr("rocketray.actors.shard_writer.drain_frames", drain.drain_frames_plain)
+    monkeypatch.setattr("rocketray.actors.shard_appends.drain_frames", drain.drain_frames_plain)
     with pytest.raises(Killed):
         writer.drain()
     monkeypatch.undo()
