@@ -6,13 +6,15 @@ Plain Python. The actor of a shard (shard.py) has one of these, the host of syst
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from rocketray.config import StoreConfig
-from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
+from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError, StoreVersionError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.message import PhysicalOffset, StoredMessage
 from rocketray.store.encoded_batch import unpack_batch
@@ -23,10 +25,12 @@ from .compaction import Compaction
 from .explanation import StoredFacts
 from .files import disk_use
 from .group_views import LiveSubscription
-from .layout import producer_rings_directory, shard_directory
+from .layout import filter_doorbell_path, producer_rings_directory, shard_directory
+from .processes import is_alive, owner_pid
 from .repeated_batches import RepeatedBatches
 from .ring import Ack, Durability
 from .shard_writer import ShardStatistics, ShardWriter
+from .watermark import Doorbell
 
 __all__ = ["OwnedShard", "Question"]
 
@@ -43,6 +47,7 @@ Question = Literal[
     "statistics",
     "view",
 ]
+_LOG = logging.getLogger(__name__)
 _QUIET_FLUSHES = 6  # 3 s: queues and index are flushed once a second
 _QUESTIONS = frozenset(get_args(Question))
 QUERY_MAX = 10_000  # messages that one call returns at most
@@ -67,10 +72,12 @@ class OwnedShard:
         *,
         clock_ms: Callable[[], int],
         doorbell: Bell | None = None,
+        filter_doorbell: Bell | None = None,
     ) -> None:
-        """Open the shard, which recovers it, and take over the rings of its producers.
+        """Open the shard, which recovers it, and store what waits in the rings of its producers.
 
-        *doorbell* wakes the thread that drains it: the shard's own, unless another is given.
+        *doorbell* wakes the thread that drains it: the shard's own, unless another is given;
+        *filter_doorbell* wakes the node's filters.
 
         Raises:
             StoreLockedError: another process owns the shard.
@@ -79,17 +86,18 @@ class OwnedShard:
         self._queue_id = queue_id
         self._directory = shard_directory(data, topic.name, queue_id)
         self.writer = ShardWriter(self._directory, topic.name, queue_id, config, clock_ms=clock_ms)
-        self._doorbell: Bell = doorbell or self.writer.control.doorbell
         self._calls = threading.Lock()
-        self._repeated = RepeatedBatches(self.writer.find_batch)
-        self._compaction = Compaction(self.writer, topic.name, queue_id)
         self._flushed_end, self._quiet_flushes = -1, 0
-        self.watch_disk()
-        self.writer.writable = topic.writable
-        rings = producer_rings_directory(data, topic.name, queue_id)
-        rings.mkdir(parents=True, exist_ok=True)
-        for path in sorted(rings.iterdir()):
-            self.writer.attach(path)
+        with ExitStack() as opened:
+            opened.callback(self.writer.close)
+            self._repeated = RepeatedBatches(self.writer.find_batch)
+            self._compaction = Compaction(self.writer, topic.name, queue_id)
+            self._doorbell: Bell = doorbell or self.writer.control.doorbell
+            self._filter_doorbell = filter_doorbell or Doorbell(filter_doorbell_path(data))
+            self.watch_disk()
+            self.writer.writable = topic.writable
+            self._take_over(producer_rings_directory(data, topic.name, queue_id))
+            opened.pop_all()
 
     def answer(self, question: Question, *arguments: Any) -> Any:
         """What the method of that name says; each of them may be asked twice."""
@@ -100,6 +108,13 @@ class OwnedShard:
         """Begin to read a producer's ring."""
         self.writer.attach(Path(path))
         self._doorbell.ring()
+
+    def drain(self) -> int:
+        """Store what the rings hold now, and wake the filters; the number of batches."""
+        count = self.writer.drain()
+        if count:
+            self._filter_doorbell.ring()
+        return count
 
     def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
         """Store a packed batch: the way in for producers of other nodes, and for large batches.
@@ -114,10 +129,13 @@ class OwnedShard:
         def append() -> Ack:
             return self.writer.append(payload, Durability(durability))
 
-        if not attempt:
-            return append()
-        with self._calls:
-            return self._repeated.once(unpack_batch(payload), append, is_repeat=attempt > 1)
+        if attempt:
+            with self._calls:
+                ack = self._repeated.once(unpack_batch(payload), append, is_repeat=attempt > 1)
+        else:
+            ack = append()
+        self._filter_doorbell.ring()
+        return ack
 
     def view(self, physical_offset: int) -> StoredMessage | None:
         """The message at a physical offset, or None when no record begins there."""
@@ -143,7 +161,11 @@ class OwnedShard:
             return self.writer.store.queue_offset_by_time(self._topic, self._queue_id, time_ms)
 
     def query(self, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
-        """The messages with that key, oldest first."""
+        """The messages with that key, oldest first; also those that waited in a ring until now.
+
+        Whoever does not know whether a message is stored asks this, and sends it again if not.
+        """
+        self.drain()
         with self.writer.reading():
             return self.writer.store.query(
                 self._topic, key, min(max_count, QUERY_MAX), begin_ms, end_ms
@@ -207,6 +229,24 @@ class OwnedShard:
         self.writer.forget_closed_rings()
 
     def close(self) -> None:
-        """Store what waits in the rings, flush and release the directory."""
-        self.writer.drain()
-        self.writer.close()
+        """Store what waits in the rings, flush and release the directory, also when that fails."""
+        try:
+            self.writer.drain()
+        finally:
+            self.writer.close()
+
+    def _take_over(self, rings: Path) -> None:
+        """Read the rings that are there, and store what they hold before anything is asked.
+
+        One that is not whole holds nothing yet: its producer has it attached when it is.
+        """
+        for path in sorted(rings.iterdir()) if rings.is_dir() else ():
+            try:
+                self.writer.attach(path)
+            except FileNotFoundError:
+                continue  # its producer took it back a moment ago
+            except StoreVersionError as error:
+                _LOG.warning("%s/%d leaves a ring alone: %s", self._topic, self._queue_id, error)
+                if not is_alive(owner_pid(path)):
+                    path.unlink(missing_ok=True)
+        self.drain()

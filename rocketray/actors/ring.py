@@ -226,7 +226,7 @@ class ProducerRing(_Ring):
 
 
 class ShardRing(_Ring):
-    """The shard's side. Only the shard's writer thread uses it."""
+    """The shard's side. Used with the lock of the shard's writer held."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path, None)

@@ -19,11 +19,10 @@ from rocketray.config import StoreConfig
 
 from .catalog import TopicCatalog
 from .clock import system_clock_ms
-from .layout import filter_doorbell_path
 from .owned_shard import OwnedShard, Question
 from .ray_runtime import ray
 from .ring import Ack
-from .watermark import Doorbell, Patience
+from .watermark import Patience
 
 __all__ = ["ShardActor"]
 
@@ -40,7 +39,6 @@ class ShardActor:
         self._name = f"{topic}/{queue_id}"
         known = TopicCatalog.load(Path(data)).get(topic)
         self._shard = OwnedShard(Path(data), known, queue_id, config, clock_ms=system_clock_ms)
-        self._filter_doorbell = Doorbell(filter_doorbell_path(Path(data)))
         self._stop = threading.Event()
         self._flush_interval_s = config.flush_interval_ms / 1000
         self._threads = [self._start("writer", self._write), self._start("house", self._keep_house)]
@@ -49,9 +47,7 @@ class ShardActor:
     @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
     def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
         """See :meth:`OwnedShard.append`."""
-        ack = self._shard.append(payload, durability, attempt=attempt)
-        self._filter_doorbell.ring()
-        return ack
+        return self._shard.append(payload, durability, attempt=attempt)
 
     def ask(self, question: Question, *arguments: Any) -> Any:
         """See :meth:`OwnedShard.answer`."""
@@ -85,9 +81,7 @@ class ShardActor:
         doorbell, patience = self._shard.writer.control.doorbell, Patience()
         while not self._stop.is_set():
             rung = doorbell.load()
-            if self._shard.writer.drain():
-                self._filter_doorbell.ring()
-            else:
+            if not self._shard.drain():
                 doorbell.wait_above(rung, _IDLE_WAIT_S, patience)
 
     def _keep_house(self) -> None:

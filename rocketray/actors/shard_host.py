@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -97,25 +98,19 @@ class ShardHost:
         self, topic: str, queue_id: int, payload: bytes, durability: int, *, attempt: int = 0
     ) -> Ack:
         """Store a packed batch; see :meth:`OwnedShard.append`."""
-        ack = self.shard(topic, queue_id).append(payload, durability, attempt=attempt)
-        self._filter_doorbell.ring()
-        return ack
+        return self.shard(topic, queue_id).append(payload, durability, attempt=attempt)
 
     def remove(self, topic: str) -> None:
         """Close the shards of a topic that is deleted."""
         with self._opening, self._keeping_house, self._draining:
             shards = self._shards
             self._shards = {key: shard for key, shard in shards.items() if key[0] != topic}
-            for key in shards.keys() - self._shards.keys():
-                shards[key].close()
+            _close_all(shards[key] for key in shards.keys() - self._shards.keys())
 
     def drain(self) -> int:
         """Store what the rings hold now, and wake the filters; the number of batches."""
         with self._draining:
-            count = sum(shard.writer.drain() for shard in self._shards.values())
-        if count:
-            self._filter_doorbell.ring()
-        return count
+            return sum(shard.drain() for shard in self._shards.values())
 
     def prepare_next(self) -> None:
         """Make the files that come next."""
@@ -138,16 +133,28 @@ class ShardHost:
     def close(self) -> None:
         """Store what waits in the rings, flush and release all shards."""
         with self._opening, self._keeping_house, self._draining:
-            for shard in self._shards.values():
-                shard.close()
-            self._shards = {}
+            shards, self._shards = self._shards, {}
+            _close_all(shards.values())
 
     def _opened(self, topic: TopicConfig, queue_id: int) -> OwnedShard:
         sizes: dict[str, Any] = self._sizes
         config = StoreConfig(store_host=topic.store_hosts[queue_id], **sizes)
         return OwnedShard(
-            self._data, topic, queue_id, config, clock_ms=self._clock_ms, doorbell=self.doorbell
+            self._data,
+            topic,
+            queue_id,
+            config,
+            clock_ms=self._clock_ms,
+            doorbell=self.doorbell,
+            filter_doorbell=self._filter_doorbell,
         )
+
+
+def _close_all(shards: Iterable[OwnedShard]) -> None:
+    """Close each of them; raises what the last one raised that cannot be closed in order."""
+    with ExitStack() as closing:
+        for shard in shards:
+            closing.callback(shard.close)
 
 
 def _smaller(sizes: Mapping[str, int]) -> dict[str, int]:

@@ -8,7 +8,10 @@ Invariants
   2. Readers see a message after it is whole in the log, the queue and the index; a message that
      was sent for ``disk`` after it is on disk, and so is every message behind it.
   3. A batch is acknowledged after its durability was reached, and appended once even when the
-     process dies in between (ring.py, invariant 2).
+     process dies in between (ring.py, invariant 2): the frame in which an earlier incarnation died
+     is completed when its ring is attached. Rings that were there before are attached before
+     anything else is appended.
+  4. A writer that is closed touches no ring: they are the next one's.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +27,7 @@ from rocketray.config import StoreConfig
 from rocketray.errors import (
     InvalidMessageError,
     OffsetOutOfRangeError,
+    StoreError,
     StoreFullError,
 )
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
@@ -88,15 +93,19 @@ class ShardWriter:
         )
         self._topic = topic
         self._queue_id = queue_id
-        self.control = ControlPage(directory / CONTROL_PAGE, create=True)
-        self._appends = ShardAppends(self.store, self.control, topic, queue_id)
-        self._bitmaps = ShardBitmaps(self.store, topic, self.control, clock_ms)
         self._lock = threading.Lock()
         self._expiry_lock = threading.Lock()  # taken before the other one
         self._rings: list[ShardRing] = []
+        self._is_closed = False
         self._disk_limits = DiskLimits()
-        self._publish_minimum()
-        self.control.publish_visible(self._appends.next_queue_offset())
+        with ExitStack() as opened:
+            opened.callback(self.store.close)
+            self.control = ControlPage(directory / CONTROL_PAGE, create=True)
+            self._appends = ShardAppends(self.store, self.control, topic, queue_id)
+            self._bitmaps = ShardBitmaps(self.store, topic, self.control, clock_ms)
+            self._publish_minimum()
+            self.control.publish_visible(self._appends.next_queue_offset())
+            opened.pop_all()
 
     @property
     def writable(self) -> bool:
@@ -108,32 +117,32 @@ class ShardWriter:
         self._appends.writable = writable
 
     def attach(self, path: Path) -> None:
-        """Begin to read a producer's ring.
+        """Begin to read a producer's ring; once is as good as twice.
 
-        The one whose frame was cut short by a crash goes first: how much of the frame is in the
-        log can be told only as long as nothing else was appended.
+        A frame that was cut short by a crash is completed now: how much of it is in the log can
+        be told only as long as nothing else was appended.
+
+        Raises:
+            StoreVersionError: it is no ring, or not whole yet.
         """
         with self._lock:
+            if self._is_closed:
+                raise StoreError(f"shard {self._topic}/{self._queue_id} is closed; connect again")
             if all(ring.path != path for ring in self._rings):
                 ring = ShardRing(path)
-                self._rings.insert(0 if ring.interrupted() else len(self._rings), ring)
+                self._rings.append(ring)
+                if ring.interrupted():
+                    self._drain([ring])
 
     def drain(self) -> int:
-        """Store what the rings hold now, and acknowledge it; returns the number of batches."""
+        """Store what the rings hold now, and acknowledge it; returns the number of batches.
+
+        Raises:
+            ShardFencedError: a newer process owns the shard; the rings are left to it.
+            StoreError: what is to be on disk cannot be brought there; nothing is acknowledged.
+        """
         with self._lock:
-            taken, to_disk = 0, False
-            rings = []
-            for ring in list(self._rings):
-                count, some_to_disk = self._take_frames(ring)
-                if count:
-                    rings.append(ring)
-                    taken += count
-                    to_disk |= some_to_disk
-            if taken:
-                self._make_durable(to_disk)
-                for ring in rings:
-                    ring.acknowledge()
-            return taken
+            return self._drain(list(self._rings))
 
     def append(self, payload: bytes, durability: Durability) -> Ack:
         """Store one packed batch that came by a call."""
@@ -154,7 +163,8 @@ class ShardWriter:
         """What became of *count* messages, of which the first has that unique key, if it is there."""
         with self._lock:
             for found in self.store.query(self._topic, unique_key, 1):
-                return self._appends.whole_ack(found.queue_offset, count)
+                if found.queue_offset + count <= self._appends.next_queue_offset():
+                    return self._appends.whole_ack(found.queue_offset, count)
             return None
 
     def flush(self) -> None:
@@ -269,13 +279,34 @@ class ShardWriter:
         return self._lock
 
     def close(self) -> None:
-        """Bring everything to disk and release the directory."""
+        """Bring everything to disk and release the directory, also when that fails."""
         with self._expiry_lock, self._lock:
-            self.flush()
-            self.store.close()
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._rings = []
+            try:
+                self.flush()
+            finally:
+                self.store.close()
 
     def _publish_minimum(self) -> None:
         self.control.publish_minimum(self.store.min_queue_offset(self._topic, self._queue_id))
+
+    def _drain(self, rings: Sequence[ShardRing]) -> int:
+        taken, to_disk = 0, False
+        stored = []
+        for ring in rings:
+            count, some_to_disk = self._take_frames(ring)
+            if count:
+                stored.append(ring)
+                taken += count
+                to_disk |= some_to_disk
+        if taken:
+            self._make_durable(to_disk)
+            for ring in stored:
+                ring.acknowledge()
+        return taken
 
     def _take_frames(self, ring: ShardRing) -> tuple[int, bool]:
         """Store the frames of a ring; how many there were, and whether any is to be on disk."""
@@ -286,6 +317,7 @@ class ShardWriter:
                 stored, some_to_disk = self._appends.store_ordinary(ring)
                 count += stored
                 to_disk |= some_to_disk
+                self.control.check_epoch(self._appends.epoch)  # the ring is a newer one's
                 frame = ring.next_frame()
                 if frame is None:
                     break  # all that was there when it looked
@@ -295,10 +327,15 @@ class ShardWriter:
         except RingCorruptError:
             _LOG.exception("shard %s/%d drops a ring", self._topic, self._queue_id)
             self._rings.remove(ring)
+            ring.unlink()
         return count, to_disk
 
     def _take_frame(self, ring: ShardRing, frame: Frame) -> None:
-        """Append one frame, or as much of it as an earlier incarnation did not."""
+        """Append one frame, or as much of it as an earlier incarnation did not.
+
+        Raises:
+            RingCorruptError: the frame was to begin before the queue does.
+        """
         before = ring.outcome(frame.sequence)
         if before is not None and before.status is not AppendStatus.PENDING:
             return
@@ -308,15 +345,22 @@ class ShardWriter:
             self._appends.refuse(error)
             ring.record(frame.sequence, Ack(AppendStatus.MESSAGE_ILLEGAL))
             return
-        first = self._appends.next_queue_offset() if before is None else before.first_queue_offset
-        stored = min(self._appends.next_queue_offset() - first, len(batch.sizes))
+        end = self._appends.next_queue_offset()
+        first = end if before is None else min(before.first_queue_offset, end)
+        if first < self.store.min_queue_offset(self._topic, self._queue_id):
+            raise RingCorruptError(f"{ring.path}: a frame that was to begin at {first}")
+        stored = min(end - first, len(batch.sizes))
         ring.record(frame.sequence, Ack(AppendStatus.PENDING, first))
-        ack = self._appends.append(batch if stored == 0 else batch.without_first(stored))
-        if stored and ack.status is AppendStatus.OK:
-            ack = self._appends.whole_ack(first, len(batch.sizes))
+        ack = self._appends.append(batch.without_first(stored) if stored else batch)
+        if stored:  # no other status may say that nothing was
+            is_whole = ack.status is AppendStatus.OK
+            count = len(batch.sizes)
+            ack = self._appends.whole_ack(first, count) if is_whole else Ack(AppendStatus.FAILED)
         ring.record(frame.sequence, ack)
 
     def _make_durable(self, to_disk: bool) -> None:  # noqa: FBT001 - private, one caller a value
+        if self._is_closed:
+            return  # the page is the next one's
         if to_disk:
             self.flush()
         self.control.publish_visible(self._appends.next_queue_offset())

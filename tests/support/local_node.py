@@ -16,7 +16,6 @@ from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.host_services import Services
 from rocketray.actors.hosting import Hosting
 from rocketray.actors.lane import ShardGate
-from rocketray.actors.layout import filter_doorbell_path
 from rocketray.actors.member_options import MemberOptions
 from rocketray.actors.owned_shard import OwnedShard
 from rocketray.actors.producer import Producer
@@ -26,7 +25,6 @@ from rocketray.actors.remote_members import RemoteMembers
 from rocketray.actors.ring import Ack
 from rocketray.actors.shard_host import ShardHost
 from rocketray.actors.shard_host_actor import ERRANDS_AT_ONCE, HostThreads
-from rocketray.actors.watermark import Doorbell
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.testing import node
@@ -49,15 +47,9 @@ class LocalShard(OwnedShard):
     def __init__(self, data: Path, topic: TopicConfig, queue_id: int) -> None:
         config = StoreConfig(store_host=topic.store_hosts[queue_id], **SIZES)  # type: ignore[arg-type]
         super().__init__(data, topic, queue_id, config, clock_ms=system_clock_ms)
-        self._filter_doorbell = Doorbell(filter_doorbell_path(data))
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
-
-    def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
-        ack = super().append(payload, durability, attempt=attempt)
-        self._filter_doorbell.ring()
-        return ack
 
     def close(self) -> None:
         self._stop.set()
@@ -69,9 +61,7 @@ class LocalShard(OwnedShard):
         doorbell = self.writer.control.doorbell
         while not self._stop.is_set():
             rung = doorbell.load()
-            if self.writer.drain():
-                self._filter_doorbell.ring()
-            else:
+            if not self.drain():
                 doorbell.wait_above(rung, 0.2)
 
 

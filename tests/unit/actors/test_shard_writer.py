@@ -13,7 +13,7 @@ from rocketray.actors.processes import owned_name
 from rocketray.actors.ring import Ack, AppendStatus, Durability, ProducerRing, ShardRing
 from rocketray.actors.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
-from rocketray.errors import StoreLockedError
+from rocketray.errors import ShardFencedError, StoreLockedError
 from rocketray.message import CRC_PROPERTY, Message
 from rocketray.store.encoded_batch import RecordOptions, encode_messages, pack_batch
 from rocketray.store.sys_flag import PREPARED
@@ -79,7 +79,7 @@ def test_a_frame_cut_short_by_a_crash_is_completed_not_repeated(
     successor = open_writer(tmp_path)
     for path in (other.path, ring.path):
         successor.attach(path)
-    assert successor.drain() == 2
+    assert successor.drain() == 1  # the other was completed when it was attached
     assert bodies(successor) == [b"%d" % n for n in [*range(15), 100, 101, 102]]
     ack = ring.ack(1)
     assert (ack.status, ack.first_queue_offset, ack.messages) == (AppendStatus.OK, 5, 10)
@@ -221,4 +221,75 @@ def test_the_ring_of_a_dead_producer_is_drained_and_removed(tmp_path: Path) -> N
     writer.forget_closed_rings()
     assert bodies(writer) == [b"0"]
     assert not ring.path.exists()
+    writer.close()
+
+
+def test_a_frame_that_was_to_begin_where_the_log_ends_no_more_is_stored_at_its_end(
+    tmp_path: Path,
+) -> None:
+    """The log lost its end, or the topic was made anew."""
+    writer = open_writer(tmp_path)
+    writer.append(payload(100, 2), Durability.MEMORY)
+    ring = ProducerRing(tmp_path / owned_name("r"))
+    ring.try_write(payload(0, 3), Durability.MEMORY)
+    ring.publish()
+    ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, 500))
+    writer.attach(ring.path)
+    assert bodies(writer) == [b"100", b"101", b"0", b"1", b"2"]
+    assert ring.ack(1).first_queue_offset == 2
+    writer.close()
+
+
+def test_a_frame_that_was_to_begin_before_the_queue_costs_its_ring_and_not_the_shard(
+    tmp_path: Path,
+) -> None:
+    writer = open_writer(tmp_path)
+    writer.append(payload(0, 9), Durability.MEMORY)
+    ring = ProducerRing(tmp_path / owned_name("r"))
+    ring.try_write(payload(10, 3), Durability.MEMORY)
+    ring.publish()
+    ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, -5))
+    writer.attach(ring.path)
+    assert ring.acknowledged() == 0
+    assert not ring.path.exists()
+    assert writer.statistics().rings == 0
+    assert writer.append(payload(9, 1), Durability.MEMORY).status is AppendStatus.OK
+    writer.close()
+
+
+def test_a_frame_of_which_a_part_is_stored_is_never_said_to_be_refused(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    writer.append(payload(0, 3), Durability.MEMORY)
+    ring = ProducerRing(tmp_path / owned_name("r"))
+    ring.try_write(payload(0, 10), Durability.MEMORY)
+    ring.publish()
+    ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, 0))
+    writer.writable = False
+    writer.attach(ring.path)
+    assert ring.ack(1).status is AppendStatus.FAILED
+    writer.close()
+
+
+def test_a_fenced_writer_leaves_the_rings_to_the_newer_one(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    ring = ProducerRing(tmp_path / owned_name("r"))
+    writer.attach(ring.path)
+    writer.control.take_epoch()
+    ring.try_write(payload(0, 1), Durability.MEMORY)
+    ring.publish()
+    with pytest.raises(ShardFencedError):
+        writer.drain()
+    assert ring.acknowledged() == 0
+    assert ShardRing(ring.path).outcome(1) is None
+    assert bodies(writer) == []
+    writer.close()
+
+
+def test_a_batch_of_which_the_log_has_only_the_beginning_is_not_found(tmp_path: Path) -> None:
+    writer = open_writer(tmp_path)
+    writer.append(payload(0, 3), Durability.MEMORY)
+    found = writer.find_batch(f"{0:032d}", 3)
+    assert found is not None
+    assert (found.status, found.messages) == (AppendStatus.OK, 3)
+    assert writer.find_batch(f"{0:032d}", 4) is None
     writer.close()

@@ -1,0 +1,219 @@
+"""A shard that is opened again: the rings come first, whatever is asked meanwhile, and none keeps it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rocketray.actors.catalog import TopicCatalog
+from rocketray.actors.layout import filter_doorbell_path, producer_rings_directory
+from rocketray.actors.owned_shard import OwnedShard
+from rocketray.actors.processes import owned_name
+from rocketray.actors.ring import RING_BYTES, Ack, AppendStatus, Durability, ProducerRing, ShardRing
+from rocketray.actors.shard_host import ShardHost
+from rocketray.actors.watermark import Doorbell
+from rocketray.config import StoreConfig
+from rocketray.errors import StoreError
+from rocketray.message import Message
+from rocketray.store.encoded_batch import encode_messages, pack_batch
+
+TOPIC = "T"
+CONFIG = StoreConfig(
+    commit_log_segment_bytes=64 * 1024,
+    consume_queue_segment_entries=100,
+    index_hash_slots=100,
+    index_entries=1000,
+)
+
+
+def payload(first: int, count: int) -> bytes:
+    messages = [
+        Message(TOPIC, b"%d" % n, unique_key=f"{n:032d}") for n in range(first, first + count)
+    ]
+    return pack_batch(encode_messages(messages, born_host=("127.0.0.1", 1), clock_ms=lambda: 1))
+
+
+def open_shard(data: Path) -> OwnedShard:
+    topic = TopicCatalog().with_topic(TOPIC, 1).get(TOPIC)
+    return OwnedShard(data, topic, 0, CONFIG, clock_ms=lambda: 1000)
+
+
+def make_ring(data: Path, name: str = "ring") -> ProducerRing:
+    return ProducerRing(producer_rings_directory(data, TOPIC, 0) / owned_name(name))
+
+
+def bodies(shard: OwnedShard) -> list[int]:
+    return [int(message.body) for message in shard.writer.store.scan()]
+
+
+def is_stored(shard: OwnedShard, number: int) -> bool:
+    return bool(shard.query(f"{number:032d}", 1, 0, 2**62))
+
+
+def kill(shard: OwnedShard) -> None:
+    """Let the shard end as a killed process does: its rings stay as they are."""
+    shard.writer.store._damage = "killed by the test"
+    shard.writer.store.close()
+
+
+@pytest.mark.parametrize("stored", [0, 3, 10])
+def test_a_batch_that_comes_by_a_call_is_stored_behind_the_frame_that_a_crash_cut_short(
+    data: Path, stored: int
+) -> None:
+    shard = open_shard(data)
+    shard.append(payload(0, 5), Durability.MEMORY)
+    ring, other = make_ring(data, "b"), make_ring(data, "a")
+    other.try_write(payload(100, 2), Durability.MEMORY)
+    other.publish()
+    ring.try_write(payload(5, 10), Durability.MEMORY)
+    ring.publish()
+    ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, 5))
+    if stored:
+        shard.append(payload(5, stored), Durability.MEMORY)
+    kill(shard)
+
+    shard = open_shard(data)
+    assert shard.append(payload(1000, 10), Durability.MEMORY).first_queue_offset == 17
+    assert bodies(shard) == [*range(15), 100, 101, *range(1000, 1010)]
+    assert ring.acknowledged() == other.acknowledged() == 1
+    ack = ring.ack(1)
+    assert (ack.status, ack.first_queue_offset, ack.messages) == (AppendStatus.OK, 5, 10)
+    assert shard.writer.store.view(ack.first_physical_offset).body == b"5"
+    shard.close()
+
+
+def test_a_query_finds_what_was_in_a_ring_when_it_was_asked(data: Path) -> None:
+    ring = make_ring(data)
+    ring.try_write(payload(0, 1), Durability.DISK)
+    ring.publish()
+    shard = open_shard(data)
+    bell = Doorbell(filter_doorbell_path(data))
+    assert is_stored(shard, 0)  # it waited while the shard was away
+    rung = bell.count()
+    ring.try_write(payload(1, 1), Durability.MEMORY)
+    ring.publish()
+    assert is_stored(shard, 1)  # its thread did not get to it yet
+    assert bell.count() > rung
+    assert not is_stored(shard, 2)
+    assert ring.acknowledged() == 2
+    shard.close()
+
+
+def test_a_ring_that_is_being_made_is_left_alone_and_read_when_it_is_attached(data: Path) -> None:
+    rings = producer_rings_directory(data, TOPIC, 0)
+    rings.mkdir(parents=True)
+    half = rings / owned_name("half")
+    half.write_bytes(bytes(RING_BYTES))
+    short = rings / owned_name("short")
+    short.touch()
+    shard = open_shard(data)
+    assert {half, short} == {*rings.iterdir()}
+    short.unlink()
+    ring = make_ring(data, "short")
+    ring.try_write(payload(0, 1), Durability.MEMORY)
+    ring.publish()
+    shard.attach(str(ring.path))
+    shard.drain()
+    assert bodies(shard) == [0]
+    shard.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, RING_BYTES])
+def test_a_ring_whose_producer_was_killed_while_making_it_is_removed(data: Path, size: int) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    rings = producer_rings_directory(data, TOPIC, 0)
+    rings.mkdir(parents=True)
+    (rings / f"{dead.pid}-half").write_bytes(bytes(size))
+    shard = open_shard(data)
+    assert not [*rings.iterdir()]
+    shard.close()
+
+
+def fail(*_: object, **__: object) -> None:
+    raise OSError(24, "none left in the test")
+
+
+@pytest.mark.parametrize("part", ["disk_use", "Doorbell", "ShardWriter.attach", "Compaction"])
+def test_a_shard_that_cannot_be_opened_is_let_go(
+    data: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    make_ring(data)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"rocketray.actors.owned_shard.{part}", fail)
+        with pytest.raises(OSError, match="none left"):
+            open_shard(data)
+    open_shard(data).close()
+
+
+@pytest.mark.parametrize("part", ["ControlPage", "ShardAppends", "ShardBitmaps"])
+def test_a_writer_that_cannot_be_made_lets_go_of_the_directory(
+    data: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(f"rocketray.actors.shard_writer.{part}", fail)
+        with pytest.raises(OSError, match="none left"):
+            open_shard(data)
+    open_shard(data).close()
+
+
+def test_a_shard_that_cannot_be_flushed_is_closed_nevertheless(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = open_shard(data)
+    ring = make_ring(data)
+    shard.attach(str(ring.path))
+    ring.try_write(payload(0, 1), Durability.DISK)
+    ring.publish()
+    monkeypatch.setattr(shard.writer.store, "flush", fail)
+    with pytest.raises(OSError, match="none left"):
+        shard.close()
+    assert not ring.acknowledged()
+    shard = open_shard(data)
+    assert ring.ack(1).status is AppendStatus.OK
+    assert bodies(shard) == [0]
+    shard.close()
+
+
+def test_a_shard_that_is_closed_leaves_its_rings_to_the_next_one(data: Path) -> None:
+    shard = open_shard(data)
+    ring = make_ring(data)
+    shard.attach(str(ring.path))
+    shard.close()
+    ring.try_write(payload(0, 3), Durability.MEMORY)
+    ring.publish()
+    successor = open_shard(data)
+    visible = successor.writer.control.visible()
+    ring.try_write(payload(3, 1), Durability.MEMORY)
+    ring.publish()
+    assert shard.drain() == 0
+    assert shard.append(payload(9, 1), Durability.DISK).status is AppendStatus.FENCED
+    with pytest.raises(StoreError, match="closed"):
+        shard.attach(str(ring.path))
+    with pytest.raises(StoreError):
+        is_stored(shard, 0)
+    shard.close()
+    assert successor.writer.control.visible() == visible == 3
+    successor.close()
+    assert ring.ack(2).first_queue_offset == 3
+
+
+def test_a_host_closes_its_other_shards_where_one_fails(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalog = TopicCatalog().with_topic("%RETRY%a", 2).with_topic("%RETRY%b", 1)
+    catalog.save(data)
+    host = ShardHost(data, {}, clock_ms=lambda: 0)
+    monkeypatch.setattr(host.shard("%RETRY%a", 0).writer.store, "flush", fail)
+    monkeypatch.setattr(host.shard("%RETRY%b", 0).writer.store, "flush", fail)
+    with pytest.raises(OSError, match="none left"):
+        host.remove("%RETRY%a")
+    with pytest.raises(OSError, match="none left"):
+        host.close()
+    successor = ShardHost(data, {}, clock_ms=lambda: 0)
+    for topic in catalog.topics.values():
+        successor.open(topic)
+    successor.close()
