@@ -3,6 +3,9 @@
 Ray puts its servers on 127.0.0.1 by itself only on Windows and macOS, and whoever joins a Ray that
 asks for a token has to say so. Both are environment variables that Ray reads when it is imported,
 so what it made of them is set as well: a program may have imported Ray before it came here.
+
+Ray prints what goes wrong in its processes, such as the end of a worker, on the stdout of every
+program that joined it, also with ``log_to_driver=False``. Here it goes to the log instead.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ import faulthandler
 import logging
 import os
 import sys
+from collections.abc import Mapping
+from typing import Any
 
 import ray
 from ray._raylet import Config  # type: ignore[attr-defined]  # a compiled module
@@ -30,6 +35,8 @@ __all__ = [
     "start_ray",
 ]
 
+logger = logging.getLogger(__name__)
+
 NAMESPACE = "rocketray"
 _LOOPBACK = "127.0.0.1"
 _LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -43,6 +50,7 @@ def start_ray(num_cpus: int | None) -> None:
         ActorError: it did not start, as on a machine that is too busy.
     """
     _stay_on_loopback()
+    _log_reports()
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         ray.init(
@@ -72,6 +80,7 @@ def join_ray(address: str, mode: str | None = None) -> None:
         os.environ[_AUTH_VARIABLE] = mode
         Config.initialize("")  # Ray read the variable when it was imported
     _turn_fault_handler_on()
+    _log_reports()
     try:
         ray.init(
             address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
@@ -89,6 +98,15 @@ def _turn_fault_handler_on() -> None:
     """Do it before Ray does for ``sys.stderr``, where Faust's worker has a log that is no file."""
     if sys.__stderr__ is not None and not faulthandler.is_enabled():
         faulthandler.enable(sys.__stderr__, all_threads=False)
+
+
+def _log_reports() -> None:
+    """Keep stdout for the program, which may print JSON."""
+    ray._private.worker.print_to_stdstream = _log_report  # noqa: SLF001 - Ray has no other way
+
+
+def _log_report(report: Mapping[str, Any], **_: Any) -> None:
+    logger.info("Ray reports: %s", " ".join(map(str, report.get("lines", ()))))
 
 
 def _stay_on_loopback() -> None:
