@@ -37,6 +37,7 @@ from .declarations import Declarations
 from .failure import FailureOptions
 from .faust.batch_transport import BatchTransport
 from .faust.fetcher import FeedFetcher
+from .faust.wire import group_name
 from .feed import Feed
 from .fields import MessageFields
 from .flow import FlowLimits
@@ -173,7 +174,7 @@ class App(LedApp):
                     "give one of them another name="
                 )
             membership = Membership(
-                group or f"{self.conf.id}-{agent_name}",
+                group or group_name(f"{self.conf.id}-{agent_name}"),
                 subscription,
                 concurrency,
                 strategy,
@@ -248,7 +249,7 @@ class App(LedApp):
 
     def membership_without_agent(self, topic: str) -> Membership:
         """What a stream over *topic* reads as when no agent owns it: a group of its own."""
-        return Membership(f"{self.conf.id}-{topic}", Subscription.tags("*"))
+        return Membership(group_name(f"{self.conf.id}-{topic}"), Subscription.tags("*"))
 
     async def connect(self) -> Connection:
         """The connection to the node, opened on first use."""
@@ -311,9 +312,11 @@ class App(LedApp):
     async def run_until(self, asked: asyncio.Event) -> None:
         """Wait until *asked* is set or the app crashed, whichever is first."""
         waits = [asyncio.create_task(asked.wait()), asyncio.create_task(self.wait_until_stopped())]
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        for wait in waits:
-            wait.cancel()
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
 
     async def on_started(self) -> None:
         """Begin timers and tasks when every agent is a member of its group."""
@@ -343,8 +346,10 @@ class App(LedApp):
 
     def _join_group(self, channel: Any, agent_name: str, membership: Membership) -> None:
         """Check the group's name and that its members subscribe alike."""
-        if channel is None or isinstance(channel, str):
-            channel = self.topic(channel or f"{self.conf.id}-{agent_name}")
+        if channel is None:
+            channel = self.topic(f"{self.conf.id}-{agent_name}", has_prefix=True)
+        elif isinstance(channel, str):
+            channel = self.topic(channel)
         if not isinstance(channel, Topic):
             return  # an in-memory channel has no group
         membership.failures.check(channel.reads)

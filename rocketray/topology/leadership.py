@@ -16,6 +16,7 @@ from typing import Any
 from rocketray.actors.app_member import AppMember
 from rocketray.errors import ActorError
 
+from .faust.wire import group_name
 from .refused import Refused
 
 __all__ = ["Leadership", "LedApp"]
@@ -44,7 +45,7 @@ class Leadership:
         """Take part, if anything asks for it; whether this instance leads is known then."""
         if not self.is_wanted:
             return
-        name = f"{self._app.conf.id}-leader"
+        name = group_name(f"{self._app.conf.id}-leader")
         await self._app.declare_topic(name, 1, hosted=True)
         self._member = AppMember(
             await self._app.connect(),

@@ -17,6 +17,7 @@ from faust.models import maybe_model
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 
+from .faust.wire import group_name
 from .group import Membership
 
 __all__ = ["Replies"]
@@ -66,4 +67,4 @@ class Replies(ReplyConsumer):  # type: ignore[misc]  # Faust's types are not fol
                     promise.fulfill(reply.correlation_id, maybe_model(reply.value))
 
     def _group(self, topic: str) -> str:
-        return f"{self.app.conf.id}-{topic}"
+        return group_name(f"{self.app.conf.id}-{topic}")

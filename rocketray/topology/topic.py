@@ -24,6 +24,7 @@ from rocketray.names import check_topic
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .codec import refuse_pickle
+from .faust.wire import topic_name
 from .fields import MessageFields, property_text, texts
 from .group import Membership
 
@@ -47,6 +48,8 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         self.isolation: Any = None
         """What divides the deliveries among handlers of single queues, instead of a queue of all."""
         _use_raw_for_text(options)
+        if options.get("has_prefix") or options.get("internal"):  # Faust made it up, or an agent
+            options["topics"] = [topic_name(name) for name in options.get("topics") or ()]
         _check(options, self.fields)
         super().__init__(app, **options)
 

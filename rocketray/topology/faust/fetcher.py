@@ -28,6 +28,8 @@ from rocketray.topology.returns import Returns, make_retry_topic
 from rocketray.topology.routes import member_name
 from rocketray.topology.topic import Topic
 
+from .wire import group_name
+
 __all__ = ["DRAIN_GRACE_S", "FeedFetcher"]
 
 logger = logging.getLogger(__name__)
@@ -226,7 +228,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
     def _membership(self, channel: Topic, topic: str) -> Membership:
         if channel.membership is not None:
             return channel.membership
-        name = topic.removeprefix(f"{RETRY_PREFIX}{self.app.conf.id}-")
+        name = topic.removeprefix(f"{RETRY_PREFIX}{group_name(self.app.conf.id)}-")
         membership: Membership = self.app.membership_without_agent(name)
         return membership
 
