@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +37,7 @@ async def greet(self):
 """
 
 
-COMMANDS = ("model shop.Order", "greet", "clean-versions", "livecheck")
+COMMANDS = ("model shop.Order", "greet", "clean-versions", "livecheck", "completion")
 
 
 @pytest.fixture(scope="module")
@@ -53,19 +54,22 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def said(shop: Path) -> dict[str, tuple[int, str]]:
     """The exit code and output of each command; all ran at once, since a start takes seconds."""
     faust = str(Path(sys.executable).with_name("faust"))
+    (shop / "stock_shop.py").write_text("import faust\napp = faust.App('stock')\n")
+    asked = {command: ("command_shop", command) for command in COMMANDS}
+    asked["stock completion"] = ("stock_shop", "completion")
     running = {
-        command: subprocess.Popen(
-            [faust, "-A", "command_shop", *command.split()],
+        name: subprocess.Popen(
+            [faust, "-A", module, *command.split()],
             cwd=shop,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
         )
-        for command in COMMANDS
+        for name, (module, command) in asked.items()
     }
     return {
-        command: (process.wait(120), process.communicate()[0])
-        for command, process in running.items()
+        name: (process.wait(120), process.communicate()[0])
+        for name, process in running.items()
     }
 
 
@@ -105,3 +109,14 @@ def test_an_app_is_not_checked_live(said: dict[str, tuple[int, str]]) -> None:
     code, text = said["livecheck"]
     assert code != 0
     assert "not associated with LiveCheck" in text
+
+
+def test_completion_asks_for_the_package_that_it_needs_as_with_stock_faust(
+    said: dict[str, tuple[int, str]],
+) -> None:
+    if importlib.util.find_spec("click_completion"):
+        pytest.skip("click_completion is installed, so both complete")
+    (code, text), (stock_code, stock_text) = said["completion"], said["stock completion"]
+    assert code == stock_code != 0
+    assert "pip install click_completion" in text
+    assert text.splitlines()[-3:] == stock_text.splitlines()[-3:]
