@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from .group_choice import OptionalGroupArgument, chosen_groups
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption
-from .output import print_json, print_line, print_table
+from .output import as_time, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +55,7 @@ def progress(
             print_json(row)
         return
     shown = [name for name in _COLUMNS if name != "exactness"]  # it stands with the lag
-    cells = [{**row, "lag": _lag(row), "lastTime": _as_time(row["lastTime"])} for row in rows]
+    cells = [{**row, "lag": _lag(row), "lastTime": as_time(row["lastTime"])} for row in rows]
     print_table(
         [_COLUMNS[name] for name in shown],
         [[row[name] for name in shown] for row in cells],
@@ -101,11 +100,3 @@ def _lag(row: dict[str, Any]) -> str | None:
     if row["lag"] is None or row["exactness"] == "exact":
         return None if row["lag"] is None else str(row["lag"])
     return f"{row['lag']} ({row['exactness'].replace('_', ' ')})"
-
-
-def _as_time(milliseconds: int | None) -> str | None:
-    """Local time, to the second."""
-    if milliseconds is None:
-        return None
-    when = datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone()
-    return when.strftime("%Y-%m-%d %H:%M:%S")

@@ -6,8 +6,9 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 
-__all__ = ["print_json", "print_line", "print_table", "progress"]
+__all__ = ["as_time", "print_json", "print_line", "print_table", "progress"]
 
 
 def print_line(text: str) -> None:
@@ -40,3 +41,11 @@ def progress(text: str) -> None:
     """One line on stderr, for people who wait."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+def as_time(milliseconds: int | None) -> str | None:
+    """Local time, to the second."""
+    if milliseconds is None:
+        return None
+    when = datetime.fromtimestamp(milliseconds / 1000, UTC).astimezone()
+    return when.strftime("%Y-%m-%d %H:%M:%S")

@@ -86,4 +86,5 @@ def _take_apps_down() -> None:
     hosts = find_hosts()
     if hosts:
         progress(f"taking {len(hosts)} hosts of apps down")
-        take_down(hosts)
+        for sentence in take_down(hosts):
+            progress(sentence)

@@ -1,17 +1,19 @@
 """Apps that are up: their hosts found by name, from whichever process asks.
 
-A host is a named Ray actor, ``app:ID:NUMBER``, and its name is all that is recorded: Ray knows
-which are there, on the node and after a restart. Ray must be connected.
+A host is a named Ray actor, ``app:ID:NUMBER``. Ray knows which are there, on the node and after a
+restart; the last failure of each is kept beside (host_notes.py). Ray must be connected.
 
 Invariants
   1. An app that is up has the numbers that it has once: a name has one actor.
   2. A host that is taken down has drained: what its handlers finished is committed, so no other
-     instance gets it again.
+     instance gets it again. One that could not is ended all the same, and that is said.
+  3. What did not start is not there: hosts of which one fails are all ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -19,15 +21,21 @@ from typing import Any, Literal, NamedTuple
 import ray
 
 from rocketray.actors.ray_runtime import NAMESPACE, GetTimeoutError, RayActorError
-from rocketray.errors import ConfigError
+from rocketray.errors import ActorError, ConfigError
 
-from .deploy import HOST_OPTIONS, ConsumerHost, HostStatus, await_start, load_app
+from . import host_notes
+from .app_path import load_app
+from .deploy import HOST_OPTIONS, await_start, end_hosts
+from .host import ConsumerHost, HostStatus
+from .host_failure import HostFailure
 
 __all__ = ["Deployed", "Host", "HostState", "bring_up", "find_hosts", "scale", "take_down"]
 
 _PREFIX = "app:"
 _STATUS_TIMEOUT_S = 5.0
-_STOP_TIMEOUT_S = 60.0
+_GONE_TIMEOUT_S = 10.0
+_LOOK_AGAIN_S = 0.1
+_ALIVE, _DEAD = "ALIVE", "DEAD"  # of Ray's states of an actor
 HostState = Literal["running", "starting", "restarting", "silent"]
 
 
@@ -35,8 +43,8 @@ HostState = Literal["running", "starting", "restarting", "silent"]
 class Host:
     """One instance of an app; ``status`` is its own word, where it answers.
 
-    A host that does not answer in time is ``silent``; one whose process ended is ``restarting``
-    until Ray has started another.
+    A host that does not answer in time is ``silent``; one that failed is ``restarting`` until the
+    app starts again in a new process. ``last_error`` is what ended it last, if it could say.
     """
 
     app: str
@@ -44,6 +52,7 @@ class Host:
     state: HostState
     restarts: int
     status: HostStatus | None
+    last_error: HostFailure | None = None
 
     @property
     def name(self) -> str:
@@ -64,65 +73,96 @@ def find_hosts(app: str | None = None) -> list[Host]:
     for entry in ray.util.list_named_actors(all_namespaces=True):
         found, _, number = entry["name"].removeprefix(_PREFIX).rpartition(":")
         is_host = entry["namespace"] == NAMESPACE and entry["name"].startswith(_PREFIX)
-        if is_host and app in (None, found):
-            handles[found, int(number)] = ray.get_actor(entry["name"], namespace=NAMESPACE)
-    facts = _facts(handle._actor_id.hex() for handle in handles.values())  # noqa: SLF001  # Ray has no other
-    asked = {key: handle.status.remote() for key, handle in handles.items()}
-    _wait(list(asked.values()), _STATUS_TIMEOUT_S)
+        handle = _handle(entry["name"]) if is_host and app in (None, found) else None
+        if handle is not None:
+            handles[found, int(number)] = handle
+    facts = {key: _facts(handle) for key, handle in handles.items()}
+    asked = {
+        key: handles[key].status.remote() for key, (fact, _) in facts.items() if fact == _ALIVE
+    }
+    if asked:  # Ray refuses to wait for nothing
+        ray.wait(list(asked.values()), num_returns=len(asked), timeout=_STATUS_TIMEOUT_S)
     return [
-        _host(*key, *facts[handles[key]._actor_id.hex()], _answer(asked[key]))  # noqa: SLF001  # the same
+        _host(*key, *facts[key], _answer(asked[key]) if key in asked else None)
         for key in sorted(handles)
+        if facts[key][0] != _DEAD
     ]
 
 
 def bring_up(
-    path: str, *, data: Path, directory: Path, consumers: int = 1, detached: bool = True
+    path: str,
+    *,
+    data: Path,
+    directory: Path,
+    consumers: int = 1,
+    detached: bool = True,
+    is_given_up: Callable[[], bool] = lambda: False,
 ) -> Deployed:
     """Start *consumers* hosts of the app at *path*, imported from *directory*.
 
-    Hosts that are *detached* go on when this process ends. Blocks until every app has started.
+    Hosts that are *detached* go on when this process ends. Blocks until every app has started, or
+    *is_given_up* says that nobody waits any more.
 
     Raises:
         ConfigError: there is no such app, or it is up already.
-        ActorError: it did not start.
+        ActorError: it did not start; nothing of it is up then.
     """
     app = str(load_app(path).conf.id)
     up = find_hosts(app)
     if up:
-        raise ConfigError(
-            f"app {app!r} is up with {_count(up)}; change their number with: "
-            f"rocketray scale {app} {consumers}"
-        )
+        raise ConfigError(_is_up(app, path, up, consumers))
     places = str(data), str(directory)
-    return Deployed(app, _start(app, path, places, range(consumers), detached=detached))
+    numbers = range(consumers)
+    return Deployed(app, _start(app, path, places, numbers, is_given_up, detached=detached))
 
 
-def take_down(hosts: Sequence[Host]) -> None:
-    """Drain *hosts*, then end them; one that does not answer is ended as it is."""
-    handles = [handle for handle in map(_handle, hosts) if handle is not None]
-    _wait([handle.stop.remote() for handle in handles], _STOP_TIMEOUT_S)
-    for handle in handles:
+def take_down(hosts: Sequence[Host]) -> list[str]:
+    """Drain *hosts*, then end them; returns a sentence for each that was not drained, or is there.
+
+    One whose process has ended has nothing to drain.
+    """
+    found = [(host, handle) for host in hosts if (handle := _handle(host.name)) is not None]
+    for _, handle in (each for each in found if not _has_process(each[0])):
         ray.kill(handle)
+    drained = [each for each in found if _has_process(each[0])]
+    reasons = end_hosts([handle for _, handle in drained])
+    said = [
+        f"host {host.number} of app {host.app!r} was ended before it was drained, so messages "
+        f"that it had finished may come again: {reason}"
+        for (host, _), reason in zip(drained, reasons, strict=True)
+        if reason
+    ]
+    said.extend(
+        f"host {host.number} of app {host.app!r} is still there; try again"
+        for host in _still_there([host for host, _ in found])
+    )
+    for host in hosts:
+        host_notes.forget(host.name)
+    return said
 
 
-def scale(app: str, consumers: int) -> None:
+def scale(app: str, consumers: int, is_given_up: Callable[[], bool] = lambda: False) -> list[str]:
     """Let *app*, which is up, have so many hosts; the newest ones go first.
 
+    Returns what :func:`take_down` does.
+
     Raises:
-        ConfigError: none of its hosts says what to start.
-        ActorError: a new host did not start.
+        ConfigError: none of its hosts says what to start, or somebody else is scaling it.
+        ActorError: a new host did not start; the others are left as they are.
     """
     hosts = find_hosts(app)
     known = next((host.status for host in hosts if host.status is not None), None)
-    if known is None:
-        raise ConfigError(
-            f"none of the {len(hosts)} hosts of app {app!r} says what to start; see: "
-            f"rocketray status {app}"
-        )
     numbers = sorted(set(range(len(hosts) + consumers)) - {host.number for host in hosts})
     missing = numbers[: max(0, consumers - len(hosts))]
-    _start(app, known.path, (known.data, known.directory), missing, detached=True)
-    take_down(hosts[consumers:])
+    if missing:
+        if known is None:
+            raise ConfigError(
+                f"none of the {len(hosts)} hosts of app {app!r} says what to start, as while they "
+                f"are restarting; see: rocketray status {app}"
+            )
+        places = known.data, known.directory
+        _start(app, known.path, places, missing, is_given_up, detached=True)
+    return take_down(hosts[consumers:])
 
 
 def _start(
@@ -130,6 +170,7 @@ def _start(
     path: str,
     places: tuple[str | None, str | None],
     numbers: Iterable[int],
+    is_given_up: Callable[[], bool],
     *,
     detached: bool,
 ) -> list[Any]:
@@ -137,39 +178,70 @@ def _start(
     if detached:
         options["lifetime"] = "detached"
     actor = ray.remote(ConsumerHost)
+    handles: dict[str, Any] = {}
     try:
-        handles = [
-            actor.options(name=_name(app, number), **options).remote(path, *places)
-            for number in numbers
-        ]
+        for name in (_name(app, number) for number in numbers):
+            handles[name] = actor.options(name=name, **options).remote(path, *places, name)
     except ValueError as error:  # the name is taken
+        for handle in handles.values():
+            ray.kill(handle)
         raise ConfigError(
-            f"app {app!r} is being started by somebody else: {error}; see: rocketray status {app}"
+            f"app {app!r} is being started or scaled by another command at the same time; see: "
+            f"rocketray status {app}"
         ) from error
-    await_start(path, handles)
-    return handles
-
-
-def _handle(host: Host) -> Any:
     try:
-        return ray.get_actor(host.name, namespace=NAMESPACE)
+        await_start(path, list(handles.values()), is_given_up)
+    except ActorError:
+        for name in handles:
+            host_notes.forget(name)
+        raise
+    return list(handles.values())
+
+
+def _is_up(app: str, path: str, up: Sequence[Host], consumers: int) -> str:
+    """Why an app is not started again."""
+    count = "1 host" if len(up) == 1 else f"{len(up)} hosts"
+    others = {host.status.path for host in up if host.status is not None} - {path}
+    if others:
+        return (
+            f"app {app!r} is up with {count} from {', '.join(sorted(others))}, not from {path}; "
+            f"give one of them another id, or end the other with: rocketray down {app}"
+        )
+    return (
+        f"app {app!r} is up with {count}; change their number with: "
+        f"rocketray scale {app} {consumers}"
+    )
+
+
+def _handle(name: str) -> Any:
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
     except ValueError:
         return None  # it is gone already
 
 
-def _wait(references: Sequence[Any], timeout_s: float) -> None:
-    """Until all are answered, well or not, or the time is over."""
-    if references:  # Ray refuses to wait for nothing
-        ray.wait(list(references), num_returns=len(references), timeout=timeout_s)
+def _has_process(host: Host) -> bool:
+    """Whether there may be something to drain."""
+    return host.status is not None or host.state != "restarting"
 
 
-def _facts(actor_ids: Iterable[str]) -> dict[str, tuple[str, int]]:
-    """State and restarts of actors, as Ray has them.
+def _still_there(hosts: Sequence[Host]) -> list[Host]:
+    """Those of *hosts*, which were killed, that Ray has not removed after some time."""
+    end = time.monotonic() + _GONE_TIMEOUT_S
+    left = list(hosts)
+    while left and time.monotonic() < end:
+        left = [host for host in left if _handle(host.name) is not None]
+        time.sleep(_LOOK_AGAIN_S if left else 0)
+    return left
+
+
+def _facts(handle: Any) -> tuple[str, int]:
+    """State and restarts of an actor, as Ray has them.
 
     Ray says them nowhere else without its dashboard; test_apps.py sees them change on a real node.
     """
-    found = {one: ray._private.state.actors(one) for one in actor_ids}  # noqa: SLF001  # as above
-    return {one: (fact["State"], fact["NumRestarts"]) for one, fact in found.items()}
+    fact = ray._private.state.actors(handle._actor_id.hex())  # noqa: SLF001  # as above
+    return (fact["State"], fact["NumRestarts"]) if fact else (_DEAD, 0)
 
 
 def _answer(reference: Any) -> HostStatus | None:
@@ -181,19 +253,19 @@ def _answer(reference: Any) -> HostStatus | None:
 
 
 def _host(app: str, number: int, fact: str, restarts: int, status: HostStatus | None) -> Host:
-    state: HostState = "silent"
+    last_error = host_notes.noted(_name(app, number))
+    return Host(app, number, _state(fact, status), restarts, status, last_error)
+
+
+def _state(fact: str, status: HostStatus | None) -> HostState:
     if status is not None:
-        state = "running" if status.is_running else "starting"
-    elif fact == "RESTARTING":
-        state = "restarting"
-    elif fact != "ALIVE":
-        state = "starting"
-    return Host(app, number, state, restarts, status)
+        if status.has_failed:
+            return "restarting"
+        return "running" if status.is_running else "starting"
+    if fact == "RESTARTING":
+        return "restarting"
+    return "silent" if fact == _ALIVE else "starting"
 
 
 def _name(app: str, number: int) -> str:
     return f"{_PREFIX}{app}:{number}"
-
-
-def _count(hosts: Sequence[Host]) -> str:
-    return "1 host" if len(hosts) == 1 else f"{len(hosts)} hosts"

@@ -44,12 +44,27 @@ async def note(stream):
             seen.write(number + b"\\n")
 """
 
+# An app that runs until its file says what it is to do at its start.
+FAILING = (
+    APP
+    + """
+@app.task
+async def begin():
+    asked = pathlib.Path(__file__).with_suffix(".asked").read_text()
+    if asked == "raise":
+        raise ValueError("no database at db:5432")
+    if asked == "exit":
+        os._exit(9)
+"""
+)
+
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("apps")
     for name in ("shop", "kiosk", "stall"):
         (directory / f"{name}.py").write_text(APP)
+    (directory / "failing.py").write_text(FAILING)
     return directory
 
 
@@ -137,7 +152,7 @@ def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     wait_for(lambda: queues(hosts(run)) == [[0, 1]], "the other host took nothing over")
     send(run, "shop", range(24, 36))
     wait_for(lambda: len(seen(directory, "shop")) >= 36, "not all messages were handled")
-    assert run("down", "shop", "--json").lines() == [{"app": "shop", "ended": 1}]
+    assert run("down", "shop", "--json").lines() == [{"app": "shop", "ended": 1, "notDrained": []}]
     assert hosts(run) == []
 
 
@@ -158,6 +173,52 @@ def test_an_app_in_the_foreground_survives_a_crash_and_ends_with_its_command(
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 0
+    assert hosts(run) == []
+
+
+def test_an_app_that_fails_at_its_start_is_told_with_its_reason_and_not_up(
+    run: CommandServer, directory: Path
+) -> None:
+    asked = directory / "failing.asked"
+    asked.write_text("raise")
+    failed = run("up", "failing:app", "--detach", "--consumers", "2")
+    assert (failed.code, failed.out) == (1, "")
+    line = FAILING[: FAILING.index('raise ValueError("no d')].count("\n") + 1
+    place = directory / f"failing.py:{line}"
+    assert f"app 'failing:app' did not start: ValueError: no database at db:5432 ({place})" in (
+        failed.err
+    )
+    assert hosts(run) == []
+    asked.write_text("exit")
+    ended = run("up", "failing:app", "--detach")
+    assert ended.code == 1
+    assert "app 'failing:app' did not start: its process ended" in ended.err
+    assert hosts(run) == []
+
+
+def test_a_host_that_fails_at_each_restart_says_why_and_can_be_taken_down(
+    run: CommandServer, directory: Path
+) -> None:
+    asked = directory / "failing.asked"
+    asked.write_text("run")
+    up = run("up", "failing:app", "--detach", "--json").lines()
+    assert [(host["restarts"], host["lastError"]) for host in up] == [(0, None)]
+    asked.write_text("raise")
+    os.kill(up[0]["pid"], signal.SIGKILL)
+    wait_for(lambda: hosts(run)[0]["lastError"] is not None, "it does not say why")
+    host = hosts(run)[0]
+    assert host["restarts"] > 0
+    assert host["state"] in ("restarting", "starting")
+    assert (host["lastError"]["type"], host["lastError"]["message"]) == (
+        "ValueError",
+        "no database at db:5432",
+    )
+    shown = run("status").out
+    assert "failing host 0 failed at" in shown
+    assert "ValueError: no database at db:5432 (" in shown
+    assert run("down", "failing", "--json").lines() == [
+        {"app": "failing", "ended": 1, "notDrained": []}
+    ]
     assert hosts(run) == []
 
 

@@ -28,7 +28,7 @@ from rocketray.actors.layout import config_directory
 from rocketray.actors.send_back import retry_topic
 from rocketray.actors.shard_calls import HOST_NAME, find_actor, shard_name
 from rocketray.errors import ShardUnavailableError
-from rocketray.topology.deploy import HostStatus
+from rocketray.topology.host import HostStatus
 from rocketray.topology.hosting import bring_up, find_hosts, take_down
 
 __all__ = [

@@ -68,8 +68,7 @@ def said(shop: Path) -> dict[str, tuple[int, str]]:
         for name, (module, command) in asked.items()
     }
     return {
-        name: (process.wait(120), process.communicate()[0])
-        for name, process in running.items()
+        name: (process.wait(120), process.communicate()[0]) for name, process in running.items()
     }
 
 

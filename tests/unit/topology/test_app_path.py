@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rocketray.errors import ConfigError
-from rocketray.topology.deploy import load_app
+from rocketray.topology.app_path import load_app
 
 MODULES = {
     "deploy_good": "import rocketray as rr\nshop = rr.App('shop')\n",

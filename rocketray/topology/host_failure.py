@@ -1,0 +1,94 @@
+"""What ended a host, told so that the app's author finds the place.
+
+A failure outlives the process that had it, as JSON: whoever asks later is another process. Its
+place is the last line of the author's own code that the error, or what caused it, went through:
+in the app's module or package, else in anything that is neither Python's, nor installed, nor ours.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import sysconfig
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import rocketray
+
+__all__ = ["HostFailure"]
+
+_MESSAGE_LIMIT = 2000  # characters; a message may quote whatever it failed on
+_FOREIGN = (
+    Path(rocketray.__file__).parent,
+    *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class HostFailure:
+    """An exception's type and message, the place as ``file:line``, and when it was."""
+
+    kind: str
+    message: str
+    place: str | None
+    time_ms: int
+
+    @classmethod
+    def of(
+        cls, error: BaseException | None, time_ms: int, module: str | None = None
+    ) -> HostFailure:
+        """*error* as it is told; *module* is the app's."""
+        if error is None:
+            return cls("Crash", "the app crashed without a reason", None, time_ms)
+        message = str(error)
+        if len(message) > _MESSAGE_LIMIT:
+            message = f"{message[:_MESSAGE_LIMIT]}…"
+        return cls(type(error).__name__, message, _place(error, _own_files(module)), time_ms)
+
+    def __str__(self) -> str:
+        where = "" if self.place is None or self.place in self.message else f" ({self.place})"
+        return f"{self.kind}: {self.message}{where}"
+
+    def to_json(self) -> str:
+        """As one line."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> HostFailure | None:
+        """What :meth:`to_json` made; None for anything else."""
+        try:
+            return cls(**json.loads(text))
+        except (TypeError, ValueError):
+            return None
+
+
+def _own_files(module: str | None) -> Path | None:
+    """The file of *module*, or the directory of its package."""
+    imported = sys.modules.get(module or "")
+    file = getattr(imported, "__file__", None)
+    if file is None:
+        return None
+    return Path(file).parent if getattr(imported, "__package__", None) else Path(file)
+
+
+def _place(error: BaseException | None, own: Path | None) -> str | None:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:  # causes may go round
+        seen.add(id(error))
+        frames = list(enumerate(traceback.extract_tb(error.__traceback__)))
+        nearest = max(((_nearness(each.filename, own), at) for at, each in frames), default=(0, 0))
+        if nearest[0]:
+            frame = frames[nearest[1]][1]
+            return f"{frame.filename}:{frame.lineno}"
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _nearness(file: str, own: Path | None) -> int:
+    """How much *file* is the author's own; 0: not at all."""
+    path = Path(file)
+    if own is not None and path.is_relative_to(own):
+        return 2
+    is_foreign = not path.is_absolute() or any(path.is_relative_to(each) for each in _FOREIGN)
+    return 0 if is_foreign or "site-packages" in path.parts else 1
