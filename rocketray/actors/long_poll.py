@@ -25,6 +25,7 @@ _LOG = logging.getLogger(__name__)
 LONG_POLL_S = POLL_MAX_S
 _REPLIES_MAX = 2
 _RETRY_S = 1.0
+_JOINING_S = 0.01
 
 Arrived = tuple[str, PollReply | StreamError]
 """A reply, or what was raised instead, and the stand-in that gave it; "" to wake the member."""
@@ -41,6 +42,12 @@ class LongPoll:
         self._name = name
         self._replies: queue.Queue[Arrived] = queue.Queue(_REPLIES_MAX)
         self._arriving: tuple[Arrived, ...] = ()  # waits for room
+        self._asked = "", 0  # the stand-in, and the last reply of its that arrived
+        self._told: tuple[str, frozenset[int]] | None = (
+            None  # the last assignment that was passed on
+        )
+        self._gone = ""  # the stand-in that is no more, until the member joined again
+        self._is_over = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._fetch, daemon=True, name="long poll")
 
@@ -85,40 +92,37 @@ class LongPoll:
         """Whether the thread did not end yet."""
         return self._thread.is_alive()
 
-    def _fetch(self) -> None:
-        last: tuple[str, frozenset[int]] | None = None
-        polled, received = "", 0
-        while not self._closed.is_set():
-            name = self._name
-            if name != polled:
-                polled, received = name, 0
-            reply: PollReply | StreamError
-            try:
-                reply = self._gateway.poll(name, LONG_POLL_S, received)
-                received = reply.number
-            except (ShardUnavailableError, OSError) as error:
-                _LOG.warning("the gateway does not answer, trying again: %s", error)
-                self._closed.wait(_RETRY_S)
-                continue
-            except StreamError as error:
-                reply = error
-            except Exception as error:  # noqa: BLE001  # else the thread ends, and nobody hears why
-                reply = StreamError(f"the gateway failed at a long poll: {error!r}")
-            if isinstance(reply, StreamError):
-                self._put(name, reply)
-                if not self._joined_again(name, reply):
-                    return
-            elif reply.frames or reply.revoked or (name, reply.assignment) != last:
-                self._put(name, reply)
-                last = name, reply.assignment
+    def step(self, timeout_s: float = 0.0) -> None:
+        """One turn of the thread: ask once, for what comes within that time."""
+        name = self._name
+        if name == self._gone:
+            self._closed.wait(_JOINING_S)
+            return
+        received = self._asked[1] if name == self._asked[0] else 0
+        reply: PollReply | StreamError
+        try:
+            reply = self._gateway.poll(name, timeout_s, received)
+        except (ShardUnavailableError, OSError) as error:
+            _LOG.warning("the gateway does not answer, trying again: %s", error)
+            self._closed.wait(_RETRY_S)
+            return
+        except UnknownMemberError as error:
+            self._gone, reply = name, error
+        except StreamError as error:
+            self._is_over, reply = True, error
+        except Exception as error:  # noqa: BLE001  # else the thread ends, and nobody hears why
+            self._is_over = True
+            reply = StreamError(f"the gateway failed at a long poll: {error!r}")
+        if isinstance(reply, PollReply):
+            self._asked = name, reply.number
+            if not reply.frames and not reply.revoked and (name, reply.assignment) == self._told:
+                return
+            self._told = name, reply.assignment
+        self._put(name, reply)
 
-    def _joined_again(self, name: str, error: StreamError) -> bool:
-        """Wait until the polling thread joined again; False when that is not to be."""
-        if not isinstance(error, UnknownMemberError):
-            return False
-        while self._name == name and not self._closed.is_set():
-            self._closed.wait(0.01)
-        return True
+    def _fetch(self) -> None:
+        while not self._closed.is_set() and not self._is_over:
+            self.step(LONG_POLL_S)
 
     def _put(self, name: str, reply: PollReply | StreamError) -> None:
         self._arriving = ((name, reply),)

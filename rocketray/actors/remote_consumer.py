@@ -53,10 +53,15 @@ class RemoteGroupConsumer:
         group: str,
         topic: str,
         subscription: Subscription,
+        *,
+        has_heart: bool = True,
         clock_ms: Callable[[], int] = steady_clock_ms,
         **options: Unpack[MemberOptions],
     ) -> None:
-        """Join the group; the options, and what is raised, are those of the ordinary member."""
+        """Join the group; the options, and what is raised, are those of the ordinary member.
+
+        Without a heart somebody else calls :meth:`beat` once a second, and :meth:`receive`.
+        """
         self.on_revoke: Callable[[frozenset[tuple[str, int]]], None] | None = None
         self._gateway = gateway
         self._topic = topic
@@ -77,8 +82,9 @@ class RemoteGroupConsumer:
         self._left_alone: frozenset[int] = frozenset()  # as the gateway knows it
         self._closed = threading.Event()
         self._heart = threading.Thread(target=self._keep_committing, daemon=True, name="commits")
-        self._long_poll.start()
-        self._heart.start()
+        if has_heart:
+            self._long_poll.start()
+            self._heart.start()
 
     def poll(
         self,
@@ -273,19 +279,27 @@ class RemoteGroupConsumer:
             self._lease.renew(asked_ms, reply.lease_ms)
         self._next_name = uuid.uuid4().hex
 
+    def receive(self) -> None:
+        """Fetch what waits at the gateway; polls hand it out."""
+        self._long_poll.step()
+
+    def beat(self) -> None:
+        """Commit, and take what the gateway answers; the next poll acts on it."""
+        try:
+            self._commits.send(self._commit)
+            self._commits.tell_returns(self._gateway.count_returns)
+        except UnknownMemberError:
+            return  # the long poll says so as well, and what was not committed comes again
+        except (StreamError, OSError) as error:
+            _LOG.warning("commits wait for the gateway: %s", error)
+        except Exception as error:  # noqa: BLE001  # else the heart stops, and nobody hears why
+            self._failure = StreamError(f"the gateway failed at a commit: {error!r}")
+        if self.has_to_settle:
+            self.wake()
+
     def _keep_committing(self) -> None:
         while not self._closed.wait(_COMMIT_INTERVAL_S):
-            try:
-                self._commits.send(self._commit)
-                self._commits.tell_returns(self._gateway.count_returns)
-            except UnknownMemberError:
-                continue  # the poll says so as well, and what was not committed comes again
-            except (StreamError, OSError) as error:
-                _LOG.warning("commits wait for the gateway: %s", error)
-            except Exception as error:  # noqa: BLE001  # else the thread ends, and nobody hears why
-                self._failure = StreamError(f"the gateway failed at a commit: {error!r}")
-            if self.has_to_settle:
-                self.wake()
+            self.beat()
 
     def _commit(self, name: str, commits: dict[int, int]) -> None:
         asked_ms = self._lease.asked_at()

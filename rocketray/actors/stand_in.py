@@ -49,7 +49,7 @@ class StandIn:
         self._failure: StreamError | None = None
         member.on_revoke = self._revoke
         self._thread = threading.Thread(target=self._run, daemon=True, name="remote member")
-        self._thread.start()
+        self._start()
 
     def poll(self, timeout_s: float, received: int) -> PollReply:
         """What waits; the first of it is waited for. *received* is the last reply that came there.
@@ -102,24 +102,37 @@ class StandIn:
         self._closing.set()
         self._backlog.close()
         self._member.wake()
-        self._thread.join()
+        self._end()
         self._member.close()
 
-    def _run(self) -> None:
+    def step(self, poll_s: float = 0.0, room_s: float = 0.0) -> None:
+        """One turn of the thread, which waits that long for messages, or for room."""
         try:
-            while not self._closing.is_set():
-                if not self._unpacked:
-                    self._read(_POLL_S, self._left_alone)
-                elif self._backlog.wait_for_room(_ROOM_S):
-                    self._pack(self._unpacked.popleft())
-                elif self._member.has_to_settle:
-                    self._read(0, _ALL)
+            self._read_or_pack(poll_s, room_s)
         except StreamError as error:
             self._failure = error
         except Exception as error:  # noqa: BLE001  # the member has to hear of it
             _LOG.exception("a remote member's stand-in ends")
             self._failure = StreamError(f"the member's stand-in failed: {error}")
+
+    def _start(self) -> None:
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._closing.is_set() and self._failure is None:
+            self.step(_POLL_S, _ROOM_S)
         self._backlog.close()  # a poll that waits has nothing to wait for
+
+    def _end(self) -> None:
+        self._thread.join()
+
+    def _read_or_pack(self, poll_s: float, room_s: float) -> None:
+        if not self._unpacked:
+            self._read(poll_s, self._left_alone)
+        elif self._backlog.wait_for_room(room_s):
+            self._pack(self._unpacked.popleft())
+        elif self._member.has_to_settle:
+            self._read(0, _ALL)
 
     def _read(self, timeout_s: float, skip: Container[int]) -> None:
         try:
