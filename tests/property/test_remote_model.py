@@ -1,0 +1,26 @@
+"""Members on other nodes against lists: whatever is lost on its way, all comes, in order.
+
+The rules and what holds after each step are in support/remote_machine.py.
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support.machines import run
+from support.remote_machine import Remote
+
+STEPS = 2_000
+
+
+@pytest.mark.timeout(600)
+def test_two_thousand_steps(request: pytest.FixtureRequest) -> None:
+    run(Remote, STEPS, request.config.getoption("--seed"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_many_more_steps(request: pytest.FixtureRequest) -> None:
+    steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(10 * STEPS)))
+    run(Remote, steps, request.config.getoption("--seed"))

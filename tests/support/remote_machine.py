@@ -1,0 +1,343 @@
+"""The rules by which members on other nodes are tried: calls get lost, gateways die, queues move.
+
+Some members read through the gateway, and one beside the shards. After each step: each queue was
+handed out in order and without a gap; by nobody whose lease ran out, and never by two; a message
+came twice only where its reader lost its lease or its gateway, and then only what nobody had
+committed; the group's offset is never past an unfinished message. At the end all is finished.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from support.stepped_gateway import Calls, Gateway, Loss, SteppedStandIn
+
+from rocketray.actors import kept_batches, long_poll, remote_members, stand_in
+from rocketray.actors.consumed_batch import ConsumedBatch
+from rocketray.actors.remote_consumer import Member, RemoteGroupConsumer
+from rocketray.errors import ShardUnavailableError
+from rocketray.filters.subscription import Subscription
+from rocketray.message import Message
+from rocketray.testing import Broker
+
+__all__ = ["Remote"]
+
+QUEUES = 3
+FAR_MIN, FAR_MAX = 2, 3
+TAGS: list[str | None] = ["a", "b", None, "a", "c", None, None]
+WANTED = {"a", "b"}
+SUBSCRIPTION = Subscription.tags("a || b")
+SWEEP_S = 5
+HEAL_S = 90
+WAITING_MAX = 2
+SMALL: list[tuple[Any, str, Any]] = [
+    (remote_members, "StandIn", SteppedStandIn),
+    (stand_in, "FRAME_BYTES", 400),
+    (kept_batches, "_MANY", 2),
+    (long_poll, "_RETRY_S", 0),
+    (long_poll, "_JOINING_S", 0),
+]
+"""What is smaller than in life, so that it matters."""
+_MEMORY = Path("/dev/shm")  # the node syncs its files; that is not what is tested here
+
+queue_ids = st.integers(0, QUEUES - 1)
+readers = st.runner().flatmap(lambda machine: st.sampled_from(machine.readers))
+far_readers = st.runner().flatmap(lambda machine: st.sampled_from(machine.far()))
+losses = st.lists(st.sampled_from(["request", "answer"]), min_size=1, max_size=6)
+
+
+@dataclass
+class Queue:
+    """One queue: its messages, and how far which reader is."""
+
+    tags: list[str | None] = field(default_factory=list)
+    finished: set[int] = field(default_factory=set)
+    position: int = 0
+    """What comes next; where its owner was lost, that or something before it."""
+    owner: Reader | None = None
+    """Who reads it."""
+    is_given_up: bool = True
+    """The owner before said how far it came, and that was heard."""
+    heard: int = 0
+    """The group's offset."""
+
+    def wanted(self, start: int, stop: int) -> list[int]:
+        """The offsets from *start* up to, not including, *stop* that the group is to get."""
+        return [at for at in range(start, stop) if self.tags[at] in WANTED]
+
+
+class Reader:
+    """A member, and a handler that works on one batch of each queue after the other."""
+
+    def __init__(self, queues: list[Queue], member: Member, calls: Calls | None) -> None:
+        self.member = member
+        self.calls = calls
+        self.is_stopped = False
+        self.skip: frozenset[int] = frozenset()
+        self._queues = queues
+        self._excused = "no name"
+        self._in_hand: dict[int, deque[ConsumedBatch]] = {}
+        self._finished: dict[int, int] = {}
+        member.on_revoke = self._give_up
+
+    @property
+    def is_excused(self) -> bool:
+        """Its lease ran out, or its gateway died, since it joined: others may repeat its messages."""
+        member = self.member
+        return isinstance(member, RemoteGroupConsumer) and self._excused == member._name
+
+    def excuse(self) -> None:
+        """Until it has joined again."""
+        if isinstance(self.member, RemoteGroupConsumer):
+            self._excused = self.member._name
+
+    def poll(self) -> None:
+        """Take what there is."""
+        try:
+            batches = self.member.poll(0.0, 1000, self.skip)
+        except ShardUnavailableError:
+            return
+        for batch in batches:
+            assert self.member.is_leased
+            assert batch.queue_id not in self.skip
+            self._take(self._queues[batch.queue_id], batch)
+
+    def _take(self, queue: Queue, batch: ConsumedBatch) -> None:
+        queue_id, offsets = batch.queue_id, batch.queue_offsets.tolist()
+        stop = batch.next_queue_offset
+        due = queue.wanted(queue.position, stop)
+        begin = queue.position
+        if queue.owner is not self:
+            before = queue.owner
+            assert before is None or before.is_excused, "two read a queue"
+            if before is not None or not queue.is_given_up:
+                due = queue.wanted(queue.heard, stop)[-len(offsets) or stop :]
+                assert set(queue.wanted(queue.position, stop)) <= set(due), "a gap"
+                begin = offsets[0] if offsets else stop
+            queue.owner = self
+            self._finished[queue_id] = begin
+        assert offsets == due
+        queue.position = stop
+        self._in_hand.setdefault(queue_id, deque()).append(batch)
+
+    def finish(self, queue_id: int, count: int = 1) -> None:
+        """The handler is through with the next batches of a queue."""
+        waiting = self._in_hand.get(queue_id, deque())
+        for _ in range(min(count, len(waiting))):
+            batch = waiting.popleft()
+            self._queues[queue_id].finished |= set(batch.queue_offsets.tolist())
+            self._finished[queue_id] = batch.next_queue_offset
+            self.member.commit("T", queue_id, batch.next_queue_offset)
+
+    def _give_up(self, queues: frozenset[tuple[str, int]]) -> None:
+        for _, queue_id in queues:
+            self.finish(queue_id)  # what it was in the middle of
+            self._in_hand.pop(queue_id, None)
+            queue = self._queues[queue_id]
+            if queue.owner is self:
+                queue.owner = None
+                queue.is_given_up = not self.is_excused
+                if queue.is_given_up:
+                    queue.position = self._finished[queue_id]
+
+
+class Remote(RuleBasedStateMachine):
+    steps = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = ExitStack()
+        for module, name, value in SMALL:
+            self.patches.enter_context(mock.patch.object(module, name, value))
+        self.directory = Path(tempfile.mkdtemp(dir=_MEMORY if _MEMORY.is_dir() else None))
+        self.broker = Broker(self.directory)
+        self.broker.create_topic("T", QUEUES)
+        self.broker._restless_until_ms = 2**62  # leases run all the time
+        self.producer = self.broker.producer()
+        self.gateway = Gateway(self.broker)
+        self.queues = [Queue() for _ in range(QUEUES)]
+        self.readers: list[Reader] = []
+        for _ in range(FAR_MIN):
+            self.join_far()
+
+    def far(self) -> list[Reader]:
+        return [reader for reader in self.readers if reader.calls is not None]
+
+    @rule(first=st.integers(0, 7), count=st.sampled_from([1, 6, 20]))
+    def send(self, first: int, count: int) -> None:
+        for queue_id, queue in enumerate(self.queues):
+            tags = [TAGS[(first + queue_id + number) % len(TAGS)] for number in range(count)]
+            messages = [Message("T", b"", tag) for tag in tags]
+            self.producer.send_messages("T", messages, queue_id=queue_id)
+            queue.tags += tags
+
+    @precondition(lambda self: len(self.far()) < FAR_MAX)
+    @rule()
+    def join_far(self) -> None:
+        calls = Calls(self.gateway)
+        member = RemoteGroupConsumer(
+            calls, "g", "T", SUBSCRIPTION, has_heart=False, clock_ms=self.broker.clock.steady
+        )
+        self.readers.append(Reader(self.queues, member, calls))
+
+    @precondition(lambda self: len(self.far()) == len(self.readers))
+    @rule()
+    def join_near(self) -> None:
+        member = self.broker.consumer("g", "T", SUBSCRIPTION)
+        self.readers.append(Reader(self.queues, member, None))
+
+    @rule(reader=readers, rounds=st.sampled_from([1, 3]))
+    def read(self, reader: Reader, rounds: int) -> None:
+        for _ in range(rounds):
+            self.gateway.take_turns()
+            self.receive(reader)
+            if not reader.is_stopped:
+                reader.poll()
+
+    @rule(reader=readers, queue_id=queue_ids, count=st.sampled_from([1, 5]))
+    def finish(self, reader: Reader, queue_id: int, count: int) -> None:
+        if not reader.is_stopped:
+            reader.finish(queue_id, count)
+
+    @rule(reader=readers, skip=st.frozensets(queue_ids))
+    def leave_queues_alone(self, reader: Reader, skip: frozenset[int]) -> None:
+        reader.skip = skip
+
+    @rule(seconds=st.sampled_from([1, 3, 9]))
+    def pass_time(self, seconds: int) -> None:
+        self.advance(seconds)
+
+    @rule(seconds=st.sampled_from([1, 3, 6]), count=st.sampled_from([0, 1, 1000]))
+    def work(self, seconds: int, count: int) -> None:
+        """Everybody does what it can, and handlers are through with so many batches a second."""
+        for _ in range(seconds):
+            self.advance(1)
+            self.let_all_read(count)
+
+    @rule(reader=far_readers, lost=losses)
+    def lose(self, reader: Reader, lost: list[Loss]) -> None:
+        assert reader.calls is not None
+        reader.calls.losses.extend(lost)
+
+    @rule(reader=far_readers)
+    def be_cut_off(self, reader: Reader) -> None:
+        """Nothing of it arrives for longer than its lease."""
+        assert reader.calls is not None
+        reader.calls.losses.extend(["request"] * 30)
+
+    @rule()
+    def restart_gateway(self) -> None:
+        for reader in self.far():
+            reader.excuse()
+        self.gateway.restart()
+
+    @rule(reader=far_readers)
+    def stop_or_go_on(self, reader: Reader) -> None:
+        reader.is_stopped = not reader.is_stopped
+
+    @precondition(lambda self: len(self.far()) > FAR_MIN)
+    @rule(reader=readers)
+    def leave(self, reader: Reader) -> None:
+        owned = [queue for queue in self.queues if queue.owner is reader]
+        try:
+            reader.member.close()
+        except ShardUnavailableError:
+            for queue in owned:  # its last commits may not have been heard
+                queue.is_given_up = False
+        self.readers.remove(reader)
+
+    @precondition(lambda self: len(self.far()) > FAR_MIN)
+    @rule(reader=far_readers)
+    def crash(self, reader: Reader) -> None:
+        for queue in self.queues:
+            if queue.owner is reader:
+                queue.owner, queue.is_given_up = None, False
+        self.readers.remove(reader)
+
+    @invariant()
+    def offsets_are_past_what_is_finished_only(self) -> None:
+        type(self).steps += 1
+        for queue_id, queue in enumerate(self.queues):
+            heard = max(self.broker.state.registry.offsets.get("g", "T", queue_id), 0)
+            assert queue.finished.issuperset(queue.wanted(0, heard)), "passed over"
+            assert heard >= queue.heard
+            queue.heard = heard
+
+    @invariant()
+    def a_queue_has_one_reader(self) -> None:
+        leased = [reader for reader in self.readers if reader.member.is_leased]
+        held = [queue for reader in leased for queue in reader.member.assignment()]
+        assert len(held) == len(set(held))
+
+    def receive(self, reader: Reader) -> None:
+        """The long poll's thread has its turn, unless it waits for the polling thread."""
+        member = reader.member
+        if not isinstance(member, RemoteGroupConsumer) or reader.is_stopped:
+            return
+        if len(member._long_poll.waiting()) < WAITING_MAX:
+            member.receive()
+
+    def advance(self, seconds: int) -> None:
+        """Let time pass, in which members beat, stand-ins read, and silent ones are forgotten."""
+        for _ in range(seconds):
+            self.broker.clock.advance(seconds=1)
+            self.gateway.settle()
+            for reader in self.far():
+                if not reader.is_stopped:
+                    assert isinstance(reader.member, RemoteGroupConsumer)
+                    reader.member.beat()
+                if not reader.member.is_leased:
+                    reader.excuse()
+            self.gateway.take_turns()
+            for reader in self.far():
+                self.receive(reader)
+            if self.broker.clock.steady() // 1000 % SWEEP_S == 0:
+                self.gateway.members.sweep()
+            self.a_queue_has_one_reader()
+
+    def let_all_read(self, count: int) -> None:
+        for reader in self.readers:
+            if not reader.is_stopped:
+                reader.poll()
+                for queue_id in range(QUEUES):
+                    reader.finish(queue_id, count)
+
+    def teardown(self) -> None:
+        if sys.exception() is None:
+            self.heal()
+        for reader in self.readers:
+            reader.member.close()
+        self.gateway.members.close()
+        self.producer.close()
+        self.broker.close()
+        shutil.rmtree(self.directory)
+        self.patches.close()
+
+    def heal(self) -> None:
+        """Let all be well again: then all that matches is finished."""
+        for reader in self.readers:
+            reader.is_stopped, reader.skip = False, frozenset()
+            if reader.calls is not None:
+                reader.calls.losses.clear()
+        ends = [len(queue.tags) for queue in self.queues]
+        for _ in range(HEAL_S):
+            self.advance(1)
+            for _ in range(8):
+                self.gateway.take_turns()
+                for reader in self.far():
+                    self.receive(reader)
+                self.let_all_read(1000)
+            self.offsets_are_past_what_is_finished_only()
+            if [queue.heard for queue in self.queues] == ends:
+                return
+        raise AssertionError(f"{[queue.heard for queue in self.queues]} of {ends} is finished")
