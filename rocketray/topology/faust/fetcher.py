@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from rocketray.topology.connection import GroupConsumer
 from rocketray.topology.feed import Feed
 from rocketray.topology.group import Membership
 from rocketray.topology.isolation import IsolatedQueues
+from rocketray.topology.joining import join
 from rocketray.topology.queue_tables import NO_TABLES, QueueTables
 from rocketray.topology.returns import Returns, make_retry_topic
 from rocketray.topology.routes import member_name
@@ -91,14 +92,20 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
                 await returns.close()
 
     async def open_missing(self) -> None:
-        """Open feeds for channels and retry topics that came since the last call."""
+        """Open feeds for channels and retry topics that came since the last call.
+
+        Where one cannot be opened, the others are; then this raises what the first failed of.
+        """
         async with self._opening:
             wanted = await self._wanted()
             missing = [key for key in wanted if key not in self._feeds]
             missing += await self._missing_retries(wanted)
-            members = await asyncio.gather(*(self._join(*key) for key in missing))
-            for (channel, topic), member in zip(missing, members, strict=True):
-                await self._open(channel, topic, member)
+            opened = await asyncio.gather(
+                *(self._open(*key) for key in missing), return_exceptions=True
+            )
+            failures = [failure for failure in opened if failure is not None]
+            if failures:
+                raise failures[0]
 
     async def _wanted(self) -> list[tuple[Topic, str]]:
         """What streams read now: each channel with every topic that it stands for."""
@@ -166,16 +173,18 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         is_late = channel.pattern is not None and self.is_open.is_set()
         # What this app sends itself, and all of a topic that came later, it must not miss.
         is_own = is_retry or channel.internal or is_late
-        return await asyncio.to_thread(
-            connection.consumer,
-            membership.group,
-            topic,
-            membership.subscription,
-            start="earliest" if is_own else self._start(membership),
-            strategy=membership.strategy,
-            together=None if is_alone else self.app.together,
-            broadcast=membership.is_broadcast,
-            client_id=self._client_id(membership),
+        return await join(
+            partial(
+                connection.consumer,
+                membership.group,
+                topic,
+                membership.subscription,
+                start="earliest" if is_own else self._start(membership),
+                strategy=membership.strategy,
+                together=None if is_alone else self.app.together,
+                broadcast=membership.is_broadcast,
+                client_id=self._client_id(membership),
+            )
         )
 
     def _retry_queues(self, channel: Topic) -> int:
@@ -199,14 +208,29 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             return membership.start
         return self.app.conf.consumer_auto_offset_reset
 
-    async def _open(self, channel: Topic, topic: str, member: GroupConsumer) -> None:
+    async def _open(self, channel: Topic, topic: str) -> None:
+        """Become a member and read; a feed that does not start leaves its group."""
+        connection = await self.app.connect()
+        member = await self._join(channel, topic)
+        feed = self._make_feed(channel, topic, member, connection.clock_ms)
+        try:
+            await feed.start()
+        except BaseException:
+            await feed.close()
+            raise
+        self._feeds[channel, topic] = feed
+        logger.info("group %s reads topic %s", feed.membership.group, topic)
+
+    def _make_feed(
+        self, channel: Topic, topic: str, member: GroupConsumer, clock_ms: Callable[[], int]
+    ) -> Feed:
         membership = self._membership(channel, topic)
         is_retry = topic.startswith(RETRY_PREFIX)
         is_alone = membership.is_private or (is_retry and not self.app.tables)
         needs_order = bool(self.app.tables) and not membership.is_broadcast
         if self._returns is None:
             self._returns = Returns(self.app.connect, self._look)
-        feed = Feed(
+        return Feed(
             topic,
             membership,
             member,
@@ -219,11 +243,8 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             flush_sends=self.app.flush_sends,
             tables=_told_of_queues(channel, topic, NO_TABLES if is_alone else self.app.tables),
             on_failure=partial(self._feed_failed, channel, topic),
-            clock_ms=(await self.app.connect()).clock_ms,
+            clock_ms=clock_ms,
         )
-        self._feeds[channel, topic] = feed
-        await feed.start()
-        logger.info("group %s reads topic %s", membership.group, topic)
 
     def _membership(self, channel: Topic, topic: str) -> Membership:
         if channel.membership is not None:
