@@ -49,10 +49,10 @@ class Owner(Protocol):
         """No handler will look at *delivery* any more."""
         ...
 
-    async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str:
+    async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str | None:
         """Begin to give the message at *index* back to the node; says what becomes of it.
 
-        With *attempts* it is a dead letter, after so many.
+        With *attempts* it is a dead letter, after so many. None: it was not given back.
         """
         ...
 

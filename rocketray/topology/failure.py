@@ -159,7 +159,9 @@ async def fail_message(inbox: Inbox, delivery: Delivery, error: BaseException, w
         return False
     place = delivery.place()
     became = await owner.give_back(delivery, delivery.cursor, attempt if rules.is_ordered else None)
-    _log(inbox, who, place, became, error)
+    if became is None and delivery.is_withdrawn:
+        return False
+    _log(inbox, who, place, became or "and was acknowledged meanwhile", error)
     delivery.cursor += 1
     return True
 

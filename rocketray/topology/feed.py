@@ -265,14 +265,18 @@ class Feed:
         if self._is_held:
             self._hold_span()
 
-    async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str:
+    async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str | None:
         """Begin to give the message at *index* back to the node; says what becomes of it.
 
-        With *attempts* it is a dead letter, after so many in this process.
+        With *attempts* it is a dead letter, after so many in this process. None: it was not given
+        back, because meanwhile it was acknowledged, or its queue was taken away.
         """
         if self.membership.is_broadcast:
             delivery.acknowledge(index)
             return "and was passed, as what fails in a broadcast group is"
+        await self._returns.wait_for_room()
+        if delivery.is_withdrawn or delivery.is_acknowledged(index):
+            return None
         stored, rules = delivery.shared.messages[index], self.rules
         if attempts is None:
             back = sent_back(
@@ -285,7 +289,7 @@ class Feed:
         if back.is_dead_letter:
             topics = (rules.dead_letters, rules.dead_letters)
         on_stored = partial(self._returned, delivery, index, back.is_dead_letter)
-        await self._returns.put(Return(back, topics, on_stored, rules.retry_queues))
+        self._returns.put(Return(back, topics, on_stored, rules.retry_queues))
         delivery.begin_return(index)
         if back.is_dead_letter:
             return f"attempt {back.message.reconsume_times}, now in {rules.dead_letters}"

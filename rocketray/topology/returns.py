@@ -51,7 +51,10 @@ class Returns:
         connect: Callable[[], Awaitable[Connection]],
         on_made: Callable[[], Awaitable[None]],
     ) -> None:
-        """*on_made* is awaited when a topic was made, from which messages may come again."""
+        """*on_made* is awaited when a topic was made, from which messages may come again.
+
+        What it fails of is logged: the messages are stored all the same.
+        """
         self._connect = connect
         self._on_made = on_made
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="returns")
@@ -61,11 +64,15 @@ class Returns:
         self._pending = 0
         self._changed = asyncio.Condition()
         self._drainer: asyncio.Task[None] | None = None
+        self._is_closed = False
 
-    async def put(self, one: Return) -> None:
-        """Send *one* with the next batch; waits while too many are on their way."""
+    async def wait_for_room(self) -> None:
+        """Wait while too many are on their way."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._pending < WAITING_MAX)
+
+    def put(self, one: Return) -> None:
+        """Send *one* with the next batch; for who waited for room just before."""
         self._waiting.append(one)
         self._pending += 1
         self._start()
@@ -83,6 +90,7 @@ class Returns:
 
     async def close(self) -> None:
         """Give up what is still on its way, and the producer."""
+        self._is_closed = True
         if self._drainer is not None:
             self._drainer.cancel()
             await asyncio.gather(self._drainer, return_exceptions=True)
@@ -119,14 +127,15 @@ class Returns:
             except (ShardUnavailableError, OSError) as error:
                 logger.warning("%d messages are not sent back yet: %s", len(batch), error)
                 await asyncio.sleep(_RETRY_S)
-            except StreamError as error:
+            except Exception as error:  # what one fails of may not end the way of all
                 if len(batch) > 1:
                     for one in batch:
                         await self._send([one])
                     return
-                logger.error(  # noqa: TRY400  # the sentence says it all
+                logger.error(  # noqa: TRY400  # of our errors the sentence says it all
                     "message %s cannot be sent back, so its queue is not committed past it: %s",
                     batch[0].back.message.properties, error,
+                    exc_info=None if isinstance(error, StreamError) else error,
                 )  # fmt: skip
                 asyncio.get_running_loop().call_later(_REFUSED_RETRY_S, self._again, batch[0])
                 return
@@ -143,7 +152,10 @@ class Returns:
         count = len(self._made)
         await loop.run_in_executor(self._thread, self._store_in_thread, connection, batch)
         if len(self._made) > count:
-            await self._on_made()
+            try:
+                await self._on_made()
+            except Exception:
+                logger.exception("messages were sent back to topics that cannot be read yet")
 
     def _store_in_thread(self, connection: Connection, batch: Sequence[Return]) -> None:
         topic, queue_id, _ = _place(batch[0])
@@ -164,7 +176,7 @@ class Returns:
         self._start()
 
     def _start(self) -> None:
-        if self._drainer is None:
+        if self._drainer is None and not self._is_closed:
             self._drainer = asyncio.get_running_loop().create_task(self._drain())
 
 

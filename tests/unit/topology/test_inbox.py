@@ -26,7 +26,7 @@ class Released:
     def released(self, delivery: Delivery) -> None:
         self.deliveries.append(delivery)
 
-    async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str:
+    async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str | None:
         raise NotImplementedError
 
 
