@@ -9,7 +9,9 @@ Invariants
   1. What is committed was finished by a handler, left out by the filter, or given back to the
      node, which has it.
   2. No more than the flow limits plus one poll is on its way, and one for each time that queues
-     changed hands meanwhile: whoever waits for a queue does not wait for a slow handler.
+     changed hands meanwhile: whoever waits for a queue does not wait for room. It waits for the
+     handler that is inside of a message of that queue: for 5 s, and where order is kept until the
+     handler is through or the lease is.
   3. Nothing is handed out while others may own the queues: see actors/lease.py.
   4. After ``drain`` no handler starts another message of this feed.
   5. An ordered feed reads a queue on when that one has room, however full the others are.
@@ -28,7 +30,7 @@ from typing import Any
 
 from rocketray.actors.send_back import dead_lettered, retry_topic, sent_back
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import ActorError, ShardUnavailableError
 
 from .connection import ConsumedBatch, GroupConsumer
 from .delivery import Delivery, split
@@ -40,6 +42,7 @@ from .outlet import OrderedOutlet, Outlet
 from .overdue import OverdueWatch
 from .queue_tables import NO_TABLES, QueueTables
 from .returns import Return, Returns
+from .withdrawal import until_through, withdraw
 
 __all__ = ["Feed", "FeedStatistics"]
 
@@ -48,7 +51,6 @@ logger = logging.getLogger(__name__)
 POLL_TIMEOUT_S = 0.1  # how long a stop may wait for the thread
 POLL_MAX_MESSAGES = 4096  # of a queue: of 1024 the costs of a batch are twice those of its rows
 PIECE_BYTES = 8 * 1024 * 1024  # what is decoded at once, or one message
-_DRAIN_STEP_S = 0.005
 _REVOKE_TIMEOUT_S = 5.0
 
 
@@ -108,7 +110,8 @@ class Feed:
         self._flow = flow
         self._window = SharedWindow(flow, member.wake) if rules.is_ordered else Window(flow)
         self._is_held = False
-        self._closing = threading.Event()
+        self._closing = threading.Event()  # no more polls, and nothing is handed out
+        self._leaving = threading.Event()  # what was finished is committed: nothing to wait for
         self._batches = self._received = 0
         self._thread = threading.Thread(
             target=self._run, name=f"feed {membership.group}", daemon=True
@@ -121,7 +124,7 @@ class Feed:
         self._thread.start()
 
     def finished(self) -> list[tuple[int, int]]:
-        """(queue id, next queue offset) of the queues that moved since the last call."""
+        """(queue id, next queue offset) of the queues that moved since the last ``commit``."""
         overdue = self._watch.look(self._ledger.outstanding(), self._clock_ms())
         if overdue and not self._closing.is_set():
             task = self._loop.create_task(self._give_back_overdue(overdue))
@@ -132,9 +135,10 @@ class Feed:
         return moved
 
     def commit(self, offsets: Iterable[tuple[int, int]]) -> None:
-        """Tell the member how far queues are finished."""
+        """Tell the member how far queues are finished; of those that were given up it knows."""
         for queue_id, next_offset in offsets:
-            self._member.commit(self.topic, queue_id, next_offset)
+            if self._ledger.commit(queue_id, next_offset):
+                self._member.commit(self.topic, queue_id, next_offset)
 
     def assignment(self) -> frozenset[tuple[str, int]]:
         """The (topic, queue id) pairs that the member reads now."""
@@ -160,9 +164,17 @@ class Feed:
     async def close(self) -> None:
         """Leave the group; call after ``drain`` and the last ``commit``."""
         self._closing.set()
+        self._leaving.set()
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
-        await asyncio.to_thread(self._member.close)
+        try:
+            await asyncio.to_thread(self._member.close)
+        except ActorError as error:
+            logger.warning(
+                "group %s: the member on topic %s left without a word, so its queues go to others "
+                "when its time is over, and what it did not commit comes again: %s",
+                *(self.membership.group, self.topic, error),
+            )
         await self._lose(set(self._gained))
 
     def _run(self) -> None:
@@ -311,8 +323,11 @@ class Feed:
         )
 
     def _revoked_in_thread(self, queues: frozenset[tuple[str, int]]) -> None:
-        """In the thread, while the member gives *queues* up: finish and commit them first."""
-        if self._closing.is_set() or self._loop.is_closed():
+        """In the thread, while the member gives *queues* up: finish and commit them first.
+
+        Also while the app stops: handlers are still inside of messages then.
+        """
+        if self._leaving.is_set() or self._loop.is_closed():
             return
         queue_ids = [queue_id for topic, queue_id in queues if topic == self.topic]
         asyncio.run_coroutine_threadsafe(self._give_up(queue_ids), self._loop).result()
@@ -321,6 +336,8 @@ class Feed:
         lost = set(queue_ids)
         taken = [one for one in self._ledger.outstanding() if one.queue_id in lost]
         await self._withdraw(taken, _REVOKE_TIMEOUT_S)
+        if self.rules.is_ordered:
+            await until_through(taken, self._may_keep_queues)
         if any(one.returning for one in taken):
             await self._returns.flush(_REVOKE_TIMEOUT_S)
         finished = self.finished()
@@ -329,24 +346,9 @@ class Feed:
         self._ledger.forget(lost)
         await self._lose(lost)
 
+    def _may_keep_queues(self) -> bool:
+        return self._is_leased() and not self._leaving.is_set()
+
     async def _withdraw(self, deliveries: Iterable[Delivery], grace_s: float) -> None:
-        """Mark *deliveries* and wait until no handler is inside one of their messages.
-
-        Those that others overtook are marked last: what was finished behind them would come again.
-        """
         waiting = set(deliveries)
-        gaps = self._ledger.gaps() & waiting
-        end = self._loop.time() + grace_s
-        for delivery in waiting - gaps:
-            delivery.is_withdrawn = True
-        await _wait_while(lambda: self._is_leased() and any(not one.is_passed for one in gaps), end)
-        for delivery in gaps:
-            delivery.is_withdrawn = True
-        await _wait_while(lambda: any(one.is_active for one in waiting), end)
-
-
-async def _wait_while(condition: Callable[[], bool], end: float) -> None:
-    """Until *condition* holds no more, or the loop's clock shows *end*."""
-    clock = asyncio.get_running_loop().time
-    while condition() and clock() < end:  # noqa: ASYNC110  # leaving a message signals nothing, to stay cheap
-        await asyncio.sleep(_DRAIN_STEP_S)
+        await withdraw(waiting, self._ledger.gaps() & waiting, grace_s, self._is_leased)

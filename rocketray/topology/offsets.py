@@ -3,6 +3,9 @@
 The ledger of a feed keeps, per queue and oldest first, every delivery that is not finished. What
 may be committed is where the oldest of them stands: never past an unfinished message, and always
 past the entries that the filter left out. Asking moves the ledger on and forgets what is done.
+
+Between asking and committing time passes, in which queues are given up, and may come back: so
+the ledger says whether an offset may still be committed.
 """
 
 from __future__ import annotations
@@ -23,12 +26,14 @@ class OffsetLedger:
     def __init__(self) -> None:
         self._outstanding: dict[int, deque[Delivery]] = {}
         self._spans: dict[int, int] = {}  # messages in all deliveries of a queue
+        self._begun: dict[int, int] = {}  # the offset of the first message
         self._finished: dict[int, int] = {}
-        self._reported: dict[int, int] = {}
+        self._committed: dict[int, int] = {}
 
     def add(self, delivery: Delivery) -> None:
         """Note *delivery*; those of one queue come in the order of their offsets."""
         queue_id = delivery.queue_id
+        self._begun.setdefault(queue_id, delivery.queue_offset())
         self._outstanding.setdefault(queue_id, deque()).append(delivery)
         self._spans[queue_id] = self._spans.get(queue_id, 0) + len(delivery)
 
@@ -47,14 +52,20 @@ class OffsetLedger:
         return found
 
     def advance(self) -> list[tuple[int, int]]:
-        """(queue id, next queue offset) of every queue that moved since the last call."""
-        moved = []
-        for queue_id in self._outstanding:
-            next_offset = self._move(queue_id)
-            if next_offset > self._reported.get(queue_id, -1):
-                self._reported[queue_id] = next_offset
-                moved.append((queue_id, next_offset))
-        return moved
+        """(queue id, next queue offset) of every queue that is further than it was committed."""
+        offsets = [(queue_id, self._move(queue_id)) for queue_id in self._outstanding]
+        return [each for each in offsets if each[1] > self._committed.get(each[0], -1)]
+
+    def commit(self, queue_id: int, next_offset: int) -> bool:
+        """Note that the queue is committed so far; False when that is not to be.
+
+        It was committed further, or given up since the offset was told.
+        """
+        begun, finished = self._begun.get(queue_id, 0), self._finished.get(queue_id, -1)
+        if not max(begun, self._committed.get(queue_id, -1) + 1) <= next_offset <= finished:
+            return False
+        self._committed[queue_id] = next_offset
+        return True
 
     def span(self, limit: int) -> tuple[int, int]:
         """The queue with most messages from its first unfinished one on, and how many.
@@ -69,7 +80,8 @@ class OffsetLedger:
     def forget(self, queue_ids: Iterable[int]) -> None:
         """Drop queues that are taken away; their unfinished messages go to another member."""
         for queue_id in queue_ids:
-            for table in (self._outstanding, self._spans, self._finished, self._reported):
+            self._outstanding.pop(queue_id, None)
+            for table in (self._spans, self._begun, self._finished, self._committed):
                 table.pop(queue_id, None)
 
     def _move(self, queue_id: int) -> int:

@@ -195,6 +195,7 @@ class Reader:
     def commit(self) -> None:
         """Commit what is finished, as an app does twice a second."""
         for queue_id, next_offset in self._ledger.advance():
+            assert self._ledger.commit(queue_id, next_offset)
             self._finished[queue_id] = next_offset
             self.member.commit("T", queue_id, next_offset)
 
