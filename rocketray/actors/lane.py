@@ -107,12 +107,17 @@ class Lane:
 
     def _open_ring(self, data: Path, *, is_hosted: bool) -> None:
         directory = producer_rings_directory(data, self.topic, self.queue_id)
-        self.ring = ProducerRing(directory / owned_name(uuid.uuid4().hex))
         if is_hosted:
             self._doorbell = Doorbell(host_doorbell_path(data))
         else:
             self._doorbell = ControlPage(control_path(data, self.topic, self.queue_id)).doorbell
-        self.gate.attach(str(self.ring.path))
+        self.ring = ProducerRing(directory / owned_name(uuid.uuid4().hex))
+        try:
+            self.gate.attach(str(self.ring.path))
+        except BaseException:
+            self.ring.close()  # the shard may read it all the same, later
+            self.ring.unlink()
+            raise
 
     def try_send(self, payload: memoryview, batch: Batch) -> bool:
         """Hand a batch over; False while the ring has no room."""

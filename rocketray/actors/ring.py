@@ -130,6 +130,10 @@ class _Ring:
         """The sequence of the last acknowledged frame; 0 before the first."""
         return self._acknowledged.load()
 
+    def unlink(self) -> None:
+        """Remove the ring's name; the memory goes when neither side has it mapped."""
+        self._file.unlink()
+
     def _read_slot(self, sequence: int) -> Ack | None:
         found, status, *rest = _SLOT.unpack_from(self._slots, _slot_start(sequence))
         if found != sequence or not 0 <= status < len(_STATUSES):
@@ -321,10 +325,6 @@ class ShardRing(_Ring):
     def is_drained(self) -> bool:
         """Whether everything that was published has been taken."""
         return self._head.load() == int(self.cursor[RingCursor.TAIL])
-
-    def unlink(self) -> None:
-        """Remove the ring's name."""
-        self._file.unlink()
 
 
 def _slot_start(sequence: int) -> int:

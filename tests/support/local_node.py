@@ -51,10 +51,14 @@ class LocalShard(OwnedShard):
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
-    def close(self) -> None:
+    def stall(self) -> None:
+        """End the thread: what is in the rings waits until something else drains them."""
         self._stop.set()
         self.writer.control.doorbell.ring()
         self._thread.join()
+
+    def close(self) -> None:
+        self.stall()
         super().close()
 
     def _run(self) -> None:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support.local_node import LocalNode
+from support.local_node import LocalNode, LocalShard
 
 from rocketray.actors.clock import system_clock_ms
 from rocketray.actors.layout import shard_directory
@@ -175,3 +175,22 @@ def test_files_of_messages_that_wait_stay_and_others_go(node: LocalNode) -> None
 
 def arrived(node: LocalNode) -> int:
     return sum(one.max_queue_offset for one in node.shard_statistics("trade"))
+
+
+def test_a_delayed_message_comes_once_though_its_shard_stalls_for_longer_than_is_waited(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rocketray.actors.node_link._TIMEOUT_S", 0.2)
+    with node.producer() as producer:
+        producer.send("trade", b"warm", queue_id=0)
+        shard = node.shards["trade", 0]
+        assert isinstance(shard, LocalShard)
+        shard.stall()
+        producer.send("trade", b"later", queue_id=0, delay=0.05)
+    wait_for(node, 0, 2)  # the schedule asks for it, and that stores it
+    deadline = time.monotonic() + PATIENCE_S
+    while len(node.hosting.schedule._schedule):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    shard.drain()
+    assert [message.body for message in node.messages("trade")] == [b"warm", b"later"]
