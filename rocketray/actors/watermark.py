@@ -24,8 +24,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.errors import ShardFencedError, StoreFullError, StoreVersionError
+from rocketray.errors import ShardFencedError, StoreError, StoreFullError, StoreVersionError
 from rocketray.kernels import futex
+from rocketray.store.file_system import few_enough_files
 
 __all__ = ["LINE_BYTES", "ControlPage", "Doorbell", "Line", "Patience", "SharedFile"]
 
@@ -45,23 +46,30 @@ class SharedFile:
         Raises:
             StoreFullError: there is no room for it; a later write would be a SIGBUS.
             StoreVersionError: it is too short, as where its maker was killed while making it.
+            StoreError: this process has too many open files.
         """
         self.path = path
         flags = os.O_RDWR if size is None else os.O_RDWR | os.O_CREAT
         if size is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, flags, 0o600)
+        with few_enough_files(path):
+            descriptor = os.open(path, flags, 0o600)
+        is_ours = False
         try:
             if size is not None and os.fstat(descriptor).st_size < size:
+                is_ours = True
                 os.posix_fallocate(descriptor, 0, size)
             there = os.fstat(descriptor).st_size
             if there < _PAGE_BYTES:
                 raise StoreVersionError(f"{path} has {there} bytes: it was never made whole")
-            self._map = mmap.mmap(descriptor, 0)
-        except OSError as error:
-            if size is not None:
+            with few_enough_files(path):  # a map has a descriptor of its own
+                self._map = mmap.mmap(descriptor, 0)
+        except (OSError, StoreError) as error:
+            if is_ours:  # one that was there is in use
                 path.unlink(missing_ok=True)
-            raise StoreFullError(f"{path}: no room for {size} bytes: {error}") from error
+            if isinstance(error, StoreError):
+                raise
+            raise StoreFullError(f"{path}: no room for it in memory: {error}") from error
         finally:
             os.close(descriptor)
         self.memory = memoryview(self._map)

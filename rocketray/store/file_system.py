@@ -8,23 +8,27 @@ Invariants
   2. The file system has given all blocks of what :meth:`OpenFile.allocate` was asked for before
      it returns: behind an mmap a full disk is a SIGBUS, not an error.
 Every method raises what the system does: ``OSError``; and the system's own :class:`StoreError` where
-a directory stands in a file's place.
+a directory stands in a file's place, or where no more files may be open.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import mmap
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from rocketray.errors import StoreError
 
-__all__ = ["SYSTEM_FILES", "FileLock", "FileSystem", "OpenFile"]
+__all__ = ["SYSTEM_FILES", "FileLock", "FileSystem", "OpenFile", "few_enough_files"]
 
 _ZEROS = bytes(1 << 20)
+_TOO_MANY_ERRORS = (errno.EMFILE, errno.ENFILE)
 _NO_FILE = "{} is a directory, and a file of the store's should be there; restore it from a copy"
 
 
@@ -177,7 +181,8 @@ class _SystemFiles:
         path.mkdir(exist_ok=True)
 
     def sync(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with few_enough_files(path):
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
         finally:
@@ -186,12 +191,14 @@ class _SystemFiles:
 
 class _SystemFile:
     def __init__(self, path: Path, *, read_only: bool) -> None:
+        self._path = path
         self._descriptor = _open(path, os.O_RDONLY if read_only else os.O_RDWR)
         self._access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
         self.size = os.fstat(self._descriptor).st_size
 
     def map(self) -> mmap.mmap:
-        return mmap.mmap(self._descriptor, self.size, access=self._access)
+        with few_enough_files(self._path):  # a map has a descriptor of its own
+            return mmap.mmap(self._descriptor, self.size, access=self._access)
 
     def allocate(self, start: int, size: int) -> None:
         _allocate(self._descriptor, start, size)
@@ -224,13 +231,28 @@ class _SystemLock:
 def _open(path: Path, flags: int) -> int:
     """A descriptor of a file; the system itself opens a directory, too, where it is only read."""
     try:
-        descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
+        with few_enough_files(path):
+            descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
     except IsADirectoryError:
         raise StoreError(_NO_FILE.format(path)) from None
     if stat.S_ISDIR(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StoreError(_NO_FILE.format(path))
     return descriptor
+
+
+@contextmanager
+def few_enough_files(path: Path) -> Iterator[None]:
+    """Raise :class:`StoreError` where the system opens no more files for this process."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _TOO_MANY_ERRORS:
+            raise
+        raise StoreError(
+            f"{path} cannot be opened ({error.strerror}): raise the limit of open files of this "
+            "process (ulimit -n), or let it have fewer topics, then try again"
+        ) from None
 
 
 def _allocate(descriptor: int, start: int, size: int) -> None:

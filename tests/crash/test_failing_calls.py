@@ -36,8 +36,15 @@ CONFIG = StoreConfig(
     consume_queue_ext_segment_bytes=4096,
 )
 STEPS = ("put", "roll", "prepare", "put", "flush", "put", "dispatch", "roll", "put", "dispatch")
-ERRORS = {"no room": errno.ENOSPC, "broken disk": errno.EIO}
-NEEDS_ROOM = {"create", "allocate", "write", "rename", "make_directory"}
+NO_ROOM = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+BROKEN = OSError(errno.EIO, os.strerror(errno.EIO))
+TOO_MANY = StoreError("raise the limit of open files")  # as file_system.py says it
+ERRORS = {"no room": NO_ROOM, "broken disk": BROKEN, "too many files": TOO_MANY}
+FAILING = {
+    "no room": {"create", "allocate", "write", "rename", "make_directory"},
+    "broken disk": {"create", "allocate", "write", "rename", "make_directory", "sync", "unlink"},
+    "too many files": {"create", "open", "write", "sync"},
+}
 
 
 class Workload:
@@ -88,7 +95,7 @@ CALLS = calls_of_the_workload()
 def test_a_call_that_fails_costs_nothing_that_was_acknowledged(kind: str) -> None:
     tried = 0
     for failing, (name, _) in enumerate(CALLS):
-        if kind != "broken disk" and name not in NEEDS_ROOM:
+        if name not in FAILING[kind]:
             continue
         tried += 1
         disk = SimDisk()
@@ -98,8 +105,8 @@ def test_a_call_that_fails_costs_nothing_that_was_acknowledged(kind: str) -> Non
         disk.before = lambda _name, _path: None
         assert workload.failures
         first = workload.failures[0]
-        if isinstance(first, StoreFullError):
-            assert "free space" in str(first)
+        if first is TOO_MANY or isinstance(first, StoreFullError):
+            assert first is TOO_MANY or "free space" in str(first)
             assert len(workload.failures) == 1  # the next one goes in
         else:
             assert all("open" in str(error) for error in workload.failures)
@@ -114,12 +121,12 @@ def test_a_call_that_fails_costs_nothing_that_was_acknowledged(kind: str) -> Non
     assert tried > 10
 
 
-def fail_once(failing: int, number: int) -> Callable[[str, Path], None]:
+def fail_once(failing: int, error: Exception) -> Callable[[str, Path], None]:
     left = itertools.count(failing, -1)
 
-    def fail(_name: str, path: Path) -> None:
+    def fail(_name: str, _path: Path) -> None:
         if next(left) == 0:
-            raise OSError(number, os.strerror(number), str(path))
+            raise error
 
     return fail
 
@@ -194,6 +201,51 @@ for number in range(1, 99):
         store.close()
         break
 """
+
+
+FEW_FILES = """
+import os, resource, sys
+from pathlib import Path
+from support.stores import SMALL, FakeClock, check_whole, message
+from rocketray.errors import StoreError
+from rocketray.store.message_store import MessageStore
+path = Path(sys.argv[1])
+store = MessageStore(path / "a", SMALL, clock_ms=FakeClock())
+kept = 0
+while kept < 5:
+    store.put([message(kept)], 0)
+    kept += 1
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) - 1, most))
+refused = set()
+for use in (
+    lambda: MessageStore(path / "b", SMALL, clock_ms=FakeClock()),
+    lambda: MessageStore(path / "a", clock_ms=FakeClock(), read_only=True),
+    lambda: store.flush(everything=True),
+    lambda: [store.put([message(kept, size=900)], 1) for _ in range(99)],
+):
+    try:
+        use()
+    except StoreError as error:
+        refused.add("raise the limit of open files" in str(error))
+    else:
+        refused.add("nothing")
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+before = check_whole(store)
+store.put([message(before)], 0)
+assert check_whole(store) == before + 1 > kept
+store.close()
+assert MessageStore(path / "b", SMALL, clock_ms=FakeClock()).recovery.was_clean
+print(refused)
+"""
+
+
+def test_a_limit_on_open_files_is_told_and_what_is_over_it_goes_in_later(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", FEW_FILES, str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "{True}"
 
 
 def test_a_limit_on_file_sizes_refuses_what_is_over_it(tmp_path: Path) -> None:

@@ -177,6 +177,7 @@ class SimDisk:
 
     def open(self, path: Path, *, read_only: bool) -> OpenFile:
         del read_only
+        self.before("open", path)
         return _SimFile(self, path, self._inode(path))
 
     def lock(self, path: Path, content: bytes) -> FileLock:

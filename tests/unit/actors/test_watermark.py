@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rocketray.actors.watermark import ControlPage, Doorbell, Patience
-from rocketray.errors import ShardFencedError, StoreVersionError
+from rocketray.errors import ShardFencedError, StoreError, StoreVersionError
 from rocketray.kernels import futex
 
 
@@ -92,3 +94,23 @@ def test_the_twins_agree_with_the_kernels(tmp_path: Path) -> None:
     futex.ring_plain(address)
     assert futex.wait_above(address, 42, 10**9) == 43
     assert futex.wait_above(address, 43, 10**6) == 43
+
+
+@pytest.mark.parametrize(
+    ("number", "what"), [(errno.ENOMEM, "no room for it in memory"), (errno.EMFILE, "ulimit -n")]
+)
+def test_a_file_that_cannot_be_mapped_goes_only_where_nobody_else_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, what: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    bell = Doorbell(tmp_path / "bell")
+    with monkeypatch.context() as patch:
+        patch.setattr("rocketray.actors.watermark.mmap.mmap", fail)
+        for name in ("bell", "new"):
+            with pytest.raises(StoreError, match=what):
+                Doorbell(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["bell"]
+    Doorbell(tmp_path / "bell").ring()
+    assert bell.count() == 1
