@@ -156,7 +156,9 @@ def scan_block(
         scanned = stop - start
         return entries, FilterCounters(scanned, tag_rejected=scanned - len(entries))
     states = sql_states(matcher.sql, reader, entries)
-    return entries.select(states == State.TRUE), _sql_counters(states)
+    holes = stop - start - len(entries)
+    counters = _sql_counters(states) + FilterCounters(holes, sql_rejected=holes)
+    return entries.select(states == State.TRUE), counters
 
 
 def _scan_bits(

@@ -103,8 +103,11 @@ class LogReader:
                 return []
             reader = self._reader(queue, minimum)
             try:
-                entries = reader.entries(start, min(start + max_messages, visible))
-                return reader.messages(entries.select(slice(_count_within_limit(entries))))
+                stop = min(start + max_messages, visible)
+                entries = reader.entries(start, stop).without_holes()
+                if len(entries):
+                    return reader.messages(entries.select(slice(_count_within_limit(entries))))
+                position = stop
             except OffsetOutOfRangeError:
                 if self.bounds(queue)[0] == minimum:
                     raise

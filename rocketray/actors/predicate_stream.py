@@ -104,7 +104,11 @@ class PredicateStream(FilterStream):
     def _begin(self) -> bool:
         start, stop = self._window(_BATCH_MAX)
         if stop > start:
-            entries = self._reader.entries(start, stop)
+            entries = self._reader.entries(start, stop).without_holes()
+            if not len(entries):
+                holes = stop - start
+                self._publish(entries, FilterCounters(holes, class_rejected=holes), stop)
+                return True
             run = PredicateRun(
                 len(entries),
                 asker(self._filter, self._reader, entries),
@@ -128,15 +132,16 @@ class PredicateStream(FilterStream):
         matches = verdicts[:end] == 1
         if self._policy == "deliver":
             matches |= bad
+        stop = int(entries.queue_offsets[end - 1]) + 1 if end else self._next
+        holes = stop - self._next - end
         counters = FilterCounters(
-            scanned=len(verdicts),
-            class_rejected=int(np.count_nonzero(verdicts == 0)),
+            scanned=len(verdicts) + holes,
+            class_rejected=int(np.count_nonzero(verdicts == 0)) + holes,
             predicate_errors=int(np.count_nonzero(verdicts == FAILED)),
             predicate_timeouts=len(late),
             slow_batches=int(run.is_slow),
             delivered_on_error=int(np.count_nonzero(bad)) if self._policy == "deliver" else 0,
         )
-        stop = int(entries.queue_offsets[end - 1]) + 1 if end else self._next
         self._publish(entries.select(slice(0, end)).select(matches), counters, stop)
         if end < len(verdicts) or self.stuck_calls >= STUCK_MAX:
             where = int(entries.queue_offsets[late[0]]) if len(late) else -1

@@ -41,7 +41,7 @@ class QueueTail:
         if start >= self.end():
             return []
         found = self._log.read({self._queue: start}, max_count, 0).get(self._queue, [])
-        if not found or found[0].queue_offset != start:
+        if self.minimum() > start:
             topic, queue_id = self._queue
             raise OffsetOutOfRangeError(f"{topic}/{queue_id}", start, *self._bounds())
         return found

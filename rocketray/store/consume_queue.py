@@ -29,10 +29,11 @@ from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import MappedFile
 from .mapped_file_queue import MappedFileQueue, Mend
 
-__all__ = ["ENTRY", "ConsumeQueue", "QueueEntry"]
+__all__ = ["ENTRY", "FILLER_SIZE", "HOLE_SIZE", "ConsumeQueue", "QueueEntry"]
 
 ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-_FILLER_SIZE = 0x7FFFFFFF
+FILLER_SIZE = 0x7FFFFFFF
+HOLE_SIZE = 1  # in the entry of a message that a hole of the log swallowed (replay.py)
 _BLOCK_ENTRIES = 1024  # made into Python numbers at once
 _Rows = npt.NDArray[np.void]
 _Int64s = npt.NDArray[np.int64]
@@ -209,7 +210,7 @@ class ConsumeQueue:
             self.ext.clear()
         file = self._files.ensure(queue_offset * ENTRY_BYTES)
         count = queue_offset - file.start // ENTRY_BYTES
-        file.write(0, np.array([(0, _FILLER_SIZE, 0)] * count, ENTRY).tobytes())
+        file.write(0, np.array([(0, FILLER_SIZE, 0)] * count, ENTRY).tobytes())
         self.min_offset = self.max_offset = queue_offset
         self._flushed = file.start // ENTRY_BYTES
 
@@ -276,7 +277,7 @@ class ConsumeQueue:
             rows = self._file_rows(start)
             offsets = rows["physical_offset"].astype(np.int64)
             good = (rows["size"] > 0) & (offsets >= 0) & (offsets < log_end)
-            good[1:] &= (offsets[1:] > offsets[:-1]) | (rows["size"][:-1] == _FILLER_SIZE)
+            good[1:] &= (offsets[1:] > offsets[:-1]) | (rows["size"][:-1] == FILLER_SIZE)
             count = len(good) if good.all() else int(good.argmin())
             if count:
                 return start // ENTRY_BYTES + count
@@ -309,7 +310,7 @@ class ConsumeQueue:
         found = self._decode(
             end - 1, self._file_rows(file.start)[end - 1 - file.start // ENTRY_BYTES].item()
         )
-        return found if 0 < found.size < _FILLER_SIZE else None
+        return found if 0 < found.size < FILLER_SIZE else None
 
     def find_begin(self, log_min_offset: int) -> None:
         """Let the queue begin with the first record that is still in the log."""
@@ -324,7 +325,7 @@ class ConsumeQueue:
         :meth:`remove_forgotten`.
         """
         self.min_offset = self.first_at_or_after(
-            lambda entry: entry.size != _FILLER_SIZE and entry.physical_offset >= log_min_offset
+            lambda entry: entry.size != FILLER_SIZE and entry.physical_offset >= log_min_offset
         )
         last = max(self.max_offset - 1, 0)
         if self.ext is not None and self.ext.file_count > 1:

@@ -95,9 +95,12 @@ class QueueReader(RecordReader):
         return columns
 
     def match_tags(self, start: int, stop: int, codes: _Int32s | None) -> EntryColumns:
-        """The entries whose tags code is one of *codes* int32[c], or is lost; all for None."""
+        """The entries whose tags code is one of *codes* int32[c], or is lost; all for None.
+
+        Those of messages that a hole of the log swallowed match nothing.
+        """
         if codes is None:
-            return self.entries(start, stop)
+            return self.entries(start, stop).without_holes()
         codes = np.ascontiguousarray(codes, np.int32)
         parts = []
         for raw, first, count, queue_offset in self._queue_parts(start, stop):
@@ -108,7 +111,7 @@ class QueueReader(RecordReader):
                 if pick_entries(raw, numbers, found, queue_offset - first, *part.arrays()):
                     part = self._with_tags(part, codes)
                 parts.append(part)
-        return EntryColumns.concatenated(parts)
+        return EntryColumns.concatenated(parts).without_holes()
 
     def match_bits(
         self, start: int, stop: int, test: BitTest, limit: int
@@ -120,7 +123,7 @@ class QueueReader(RecordReader):
         part = EntryColumns.room_for(found)
         if pick_entries(raw, numbers, found, queue_offset - first, *part.arrays()):
             part.tags_codes[:] = self._ext.resolve(part.tags_codes)
-        return part, start + at - first
+        return part.without_holes(), start + at - first
 
     def _with_tags(self, found: EntryColumns, codes: _Int32s) -> EntryColumns:
         """Those of *found* that the units behind their addresses do not rule out."""

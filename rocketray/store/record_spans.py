@@ -23,6 +23,7 @@ from rocketray.message import TAGS, StoredMessage
 
 from .arrow_spans import binary_array, find_values, match_exactly, string_array
 from .bodies import read_bodies
+from .consume_queue import FILLER_SIZE, HOLE_SIZE
 from .property_crc import find_crc_mismatches
 from .record import decode_record
 
@@ -60,6 +61,12 @@ class EntryColumns:
             np.ascontiguousarray(self.tags_codes[which]),
             np.ascontiguousarray(self.queue_offsets[which]),
         )
+
+    def without_holes(self) -> EntryColumns:
+        """The entries but for those of messages that recovery found lost (replay.py)."""
+        if not len(self) or (self.sizes.min() > HOLE_SIZE and self.sizes.max() < FILLER_SIZE):
+            return self
+        return self.select((self.sizes != HOLE_SIZE) & (self.sizes != FILLER_SIZE))
 
     @classmethod
     def room_for(cls, count: int) -> Self:

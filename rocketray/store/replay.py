@@ -20,7 +20,7 @@ import numpy.typing as npt
 from rocketray.kernels.layout import RECORD_MIN_BYTES
 
 from .commit_log import CommitLog
-from .consume_queue import ConsumeQueue
+from .consume_queue import HOLE_SIZE, ConsumeQueue
 from .key_index import KeyIndex
 from .log_blocks import LogBlock, read_blocks, record_keys
 from .queue_table import QueueTable
@@ -189,9 +189,9 @@ class Replay:
             holes = [Hole(after, before, f"{count} messages of one queue are missing here")]
             self.holes += holes
         offsets = holes[0].start + np.arange(count, dtype=np.int64)
-        ones: npt.NDArray[np.int32] = np.ones(count, np.int32)
+        sizes: npt.NDArray[np.int32] = np.full(count, HOLE_SIZE, np.int32)
         nothing = np.zeros(count, np.int64)
-        self.entries += queue.put(offsets, ones, nothing, nothing)
+        self.entries += queue.put(offsets, sizes, nothing, nothing)
         return True
 
     def _misplaced(self, block: LogBlock, first: int, end: int) -> None:
