@@ -158,10 +158,10 @@ async def fail_message(inbox: Inbox, delivery: Delivery, error: BaseException, w
         _log(inbox, who, delivery.place(), became, error)
         return False
     place = delivery.place()
-    became = await owner.give_back(delivery, delivery.cursor, attempt if rules.is_ordered else None)
-    if became is None and delivery.is_withdrawn:
-        return False
-    _log(inbox, who, place, became or "and was acknowledged meanwhile", error)
+    given = await owner.give_back(delivery, delivery.cursor, attempt if rules.is_ordered else None)
+    if given is None and not delivery.is_acknowledged(delivery.cursor):
+        return False  # its queue was taken away
+    _log(inbox, who, place, given or "and was acknowledged meanwhile", error)
     delivery.cursor += 1
     return True
 
