@@ -33,18 +33,13 @@ from .batch import (
     by_queue,
     durability_of,
 )
+from .cutting import cut_messages, cut_table
 from .lane import Lane
 from .pending_send import PendingSend
-from .producer_lanes import BATCH_BYTES, BATCH_MAX, ProducerLanes
+from .producer_lanes import ProducerLanes
 from .queue_selector import QueueSelector, select_each, select_queue
-from .ring import RING_BYTES
 
 __all__ = ["AckMode", "PendingSend", "Producer", "SendResult", "SendResults"]
-
-TABLE_BATCH_ROWS = 4096
-_TABLE_BATCH_BYTES = RING_BYTES // 5  # some are stored while others are made
-_TABLE_BATCH_MAX_BYTES = RING_BYTES // 4  # where larger rows lie together
-_ROW_BYTES = 160  # what a record and its frame have beside the values, about
 
 
 class Producer(ProducerLanes):
@@ -253,10 +248,10 @@ class Producer(ProducerLanes):
         if queue_selector is not None:
             _refuse_other_choices(queue_id)
             for chosen, part in select_each(queue_selector, self._topic(topic).queues, messages):
-                for numbers in _batches(messages, part):
+                for numbers in cut_messages(messages, part):
                     yield chosen, numbers
             return
-        for numbers in _batches(messages, range(len(messages))):
+        for numbers in cut_messages(messages, range(len(messages))):
             if queue_id is not None:
                 yield queue_id, numbers
             else:
@@ -290,7 +285,7 @@ class Producer(ProducerLanes):
         check_open_topic(topic)
         counts: dict[int, int] = {}
         placed: list[tuple[Lane, Batch]] = []
-        for rows in _pieces(table):
+        for rows in cut_table(table):
             measured = MeasuredTable(
                 topic,
                 rows,
@@ -348,38 +343,6 @@ def _refuse_other_choices(*others: int | str | None) -> None:
         raise ConfigError(
             "queue_selector=, queue_id= and sharding_key= each choose a message's queue; give one"
         )
-
-
-def _batches(messages: Sequence[Message], numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Those of *numbers* that go together: up to ``BATCH_BYTES``, or one that is larger."""
-    start = size = 0
-    for place, number in enumerate(numbers):
-        length = len(messages[number].body)
-        if properties := messages[number].properties:
-            length += sum(map(len, properties)) + sum(map(len, properties.values()))
-        if place - start == BATCH_MAX or (size + length > BATCH_BYTES and place > start):
-            yield numbers[start:place]
-            start, size = place, 0
-        size += length
-    if start < len(numbers):
-        yield numbers[start:]
-
-
-def _pieces(table: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatch]:
-    """The rows that go together, in order, so that they fit the ring unless one alone does not."""
-    row_bytes: int = _ROW_BYTES + table.nbytes // max(1, table.num_rows)
-    step = min(TABLE_BATCH_ROWS, max(1, _TABLE_BATCH_BYTES // row_bytes))
-    for start in range(0, table.num_rows, step):
-        yield from _halves(table.slice(start, step))
-
-
-def _halves(rows: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatch]:
-    if rows.num_rows == 1 or rows.nbytes + rows.num_rows * _ROW_BYTES <= _TABLE_BATCH_MAX_BYTES:
-        yield rows
-    else:
-        half = rows.num_rows // 2
-        yield from _halves(rows.slice(0, half))
-        yield from _halves(rows.slice(half))
 
 
 def _refuse_strangers(topic: str, messages: Sequence[Message | ForwardedMessage]) -> None:
