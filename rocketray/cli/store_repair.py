@@ -186,7 +186,7 @@ def _shown(value: object) -> str:
     if value is None:
         return "none"
     if isinstance(value, dict):
-        return "\n".join(f"{name}: {_shown(each)}" for name, each in value.items()) or "none"
+        return ", ".join(f"{name}: {_shown(each)}" for name, each in value.items()) or "none"
     if isinstance(value, list):  # of numbers: from the first to behind the last
         between = " to " if all(isinstance(each, int) for each in value) else ", "
         return between.join(map(_shown, value)) or "none"
