@@ -11,7 +11,8 @@ Invariants
      names their queue.
   3. Heartbeats have a thread of their own: an app that is busy keeps its queues.
   4. Once the lease ran out (lease.py), nothing may be handed out before the next ``adopt``: what
-     was held may have been another's meanwhile.
+     was held may have been another's meanwhile. Commits wait then until the coordinator said how
+     far the group is, and those below that are dropped.
 """
 
 from __future__ import annotations
@@ -149,7 +150,11 @@ class AppMember:
     def commit(self, offsets: Mapping[Queue, int]) -> None:
         """Say that everything below the offsets is finished; of queues that are not held: no."""
         with self._lock:
-            mine = {queue: offset for queue, offset in offsets.items() if queue in self._held}
+            mine = {
+                queue: offset
+                for queue, offset in offsets.items()
+                if queue in self._held and not self._is_outdated(queue, offset)
+            }
             self._held.update(mine)
             self._commits.update(mine)
         self._wanted.set()
@@ -163,8 +168,11 @@ class AppMember:
         """
         with self._beating:
             asked_ms = self._lease.asked_at()
+            with self._lock:
+                is_unsure = bool(self._held) and not self._lease.is_running
+                self._has_lapsed |= is_unsure
             for topic in self._topics:
-                beat = self._report(topic)
+                beat = self._report(topic, with_commits=not is_unsure)
                 try:
                     reply = self._groups.heartbeat(beat)
                 except (ShardUnavailableError, OSError):
@@ -178,6 +186,11 @@ class AppMember:
                     self._granted = {**others, **fresh}
             with self._lock:
                 self._has_lapsed |= bool(self._held) and not self._lease.is_running
+                self._commits = {
+                    queue: offset
+                    for queue, offset in self._commits.items()
+                    if not self._is_outdated(queue, offset)
+                }
                 self._lease.renew(asked_ms)
 
     def close(self) -> None:
@@ -196,10 +209,14 @@ class AppMember:
         except (StreamError, OSError) as error:
             _LOG.warning("the last commits were not told, so their messages come again: %s", error)
 
-    def _report(self, topic: str) -> Heartbeat:
+    def _is_outdated(self, queue: Queue, offset: int) -> bool:
+        """Another may have had the queue without this one's knowing, and come further."""
+        return self._has_lapsed and offset < self._granted.get(queue, offset)
+
+    def _report(self, topic: str, *, with_commits: bool = True) -> Heartbeat:
         with self._lock:
             held = {queue for name, queue in (*self._held, *self._granted) if name == topic}
-            mine = {queue for queue in self._commits if queue[0] == topic}
+            mine = {queue for queue in self._commits if with_commits and queue[0] == topic}
             commits = {queue[1]: self._commits.pop(queue) for queue in mine}
             starts = {queue: at for (name, queue), at in self._starts.items() if name == topic}
         return Heartbeat(

@@ -216,3 +216,40 @@ def test_what_another_finished_meanwhile_is_not_begun_again() -> None:
     coordinator.groups.offsets.commit("g", "C", 0, 80)
     assert one.adopt()["C", 0] == 80
     one.close()
+
+
+class Forgetful(Coordinator):
+    """One whose answer may be lost, after it has acted."""
+
+    is_lost_after = False
+
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        reply = super().heartbeat(beat)
+        if self.is_lost_after:
+            self.is_lost_after = False
+            raise ShardUnavailableError("coordinator", 1, "the answer was lost")
+        return reply
+
+
+def test_a_commit_from_before_a_pause_does_not_undo_what_another_finished_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(AppMember, "_keep_beating", lambda _: None)  # the test says when
+    now_ms = [0]
+    coordinator = Forgetful()
+    one = leased(coordinator, now_ms)
+    one.commit({("C", 0): 11, ("C", 1): 90})
+    now_ms[0] = LEASE_MS  # the process was stopped before it could tell
+    for queue in (0, 1):
+        coordinator.groups.offsets.commit("g", "C", queue, 80)  # by another, who is gone again
+    coordinator.is_lost_after = True
+    with pytest.raises(ShardUnavailableError):
+        one.beat()
+    one.beat()
+    one.commit({("C", 0): 12})  # a handler that had begun before the pause
+    assert one.adopt() == {("C", 0): 80, ("C", 1): 90}
+    one.beat()
+    assert [coordinator.offset(("C", queue)) for queue in (0, 1)] == [80, 90]
+    one.commit({("C", 0): 81})
+    one.close()
+    assert coordinator.offset(("C", 0)) == 81
