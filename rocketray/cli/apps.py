@@ -39,11 +39,11 @@ def up(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Run an app's agents as Ray actors of the node, each instance in a process of its own.
+    """Run an app's agents as Ray actors of the node.
 
-    Instances share the messages of their groups. The module is imported from the current
-    directory, or from wherever Python finds it. If an instance fails as it starts, all are ended,
-    and the reason is told. One that crashes later is started again.
+    Each instance has a process of its own, and they share the messages of their groups. The module
+    is imported from the current directory, or from wherever Python finds it. If an instance fails
+    as it starts, all are ended, and the reason is told. One that crashes later is started again.
     Without --detach the app runs until SIGINT (Ctrl-C) or SIGTERM, and is drained then.
     """
     from rocketray.topology import hosting  # noqa: PLC0415 - imports Ray and Faust
@@ -98,13 +98,13 @@ def down(
 
 def status(
     app: Annotated[
-        str | None, typer.Argument(metavar="[APP]", help="One app's id; all apps without it.")
+        str | None, typer.Argument(metavar="APP", help="One app's id; all apps without it.")
     ] = None,
     *,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the apps that are up: their hosts, what their agents did, and the queues they read.
+    """Show the apps that are up, and what their agents did.
 
     Under the tables stands what ended a host last, if it has failed since it was started. The counts are of the host's process: they begin again at a restart. Failures are exceptions of
     the handler; sent back are messages that come again later, also those that could not be decoded,
@@ -129,7 +129,7 @@ def scale(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Start more instances of an app, or drain and end some; the others take over their queues."""
+    """Start more instances of an app, or drain and end some. The others take over their queues."""
     from rocketray.topology import hosting  # noqa: PLC0415 - imports Ray and Faust
 
     with connect(data), until_signalled() as signalled:

@@ -21,7 +21,7 @@ def bench(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure one question, beside the ceilings of this machine in the same run.
+    """Measure one question, beside what this machine can do.
 
     --json ends with one object: rows, each with question, value, unit and ceiling.
     """

@@ -83,7 +83,9 @@ def consume(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Consume messages as a member of a group, and print them, as "store scan" does with --json.
+    """Consume messages as a member of a group, and print them.
+
+    They are printed as "store scan" does with --json.
 
     Ends after --max messages, after --timeout seconds without one, or with Ctrl-C. What was
     printed is committed, so the group goes on behind it; if the process is killed, the last

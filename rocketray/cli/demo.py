@@ -40,7 +40,9 @@ def demo(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run the main job on the flights that left New York in 2013, and check the result.
+    """Run the main job on real flights, and check the result.
+
+    They are those that left New York in 2013.
 
     Starts a node, sends every flight to a topic of four queues, and at the same time filters them
     by tag, by SQL and by a Python predicate in Faust agents, and by SQL into Parquet files with

@@ -44,7 +44,7 @@ _TopicOption = Annotated[
 
 @dlq.command("list")
 def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
-    """List the groups that have dead letters: how many, and how many of them were redriven."""
+    """List the groups that have dead letters. Says how many, and how many were redriven."""
     from rocketray.actors.dead_letters import letter_boxes  # noqa: PLC0415 - imports NumPy
 
     with connect(data) as connection:

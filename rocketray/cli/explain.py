@@ -33,7 +33,7 @@ def explain(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell the way of one message to a consumer group, and where it ended.
+    """Tell the way of one message to a group, and where it ended.
 
     \b
     The cause is one of

@@ -74,7 +74,7 @@ def preview(
     data: AnyDataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a filter would match among the messages of a topic; no group is involved.
+    """Show what a filter would match in a topic. No group is involved.
 
     Nothing is changed, and no offset moves; the node need not run. A predicate (--where) is
     imported and run by this command. --json prints one object: scanned, matched, rejected, failed,

@@ -34,7 +34,9 @@ def evaluate_lines(
         bool, typer.Option("--json", help="Accepted for symmetry: the output is always JSON.")
     ] = False,
 ) -> None:
-    """Evaluate filter expressions from stdin, a JSON object a line; answer each with one.
+    """Evaluate filter expressions from stdin.
+
+    A line is a JSON object, and is answered with one.
 
     \b
     SQL92 over properties (null: no properties at all):

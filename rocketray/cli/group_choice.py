@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["OptionalGroupArgument", "chosen_groups"]
 
 OptionalGroupArgument = Annotated[
-    str | None, typer.Argument(metavar="[GROUP]", help="The group; without it, all groups.")
+    str | None, typer.Argument(metavar="GROUP", help="The group; without it, all groups.")
 ]
 
 

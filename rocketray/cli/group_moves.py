@@ -52,7 +52,7 @@ def reset(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Have a group begin again at a time, at the earliest message, or behind the latest.
+    """Have a group begin again, from a time or from an end.
 
     Members need not stop: each gives up the queues that move, with its last commits, and goes on
     behind the move. Messages between the two places are skipped, or come again.
@@ -78,7 +78,7 @@ def skip(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Skip everything that a group has not had yet; it goes on with what is sent from now on.
+    """Skip all that a group has not had yet. It goes on with what is sent from now on.
 
     Members need not stop; see "groups reset".
     """
@@ -112,7 +112,9 @@ def seek(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Have a group go on at an offset or a time in one topic, in one queue of it or in all.
+    """Have a group go on at an offset or a time in one topic.
+
+    It may be one queue of the topic, or all of them.
 
     Members need not stop; see "groups reset".
     """

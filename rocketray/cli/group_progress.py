@@ -39,7 +39,7 @@ def progress(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how far groups have come, as mqadmin's consumerProgress does.
+    """Show how far groups are, as mqadmin's consumerProgress.
 
     Diff are all messages between the consumer's offset and the broker's; lag is those of them that
     the group's filter lets pass, exact unless it says otherwise, as in "groups lag". The client is

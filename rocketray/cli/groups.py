@@ -28,7 +28,7 @@ for command in (progress, migrate, reset, skip, seek):
 
 @groups.command("list")
 def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
-    """List the consumer groups, with what each is subscribed to and how far it has come.
+    """List the consumer groups: subscriptions and offsets.
 
     An offset is the next message that the group will get from a queue; -1: it has none yet.
     Missed are messages that were deleted before the group read them; sent back those on which a
@@ -103,7 +103,7 @@ def lag(
 def delete(
     group: GroupArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
 ) -> None:
-    """Forget a group that has no members; one of that name will start anew."""
+    """Forget a group without members. One of that name starts anew."""
     with connect(data) as connection:
         connection.delete_group(group)
     if as_json:

@@ -89,7 +89,7 @@ def send(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Send a message, or many from stdin with --jsonl; print where each was stored.
+    """Send a message, or many from stdin with --jsonl. Prints where each was stored.
 
     \b
     With --jsonl a line is an object as "store scan" prints it, or shorter:

@@ -47,7 +47,9 @@ def get(
     index_hash_slots: SlotsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print one message of a store directory: give --id, --offset or --physical-offset.
+    """Print one message of a store directory.
+
+    Give --id, --offset or --physical-offset.
 
     DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker; where
     it has several stores, the first message found is it. When there is none the exit code is 1.

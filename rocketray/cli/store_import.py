@@ -42,7 +42,7 @@ def import_messages(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Bring the messages of a store directory into topics of the running node.
+    """Bring a store directory's messages into a running node.
 
     DIR is the store directory of a RocketMQ broker, or any other store. It is read as it lies, and
     stays as it is. Topics are made where they are missing; those that exist must be empty.

@@ -82,7 +82,9 @@ lets pass; the reference answers in rocketray's own tests were made so.""",
     ] = None,
     index_hash_slots: SlotsOption = None,
 ) -> None:
-    """Look up the messages of a store directory by key or by time, oldest first.
+    """Look up messages of a store directory by key or by time.
+
+    They come oldest first.
 
     \b
     DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker.

@@ -34,7 +34,7 @@ def verify(
     index_hash_slots: SlotsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Read all of a store and say what is wrong with it; nothing is changed.
+    """Read all of a store and say what is wrong with it. Nothing is changed.
 
     \b
     Every record of the log, with its checksum. Every queue entry and every key against the
@@ -70,7 +70,9 @@ def recover(
     index_hash_slots: SlotsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a store whole again: find the end of its log, and let queues and index agree with it.
+    """Make a store whole again.
+
+    Finds the end of its log, and lets queues and index agree with it.
 
     \b
     What stands behind the first bad record is cut off the log, and kept in commitlog/broken. A
@@ -95,7 +97,7 @@ def recover(
 
 
 def upgrade(directory: _DirectoryArgument, *, as_json: JsonOption = False) -> None:
-    """Bring stores that an older rocketray made up to the version that this one writes.
+    """Bring stores of an older rocketray up to this version.
 
     Older ones can then not write them any more. DIR is a node's data directory or a shard's; the
     node must be stopped. A store that is up to date stays as it is.

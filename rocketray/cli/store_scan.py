@@ -40,7 +40,7 @@ def scan(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print the messages of a store directory, in the order of its commit log.
+    """Print the messages of a store directory in log order.
 
     \b
     DIR is one of

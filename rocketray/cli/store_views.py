@@ -32,7 +32,7 @@ def info(
     index_hash_slots: SlotsOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a store directory holds: offsets, times, files, and the settings behind them.
+    """Show what a store directory holds, and how it is set up.
 
     \b
     DIR is a node's data directory (one part for each shard), a shard's, or the store directory
@@ -48,7 +48,7 @@ def info(
 
 
 def topics(directory: DirectoryArgument, *, as_json: JsonOption = False) -> None:
-    """List the topics and queues of a store directory, with their offsets and times.
+    """List the topics and queues of a store directory.
 
     minOffset is the first message that is still there, maxOffset the next one to come. DIR is as
     for "store info".

@@ -104,7 +104,7 @@ def list_all(
 def describe(
     topic: TopicArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
 ) -> None:
-    """Show a topic and, for each of its queues, the offsets that it holds.
+    """Show a topic, and the offsets that its queues hold.
 
     minOffset is the first message that is still there, maxOffset the next one to come.
     """
@@ -132,7 +132,7 @@ def alter(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Give a topic more queues, or change what may be done with it and how long it keeps messages.
+    """Give a topic more queues, or other permissions and limits.
 
     --retention none and --retention-bytes none lift the limit. --bitmaps takes effect at once, for
     messages that come from then on.

@@ -86,6 +86,13 @@ def test_the_commands_are_those_that_were_promised() -> None:
     }
 
 
+def test_what_a_command_is_for_is_told_in_whole_where_it_is_listed() -> None:
+    for path, command in ALL.items():
+        if hasattr(command, "commands"):
+            listed = run_here(*path, "--help").out.partition("Commands:")[2]
+            assert "..." not in listed, f"{' '.join(path)}: begin its help with a shorter sentence"
+
+
 def test_group_is_another_name_of_groups_that_help_does_not_show() -> None:
     assert ALL["group",].commands.keys() == ALL["groups",].commands.keys()
     shown = [line.split()[0] for line in rocketray("--help").stdout.splitlines() if line.strip()]
