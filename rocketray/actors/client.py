@@ -49,6 +49,7 @@ from .remote_consumer import Member, RemoteGroupConsumer
 from .ring import Ack
 from .shard_calls import HOST_NAME, RETRY_AFTER_MS, ShardCalls, find_actor, shards_of
 from .shard_writer import ShardStatistics
+from .transaction_state import TransactionOverview
 
 __all__ = ["FILTER_NAME", "Connection", "default_data_directory"]
 
@@ -322,6 +323,11 @@ class Connection:
             find_actor(HOST_NAME).transaction_checks.remote(group)
         )
         return asked
+
+    def transactions(self, most: int) -> TransactionOverview:
+        """The transactions that nobody has decided, the oldest *most* of them."""
+        found: TransactionOverview = self._ask(find_actor(HOST_NAME).transactions.remote(most))
+        return found
 
     def close(self) -> None:
         """Close the producers made here."""

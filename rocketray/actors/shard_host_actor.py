@@ -28,6 +28,7 @@ from .owned_shard import Question
 from .ray_runtime import ray
 from .ring import Ack
 from .shard_host import ShardHost
+from .transaction_state import TransactionOverview
 
 __all__ = ["ERRANDS_AT_ONCE", "HostThreads", "ShardHostActor"]
 
@@ -154,6 +155,10 @@ class ShardHostActor:
     def transaction_checks(self, group: str) -> list[StoredMessage]:
         """See :meth:`TransactionService.checks`."""
         return self._hosting.transactions.checks(group)
+
+    def transactions(self, most: int) -> TransactionOverview:
+        """See :meth:`TransactionService.overview`."""
+        return self._hosting.transactions.overview(most)
 
     def recall(self, handle: str) -> bool:
         """See :meth:`ScheduleHost.recall`."""

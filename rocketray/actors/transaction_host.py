@@ -16,6 +16,7 @@ from .hosted_log import HostedLog
 from .layout import config_directory
 from .node_link import HostNode, NodeLinks
 from .system_retention import DECIDED
+from .transaction_state import TransactionOverview
 from .transactions import TransactionService
 
 __all__ = ["TransactionHost"]
@@ -97,6 +98,11 @@ class TransactionHost:
         """See :meth:`TransactionService.checks`."""
         with self._lock:
             return self._service.checks(group, self._clock_ms()) if self._service else []
+
+    def overview(self, most: int) -> TransactionOverview:
+        """See :meth:`TransactionService.overview`."""
+        with self._lock:
+            return self._service.overview(most) if self._service else TransactionOverview()
 
     def close(self) -> None:
         """Save the progress; the last thing before the shards are closed."""

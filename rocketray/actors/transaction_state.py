@@ -9,7 +9,15 @@ from rocketray.transaction import Outcome
 
 from .errands import Place
 
-__all__ = ["Decided", "Fate", "Pending", "TransactionCounts", "TransactionLimits"]
+__all__ = [
+    "Decided",
+    "Fate",
+    "Pending",
+    "TransactionCounts",
+    "TransactionLimits",
+    "TransactionOverview",
+    "UndecidedHalf",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +71,23 @@ class TransactionCounts:
     rolled_back: int
     given_up: int
     dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class UndecidedHalf:
+    """A half that nobody has decided: where it is among the halves, and how often it was asked about."""
+
+    queue_offset: int
+    group: str
+    unique_key: str
+    stored_ms: int
+    checks: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOverview:
+    """The oldest halves without a decision, how many there are in all, and what became of others."""
+
+    halves: tuple[UndecidedHalf, ...] = ()
+    undecided: int = 0
+    counts: TransactionCounts = TransactionCounts(0, 0, 0, 0, 0)

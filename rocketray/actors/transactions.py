@@ -49,7 +49,14 @@ from rocketray.transaction import (
 )
 
 from .errands import LOOK_MS, PATIENCE_S, Attempt, Errands, Place, Submit, at_once, attempt
-from .transaction_state import Decided, Pending, TransactionCounts, TransactionLimits
+from .transaction_state import (
+    Decided,
+    Pending,
+    TransactionCounts,
+    TransactionLimits,
+    TransactionOverview,
+    UndecidedHalf,
+)
 from .undeliverable import TRANSACTION_LETTERS, half_letter
 
 __all__ = ["Places", "TransactionCounts", "TransactionLimits", "TransactionService"]
@@ -166,6 +173,15 @@ class TransactionService:
             "endOffset": min(ends, default=self._end_next),
             "checks": {str(half): one.checks for half, one in self._pending.items() if one.checks},
         }
+
+    def overview(self, most: int) -> TransactionOverview:
+        """What nobody has decided, *most* of it at most, oldest first."""
+        undecided = [offset for offset in self._pending if offset not in self._decided]
+        halves = (
+            UndecidedHalf(offset, half.group, half.unique_key, half.stored_ms, half.checks)
+            for offset, half in ((offset, self._pending[offset]) for offset in undecided[:most])
+        )
+        return TransactionOverview(tuple(halves), len(undecided), self.counts())
 
     def counts(self) -> TransactionCounts:
         """Counters."""

@@ -26,6 +26,7 @@ from .send import send
 from .start import start
 from .store import stores
 from .topics import topics
+from .transactions import transactions
 
 __all__ = ["application", "main"]
 
@@ -92,6 +93,7 @@ application.command()(recall)
 application.command()(consume)
 application.command()(query)
 application.command()(explain)
+application.command()(transactions)
 application.add_typer(filters, name="filter")
 application.add_typer(stores, name="store")
 application.command()(bench)

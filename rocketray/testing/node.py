@@ -31,6 +31,7 @@ from rocketray.actors.owned_shard import OwnedShard
 from rocketray.actors.queue_tail import QueueTail
 from rocketray.actors.runtime_lock import remove_runtime
 from rocketray.actors.shard_writer import ShardStatistics
+from rocketray.actors.transaction_state import TransactionOverview
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
@@ -262,6 +263,10 @@ class LocalNode:
     def transaction_checks(self, group: str) -> list[StoredMessage]:
         """The messages of which a producer of *group* is to say what became of them."""
         return self.hosting.transactions.checks(group)
+
+    def transactions(self, most: int) -> TransactionOverview:
+        """The transactions that nobody has decided."""
+        return self.hosting.transactions.overview(most)
 
     def recall(self, handle: str) -> bool:
         """Let a delayed message never be delivered; see :meth:`ScheduleHost.recall`."""

@@ -48,6 +48,7 @@ def test_the_commands_are_those_that_were_promised() -> None:
         "status",
         "scale",
         "down",
+        "transactions",
         "topics create",
         "topics list",
         "topics describe",
