@@ -19,7 +19,7 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .bitmap_orders import Answer, BitmapBoard, BitmapOrder
 from .catalog import TopicCatalog, TopicConfig
-from .files import as_written, read_json, write_json
+from .files import as_written, read_json, remove_half_written, write_json
 from .filter_rules import FilterRules
 from .group_administration import GroupAdministration, GroupQuestion
 from .group_views import GroupDescription
@@ -68,6 +68,7 @@ class ClusterState:
         self._steady_ms = steady_ms or clock_ms
         self._lock = threading.RLock()
         config = config_directory(data)
+        remove_half_written(config)
         self._catalog = TopicCatalog.load(data)
         self.registry = GroupRegistry()
         self._administration = GroupAdministration(self.registry, rules.check)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -23,12 +22,12 @@ from .bitmap_orders import BitmapOrder
 from .catalog import TopicConfig
 from .clock import steady_clock_ms, system_clock_ms
 from .cluster_state import ClusterState
+from .files import remove_topic
 from .filter_rules import FilterRules
 from .gateway import GATEWAY_NAME, GATEWAY_THREADS, GatewayActor
 from .group_administration import GroupQuestion
 from .group_views import GroupDescription
 from .heartbeat import Heartbeat, HeartbeatReply
-from .layout import shard_directory
 from .ray_runtime import GetTimeoutError, RayActorError, RayTaskError, ray
 from .shard_calls import (
     ShardCalls,
@@ -95,7 +94,7 @@ class CoordinatorActor:
         """Remove the topic and all its messages."""
         topic = self._state.delete_topic(name)
         remove_shards(topic)
-        shutil.rmtree(shard_directory(self._data, name, 0).parent)
+        remove_topic(self._data, name)
 
     def topics(self) -> dict[str, TopicConfig]:
         """All topics."""

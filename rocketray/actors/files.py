@@ -1,11 +1,14 @@
 """Small files written whole: the new one is on disk before it takes the old one's name.
 
-And what a file system says of itself.
+And what goes with a topic, and what a file system says of itself.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,9 +19,23 @@ import orjson
 from rocketray.errors import ConfigError, StoreError, StreamError
 from rocketray.store.retention import DiskUse
 
-__all__ = ["JSON_MAX_BYTES", "as_written", "disk_use", "read_json", "write_json"]
+from .layout import producer_rings_directory, shard_directory
+from .processes import is_alive
+
+__all__ = [
+    "JSON_MAX_BYTES",
+    "as_written",
+    "disk_use",
+    "read_json",
+    "remove_half_written",
+    "remove_topic",
+    "write_json",
+]
 
 JSON_MAX_BYTES = 64 * 1024 * 1024
+_HALF_WRITTEN = re.compile(r".+\.(\d{1,19})\.tmp", re.ASCII)
+_REMOVALS = 20
+_REMOVAL_INTERVAL_S = 0.1
 
 
 def write_json(path: Path, value: object) -> None:
@@ -41,6 +58,32 @@ def write_json(path: Path, value: object) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def remove_half_written(directory: Path) -> None:
+    """Remove what processes left in *directory* that died in :func:`write_json`."""
+    for path in directory.glob("*.tmp"):
+        found = _HALF_WRITTEN.fullmatch(path.name)
+        if found is not None and not is_alive(int(found[1])):
+            path.unlink(missing_ok=True)
+
+
+def remove_topic(data: Path, topic: str) -> None:
+    """Remove the shards of a topic that is gone, and the rings that lead to them.
+
+    A shard that was killed may be writing for a moment still.
+
+    Raises:
+        OSError: some of it cannot be removed.
+    """
+    rings, shards = producer_rings_directory(data, topic, 0), shard_directory(data, topic, 0)
+    shutil.rmtree(rings.parent, ignore_errors=True)
+    for _ in range(_REMOVALS):
+        shutil.rmtree(shards.parent, ignore_errors=True)
+        if not shards.parent.exists():
+            return
+        time.sleep(_REMOVAL_INTERVAL_S)
+    shutil.rmtree(shards.parent)
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

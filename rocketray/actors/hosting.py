@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from .errands import Submit, at_once
+from .files import remove_half_written
 from .host_services import Services
 from .hosted_log import HostedLog
+from .layout import config_directory
 from .node_link import HostNode
 from .schedule_host import ScheduleHost
 from .shard_host import ShardHost
@@ -32,6 +34,7 @@ class Hosting:
 
         *submit* has the services' errands done, at once or by threads.
         """
+        remove_half_written(config_directory(data))
         self.host = ShardHost(data, sizes, clock_ms=clock_ms)
         log = HostedLog(self.host, clock_ms)
         self.transactions = TransactionHost(log, node, data=data, clock_ms=clock_ms, submit=submit)

@@ -26,7 +26,7 @@ def is_alive(pid: int) -> bool:
     """Whether there is such a process, ours or not."""
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):  # no process has a number like that
         return False
     except PermissionError:
         return True

@@ -6,6 +6,7 @@ for all of them (shard_host.py), which is started with the first.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ __all__ = [
     "stop_shards",
 ]
 
+_LOG = logging.getLogger(__name__)
 HOST_NAME = "shard-host"
 RETRY_AFTER_MS = 1000
 _SHARD_THREADS = 8
@@ -109,13 +111,22 @@ def stop_shards(topics: list[TopicConfig]) -> None:
 
 
 def remove_shards(topic: TopicConfig) -> None:
-    """Stop the shards of a topic for good."""
+    """Stop the shards of a topic for good, which the catalog has no more.
+
+    One that died a moment ago does not start again without it, so it cannot be stopped.
+    """
     if topic.hosted:
         ray.get(find_actor(HOST_NAME).remove.remote(topic.name))
         return
     for calls in shards_of(topic):
-        actor = find_actor(calls.name)
-        ray.get(actor.stop.remote())
+        try:
+            actor = find_actor(calls.name)
+        except ShardUnavailableError:
+            continue
+        try:
+            ray.get(actor.stop.remote())
+        except RayError as error:
+            _LOG.warning("%s is not stopped but ended: %s", calls.name, error)
         ray.kill(actor)
 
 

@@ -6,7 +6,6 @@ itself: who derives from it gives the shards and the filter their turns.
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -16,6 +15,7 @@ from typing import Any, Self
 from rocketray.actors.catalog import TopicConfig
 from rocketray.actors.cluster_state import ClusterState
 from rocketray.actors.explanation import Explanation, StoredFacts
+from rocketray.actors.files import remove_topic
 from rocketray.actors.filter import FilterEngine
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.group_administration import GroupQuestion
@@ -25,7 +25,6 @@ from rocketray.actors.hosting import Hosting
 from rocketray.actors.inquiry import inquire
 from rocketray.actors.lag import FilteredLag, LagCounter, lag_questions
 from rocketray.actors.lane import ShardGate
-from rocketray.actors.layout import shard_directory
 from rocketray.actors.lookup import find_by_offset_id, merge
 from rocketray.actors.owned_shard import OwnedShard
 from rocketray.actors.queue_tail import QueueTail
@@ -124,7 +123,7 @@ class LocalNode:
             self.hosting.host.remove(topic)
         for queue_id in () if deleted.hosted else range(deleted.queues):
             self.shards.pop((topic, queue_id)).close()
-        shutil.rmtree(shard_directory(self.data, topic, 0).parent)
+        remove_topic(self.data, topic)
 
     def topics(self) -> dict[str, TopicConfig]:
         """All topics."""
