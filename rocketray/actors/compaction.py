@@ -6,8 +6,8 @@ it is not a deletion, which is a message with an empty body. One without a key i
 
 Invariants
   1. At any moment, also after a crash, the last message of each key from the minimum on says what
-     it said before: copies are made under the writer's lock, of what is the last at that moment,
-     and files go only when every copy is on disk.
+     it said before: copies are stored under the writer's lock, of what is the last at that moment,
+     and files go only when every copy is on disk. They are read before, while nobody waits.
   2. A deletion goes only together with all that is older, from the oldest file on, so nothing that
      was deleted comes back.
   3. At least half of what is rewritten frees room: a round begins when the old files hold twice
@@ -153,15 +153,23 @@ class Compaction:
     ) -> bool:
         """Store those of *part* again that are still the last of their keys; False if it fails."""
         topic, queue_id = self._place
+        # The files may be long out of memory: what is read from them is read while nobody waits.
+        keys.read_to(self._writer.control.visible())
+        part = [(key, last) for key, last in part if keys.is_last(key, last)]
+        if not part:
+            return True
+        columns = [reader.entries(last.queue_offset, last.queue_offset + 1) for _, last in part]
+        stored = reader.messages(EntryColumns.concatenated(columns))
+        messages = [ForwardedMessage.of(one, topic=topic) for one in stored]
 
         def build() -> EncodedBatch | None:
             keys.read_to(int(self._writer.store.max_queue_offset(topic, queue_id)))
-            offsets = [last.queue_offset for key, last in part if keys.is_last(key, last)]
-            if not offsets:
-                return None
-            columns = [reader.entries(offset, offset + 1) for offset in offsets]
-            messages = reader.messages(EntryColumns.concatenated(columns))
-            return encode_forwarded([ForwardedMessage.of(one, topic=topic) for one in messages])
+            alive = [
+                message
+                for (key, last), message in zip(part, messages, strict=True)
+                if keys.is_last(key, last)
+            ]
+            return encode_forwarded(alive) if alive else None
 
         ack = self._writer.append_built(build)
         if ack.status is not AppendStatus.OK:
