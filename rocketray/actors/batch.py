@@ -114,6 +114,7 @@ class Batch:
         "failure",
         "one_way",
         "sequence",
+        "unsure",
     )
 
     def __init__(self, lane: Destination, form: RecordForm, durability: Durability) -> None:
@@ -123,6 +124,8 @@ class Batch:
         self.sequence = 0  # 0: not handed over
         self.ack: Ack | None = None
         self.failure: Exception | None = None
+        self.unsure: bytes | None = None
+        """The batch as it travelled, where a call did not say what became of it."""
         self.one_way = 0
         """How many of the messages nobody will ask for."""
         self._lane = lane

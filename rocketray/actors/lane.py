@@ -163,21 +163,32 @@ class Lane:
         if self.in_flight:
             return False
         if batch.has_new_ids:
-            batch.ack = self._append(pack(), int(batch.durability))
+            batch.ack = self._append(pack(), batch)
         else:
             batch.ack = self.gate.append(pack(), int(batch.durability))
         self.settled(batch)
         return True
 
-    def _append(self, payload: bytes, durability: int) -> Ack:
+    def _append(self, payload: bytes, batch: Batch) -> Ack:
         """Call the shard, and again if it does not say what became of that: it stores it once."""
+        durability = int(batch.durability)
         for attempt in range(1, 1 + _REPEATS_MAX):
             try:
                 return self.gate.append(payload, durability, attempt=attempt)
             except ShardUnavailableError as error:
                 _LOG.warning("%s: sending a batch again: %s", self.name, error)
                 time.sleep(error.retry_after_ms / 1000)
-        return self.gate.append(payload, durability, attempt=1 + _REPEATS_MAX)
+        batch.unsure = payload
+        ack = self.gate.append(payload, durability, attempt=1 + _REPEATS_MAX)
+        batch.unsure = None
+        return ack
+
+    def ask_again(self, batch: Batch) -> None:
+        """Call the shard with a batch of which no call said what became: it stores it once."""
+        assert batch.unsure is not None
+        durability = int(batch.durability)
+        batch.ack = self.gate.append(batch.unsure, durability, attempt=2 + _REPEATS_MAX)
+        batch.unsure = batch.failure = None
 
     def harvest(self) -> None:
         """Give acknowledged batches their outcome, before their slots are used again."""

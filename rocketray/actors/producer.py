@@ -19,7 +19,7 @@ from typing import Unpack
 import pyarrow as pa
 
 from rocketray.delay import Delay, DelayOptions
-from rocketray.errors import ConfigError, InvalidMessageError, StreamError
+from rocketray.errors import ConfigError, InvalidMessageError
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
 from rocketray.names import check_open_topic
 from rocketray.store.encoded_batch import MeasuredTable
@@ -35,6 +35,7 @@ from .batch import (
 )
 from .cutting import cut_messages, cut_table
 from .lane import Lane
+from .pending_messages import Part, PendingMessages
 from .pending_send import PendingSend
 from .producer_lanes import ProducerLanes
 from .queue_selector import QueueSelector, select_each, select_queue
@@ -184,22 +185,42 @@ class Producer(ProducerLanes):
         queue_id: int | None = None,
         queue_selector: QueueSelector | None = None,
         ack: AckMode | None = None,
-    ) -> list[SendResult]:
+    ) -> SendResults:
         """Store messages that are delivered later; the results are in the messages' order.
 
         *queue_selector* chooses a queue for each, before any is sent. Without it and *queue_id*, a
         message goes to the queue of its ``__SHARDINGKEY``, if it has one.
         """
+        return self.begin_delayed(
+            messages, queue_id=queue_id, queue_selector=queue_selector, ack=ack
+        ).results()
+
+    def begin_delayed(
+        self,
+        messages: Sequence[tuple[Message, Delay]],
+        *,
+        queue_id: int | None = None,
+        queue_selector: QueueSelector | None = None,
+        ack: AckMode | None = None,
+    ) -> PendingMessages:
+        """As :meth:`send_delayed`, for who asks for the results again and again."""
         chosen = [queue_id] * len(messages)
         if queue_selector is not None:
             chosen = [self._select(queue_selector, one, queue_id, None) for one, _ in messages]
-        sends = [
-            self.send_message_async(
-                message, queue, message.properties.get(SHARDING_KEY), ack, delay
-            )
+        placed = [
+            self.place(message, delay, queue, message.properties.get(SHARDING_KEY))
             for (message, delay), queue in zip(messages, chosen, strict=True)
         ]
-        return [sent.result() for sent in sends]
+        together: dict[tuple[str, int], list[int]] = {}
+        for number, one in enumerate(placed):
+            together.setdefault((one.message.topic, one.queue_id), []).append(number)
+        waiting = [one.message for one in placed]
+        parts = [
+            Part(topic, queue, waiting, numbers)
+            for (topic, queue), those in together.items()
+            for numbers in cut_messages(waiting, those)
+        ]
+        return PendingMessages(self, parts, ack)
 
     def send_messages(
         self,
@@ -216,26 +237,27 @@ class Producer(ProducerLanes):
         messages with the property ``__SHARDINGKEY`` go to the queue of that key, and of the others
         each batch to the next queue in turn.
         """
-        durability = durability_of(ack) if ack else self._durability
+        return self.begin_messages(
+            topic, messages, queue_id=queue_id, queue_selector=queue_selector, ack=ack
+        ).results()
+
+    def begin_messages(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        queue_id: int | None = None,
+        queue_selector: QueueSelector | None = None,
+        ack: AckMode | None = None,
+    ) -> PendingMessages:
+        """As :meth:`send_messages`, for who asks for the results again and again."""
         check_open_topic(topic)
         _refuse_strangers(topic, messages)
-        placed: list[tuple[Lane, Batch, Sequence[int]]] = []
-        for chosen, part in self._parts(topic, messages, queue_id, queue_selector):
-            lane = self._lane(topic, chosen, None)
-            with lane.lock:
-                lane.check_open()
-                self._hand_over(lane)  # what was sent before goes first
-                lane.collecting = batch = Batch(lane, lane.form, durability)
-                try:
-                    batch.columns.extend([messages[number] for number in part])
-                except StreamError as error:
-                    lane.collecting, batch.failure = None, error
-                self._hand_over(lane)
-            placed.append((lane, batch, part))
-        for lane, batch, _ in placed:
-            self.settle(lane, batch, None)
-            batch.check()
-        return SendResults([(batch, part) for _, batch, part in placed], len(messages))
+        parts = [
+            Part(topic, queue, messages, numbers)
+            for queue, numbers in self._parts(topic, messages, queue_id, queue_selector)
+        ]
+        return PendingMessages(self, parts, ack)
 
     def _parts(
         self,

@@ -34,6 +34,7 @@ from .batch import AckMode, Batch, durability_of
 from .catalog import TopicConfig
 from .clock import system_clock_ms
 from .lane import Lane, Shards, collecting_s, no_room, unacknowledged
+from .pending_messages import Part
 
 __all__ = ["BATCH_BYTES", "BATCH_MAX", "ProducerLanes"]
 
@@ -196,6 +197,27 @@ class ProducerLanes:
             if left <= 0:
                 raise unacknowledged(lane)
             lane.wait(batch, left)
+
+    def hand_over_part(self, part: Part, ack: AckMode | None) -> tuple[Lane, Batch]:
+        """Make a batch and hand it over; what keeps it from being sent is its outcome."""
+        durability = durability_of(ack) if ack else self._durability
+        lane = self._lane(part.topic, part.queue_id, None)
+        with lane.lock:
+            lane.check_open()
+            self._hand_over(lane)  # what was sent before goes first
+            lane.collecting = batch = Batch(lane, lane.form, durability)
+            try:
+                batch.columns.extend([part.messages[number] for number in part.numbers])
+            except StreamError as error:
+                lane.collecting, batch.failure = None, error
+            self._hand_over(lane)
+        return lane, batch
+
+    def ask_again(self, lane: Lane, batch: Batch) -> None:
+        """Call the shard again with a batch of which a call did not say what became."""
+        with lane.lock:
+            lane.check_open()
+            lane.ask_again(batch)
 
     def _collect(self, lane: Lane, ack: AckMode | None, *, of_node: bool = False) -> Batch:
         """The batch that a message goes into; called with the lane's lock held.

@@ -30,6 +30,7 @@ __all__ = [
     "ConsumedBatch",
     "Forwarder",
     "GroupConsumer",
+    "PendingMessages",
     "Producer",
     "QueueTail",
     "SendResult",
@@ -157,23 +158,34 @@ class SendResult(Protocol):
         ...
 
 
+class PendingMessages(Protocol):
+    """Messages on their way to shards."""
+
+    def results(self) -> Sequence[SendResult]:
+        """Wait until all are stored, and return their places in the same order.
+
+        Raises ``ShardUnavailableError`` while that is not so, or not known; ask again then.
+        """
+        ...
+
+
 class Producer(Protocol):
     """Sends batches; any thread may call it."""
 
-    def send_messages(
+    def begin_messages(
         self, topic: str, messages: Sequence[Message], *, queue_id: int | None = None
-    ) -> Sequence[SendResult]:
-        """Store *messages*, all to one topic, and return their places in the same order.
+    ) -> PendingMessages:
+        """Send *messages*, all to one topic.
 
         Without *queue_id*, messages with the property ``__SHARDINGKEY`` go to the queue of that
         key, so that one key keeps its order, and the others where the producer likes.
         """
         ...
 
-    def send_delayed(
+    def begin_delayed(
         self, messages: Sequence[tuple[Message, Delay]], *, queue_id: int | None = None
-    ) -> Sequence[SendResult]:
-        """Store messages that are delivered later; the results are in the messages' order."""
+    ) -> PendingMessages:
+        """Send messages that are delivered later."""
         ...
 
     def close(self) -> None:

@@ -5,8 +5,8 @@ since the last batch, so the busier the app, the larger its batches. Messages of
 queue leave in the order of their sends. When too many wait, ``put`` does.
 
 A shard that is away for a moment is asked again. A batch that cannot be stored fails its futures,
-is logged, and is remembered: ``flush`` raises it, so that an app never commits input whose output
-was lost.
+is logged, and is remembered: from then on each ``flush`` raises it, so that an app never commits
+input whose output was lost, nor in the commits that follow the one that failed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
 from rocketray.recall import RecallHandle
 
-from .connection import Producer, SendResult
+from .connection import PendingMessages, Producer, SendResult
 
 __all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "StoredLater"]
 
@@ -61,6 +61,7 @@ class Outbox:
         self._changed = asyncio.Condition()
         self._drainer: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
+        self._is_told = False
         self._put_count = self._settled_count = 0
 
     async def put(
@@ -78,7 +79,7 @@ class Outbox:
         return future
 
     async def flush(self) -> None:
-        """Wait until what was put so far is stored; raises the first failure since the last flush.
+        """Wait until what was put so far is stored; raises the first failure that there ever was.
 
         What is put meanwhile is not waited for, so a busy app cannot hold a flush up.
         """
@@ -86,14 +87,21 @@ class Outbox:
         if self._settled_count < count:
             async with self._changed:
                 await self._changed.wait_for(lambda: self._settled_count >= count)
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+        if self._failure is not None:
+            self._is_told = True
+            raise self._failure
 
     async def close(self) -> None:
-        """Send what waits, then close the producer and end the thread."""
+        """Send what waits, then close the producer and end the thread.
+
+        Raises a failure of which nobody heard.
+        """
+        was_told = self._is_told
         try:
             await self.flush()
+        except Exception:
+            if not was_told:
+                raise
         finally:
             await self._loop.run_in_executor(self._thread, self._producer.close)
             self._thread.shutdown(wait=False)
@@ -126,26 +134,33 @@ class Outbox:
                     _succeed(pending, result)
 
     async def _store(self, group: Sequence[_Pending]) -> Sequence[SendResult]:
-        """Send in the thread; again while the shard is away, for at most 30 s."""
+        """Send in the thread, and wait for at most 30 s while the shard is away.
+
+        What is on its way then is waited for and not sent anew, so it is stored once.
+        """
         end = self._loop.time() + _RETRY_FOR_S
+        sent: list[PendingMessages] = []
         while True:
             try:
-                return await self._loop.run_in_executor(self._thread, self._call, group)
+                return await self._loop.run_in_executor(self._thread, self._call, group, sent)
             except ShardUnavailableError as error:
                 delay = error.retry_after_ms / 1000
                 if self._loop.time() + delay > end:
                     raise
                 await asyncio.sleep(delay)
 
-    def _call(self, group: Sequence[_Pending]) -> Sequence[SendResult]:
-        topic, queue_id = group[0].message.topic, group[0].queue_id
+    def _call(self, group: Sequence[_Pending], sent: list[PendingMessages]) -> Sequence[SendResult]:
+        if not sent:
+            sent.append(self._begin(group))
+        return sent[0].results()
+
+    def _begin(self, group: Sequence[_Pending]) -> PendingMessages:
+        queue_id = group[0].queue_id
         delayed = [(one.message, one.delay) for one in group if one.delay is not None]
         if delayed:
-            return self._producer.send_delayed(delayed, queue_id=queue_id)
+            return self._producer.begin_delayed(delayed, queue_id=queue_id)
         messages = [one.message for one in group]
-        if queue_id is None:
-            return self._producer.send_messages(topic, messages)
-        return self._producer.send_messages(topic, messages, queue_id=queue_id)
+        return self._producer.begin_messages(messages[0].topic, messages, queue_id=queue_id)
 
     def _failed(self, group: Sequence[_Pending], error: Exception) -> None:
         topic = group[0].message.topic

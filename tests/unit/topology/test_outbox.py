@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 from support.local_node import LocalNode
 
+from rocketray.actors.pending_messages import PendingMessages
 from rocketray.actors.producer import Producer, SendResult
 from rocketray.delay import TIMER_TOPIC, Delay
 from rocketray.errors import ShardUnavailableError, StoreFullError
@@ -25,23 +26,39 @@ class WatchedProducer:
         self.gate = threading.Event()
         self.gate.set()
 
-    def send_messages(
+    def begin_messages(
         self, topic: str, messages: Sequence[Message], *, queue_id: int | None = None
-    ) -> Sequence[SendResult]:
-        self.gate.wait()
-        self.batches.append([message.body for message in messages])
-        if self.failures:
-            raise self.failures.pop(0)
-        return self._producer.send_messages(topic, messages, queue_id=queue_id)
+    ) -> WatchedSend:
+        return WatchedSend(
+            self, self._producer.begin_messages(topic, messages, queue_id=queue_id), messages
+        )
 
-    def send_delayed(
+    def begin_delayed(
         self, messages: Sequence[tuple[Message, Delay]], *, queue_id: int | None = None
-    ) -> Sequence[SendResult]:
-        self.batches.append([message.body for message, _ in messages])
-        return self._producer.send_delayed(messages, queue_id=queue_id)
+    ) -> WatchedSend:
+        sent = self._producer.begin_delayed(messages, queue_id=queue_id)
+        return WatchedSend(self, sent, [message for message, _ in messages])
 
     def close(self) -> None:
         self._producer.close()
+
+
+class WatchedSend:
+    """Messages of a watched producer on their way."""
+
+    def __init__(
+        self, producer: WatchedProducer, sent: PendingMessages, messages: Sequence[Message]
+    ) -> None:
+        self._producer = producer
+        self._sent = sent
+        self._bodies = [message.body for message in messages]
+
+    def results(self) -> Sequence[SendResult]:
+        self._producer.gate.wait()
+        self._producer.batches.append(self._bodies)
+        if self._producer.failures:
+            raise self._producer.failures.pop(0)
+        return self._sent.results()
 
 
 @pytest.fixture
@@ -114,16 +131,41 @@ def test_a_shard_that_stays_away_fails_the_send(
     asyncio.run(scenario())
 
 
-def test_flush_raises_what_nobody_awaited_once(producer: WatchedProducer) -> None:
+def test_after_a_lost_message_every_flush_raises(producer: WatchedProducer) -> None:
     async def scenario() -> None:
         outbox = Outbox(producer)
         producer.failures = [StoreFullError("no room")]
         await outbox.put(message(1), None)
+        flushes = await asyncio.gather(outbox.flush(), outbox.flush(), return_exceptions=True)
+        assert list(map(type, flushes)) == [StoreFullError, StoreFullError]
+        assert (await (await outbox.put(message(2), None))).offset == 0
         with pytest.raises(StoreFullError):
             await outbox.flush()
-        await outbox.put(message(2), None)
-        await outbox.flush()
+        await outbox.close()  # they told it before
+
+    asyncio.run(scenario())
+
+
+def test_what_a_shard_does_not_acknowledge_in_time_is_waited_for_and_stored_once(
+    node: LocalNode,
+) -> None:
+    node.create_topic("T", 1)
+    shard = node.shards["T", 0]
+
+    async def scenario() -> None:
+        outbox = Outbox(Producer(node, timeout_s=0.05))
+        await (await outbox.put(message(0), None))
+        with shard.writer._lock:  # a slow disk
+            futures = [
+                await outbox.put(message(1), None),
+                await outbox.put(message(2), 0),
+                await outbox.put(message(3), None, Delay(deliver_at_ms=1)),
+            ]
+            await asyncio.sleep(1.5)
+            assert not any(future.done() for future in futures)
+        assert [(await future).offset for future in futures] == [1, 2, 3]
         await outbox.close()
+        assert [one.body for one in shard.writer.store.scan()] == [b"0", b"1", b"2", b"3"]
 
     asyncio.run(scenario())
 
