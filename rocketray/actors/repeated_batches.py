@@ -17,7 +17,7 @@ from rocketray.store.encoded_batch import EncodedBatch
 
 from .ring import Ack, AppendStatus
 
-__all__ = ["RepeatedBatches", "first_unique_key"]
+__all__ = ["RepeatedBatches"]
 
 _REMEMBERED = 10_000
 
@@ -25,19 +25,19 @@ _REMEMBERED = 10_000
 class RepeatedBatches:
     """What became of the last batches; for one thread at a time."""
 
-    def __init__(self, find: Callable[[str, int], Ack | None]) -> None:
-        """*find* looks for a batch in the log, by its first unique key and its count."""
+    def __init__(self, find: Callable[[str, str, int], Ack | None]) -> None:
+        """*find* looks for a batch in the log: first and last unique key, and how many it has."""
         self._find = find
         self._acks: OrderedDict[str, Ack] = OrderedDict()
 
     def once(self, batch: EncodedBatch, append: Callable[[], Ack], *, is_repeat: bool) -> Ack:
         """The outcome of *batch*: what it was before, or what *append* says."""
-        key = first_unique_key(batch)
+        key = _unique_key(batch, 0) if len(batch) else None
         if key is None:
             return append()
         before = self._acks.get(key)
         if before is None and is_repeat:
-            before = self._find(key, len(batch))
+            before = self._find(key, _unique_key(batch, -1) or "", len(batch))
         ack = before or append()
         if ack.status is AppendStatus.OK:
             self._acks[key] = ack
@@ -46,15 +46,13 @@ class RepeatedBatches:
         return ack
 
 
-def first_unique_key(batch: EncodedBatch) -> str | None:
-    """The unique key of the batch's first message.
+def _unique_key(batch: EncodedBatch, row: int) -> str | None:
+    """The unique key of one of the batch's messages.
 
     Raises:
         CorruptRecordError: the records are not what their sizes say.
     """
-    if not len(batch):
-        return None
     starts, sizes = batch.property_spans()
-    start = int(starts[0])
-    text = batch.records[start : start + int(sizes[0])].tobytes()
+    start = int(starts[row])
+    text = batch.records[start : start + int(sizes[row])].tobytes()
     return decode_properties(text).get(UNIQUE_KEY)

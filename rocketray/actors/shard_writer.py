@@ -48,6 +48,7 @@ from .watermark import ControlPage
 __all__ = ["ShardStatistics", "ShardWriter"]
 
 _LOG = logging.getLogger(__name__)
+_SAME_BATCHES_MAX = 4  # more than one where a crash left the beginning of one in the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,12 +160,15 @@ class ShardWriter:
             self._make_durable(to_disk=False)
             return ack
 
-    def find_batch(self, unique_key: str, count: int) -> Ack | None:
-        """What became of *count* messages, of which the first has that unique key, if it is there."""
+    def find_batch(self, first_key: str, last_key: str, count: int) -> Ack | None:
+        """What became of *count* messages with these unique keys, if all of them are there."""
         with self._lock:
-            for found in self.store.query(self._topic, unique_key, 1):
-                if found.queue_offset + count <= self._appends.next_queue_offset():
-                    return self._appends.whole_ack(found.queue_offset, count)
+            for found in self.store.query(self._topic, first_key, _SAME_BATCHES_MAX):
+                last = found.queue_offset + count - 1
+                if last < self._appends.next_queue_offset():
+                    entry = self.store.queue_entry(self._topic, self._queue_id, last)
+                    if self.store.view(entry.physical_offset).unique_key == last_key:
+                        return self._appends.whole_ack(found.queue_offset, count)
             return None
 
     def flush(self) -> None:

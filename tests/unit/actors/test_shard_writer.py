@@ -288,8 +288,14 @@ def test_a_fenced_writer_leaves_the_rings_to_the_newer_one(tmp_path: Path) -> No
 def test_a_batch_of_which_the_log_has_only_the_beginning_is_not_found(tmp_path: Path) -> None:
     writer = open_writer(tmp_path)
     writer.append(payload(0, 3), Durability.MEMORY)
-    found = writer.find_batch(f"{0:032d}", 3)
+    found = writer.find_batch(f"{0:032d}", f"{2:032d}", 3)
     assert found is not None
     assert (found.status, found.messages) == (AppendStatus.OK, 3)
-    assert writer.find_batch(f"{0:032d}", 4) is None
+    assert writer.find_batch(f"{0:032d}", f"{3:032d}", 4) is None
+    writer.append(payload(100, 3), Durability.MEMORY)  # another producer's, behind the beginning
+    assert writer.find_batch(f"{0:032d}", f"{3:032d}", 4) is None
+    writer.append(payload(0, 4), Durability.MEMORY)  # so it comes whole
+    found = writer.find_batch(f"{0:032d}", f"{3:032d}", 4)
+    assert found is not None
+    assert (found.first_queue_offset, found.messages) == (6, 4)
     writer.close()
