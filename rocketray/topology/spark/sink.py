@@ -83,12 +83,16 @@ class SinkHost:
             session: a session to use and leave running.
             open_session: how to start one, by default :func:`spark_session` as it is.
             restarts: what to do when a query fails.
+
+        Raises:
+            ConfigError: two sinks have one name, or one checkpoint.
         """
         self._specs: dict[str, SinkSpec] = {}
         for spec in sinks:
             add_sink(self._specs, spec)
         self._data = data.absolute()
         self._checkpoints = checkpoints.absolute()
+        self._check_checkpoints()
         self._session = session
         self._owns_session = session is None
         self._open_session = open_session or (lambda: spark_session("rocketray"))
@@ -189,6 +193,16 @@ class SinkHost:
         frame = (reader if spec.schema is None else reader.schema(spec.schema)).load()
         check_schema(frame.schema)
         return frame
+
+    def _check_checkpoints(self) -> None:
+        owners: dict[str, str] = {}
+        for spec in self._specs.values():
+            owner = owners.setdefault(self._checkpoint_of(spec), spec.name)
+            if owner != spec.name:
+                raise ConfigError(
+                    f"sinks {owner!r} and {spec.name!r} have one checkpoint, "
+                    f"{self._checkpoint_of(spec)}; each needs a directory of its own"
+                )
 
     def _checkpoint_of(self, spec: SinkSpec) -> str:
         if spec.checkpoint is None:
