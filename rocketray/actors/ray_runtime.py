@@ -13,6 +13,7 @@ from __future__ import annotations
 import faulthandler
 import logging
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -41,6 +42,7 @@ NAMESPACE = "rocketray"
 _LOOPBACK = "127.0.0.1"
 _LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 _AUTH_VARIABLE = "RAY_AUTH_MODE"
+_KNOCK_TIMEOUT_S = 10.0
 
 
 def start_ray(num_cpus: int | None) -> None:
@@ -74,6 +76,7 @@ def join_ray(address: str, mode: str | None = None) -> None:
     Raises:
         NodeNotRunningError: nothing answers there.
     """
+    _knock(address)
     if address.startswith(_LOOPBACK):
         _stay_on_loopback()
     if mode and _AUTH_VARIABLE not in os.environ:
@@ -87,6 +90,20 @@ def join_ray(address: str, mode: str | None = None) -> None:
         )
     except Exception as error:
         raise NodeNotRunningError(f"the Ray at {address} cannot be joined: {error!r}") from error
+
+
+def _knock(address: str) -> None:
+    """Raise :class:`NodeNotRunningError` where nobody listens: Ray would try for a minute or two."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        return  # a name that Ray knows, such as "auto"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _KNOCK_TIMEOUT_S).close()
+    except OSError as error:
+        raise NodeNotRunningError(
+            f"the Ray at {address} does not answer ({error}): its node has ended, or is about to; "
+            "start it again with: rocketray start"
+        ) from error
 
 
 def auth_mode() -> str:

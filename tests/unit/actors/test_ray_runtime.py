@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import socket
 
 import pytest
 import ray
 
 from rocketray.actors import ray_runtime
+from rocketray.errors import NodeNotRunningError
 
 
 def test_what_ray_reports_goes_to_the_log_and_not_to_stdout(
@@ -25,3 +27,10 @@ def test_what_ray_reports_goes_to_the_log_and_not_to_stdout(
         worker.print_to_stdstream(report, ignore_prefix=False)
     assert capsys.readouterr().out == ""
     assert "A worker died" in caplog.text
+
+
+def test_a_ray_that_nobody_listens_for_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(NodeNotRunningError, match=f"the Ray at {address} does not answer"):
+        ray_runtime.join_ray(address)
