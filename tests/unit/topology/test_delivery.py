@@ -4,7 +4,8 @@ import pytest
 from support.batches import list_batch, stored
 
 from rocketray.message import Message
-from rocketray.topology.delivery import Delivery, SharedBatch, message_key, split
+from rocketray.topology.delivery import Delivery, message_key, split
+from rocketray.topology.shared_batch import SharedBatch
 
 
 def delivery_of(*queue_offsets: int, end: int | None = None) -> Delivery:
