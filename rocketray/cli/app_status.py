@@ -91,6 +91,7 @@ def _fields(host: Host) -> dict[str, Any]:
                 "sentBack": each.sent_back,
                 "deadLettered": each.dead_lettered,
                 "overdue": each.overdue,
+                "damaged": each.damaged,
             }
             for each in (status.agents if status is not None else ())
         ],

@@ -37,7 +37,7 @@ class AgentStatistics:
 
     ``failures`` counts exceptions of the handler. ``sent_back`` messages come again later,
     ``dead_lettered`` ones do not; both are finished. ``overdue`` ones were not finished for 15
-    minutes (overdue.py).
+    minutes (overdue.py), and ``damaged`` ones were handed to nobody: they cannot be read.
     """
 
     name: str
@@ -49,6 +49,7 @@ class AgentStatistics:
     sent_back: int = 0
     dead_lettered: int = 0
     overdue: int = 0
+    damaged: int = 0
 
 
 class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followed
@@ -124,6 +125,7 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
             sent_back=sum(feed.sent_back for feed in feeds),
             dead_lettered=sum(feed.dead_lettered for feed in feeds),
             overdue=sum(feed.overdue for feed in feeds),
+            damaged=sum(feed.damaged for feed in feeds),
         )
 
     async def _execute_actor(self, coro: Any, aref: Any) -> None:

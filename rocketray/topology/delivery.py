@@ -47,10 +47,15 @@ class Owner(Protocol):
         """No handler will look at *delivery* any more."""
         ...
 
+    def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
+        """Finish the message at *index*, which nobody can read."""
+        ...
+
     async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str | None:
         """Begin to give the message at *index* back to the node; says what becomes of it.
 
-        With *attempts* it is a dead letter, after so many. None: it was not given back.
+        With *attempts* it is a dead letter, after so many. None: it was not given back. Raises one
+        of ``shared_batch.DAMAGE`` where the message cannot be read.
         """
         ...
 
@@ -219,9 +224,8 @@ class Delivery:
         return self.cursor + 1 if self.cursor < self.alone_until else self.stop
 
     def to_arrow(self, columns: Sequence[str]) -> pa.RecordBatch:
-        """The messages from the cursor to :meth:`batch_end` as columns, a row each."""
-        batch = self.shared.to_arrow(tuple(columns))
-        return batch.slice(self.cursor, self.batch_end() - self.cursor)
+        """The messages from the cursor to :meth:`batch_end`, or to a damaged one, a row each."""
+        return self.shared.to_arrow(tuple(columns), self.cursor, self.batch_end())
 
     def _unfinished_index(self) -> int:
         index = self.cursor

@@ -7,6 +7,9 @@ After ``max_attempts`` it is a dead letter.
 An ``ordered`` agent waits with the queue instead: the message stays where it is, its queue rests
 for ``suspend`` seconds, and the same message comes again, before any other of that queue. Other
 queues go on meanwhile. RocketMQ calls it SUSPEND_CURRENT_QUEUE_A_MOMENT.
+
+A message that was damaged on disk is passed in either case, and said and counted: nobody can read
+it, and the good ones behind it are not to wait for it.
 """
 
 from __future__ import annotations
@@ -20,8 +23,9 @@ from rocketray.actors.send_back import MAX_ATTEMPTS, RETRY_QUEUES, dead_letter_t
 from rocketray.errors import BatchError, ConfigError
 from rocketray.names import RETRY_PREFIX, check_topic, is_closed_topic
 
-from .delivery import Delivery
+from .delivery import Delivery, Owner
 from .inbox import Hand, Inbox
+from .shared_batch import DAMAGE
 
 __all__ = ["FailureOptions", "FailureRules", "fail", "fail_message"]
 
@@ -147,22 +151,33 @@ async def fail_message(inbox: Inbox, delivery: Delivery, error: BaseException, w
     owner = delivery.owner
     if owner is None or delivery.is_withdrawn or delivery.is_passed:
         return False
-    if delivery.is_acknowledged(delivery.cursor):
-        delivery.cursor += 1
-        return True
-    rules = owner.rules
+    if not delivery.is_acknowledged(delivery.cursor):
+        try:
+            if isinstance(error, DAMAGE):  # of this message, unless the handler read another one
+                delivery.shared.check(delivery.cursor)
+            if not await _settle(inbox, owner, delivery, error, who):
+                return False
+        except DAMAGE as damage:  # it can neither be handed out nor be sent back
+            owner.pass_damaged(delivery, delivery.cursor, damage)
+    delivery.cursor += 1
+    return True
+
+
+async def _settle(
+    inbox: Inbox, owner: Owner, delivery: Delivery, error: BaseException, who: str
+) -> bool:
+    """Have the queue rest, or send the message at the cursor back; whether it is done with."""
+    rules, place = owner.rules, delivery.place()
     attempt = delivery.note_attempt()
     if rules.is_ordered and (rules.max_attempts is None or attempt <= rules.max_attempts):
         inbox.rest(delivery, rules.suspend_s)
         became = f"attempt {attempt}, again in {rules.suspend_s:g} s"
-        _log(inbox, who, delivery.place(), became, error)
+        _log(inbox, who, place, became, error)
         return False
-    place = delivery.place()
     given = await owner.give_back(delivery, delivery.cursor, attempt if rules.is_ordered else None)
     if given is None and not delivery.is_acknowledged(delivery.cursor):
         return False  # its queue was taken away
     _log(inbox, who, place, given or "and was acknowledged meanwhile", error)
-    delivery.cursor += 1
     return True
 
 

@@ -42,6 +42,7 @@ from .outlet import OrderedOutlet, Outlet
 from .overdue import OverdueWatch
 from .queue_tables import NO_TABLES, QueueTables
 from .returns import Return, Returns
+from .shared_batch import DAMAGE
 from .withdrawal import until_through, withdraw
 
 __all__ = ["Feed", "FeedStatistics"]
@@ -59,7 +60,7 @@ class FeedStatistics:
     """Counters since the feed was opened; ``unfinished`` is now.
 
     Of those that were received, ``sent_back`` come again later, ``dead_lettered`` do not, and
-    ``overdue`` were with a handler for too long.
+    ``overdue`` were with a handler for too long; ``damaged`` were handed to nobody.
     """
 
     batches: int
@@ -68,6 +69,7 @@ class FeedStatistics:
     sent_back: int
     dead_lettered: int
     overdue: int
+    damaged: int
 
 
 class Feed:
@@ -92,7 +94,7 @@ class Feed:
         self.membership = membership
         self.rules = rules
         """What becomes of messages that fail."""
-        self._sent_back = self._dead_lettered = 0
+        self._sent_back = self._dead_lettered = self._damaged = 0
         self._member = member
         self._returns = returns
         put = channel_queue.force_put_nowait  # of mode: it passes Faust's flow control
@@ -154,6 +156,7 @@ class Feed:
             self._sent_back,
             self._dead_lettered,
             self._watch.count,
+            self._damaged,
         )
 
     async def drain(self, grace_s: float) -> None:
@@ -308,11 +311,23 @@ class Feed:
         delay_s = DELAY_LEVELS_MS[back.queue_id] // 1000
         return f"attempt {back.message.reconsume_times}, sent back for {delay_s} s"
 
+    def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
+        """Finish the message at *index*, which nobody can read."""
+        self._damaged += 1
+        delivery.acknowledge(index)
+        logger.error(
+            "group %s: the message %s is damaged and is handed to nobody: %s",
+            *(self.membership.group, delivery.place(index), error),
+        )
+
     async def _give_back_overdue(self, overdue: Iterable[tuple[Delivery, int]]) -> None:
         """Give messages back that nobody acknowledged; see overdue.py."""
         for delivery, index in overdue:
             if not (delivery.is_withdrawn or delivery.is_acknowledged(index)):
-                await self.give_back(delivery, index, None)
+                try:
+                    await self.give_back(delivery, index, None)
+                except DAMAGE as error:
+                    self.pass_damaged(delivery, index, error)
 
     def _returned(self, delivery: Delivery, index: int, is_dead_letter: bool) -> None:  # noqa: FBT001  # one caller
         delivery.returned(index)

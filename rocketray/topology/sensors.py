@@ -11,6 +11,7 @@ from typing import Any
 from faust.sensors import Monitor
 
 from .delivery import Delivery
+from .shared_batch import DAMAGE
 
 __all__ = ["sense_batch"]
 
@@ -20,8 +21,7 @@ def sense_batch(stream: Any, delivery: Delivery) -> None:
     tp, count = delivery.shared.tp, len(delivery)
     last = delivery.shared.next_queue_offset(delivery.stop) - 1
     for sensor in stream.app.sensors:
-        if type(sensor) is not Monitor:
-            event = stream.make_event(delivery, delivery.stop - 1, None)
+        if type(sensor) is not Monitor and (event := _last_event(stream, delivery)) is not None:
             sensor.on_message_in(tp, last, event.message)
             state = sensor.on_stream_event_in(tp, last, stream, event)
             sensor.on_stream_event_out(tp, last, stream, event, state)
@@ -33,6 +33,16 @@ def sense_batch(stream: Any, delivery: Delivery) -> None:
             sensor.events_total += counted
             sensor.events_by_stream[_name_of(sensor, stream)] += counted
             sensor.tp_read_offsets[tp] = last
+
+
+def _last_event(stream: Any, delivery: Delivery) -> Any:
+    """The event of the last message that is not damaged, or None."""
+    for index in reversed(range(delivery.cursor, delivery.stop)):
+        try:
+            return stream.make_event(delivery, index, None)
+        except DAMAGE:
+            continue
+    return None
 
 
 def _name_of(sensor: Monitor, stream: Any) -> str:

@@ -31,29 +31,17 @@ from .failure import fail_message
 from .inbox import Hand, Inbox
 from .retry import note_failure
 from .sensors import sense_batch
+from .shared_batch import ARROW_COLUMNS, DAMAGE
 from .taking import SKIPPED, Collector
 from .topic import Topic
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ARROW_COLUMNS", "SLICE_S", "Stream"]
+__all__ = ["SLICE_S", "Stream"]
 
 SLICE_S = 0.003
 _T = TypeVar("_T")
-
-ARROW_COLUMNS = (
-    "topic",
-    "queueId",
-    "queueOffset",
-    "body",
-    "tags",
-    "keys",
-    "properties",
-    "bornTimestamp",
-    "storeTimestamp",
-    "msgId",
-)
 
 
 class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not followed
@@ -283,9 +271,15 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
                 delivery = await inbox.next()
                 self.enter(delivery)
                 delivery.is_active = True
-                end = delivery.batch_end()
+                try:
+                    rows = delivery.to_arrow(columns)
+                except DAMAGE as error:
+                    inbox.deactivate()
+                    await self.fail(delivery, error)
+                    continue
+                end = delivery.cursor + rows.num_rows
                 inbox.give_list(Hand([(delivery, delivery.cursor, end)], is_list=True))
-                yield delivery.to_arrow(columns)
+                yield rows
                 inbox.deactivate()
                 self.events_total += end - delivery.cursor
                 delivery.cursor = end

@@ -26,6 +26,9 @@ class Released:
     def released(self, delivery: Delivery) -> None:
         self.deliveries.append(delivery)
 
+    def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
+        raise NotImplementedError
+
     async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str | None:
         raise NotImplementedError
 

@@ -14,7 +14,7 @@ from support.local_node import LocalNode
 
 from rocketray.errors import BatchError, ConfigError
 from rocketray.topology.app import App
-from rocketray.topology.stream import ARROW_COLUMNS
+from rocketray.topology.shared_batch import ARROW_COLUMNS
 
 
 class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
