@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.config import StoreConfig
+from rocketray.errors import StreamError, TopicNotFoundError
 
 from .catalog import TopicCatalog
 from .clock import system_clock_ms
@@ -24,12 +25,40 @@ from .ray_runtime import ray
 from .ring import Ack
 from .watermark import Patience
 
-__all__ = ["ShardActor"]
+__all__ = ["ShardActor", "open_patiently"]
 
 _LOG = logging.getLogger(__name__)
+_TRIES_AGAIN = 60
+_OPENING_INTERVAL_S = 1.0
 _IDLE_WAIT_S = 0.5
 _PREPARE_INTERVAL_S = 0.1
 _DISK_INTERVAL_S = 10.0
+
+
+def open_patiently(
+    open_shard: Callable[[], OwnedShard],
+    *,
+    tries: int,
+    sleep: Callable[[float], None] = time.sleep,
+) -> OwnedShard:
+    """What *open_shard* gives, called so often at most, once a second.
+
+    Ray starts an actor again that died, but not one that fails while it starts. An older
+    incarnation may have the directory for a moment still, and files that the system does not let
+    this one open now it may let it open later.
+
+    Raises:
+        TopicNotFoundError: the topic was deleted meanwhile. StreamError, OSError: the last failure.
+    """
+    for _ in range(tries - 1):
+        try:
+            return open_shard()
+        except TopicNotFoundError:
+            raise
+        except (StreamError, OSError):
+            _LOG.exception("a shard cannot be opened; trying again")
+            sleep(_OPENING_INTERVAL_S)
+    return open_shard()
 
 
 class ShardActor:
@@ -37,8 +66,13 @@ class ShardActor:
 
     def __init__(self, data: str, topic: str, queue_id: int, config: StoreConfig) -> None:
         self._name = f"{topic}/{queue_id}"
-        known = TopicCatalog.load(Path(data)).get(topic)
-        self._shard = OwnedShard(Path(data), known, queue_id, config, clock_ms=system_clock_ms)
+
+        def open_shard() -> OwnedShard:
+            known = TopicCatalog.load(Path(data)).get(topic)
+            return OwnedShard(Path(data), known, queue_id, config, clock_ms=system_clock_ms)
+
+        is_again = ray.get_runtime_context().was_current_actor_reconstructed
+        self._shard = open_patiently(open_shard, tries=_TRIES_AGAIN if is_again else 1)
         self._stop = threading.Event()
         self._flush_interval_s = config.flush_interval_ms / 1000
         self._threads = [self._start("writer", self._write), self._start("house", self._keep_house)]

@@ -9,7 +9,8 @@ files ahead and flushes. Files are smaller than those of other topics; an empty 
 Invariants
   1. All hosted shards of the catalog are open before anything is answered: readers map the files
      of a shard without asking, and may see only what was recovered.
-  2. A shard that cannot be opened stays closed, alone. What asks for it hears why.
+  2. A shard that cannot be opened stays closed, alone. What asks for it hears why, and it is tried
+     again now and then, for the sake of producers that wait at their rings.
 """
 
 from __future__ import annotations
@@ -59,12 +60,20 @@ class ShardHost:
         self._filter_doorbell = Doorbell(filter_doorbell_path(data))
         self.doorbell = Doorbell(host_doorbell_path(data))
         """Rung by producers, and by whoever wants the draining thread to look."""
-        for topic in TopicCatalog.load(data).topics.values():
-            if topic.hosted:
-                try:
-                    self.open(topic)
-                except (StreamError, OSError):
-                    _LOG.exception("topic %s stays closed", topic.name)
+        self.open_all()
+
+    def open_all(self) -> None:
+        """Open the shards of the catalog that are not open yet; what cannot be opened stays closed.
+
+        Called again now and then: what kept one closed may be over.
+        """
+        with self._opening:
+            for topic in TopicCatalog.load(self._data).topics.values():
+                if topic.hosted:
+                    try:
+                        self._open(topic)
+                    except (StreamError, OSError):
+                        _LOG.exception("topic %s stays closed", topic.name)
 
     def open(self, topic: TopicConfig) -> None:
         """Open the shards of a topic that are not open yet.
@@ -73,10 +82,7 @@ class ShardHost:
             StreamError: one of them cannot be opened.
         """
         with self._opening:
-            for queue_id in range(topic.queues):
-                key = topic.name, queue_id
-                if key not in self._shards:  # others walk over the table meanwhile
-                    self._shards = {**self._shards, key: self._opened(topic, queue_id)}
+            self._open(topic)
 
     def shard(self, topic: str, queue_id: int) -> OwnedShard:
         """A hosted shard; one that is not open is opened.
@@ -86,7 +92,8 @@ class ShardHost:
         """
         shard = self._shards.get((topic, queue_id))
         if shard is None:
-            self.open(TopicCatalog.load(self._data).get(topic))
+            with self._opening:  # nobody removes the topic meanwhile
+                self._open(TopicCatalog.load(self._data).get(topic))
             shard = self._shards[topic, queue_id]
         return shard
 
@@ -135,6 +142,12 @@ class ShardHost:
         with self._opening, self._keeping_house, self._draining:
             shards, self._shards = self._shards, {}
             _close_all(shards.values())
+
+    def _open(self, topic: TopicConfig) -> None:
+        for queue_id in range(topic.queues):
+            key = topic.name, queue_id
+            if key not in self._shards:  # others walk over the table meanwhile
+                self._shards = {**self._shards, key: self._opened(topic, queue_id)}
 
     def _opened(self, topic: TopicConfig, queue_id: int) -> OwnedShard:
         sizes: dict[str, Any] = self._sizes

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.config import StoreConfig
+from rocketray.errors import StreamError
 from rocketray.message import StoredMessage
 
 from .catalog import TopicConfig
@@ -105,7 +106,14 @@ class HostThreads:
                 flushed = time.monotonic()
             if time.monotonic() - watched >= _DISK_INTERVAL_S:
                 self._host.watch_disk()
+                self._open_all()
                 watched = time.monotonic()
+
+    def _open_all(self) -> None:
+        try:
+            self._host.open_all()
+        except (StreamError, OSError):
+            _LOG.exception("it is not known which topics there are; trying again")
 
     def _serve(self) -> None:
         while not self._stop.is_set():

@@ -14,6 +14,9 @@ from support.local_node import LocalNode
 
 from rocketray.actors.catalog import TopicCatalog
 from rocketray.actors.host_services import RETRY_AFTER_MS, Services
+from rocketray.actors.layout import producer_rings_directory
+from rocketray.actors.processes import owned_name
+from rocketray.actors.ring import Durability, ProducerRing
 from rocketray.actors.shard_host import ShardHost
 from rocketray.errors import StoreError, StoreLockedError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
@@ -94,6 +97,22 @@ def test_a_shard_that_cannot_be_opened_does_not_keep_the_others_closed(data: Pat
         host.shard("%RETRY%a", 0)
     host.close()
     other.close()
+
+
+def test_a_shard_that_was_closed_opens_when_what_kept_it_closed_is_over(data: Path) -> None:
+    TopicCatalog().with_topic("%RETRY%a", 1).save(data)
+    other = ShardHost(data, {}, clock_ms=lambda: 0)
+    host = ShardHost(data, {}, clock_ms=lambda: 0)
+    ring = ProducerRing(producer_rings_directory(data, "%RETRY%a", 0) / owned_name("r"))
+    other.close()
+    message = ForwardedMessage("%RETRY%a", b"", {}, 0, ("127.0.0.1", 0))
+    ring.try_write(pack_batch(encode_forwarded([message])), Durability.MEMORY)
+    ring.publish()
+    assert host.find("%RETRY%a", 0) is None
+    host.open_all()
+    assert host.find("%RETRY%a", 0) is not None
+    assert ring.acknowledged() == 1
+    host.close()
 
 
 def test_a_killed_host_keeps_what_it_acknowledged(tmp_path: Path) -> None:
