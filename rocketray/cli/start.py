@@ -57,7 +57,8 @@ def start(
 
     Other commands with the same --data find it from the moment that it says it is ready; --json
     prints the content of its node.json then, on one line. All that was acknowledged is on disk
-    when it has stopped.
+    when it has stopped. SIGTERM is for this process alone, because Ray's have to outlive it: under
+    systemd say KillMode=mixed.
     """
     from rocketray.actors.node import Node, NodeOptions  # noqa: PLC0415 - Ray takes a second
 
