@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from .group_choice import OptionalGroupArgument, chosen_groups
@@ -30,6 +32,11 @@ _COLUMNS = {
     "exactness": "exactness",
     "lastTime": "last time",
 }
+_SHOWN = {  # the group and the topic stand above, what the lag is worth beside it
+    name: column
+    for name, column in _COLUMNS.items()
+    if name not in ("group", "topic", "exactness", "clientId")
+} | {"clientId": _COLUMNS["clientId"]}
 _NUMBERS = ("queue", "broker offset", "consumer offset", "diff", "inflight", "lag")
 
 
@@ -54,13 +61,15 @@ def progress(
         for row in rows:
             print_json(row)
         return
-    shown = [name for name in _COLUMNS if name != "exactness"]  # it stands with the lag
-    cells = [{**row, "lag": _lag(row), "lastTime": as_time(row["lastTime"])} for row in rows]
-    print_table(
-        [_COLUMNS[name] for name in shown],
-        [[row[name] for name in shown] for row in cells],
-        right=_NUMBERS,
-    )
+    for (name, topic), of_topic in groupby(rows, key=itemgetter("group", "topic")):
+        print_line(f"group {name}, topic {topic}")
+        cells = [
+            {**row, "lag": _lag(row), "lastTime": as_time(row["lastTime"])} for row in of_topic
+        ]
+        print_table(
+            list(_SHOWN.values()), [[row[each] for each in _SHOWN] for row in cells], right=_NUMBERS
+        )
+        print_line("")
     for name in ("diff", "inflight"):
         print_line(f"{name} total: {sum(row[name] or 0 for row in rows)}")
 
