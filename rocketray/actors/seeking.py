@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from rocketray.errors import OffsetOutOfRangeError, ShardUnavailableError, StreamError
+from rocketray.errors import ConfigError, OffsetOutOfRangeError, ShardUnavailableError, StreamError
 
 from .group_administration import GroupQuestion
 from .group_views import GroupDescription
@@ -69,14 +69,17 @@ def plan_moves(
     """The moves of *groups* to one of *to*, *time_ms* and *offset*, in all queues or in one.
 
     Raises:
-        OffsetOutOfRangeError: the queue does not hold *offset*, or there is no such queue.
+        ConfigError: there is no such queue.
+        OffsetOutOfRangeError: the queue does not hold *offset*.
     """
     moves = []
     for group in groups:
         statistics = node.shard_statistics(group.topic)
         if queue_id is not None and queue_id >= len(statistics):
-            where = f"topic {group.topic!r} has no queue {queue_id}: queue numbers"
-            raise OffsetOutOfRangeError(where, queue_id, 0, len(statistics))
+            raise ConfigError(
+                f"topic {group.topic!r} has no queue {queue_id}; its queues are 0 to "
+                f"{len(statistics) - 1}"
+            )
         for queue, shard in enumerate(statistics):
             if queue_id in (None, queue):
                 first, end = shard.min_queue_offset, shard.max_queue_offset

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .lookup_options import BeginOption, EndOption
+from .lookup_options import BeginOption, EndOption, check_span
 from .messages import one_line, to_json
 from .options import (
     DATA_DEFAULT,
@@ -87,6 +87,7 @@ def preview(
         raise typer.BadParameter("EXPR and --sql are the same; give one")
     chosen = sql if expression is None else expression
     subscription = chosen_subscription(tags, chosen, where, dialect=dialect)
+    check_span(begin_ms, end_ms)
     within = PreviewRange(begin_offset, end_offset, begin_ms, end_ms, queue_id, max_scan)
     found = run(data, topic, subscription, within, show=limit)
     if as_json:

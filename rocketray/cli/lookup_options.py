@@ -13,6 +13,7 @@ __all__ = [
     "BeginOption",
     "EndOption",
     "MaxOption",
+    "check_span",
     "parse_place",
     "parse_time_ms",
 ]
@@ -36,6 +37,12 @@ def parse_time_ms(text: str) -> int:
         raise typer.BadParameter(
             f"{text!r} is no time; write milliseconds since 1970, or ISO 8601: 2026-11-21T08:30:00Z"
         ) from None
+
+
+def check_span(begin_ms: int | None, end_ms: int | None) -> None:
+    """Raise :class:`typer.BadParameter` where nothing can lie between the two."""
+    if begin_ms is not None and end_ms is not None and begin_ms > end_ms:
+        raise typer.BadParameter("--from is later than --to, so nothing lies between them")
 
 
 def parse_place(text: str) -> Literal["earliest", "latest"] | int:

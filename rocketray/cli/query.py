@@ -8,7 +8,7 @@ import typer
 
 from rocketray.errors import ConfigError
 
-from .lookup_options import MAX_DEFAULT, TIME_MAX_MS, BeginOption, EndOption, MaxOption
+from .lookup_options import MAX_DEFAULT, TIME_MAX_MS, BeginOption, EndOption, MaxOption, check_span
 from .messages import one_line, to_json
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
@@ -56,6 +56,7 @@ def query(
         raise typer.BadParameter("give one of --id, --key, --unique-key, or --from and --to")
     if "" in named:
         raise typer.BadParameter("the id or key to look up is empty")
+    check_span(begin_ms, end_ms)
     begin, end = begin_ms or 0, TIME_MAX_MS if end_ms is None else end_ms
     with connect(data) as connection:
         if message_id is not None:

@@ -19,7 +19,7 @@ from rocketray.errors import StreamError
 from rocketray.message import QueueOffset
 
 from .lines import parse_object, read_lines
-from .lookup_options import MAX_DEFAULT, TIME_MAX_MS, BeginOption, EndOption, MaxOption
+from .lookup_options import MAX_DEFAULT, TIME_MAX_MS, BeginOption, EndOption, MaxOption, check_span
 from .messages import one_line, to_json
 from .options import JsonOption
 from .output import print_json, print_line, progress
@@ -107,6 +107,7 @@ lets pass; the reference answers in rocketray's own tests were made so.""",
         raise typer.BadParameter("--jsonl excludes --key, --topic, --from and --to")
     if not (jsonl or key or times):
         raise typer.BadParameter("give --key, or --from and --to, or --jsonl")
+    check_span(begin_ms, end_ms)
     span = begin_ms or 0, TIME_MAX_MS if end_ms is None else end_ms
     with open_stores(directory, index_hash_slots=index_hash_slots) as opened:
         if jsonl:

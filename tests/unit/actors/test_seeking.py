@@ -19,7 +19,7 @@ from rocketray.actors.groups import GroupRegistry
 from rocketray.actors.heartbeat import Heartbeat
 from rocketray.actors.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.seeking import OffsetMove, carry_out, plan_moves
-from rocketray.errors import OffsetOutOfRangeError, ShardUnavailableError, StreamError
+from rocketray.errors import ConfigError, OffsetOutOfRangeError, ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 
 ALL = Subscription.tags("*")
@@ -61,7 +61,7 @@ def test_a_plan_says_what_would_change_and_changes_nothing(node: LocalNode) -> N
     assert node.groups()[0].offsets == {0: 10}
     with pytest.raises(OffsetOutOfRangeError, match="T/0: offset 11 is out of range"):
         plan_moves(node, groups, offset=11)
-    with pytest.raises(OffsetOutOfRangeError, match="has no queue 1"):
+    with pytest.raises(ConfigError, match="topic 'T' has no queue 1; its queues are 0 to 0"):
         plan_moves(node, groups, offset=1, queue_id=1)
 
 

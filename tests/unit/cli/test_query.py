@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 import typer
+from support.command_server import run_here
 
 from rocketray.cli.lookup_options import parse_time_ms
 
@@ -24,3 +25,11 @@ def test_milliseconds_and_iso_8601(text: str, ms: int) -> None:
 def test_what_is_no_time_is_wrong_usage(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is no time"):
         parse_time_ms(text)
+
+
+@pytest.mark.parametrize(
+    "command", [("query", "T"), ("filter", "preview", "T"), ("store", "query", ".")]
+)
+def test_times_between_which_nothing_can_lie_are_wrong_usage(command: tuple[str, ...]) -> None:
+    done = run_here(*command, "--from", "5", "--to", "1")
+    assert (done.code, "--from is later than --to" in done.err) == (2, True)
