@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -21,9 +21,13 @@ from support.journal import Journals
 from support.verdict import out_of_order
 
 from rocketray.actors.client import Connection
+from rocketray.actors.gateway import GATEWAY_NAME
 from rocketray.actors.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.node import Node, NodeOptions
+from rocketray.actors.ray_runtime import ray
 from rocketray.actors.remote_consumer import Member
+from rocketray.actors.shard_calls import find_actor
+from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -86,11 +90,14 @@ class Readers:
         while not self._is_over.wait(0.01):
             with self.held_up:
                 for member in self.members:
-                    for batch in member.poll(0):
-                        for message in batch.messages():
-                            place = message.queue_id, message.queue_offset
-                            self.seen.append((*place, int(message.body)))
-                        member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
+                    with suppress(ShardUnavailableError):
+                        self._take(member)
+
+    def _take(self, member: Member) -> None:
+        for batch in member.poll(0):
+            for message in batch.messages():
+                self.seen.append((message.queue_id, message.queue_offset, int(message.body)))
+            member.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
 
 
 @pytest.fixture
@@ -255,3 +262,42 @@ def test_a_group_changes_what_it_subscribes_to_while_it_runs(
     wait_until(lambda: len(readers.seen) >= len(wanted), lambda: "not all came")
     assert sorted(readers.seen) == sorted(wanted), "below the switch the old filter, then the new"
     assert 0 < min(switches) < sent // 2
+
+
+def test_a_gateway_that_dies_costs_what_was_not_committed_a_second_delivery_and_nothing_else(
+    connection: Connection, stack: ExitStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection.create_topic("Away", 2)
+    readers = Readers(connection, "away", "Away")
+    stack.callback(readers.close)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(Connection, "is_local", lambda *_: False)
+        readers.join()
+    revoked = threading.Event()
+    readers.members[0].on_revoke = lambda _queues: revoked.set()
+
+    def offsets() -> dict[int, int]:
+        [group] = [one for one in connection.groups() if one.group == "away"]
+        return dict(group.offsets)
+
+    def numbers(queue_id: int) -> list[int]:
+        return [offset for queue, offset, _ in list(readers.seen) if queue == queue_id]
+
+    send(connection, "Away", range(100))
+    wait_until(lambda: offsets() == {0: 50, 1: 50}, lambda: f"only {offsets()} is committed")
+    send(connection, "Away", range(100, 400))
+    wait_until(lambda: len(readers.seen) == 400, lambda: f"{len(readers.seen)} came")
+    ray.kill(find_actor(GATEWAY_NAME), no_restart=False)  # with commits that are on their way
+    send(connection, "Away", range(400, 500))
+    assert revoked.wait(60), "the member does not hear that its stand-in is gone"
+    committed = offsets()  # nobody else commits before the session of the dead is over
+    wait_until(
+        lambda: all(numbers(queue)[-1:] == [249] for queue in range(2)), lambda: "not all came"
+    )
+    for queue in range(2):
+        assert committed[queue] >= 50
+        handed_out = numbers(queue)
+        first = handed_out.index(committed[queue], committed[queue] + 1)  # for the second time
+        assert handed_out[:first] == list(range(first))
+        assert handed_out[first:] == list(range(committed[queue], 250))
+    wait_until(lambda: offsets() == {0: 250, 1: 250}, lambda: f"only {offsets()} is committed")
