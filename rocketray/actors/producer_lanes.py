@@ -148,7 +148,7 @@ class ProducerLanes:
                     config = self._shards.topic(name)
                 except TopicNotFoundError as error:
                     self._leave(name, error)
-                except StreamError as error:
+                except Exception as error:  # noqa: BLE001  # the thread that asks hands over, too
                     _LOG.warning("topic %s: its queues are not known anew: %s", name, error)
                 else:
                     if config.store_hosts[: known.queues] != known.store_hosts:

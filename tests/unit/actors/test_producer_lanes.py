@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
 from support.local_node import LocalNode
 
+from rocketray.actors import producer_lanes
 from rocketray.actors.layout import producer_rings_directory
 from rocketray.actors.producer import Producer, SendResult
 from rocketray.actors.shard_writer import ShardWriter
@@ -157,6 +159,28 @@ def test_a_producer_learns_of_more_queues(node: LocalNode) -> None:
         node.alter_topic("Trade", 3)
         producer.refresh_topics()
         assert {producer.send("Trade", b"x").queue_id for _ in range(6)} == {0, 1, 2}
+
+
+def test_a_producer_hands_over_what_it_collected_also_when_it_cannot_ask_for_topics(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Event()
+
+    def fail(_: str) -> NoReturn:
+        asked.set()
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(producer_lanes, "_REFRESH_S", 0.01)
+    with node.producer() as producer, monkeypatch.context() as patch:
+        producer.send("Trade", b"x")
+        patch.setattr(node, "topic", fail)
+        assert asked.wait(60.0)
+        pending = [producer.send_async("Trade", b"x") for _ in range(10)]
+        for _ in range(1000):
+            if pending[-1].done():
+                break
+            threading.Event().wait(0.01)
+        assert pending[-1].done(), "nobody handed it over"
 
 
 def test_a_producer_leaves_a_topic_that_is_gone_and_finds_the_new_one(node: LocalNode) -> None:
