@@ -8,7 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from rocketray.errors import ConfigError, InvalidMessageError, StreamError
+from rocketray.errors import (
+    ConfigError,
+    InvalidMessageError,
+    ShardUnavailableError,
+    StreamError,
+)
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX
 
@@ -78,8 +83,8 @@ class NodeLinks:
             producer = Producer(self.node(), ack="disk", timeout_s=_TIMEOUT_S)
         try:
             yield producer
-        except InvalidMessageError:
-            self._keep(target, producer)
+        except (InvalidMessageError, ShardUnavailableError):
+            self._keep(target, producer)  # the shard may have the batch still, and store it once
             raise
         except BaseException:
             _close(producer)  # the topic, or its shard, may be another one by now

@@ -19,7 +19,7 @@ from typing import Unpack
 import pyarrow as pa
 
 from rocketray.delay import Delay, DelayOptions
-from rocketray.errors import ConfigError, InvalidMessageError
+from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableError
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
 from rocketray.names import check_open_topic
 from rocketray.store.encoded_batch import MeasuredTable
@@ -341,12 +341,15 @@ class Producer(ProducerLanes):
         """Store messages again, as one batch: all of them are stored, or none.
 
         Where the shard did not say in time what became of them, the same call waits on for that.
+        Another call waits for it too, and raises :class:`ShardUnavailableError` once it is known:
+        who sends some of them again has to look first which are stored.
         """
         _refuse_strangers(topic, messages)
         lane = self._lane(topic, queue_id, None)
         with lane.lock:
             lane.check_open()
-            if lane.forwarding is not None and lane.forwarding[0] == list(messages):
+            is_same = lane.forwarding is None or lane.forwarding[0] == list(messages)
+            if lane.forwarding is not None:
                 batch = lane.forwarding[1]
             else:
                 self._hand_over(lane)
@@ -356,6 +359,8 @@ class Producer(ProducerLanes):
                 lane.forwarding = list(messages), batch
         self.settle(lane, batch, None)
         lane.forwarding = None
+        if not is_same:
+            raise ShardUnavailableError(lane.name, 0, "it was busy with what was sent before")
         batch.check()
         return SendResults([(batch, range(len(messages)))], len(messages))
 

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 from support.local_node import LocalNode, LocalShard
 
+from rocketray.actors import node_link
 from rocketray.actors.clock import system_clock_ms
 from rocketray.actors.layout import shard_directory
 from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC, DelayOptions
 from rocketray.errors import ConfigError, InvalidMessageError
-from rocketray.message import StoredMessage
+from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.recall import RecallHandle
 
 PATIENCE_S = 60
@@ -194,3 +195,37 @@ def test_a_delayed_message_comes_once_though_its_shard_stalls_for_longer_than_is
         time.sleep(0.02)
     shard.drain()
     assert [message.body for message in node.messages("trade")] == [b"warm", b"later"]
+
+
+def test_a_target_that_stalls_gets_each_message_once(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_link, "_TIMEOUT_S", 0.1)
+    writer = node.shards["trade", 0].writer
+    tries: list[int] = []
+    forward = node_link.NodeLinks.forward
+
+    def watched(
+        links: node_link.NodeLinks, topic: str, queue_id: int, messages: list[ForwardedMessage]
+    ) -> None:
+        tries.append(len(messages))
+        forward(links, topic, queue_id, messages)
+
+    monkeypatch.setattr(node_link.NodeLinks, "forward", watched)
+    with node.producer() as producer:
+        producer.send("trade", b"0", queue_id=0)
+        with monkeypatch.context() as patch:
+            patch.setattr(writer, "drain", lambda: 0)
+            producer.send("trade", b"1", queue_id=0, delay=0.01)
+            deadline = time.monotonic() + PATIENCE_S
+            while not tries:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            producer.send("trade", b"2", queue_id=0, delay=0.01)
+            while len(tries) < 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        found = wait_for(node, 0, 3)
+    assert [message.body for message in found] == [b"0", b"1", b"2"]
+    time.sleep(0.2)
+    assert node.shard_statistics("trade")[0].max_queue_offset == 3
