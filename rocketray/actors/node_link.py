@@ -83,8 +83,12 @@ class NodeLinks:
             producer = Producer(self.node(), ack="disk", timeout_s=_TIMEOUT_S)
         try:
             yield producer
-        except (InvalidMessageError, ShardUnavailableError):
-            self._keep(target, producer)  # the shard may have the batch still, and store it once
+        except InvalidMessageError:
+            self._keep(target, producer)
+            raise
+        except ShardUnavailableError:
+            producer.refresh_topics()  # it may wait for a shard of a topic that is gone
+            self._keep(target, producer)  # or for one that has the batch, and stores it once
             raise
         except BaseException:
             _close(producer)  # the topic, or its shard, may be another one by now
