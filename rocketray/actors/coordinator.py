@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.errors import ShardUnavailableError
+from rocketray.hashing import java_hash_code
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .bitmap_orders import BitmapOrder
@@ -46,6 +47,7 @@ COORDINATOR_NAME = "coordinator"
 OFFSETS_INTERVAL_S = 5.0
 EXPIRE_INTERVAL_S = 10.0
 BITMAPS_INTERVAL_S = 2.0
+_TOPIC_LOCKS = 64  # topics that share one wait for each other, no more
 
 
 class CoordinatorActor:
@@ -56,6 +58,7 @@ class CoordinatorActor:
         self._shard_sizes = shard_sizes
         self._state = ClusterState(self._data, rules, system_clock_ms, steady_clock_ms)
         self._start_shards(list(self._state.topics().values()))
+        self._coming_or_going = [threading.Lock() for _ in range(_TOPIC_LOCKS)]
         self._stop = threading.Event()
         threading.Thread(target=self._keep_saving, name="offsets", daemon=True).start()
         threading.Thread(target=self._keep_expiring, name="expiry", daemon=True).start()
@@ -70,8 +73,9 @@ class CoordinatorActor:
         hosted: bool = False,  # noqa: FBT001, FBT002 - as it came over the wire
     ) -> TopicConfig:
         """Make the topic, or give an existing one more queues; returns when its shards answer."""
-        topic = self._state.create_topic(name, queues, retention, hosted=hosted)
-        self._start_shards([topic])
+        with self._comes_or_goes(name):
+            topic = self._state.create_topic(name, queues, retention, hosted=hosted)
+            self._start_shards([topic])
         return topic
 
     def set_permission(self, name: str, perm: int) -> TopicConfig:
@@ -92,9 +96,10 @@ class CoordinatorActor:
 
     def delete_topic(self, name: str) -> None:
         """Remove the topic and all its messages."""
-        topic = self._state.delete_topic(name)
-        remove_shards(topic)
-        remove_topic(self._data, name)
+        with self._comes_or_goes(name):
+            topic = self._state.delete_topic(name)
+            remove_shards(topic)
+            remove_topic(self._data, name)
 
     def topics(self) -> dict[str, TopicConfig]:
         """All topics."""
@@ -182,6 +187,10 @@ class CoordinatorActor:
             ray.get(find_actor(GATEWAY_NAME).stop.remote())
         self._state.stop()
         stop_shards(list(self._state.topics().values()))
+
+    def _comes_or_goes(self, name: str) -> threading.Lock:
+        """Held while a topic's shards start or stop: one that is made anew waits for the old one."""
+        return self._coming_or_going[java_hash_code(name) % _TOPIC_LOCKS]
 
     def _start_shards(self, topics: list[TopicConfig]) -> None:
         start_shards(self._data, topics, self._shard_sizes)

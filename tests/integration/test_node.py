@@ -17,7 +17,13 @@ import ray
 from rocketray.actors.client import Connection
 from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.coordinator import COORDINATOR_NAME
-from rocketray.actors.layout import config_directory, filters_file, node_file, shard_directory
+from rocketray.actors.layout import (
+    config_directory,
+    filters_file,
+    node_file,
+    producer_rings_directory,
+    shard_directory,
+)
 from rocketray.actors.node import Node, NodeOptions, ensure_node
 from rocketray.actors.ray_runtime import NAMESPACE
 from rocketray.actors.remote_consumer import RemoteGroupConsumer
@@ -178,6 +184,22 @@ def test_a_killed_shard_loses_and_repeats_nothing(
     assert acknowledged == list(range(60_000))
     bodies = read_all(connection, "Crash", "even", lambda found: len(found) >= 30_000)
     assert bodies == list(range(0, 60_000, 2))
+
+
+def test_a_topic_goes_whole_though_its_shard_was_killed_a_moment_ago(
+    node: Node, connection: Connection
+) -> None:
+    connection.create_topic("Doomed", 2)
+    with connection.producer() as producer:
+        producer.send("Doomed", b"gone", queue_id=0)
+        shard = ray.get_actor(shard_name("Doomed", 0), namespace=NAMESPACE)
+        os.kill(ray.get(shard.pid.remote()), signal.SIGKILL)
+        connection.delete_topic("Doomed")
+        assert not shard_directory(node.data, "Doomed", 0).parent.exists()
+        assert not producer_rings_directory(node.data, "Doomed", 0).parent.exists()
+    connection.create_topic("Doomed", 1)
+    assert connection.shard_statistics("Doomed")[0].max_queue_offset == 0
+    connection.delete_topic("Doomed")
 
 
 def test_a_killed_shard_host_loses_and_repeats_nothing_of_any_of_its_topics(
