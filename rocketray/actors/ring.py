@@ -241,6 +241,10 @@ class ShardRing(_Ring):
         """The outcomes, int64, for kernels."""
         self.cursor = np.zeros(len(RingCursor), np.int64)
         """What was taken; kernels move it on."""
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Take what is not acknowledged once more; slots say what became of it (invariant 2)."""
         self.cursor[RingCursor.TAIL] = self._tail.load()
         self.cursor[RingCursor.SEQUENCE] = self.acknowledged()
 

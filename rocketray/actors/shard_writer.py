@@ -25,6 +25,7 @@ from pathlib import Path
 
 from rocketray.config import StoreConfig
 from rocketray.errors import (
+    CorruptRecordError,
     InvalidMessageError,
     OffsetOutOfRangeError,
     StoreError,
@@ -48,6 +49,7 @@ from .watermark import ControlPage
 __all__ = ["ShardStatistics", "ShardWriter"]
 
 _LOG = logging.getLogger(__name__)
+_UNKNOWN = Ack(AppendStatus.FAILED)
 _SAME_BATCHES_MAX = 4  # more than one where a crash left the beginning of one in the log
 
 
@@ -300,16 +302,21 @@ class ShardWriter:
     def _drain(self, rings: Sequence[ShardRing]) -> int:
         taken, to_disk = 0, False
         stored = []
-        for ring in rings:
-            count, some_to_disk = self._take_frames(ring)
-            if count:
-                stored.append(ring)
-                taken += count
-                to_disk |= some_to_disk
-        if taken:
-            self._make_durable(to_disk)
-            for ring in stored:
-                ring.acknowledge()
+        try:
+            for ring in rings:
+                count, some_to_disk = self._take_frames(ring)
+                if count:
+                    stored.append(ring)
+                    taken += count
+                    to_disk |= some_to_disk
+            if taken:
+                self._make_durable(to_disk)
+        except BaseException:  # this process may go on, and must not acknowledge them next time
+            for ring in rings:
+                ring.rewind()
+            raise
+        for ring in stored:
+            ring.acknowledge()
         return taken
 
     def _take_frames(self, ring: ShardRing) -> tuple[int, bool]:
@@ -358,8 +365,12 @@ class ShardWriter:
         ack = self._appends.append(batch.without_first(stored) if stored else batch)
         if stored:  # no other status may say that nothing was
             is_whole = ack.status is AppendStatus.OK
-            count = len(batch.sizes)
-            ack = self._appends.whole_ack(first, count) if is_whole else Ack(AppendStatus.FAILED)
+            try:
+                count = len(batch.sizes)
+                ack = self._appends.whole_ack(first, count) if is_whole else _UNKNOWN
+            except (CorruptRecordError, OffsetOutOfRangeError) as error:
+                self._appends.refuse(error)
+                ack = _UNKNOWN
         ring.record(frame.sequence, ack)
 
     def _make_durable(self, to_disk: bool) -> None:  # noqa: FBT001 - private, one caller a value

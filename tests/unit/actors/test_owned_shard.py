@@ -217,3 +217,29 @@ def test_a_host_closes_its_other_shards_where_one_fails(
     for topic in catalog.topics.values():
         successor.open(topic)
     successor.close()
+
+
+def test_what_could_not_be_brought_to_disk_is_not_acknowledged_with_what_comes_next(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = open_shard(data)
+    ring = make_ring(data)
+    shard.attach(str(ring.path))
+    for number in range(3):
+        ring.try_write(payload(number, 1), Durability.DISK)
+    ring.publish()
+    with monkeypatch.context() as patch:
+        patch.setattr(shard.writer.store, "flush", fail)
+        for _ in range(2):
+            with pytest.raises(OSError, match="none left"):
+                is_stored(shard, 0)  # in a thread that does not end the process
+        ring.try_write(payload(3, 1), Durability.MEMORY)
+        ring.publish()
+        with pytest.raises(OSError, match="none left"):
+            shard.drain()
+    assert ring.acknowledged() == 0
+    assert is_stored(shard, 3)
+    assert shard.writer.control.flushed() == shard.writer.store.max_physical_offset
+    assert bodies(shard) == [0, 1, 2, 3]
+    assert [ring.ack(sequence).first_queue_offset for sequence in range(1, 5)] == [0, 1, 2, 3]
+    shard.close()

@@ -13,7 +13,7 @@ from rocketray.actors.processes import owned_name
 from rocketray.actors.ring import Ack, AppendStatus, Durability, ProducerRing, ShardRing
 from rocketray.actors.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
-from rocketray.errors import ShardFencedError, StoreLockedError
+from rocketray.errors import CorruptRecordError, ShardFencedError, StoreLockedError
 from rocketray.message import CRC_PROPERTY, Message
 from rocketray.store.encoded_batch import RecordOptions, encode_messages, pack_batch
 from rocketray.store.sys_flag import PREPARED
@@ -299,3 +299,24 @@ def test_a_batch_of_which_the_log_has_only_the_beginning_is_not_found(tmp_path: 
     assert found is not None
     assert (found.first_queue_offset, found.messages) == (6, 4)
     writer.close()
+
+
+def test_a_frame_whose_records_cannot_be_read_again_does_not_keep_the_shard_from_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = open_writer(tmp_path)
+    writer.append(payload(0, 3), Durability.MEMORY)
+    ring = ProducerRing(tmp_path / owned_name("r"))
+    ring.try_write(payload(0, 3), Durability.MEMORY)
+    ring.publish()
+    ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, 0))
+    with monkeypatch.context() as patch:
+        patch.setattr(writer.store, "view", damaged)
+        writer.attach(ring.path)
+    assert ring.ack(1).status is AppendStatus.FAILED
+    assert bodies(writer) == [b"0", b"1", b"2"]
+    writer.close()
+
+
+def damaged(_offset: int) -> None:
+    raise CorruptRecordError("log", 0, "in the test")
