@@ -16,12 +16,10 @@ import ray
 
 from rocketray.actors.client import Connection
 from rocketray.actors.consumer import GroupConsumer
-from rocketray.actors.coordinator import COORDINATOR_NAME
 from rocketray.actors.layout import (
     config_directory,
     filters_file,
     node_file,
-    producer_rings_directory,
     shard_directory,
 )
 from rocketray.actors.node import Node, NodeOptions, ensure_node
@@ -30,11 +28,10 @@ from rocketray.actors.remote_consumer import RemoteGroupConsumer
 from rocketray.actors.shard_calls import HOST_NAME, find_actor, shard_name
 from rocketray.actors.transaction_producer import TransactionProducer
 from rocketray.delay import Delay
-from rocketray.errors import NodeNotRunningError, StoreLockedError, StreamError, TopicNotFoundError
+from rocketray.errors import NodeNotRunningError, StoreLockedError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
-from rocketray.store.retention import RetentionPolicy
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 SUPPORT = Path(__file__).parent.parent / "support"
@@ -108,36 +105,6 @@ def test_send_consume_and_look_up(connection: Connection) -> None:
     assert connection.view(sent.offset_message_id[:-4] + "FFFF") is None
 
 
-def test_topics_change_and_go(connection: Connection) -> None:
-    connection.create_topic("Short", 1)
-    assert connection.alter_topic("Short", 2).queues == 2
-    with connection.producer() as producer:
-        producer.send("Short", b"x", queue_id=1)
-        connection.set_permission("Short", 4)
-        with pytest.raises(StreamError, match="does not take messages"):
-            producer.send("Short", b"x")
-    connection.delete_topic("Short")
-    assert "Short" not in connection.topics()
-    with pytest.raises(TopicNotFoundError), connection.producer() as producer:
-        producer.send("Short", b"x")
-
-
-def test_a_topic_keeps_what_it_is_told_to(connection: Connection) -> None:
-    connection.create_topic("Brief", 1, RetentionPolicy(max_bytes=1))
-    with connection.producer() as producer:
-        first = producer.send("Brief", b"0", keys=["first"])
-        for number in range(1, 200):
-            producer.send("Brief", b"%d" % number + b"." * 100_000)
-    coordinator = ray.get_actor(COORDINATOR_NAME, namespace=NAMESPACE)
-    ray.get(coordinator.expire.remote())
-    [shard] = connection.shard_statistics("Brief")
-    assert 100 < shard.min_queue_offset < shard.max_queue_offset == 200
-    assert connection.view(first.offset_message_id) is None
-    assert connection.query("Brief", "first") == []
-    with connection.consumer("late", "Brief", Subscription.tags("*")) as member:
-        assert member.poll(30.0)[0].queue_offsets[0] == shard.min_queue_offset
-
-
 def test_a_second_node_on_the_directory_is_refused_and_a_connection_is_not(node: Node) -> None:
     with pytest.raises(StoreLockedError, match="another process runs a node"):
         Node(node.data)
@@ -184,22 +151,6 @@ def test_a_killed_shard_loses_and_repeats_nothing(
     assert acknowledged == list(range(60_000))
     bodies = read_all(connection, "Crash", "even", lambda found: len(found) >= 30_000)
     assert bodies == list(range(0, 60_000, 2))
-
-
-def test_a_topic_goes_whole_though_its_shard_was_killed_a_moment_ago(
-    node: Node, connection: Connection
-) -> None:
-    connection.create_topic("Doomed", 2)
-    with connection.producer() as producer:
-        producer.send("Doomed", b"gone", queue_id=0)
-        shard = ray.get_actor(shard_name("Doomed", 0), namespace=NAMESPACE)
-        os.kill(ray.get(shard.pid.remote()), signal.SIGKILL)
-        connection.delete_topic("Doomed")
-        assert not shard_directory(node.data, "Doomed", 0).parent.exists()
-        assert not producer_rings_directory(node.data, "Doomed", 0).parent.exists()
-    connection.create_topic("Doomed", 1)
-    assert connection.shard_statistics("Doomed")[0].max_queue_offset == 0
-    connection.delete_topic("Doomed")
 
 
 def test_a_killed_shard_host_loses_and_repeats_nothing_of_any_of_its_topics(

@@ -1,0 +1,82 @@
+"""Topics of a real node: they are made, changed and deleted, also while their shards die."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+import ray
+
+from rocketray.actors.client import Connection
+from rocketray.actors.coordinator import COORDINATOR_NAME
+from rocketray.actors.layout import producer_rings_directory, shard_directory
+from rocketray.actors.node import Node, NodeOptions
+from rocketray.actors.ray_runtime import NAMESPACE
+from rocketray.actors.shard_calls import shard_name
+from rocketray.errors import StreamError, TopicNotFoundError
+from rocketray.filters.subscription import Subscription
+from rocketray.store.retention import RetentionPolicy
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+SMALL = (("commit_log_segment_bytes", 4 * 1024 * 1024), ("index_entries", 50_000))
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    data = tmp_path_factory.mktemp("topics") / "data"
+    with Node(data, NodeOptions(num_cpus=2, shard_sizes=SMALL)) as node:
+        yield node
+
+
+@pytest.fixture
+def connection(node: Node) -> Iterator[Connection]:
+    with node.connection() as connection:
+        yield connection
+
+
+def test_topics_change_and_go(connection: Connection) -> None:
+    connection.create_topic("Short", 1)
+    assert connection.alter_topic("Short", 2).queues == 2
+    with connection.producer() as producer:
+        producer.send("Short", b"x", queue_id=1)
+        connection.set_permission("Short", 4)
+        with pytest.raises(StreamError, match="does not take messages"):
+            producer.send("Short", b"x")
+    connection.delete_topic("Short")
+    assert "Short" not in connection.topics()
+    with pytest.raises(TopicNotFoundError), connection.producer() as producer:
+        producer.send("Short", b"x")
+
+
+def test_a_topic_keeps_what_it_is_told_to(connection: Connection) -> None:
+    connection.create_topic("Brief", 1, RetentionPolicy(max_bytes=1))
+    with connection.producer() as producer:
+        first = producer.send("Brief", b"0", keys=["first"])
+        for number in range(1, 200):
+            producer.send("Brief", b"%d" % number + b"." * 100_000)
+    coordinator = ray.get_actor(COORDINATOR_NAME, namespace=NAMESPACE)
+    ray.get(coordinator.expire.remote())
+    [shard] = connection.shard_statistics("Brief")
+    assert 100 < shard.min_queue_offset < shard.max_queue_offset == 200
+    assert connection.view(first.offset_message_id) is None
+    assert connection.query("Brief", "first") == []
+    with connection.consumer("late", "Brief", Subscription.tags("*")) as member:
+        assert member.poll(30.0)[0].queue_offsets[0] == shard.min_queue_offset
+
+
+def test_a_topic_goes_whole_though_its_shard_was_killed_a_moment_ago(
+    node: Node, connection: Connection
+) -> None:
+    connection.create_topic("Doomed", 2)
+    with connection.producer() as producer:
+        producer.send("Doomed", b"gone", queue_id=0)
+        shard = ray.get_actor(shard_name("Doomed", 0), namespace=NAMESPACE)
+        os.kill(ray.get(shard.pid.remote()), signal.SIGKILL)
+        connection.delete_topic("Doomed")
+        assert not shard_directory(node.data, "Doomed", 0).parent.exists()
+        assert not producer_rings_directory(node.data, "Doomed", 0).parent.exists()
+    connection.create_topic("Doomed", 1)
+    assert connection.shard_statistics("Doomed")[0].max_queue_offset == 0
+    connection.delete_topic("Doomed")
