@@ -15,6 +15,8 @@ from rocketray.errors import CorruptRecordError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.store.message_store import MessageStore
+from rocketray.store.reader import QueueReader
+from rocketray.topology.spark.block_filter import BlockFilter
 
 BODIES = [b"body %d" % number for number in range(6)]
 DAMAGED = (0, 2, 3)
@@ -79,6 +81,15 @@ def test_once_the_store_is_recovered_a_group_gets_all_others(damaged: Path, kind
     assert found == GOOD
     assert counters.scanned == len(BODIES) - 1  # the queue begins at its first whole message
     assert counters.delivered == len(GOOD)
+
+
+@pytest.mark.parametrize("kind", ["all", "tags", "sql"])
+def test_once_the_store_is_recovered_spark_reads_all_others(damaged: Path, kind: str) -> None:
+    shard = shard_directory(damaged, "T", 0)
+    MessageStore(shard, salvage=True, clock_ms=lambda: 0).close()
+    with QueueReader(shard, "T", 0) as reader:
+        chosen = BlockFilter(SUBSCRIPTIONS[kind])
+        assert reader.bodies(chosen.select(reader, 0, len(BODIES))) == GOOD
 
 
 def test_who_reads_by_position_steps_over_what_recovery_found_lost(damaged: Path) -> None:
