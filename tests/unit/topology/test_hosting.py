@@ -140,3 +140,19 @@ def test_an_app_that_is_up_from_elsewhere_is_told_apart(monkeypatch: pytest.Monk
     monkeypatch.setattr(hosting, "find_hosts", lambda _: [Host("shop", 0, "silent", 1, None)])
     with pytest.raises(ConfigError, match="none of the 1 hosts of app 'shop' says what to start"):
         hosting.scale("shop", 2)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "started", "ended"), [(4, [1, 2], []), (2, [], []), (1, [], [3])]
+)
+def test_an_app_is_scaled_also_while_a_host_starts(
+    monkeypatch: pytest.MonkeyPatch, wanted: int, started: list[int], ended: list[int]
+) -> None:
+    starting = HostStatus("shop:app", 1, False, (), data="/data", directory="/apps")
+    hosts = [Host("shop", 0, "restarting", 1, None), Host("shop", 3, "starting", 0, starting)]
+    begun: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(hosting, "find_hosts", lambda _: hosts)
+    monkeypatch.setattr(hosting, "_start", lambda *each, **_: begun.append(each[:4]))
+    monkeypatch.setattr(hosting, "take_down", lambda each: [str(host.number) for host in each])
+    assert hosting.scale("shop", wanted) == [str(number) for number in ended]
+    assert begun == ([("shop", "shop:app", ("/data", "/apps"), started)] if started else [])
