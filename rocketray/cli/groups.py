@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["groups"]
 
 groups = typer.Typer(
-    help="List consumer groups, see how far they are, move and remove them.", no_args_is_help=True
+    help="List consumer groups, see their progress, move them.", no_args_is_help=True
 )
 for command in (progress, migrate, reset, skip, seek):
     groups.command()(command)

@@ -45,11 +45,11 @@ def query(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Look up stored messages by id, by key or by time, oldest first.
+    """Look up stored messages by id, by key or by time.
 
-    Give one of --id, --key and --unique-key, or a time with --from, --to or both; a time also
-    narrows a key. TIME is milliseconds since 1970 or ISO 8601, in local time unless it names a
-    zone. Nothing found is no failure: nothing is printed, and the exit code is 0.
+    They come oldest first. Give one of --id, --key and --unique-key, or a time with --from, --to or
+    both; a time also narrows a key. TIME is milliseconds since 1970 or ISO 8601, in local time
+    unless it names a zone. Nothing found is no failure: nothing is printed, and the exit code is 0.
     """
     named = [name for name in (message_id, key, unique_key) if name is not None]
     if len(named) > 1 or not (named or begin_ms is not None or end_ms is not None):

@@ -53,12 +53,12 @@ def start(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a node in the foreground, until SIGINT (Ctrl-C) or SIGTERM.
+    """Run a node in the foreground.
 
     Other commands with the same --data find it from the moment that it says it is ready; --json
-    prints the content of its node.json then, on one line. All that was acknowledged is on disk
-    when it has stopped. SIGTERM is for this process alone, because Ray's have to outlive it: under
-    systemd say KillMode=mixed.
+    prints the content of its node.json then, on one line. It ends with SIGINT (Ctrl-C) or SIGTERM,
+    and all that was acknowledged is on disk when it has stopped. SIGTERM is for this process alone,
+    because Ray's have to outlive it: under systemd say KillMode=mixed.
     """
     from rocketray.actors.node import Node, NodeOptions  # noqa: PLC0415 - Ray takes a second
 
