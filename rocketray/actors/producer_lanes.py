@@ -80,6 +80,7 @@ class ProducerLanes:
         self._refreshing = threading.Lock()
         self._collecting = threading.Event()
         self._closed = threading.Event()
+        self._callers: dict[Lane, threading.Thread] = {}  # of the linger thread
         self._linger = threading.Thread(target=self._flush_lingering, daemon=True, name="linger")
         self._linger.start()
 
@@ -337,12 +338,26 @@ class ProducerLanes:
             self._collecting.wait(_REFRESH_S)
             time.sleep(LINGER_S)
             self._collecting.clear()
-            waiting = [lane for lane in self._open_lanes() if not self._hand_over_if_free(lane)]
+            waiting = [lane for lane in self._open_lanes() if not self._hand_over_lingering(lane)]
             if waiting:
                 self._collecting.set()
             if time.monotonic() >= refresh_at:
                 self.refresh_topics()
                 refresh_at = time.monotonic() + _REFRESH_S
+
+    def _hand_over_lingering(self, lane: Lane) -> bool:
+        """Hand over what was collected, or begin to; False when that is to be looked at again."""
+        if lane.ring is not None:
+            return self._hand_over_if_free(lane)
+        if lane.collecting is None:
+            return True
+        callers = {one: thread for one, thread in self._callers.items() if thread.is_alive()}
+        if lane not in callers:  # a call may take minutes: others do not wait for it
+            run = self._hand_over_if_free
+            callers[lane] = threading.Thread(target=run, args=(lane,), daemon=True, name="call")
+            callers[lane].start()
+        self._callers = callers
+        return False
 
     def _hand_over_if_free(self, lane: Lane) -> bool:
         """Hand over what was collected, unless somebody uses the lane, or the shard is behind."""

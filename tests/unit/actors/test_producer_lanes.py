@@ -9,11 +9,12 @@ from typing import NoReturn
 
 import pyarrow as pa
 import pytest
-from support.local_node import LocalNode
+from support.local_node import LocalNode, LocalShard
 
 from rocketray.actors import producer_lanes
 from rocketray.actors.layout import producer_rings_directory
 from rocketray.actors.producer import Producer, SendResult
+from rocketray.actors.ring import Ack
 from rocketray.actors.shard_writer import ShardWriter
 from rocketray.errors import ShardUnavailableError, StoreError, TopicNotFoundError
 from rocketray.message import Message
@@ -69,6 +70,37 @@ def test_a_shard_that_takes_nothing_holds_up_nobody_else(
         revive.set()
         thread.join(60)
         assert [sent.queue_offset for sent in results] == list(range(40))
+
+
+def test_a_call_that_takes_long_holds_up_no_collected_messages_of_others(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.local = False
+    monkeypatch.setattr(producer_lanes, "collecting_s", lambda _: 60.0)
+    is_called, may_answer = threading.Event(), threading.Event()
+    append = LocalShard.append
+
+    def slow(shard: LocalShard, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
+        if shard is node.shards["Dead", 0] and shard.statistics().messages == 1:
+            is_called.set()
+            may_answer.wait(300)
+        return append(shard, payload, durability, attempt=attempt)
+
+    monkeypatch.setattr(LocalShard, "append", slow)
+    with Producer(node) as producer:
+        for topic in ("Dead", "Trade"):
+            producer.send_async(topic, b"handed over")
+        producer.send_async("Dead", b"collected")
+        assert is_called.wait(60)
+        collected = producer.send_async("Trade", b"collected")
+        for _ in range(2000):
+            if collected.done():
+                break
+            threading.Event().wait(0.01)
+        is_done = collected.done()
+        may_answer.set()
+        assert is_done
+    assert node.shard_statistics("Dead")[0].messages == 2
 
 
 def test_large_messages_go_in_batches_that_fit_into_a_segment(node: LocalNode) -> None:
