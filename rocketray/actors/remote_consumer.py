@@ -138,7 +138,8 @@ class RemoteGroupConsumer:
         owned = reply.assignment | {batch.queue_id for batch in batches}
         with self._lock:
             self._assignment = frozenset(one for one in owned if self._is_after_loss(reply, one))
-            self._assignment |= reply.revoked if is_losing else frozenset()
+            if is_losing and reply.revocation > self._revoked:
+                self._assignment |= reply.revoked
         kept = self._kept
         try:
             if is_losing and not self._give_up(*told):

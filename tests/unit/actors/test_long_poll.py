@@ -11,7 +11,7 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors import long_poll, remote_consumer
-from rocketray.actors.remote_calls import PollReply
+from rocketray.actors.remote_calls import CommitReply, PollReply
 from rocketray.actors.remote_consumer import RemoteGroupConsumer
 from rocketray.actors.remote_members import RemoteMembers
 from rocketray.errors import FilterError, InvalidMessageError, ShardUnavailableError, StreamError
@@ -142,3 +142,49 @@ def test_a_join_whose_answer_is_lost_leaves_nobody_who_holds_queues(node: LocalN
         producer.send("Trade", b"1")
         assert bodies(member, 1) == [b"1"]
         assert len(node.groups()[0].members) == 1
+
+
+class ToldGateway:
+    """It says what the test wants it to say, and the answer to the first word is lost."""
+
+    def __init__(self) -> None:
+        self.poll_reply = PollReply(1, [], frozenset({0, 1}))
+        self.commit_reply = CommitReply(8000)
+        self.given_up = 0
+
+    def join(self, *_: object) -> None: ...
+
+    def leave(self, *_: object) -> None: ...
+
+    def poll(self, *_: object) -> PollReply:
+        return self.poll_reply
+
+    def commit(self, *_: object) -> CommitReply:
+        return self.commit_reply
+
+    def give_up(self, *_: object) -> None:
+        self.given_up += 1
+        if self.given_up == 1:
+            raise ShardUnavailableError("gateway", 0, "the answer was lost by the test")
+
+    leave_alone = count_returns = leave
+
+
+def test_a_queue_that_was_given_up_does_not_come_back_with_an_older_reply() -> None:
+    gateway = ToldGateway()
+    member = RemoteGroupConsumer(gateway, "g", "Trade", ALL, has_heart=False, clock_ms=lambda: 0)
+    member.receive()
+    member.poll(0)
+    assert member.assignment() == {("Trade", 0), ("Trade", 1)}
+    gateway.poll_reply = PollReply(2, [], frozenset({0}), 1, frozenset({1}))
+    gateway.commit_reply = CommitReply(8000, 1, frozenset({1}))
+    member.receive()
+    member.beat()
+    with pytest.raises(ShardUnavailableError, match="lost by the test"):
+        member.poll(0)
+    gateway.commit_reply = CommitReply(8000, 1)  # it had heard the word
+    member.beat()
+    member.poll(0)
+    assert gateway.given_up == 2
+    assert member.assignment() == {("Trade", 0)}
+    member.close()
