@@ -14,9 +14,12 @@ import tempfile
 from collections import deque
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 from unittest import mock
+from uuid import UUID
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -37,6 +40,7 @@ FAR_MIN, FAR_MAX = 2, 3
 TAGS: list[str | None] = ["a", "b", None, "a", "c", None, None]
 WANTED = {"a", "b"}
 SUBSCRIPTION = Subscription.tags("a || b")
+RESTARTS_MAX = 5
 SWEEP_S = 5
 HEAL_S = 90
 WAITING_MAX = 2
@@ -53,7 +57,8 @@ _MEMORY = Path("/dev/shm")  # the node syncs its files; that is not what is test
 queue_ids = st.integers(0, QUEUES - 1)
 readers = st.runner().flatmap(lambda machine: st.sampled_from(machine.readers))
 far_readers = st.runner().flatmap(lambda machine: st.sampled_from(machine.far()))
-losses = st.lists(st.sampled_from(["request", "answer"]), min_size=1, max_size=6)
+call_names = st.sampled_from(["poll", "poll", "commit", "give_up", "join", "leave", "leave_alone"])
+losses = st.lists(st.sampled_from(["request", "answer"]), min_size=1, max_size=3)
 
 
 @dataclass
@@ -66,8 +71,10 @@ class Queue:
     """What comes next; where its owner was lost, that or something before it."""
     owner: Reader | None = None
     """Who reads it."""
+    last: Reader | None = None
+    """Who gave it up last."""
     is_given_up: bool = True
-    """The owner before said how far it came, and that was heard."""
+    """That one said how far it came, and nothing kept the word from being heard."""
     heard: int = 0
     """The group's offset."""
 
@@ -97,9 +104,12 @@ class Reader:
         return isinstance(member, RemoteGroupConsumer) and self._excused == member._name
 
     def excuse(self) -> None:
-        """Until it has joined again."""
+        """Until it has joined again; what it said last may not have been heard."""
         if isinstance(self.member, RemoteGroupConsumer):
             self._excused = self.member._name
+        for queue in self._queues:
+            if queue.owner is None and queue.last is self:
+                queue.is_given_up = False
 
     def poll(self) -> None:
         """Take what there is."""
@@ -126,7 +136,7 @@ class Reader:
                 begin = offsets[0] if offsets else stop
             queue.owner = self
             self._finished[queue_id] = begin
-        assert offsets == due
+        assert offsets == due, (offsets, due, queue)
         queue.position = stop
         self._in_hand.setdefault(queue_id, deque()).append(batch)
 
@@ -145,10 +155,14 @@ class Reader:
             self._in_hand.pop(queue_id, None)
             queue = self._queues[queue_id]
             if queue.owner is self:
-                queue.owner = None
+                queue.owner, queue.last = None, self
                 queue.is_given_up = not self.is_excused
                 if queue.is_given_up:
                     queue.position = self._finished[queue_id]
+
+
+def _name(random: Random) -> UUID:
+    return UUID(int=random.getrandbits(128))
 
 
 class Remote(RuleBasedStateMachine):
@@ -159,6 +173,8 @@ class Remote(RuleBasedStateMachine):
         self.patches = ExitStack()
         for module, name, value in SMALL:
             self.patches.enter_context(mock.patch.object(module, name, value))
+        names = partial(_name, Random(0))  # a seed repeats who gets which queue, too
+        self.patches.enter_context(mock.patch("uuid.uuid4", names))
         self.directory = Path(tempfile.mkdtemp(dir=_MEMORY if _MEMORY.is_dir() else None))
         self.broker = Broker(self.directory)
         self.broker.create_topic("T", QUEUES)
@@ -167,11 +183,17 @@ class Remote(RuleBasedStateMachine):
         self.gateway = Gateway(self.broker)
         self.queues = [Queue() for _ in range(QUEUES)]
         self.readers: list[Reader] = []
+        self.restarts = 0
         for _ in range(FAR_MIN):
             self.join_far()
 
     def far(self) -> list[Reader]:
         return [reader for reader in self.readers if reader.calls is not None]
+
+    def dispensable(self) -> list[Reader]:
+        """Those who may leave: the others go on."""
+        is_enough = len(self.far()) > FAR_MIN
+        return [reader for reader in self.readers if is_enough or reader.calls is None]
 
     @rule(first=st.integers(0, 7), count=st.sampled_from([1, 6, 20]))
     def send(self, first: int, count: int) -> None:
@@ -224,19 +246,21 @@ class Remote(RuleBasedStateMachine):
             self.advance(1)
             self.let_all_read(count)
 
-    @rule(reader=far_readers, lost=losses)
-    def lose(self, reader: Reader, lost: list[Loss]) -> None:
+    @rule(reader=far_readers, call=call_names, lost=losses)
+    def lose(self, reader: Reader, call: str, lost: list[Loss]) -> None:
         assert reader.calls is not None
-        reader.calls.losses.extend(lost)
+        reader.calls.losses.setdefault(call, []).extend(lost)
 
-    @rule(reader=far_readers)
-    def be_cut_off(self, reader: Reader) -> None:
-        """Nothing of it arrives for longer than its lease."""
+    @rule(reader=far_readers, calls=st.sampled_from([5, 30]))
+    def be_cut_off(self, reader: Reader, calls: int) -> None:
+        """Nothing of it arrives for a while, which may be longer than its lease."""
         assert reader.calls is not None
-        reader.calls.losses.extend(["request"] * 30)
+        reader.calls.cut_off_calls = calls
 
+    @precondition(lambda self: self.restarts < RESTARTS_MAX)
     @rule()
     def restart_gateway(self) -> None:
+        self.restarts += 1
         for reader in self.far():
             reader.excuse()
         self.gateway.restart()
@@ -245,15 +269,13 @@ class Remote(RuleBasedStateMachine):
     def stop_or_go_on(self, reader: Reader) -> None:
         reader.is_stopped = not reader.is_stopped
 
-    @precondition(lambda self: len(self.far()) > FAR_MIN)
-    @rule(reader=readers)
+    @precondition(lambda self: self.dispensable())
+    @rule(reader=st.runner().flatmap(lambda machine: st.sampled_from(machine.dispensable())))
     def leave(self, reader: Reader) -> None:
-        owned = [queue for queue in self.queues if queue.owner is reader]
         try:
             reader.member.close()
         except ShardUnavailableError:
-            for queue in owned:  # its last commits may not have been heard
-                queue.is_given_up = False
+            reader.excuse()
         self.readers.remove(reader)
 
     @precondition(lambda self: len(self.far()) > FAR_MIN)
@@ -261,7 +283,8 @@ class Remote(RuleBasedStateMachine):
     def crash(self, reader: Reader) -> None:
         for queue in self.queues:
             if queue.owner is reader:
-                queue.owner, queue.is_given_up = None, False
+                queue.owner, queue.last = None, reader
+        reader.excuse()
         self.readers.remove(reader)
 
     @invariant()
@@ -276,8 +299,8 @@ class Remote(RuleBasedStateMachine):
     @invariant()
     def a_queue_has_one_reader(self) -> None:
         leased = [reader for reader in self.readers if reader.member.is_leased]
-        held = [queue for reader in leased for queue in reader.member.assignment()]
-        assert len(held) == len(set(held))
+        held = [sorted(reader.member.assignment()) for reader in leased]
+        assert sum(map(len, held)) == len(set().union(*held)), held
 
     def receive(self, reader: Reader) -> None:
         """The long poll's thread has its turn, unless it waits for the polling thread."""
@@ -316,6 +339,8 @@ class Remote(RuleBasedStateMachine):
         if sys.exception() is None:
             self.heal()
         for reader in self.readers:
+            if reader.calls is not None:
+                reader.calls.heal()
             reader.member.close()
         self.gateway.members.close()
         self.producer.close()
@@ -328,7 +353,7 @@ class Remote(RuleBasedStateMachine):
         for reader in self.readers:
             reader.is_stopped, reader.skip = False, frozenset()
             if reader.calls is not None:
-                reader.calls.losses.clear()
+                reader.calls.heal()
         ends = [len(queue.tags) for queue in self.queues]
         for _ in range(HEAL_S):
             self.advance(1)

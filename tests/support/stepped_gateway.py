@@ -7,7 +7,6 @@ is a thread that stands still meanwhile, while a test goes on; time passes by th
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal
@@ -141,12 +140,19 @@ class Calls:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self.losses: deque[Loss] = deque()
-        """What becomes of the next calls, and of all others nothing."""
+        self.losses: dict[str, list[Loss]] = {}
+        """What becomes of the next calls of a name; nothing happens to all others."""
+        self.cut_off_calls = 0
+        """So many requests are lost, of any name."""
+
+    def heal(self) -> None:
+        """Lose nothing any more."""
+        self.losses.clear()
+        self.cut_off_calls = 0
 
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any) -> Any:
-            loss = self.losses.popleft() if self.losses else None
+            loss = self._loss(name)
             answer = None
             if loss != "request":
                 answer = getattr(self._gateway.members, name)(*arguments)
@@ -156,3 +162,10 @@ class Calls:
             return answer
 
         return call
+
+    def _loss(self, name: str) -> Loss | None:
+        if self.cut_off_calls > 0:
+            self.cut_off_calls -= 1
+            return "request"
+        waiting = self.losses.get(name)
+        return waiting.pop(0) if waiting else None
