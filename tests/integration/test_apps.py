@@ -222,12 +222,24 @@ def test_a_host_that_fails_at_each_restart_says_why_and_can_be_taken_down(
     assert hosts(run) == []
 
 
-def test_what_cannot_be_done_says_what_to_do(run: CommandServer, tmp_path: Path) -> None:
-    assert run("up", "stall:app", "--detach").code == 0
+def test_what_cannot_be_done_says_what_to_do(
+    run: CommandServer, tmp_path: Path, directory: Path, environ: dict[str, str]
+) -> None:
+    command = [COMMAND, "up", "stall:app", "--detach"]
+    at_once = subprocess.Popen(command, stderr=subprocess.PIPE, cwd=directory, env=environ)
+    here = run("up", "stall:app", "--detach")
+    _, there = at_once.communicate(timeout=120)
+    assert sorted((here.code, at_once.returncode)) == [0, 1], "one of two at the same time"
+    said = here.err + there.decode()
+    assert "app 'stall' is " in said
+    assert "Traceback" not in said
     again = run("up", "stall:app", "--detach")
     assert (again.code, again.out) == (1, "")
     assert "app 'stall' is up with 1 host" in again.err
     assert "rocketray scale stall 1" in again.err
+    (directory / "twin.py").write_text(APP.replace("pathlib.Path(__file__).stem", "'stall'"))
+    twin = run("up", "twin:app", "--detach")
+    assert "app 'stall' is up with 1 host from stall:app, not from twin:app" in twin.err
     assert "No module named 'nowhere'" in run("up", "nowhere:app").err
     assert "an app is named as module:app" in run("up", "no-colon").err
     nothing = run("down", "nobody")
