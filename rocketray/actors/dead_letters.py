@@ -33,7 +33,7 @@ from .catalog import TopicConfig
 from .errands import Place
 from .files import read_json, write_json
 from .filter_stream import RECORDS_MAX, scan_block
-from .layout import config_directory
+from .layout import CONTROL_PAGE, config_directory, shard_directory
 from .queue_tail import QueueTail
 from .queue_views import open_queues
 from .send_back import (
@@ -149,7 +149,7 @@ def letter_boxes(node: DeadLetters) -> list[LetterBox]:
     """The dead letters of all groups, by group."""
     boxes = []
     for name, topic in sorted(node.topics().items()):
-        if name.startswith(DEAD_LETTER_PREFIX):
+        if name.startswith(DEAD_LETTER_PREFIX) and _has_files(node.data, name):
             with open_queues(node.data, name) as views:
                 spans = [range(view.minimum, view.maximum) for view in views]
             done = Journal(node.data, topic).done
@@ -261,6 +261,11 @@ def _topic(node: DeadLetters, group: str, topic: str | None) -> TopicConfig:
     return config
 
 
+def _has_files(data: Path, topic: str) -> bool:
+    """Whether a topic that the node knows can be read: its first message makes the files."""
+    return (shard_directory(data, topic, 0) / CONTROL_PAGE).is_file()
+
+
 def _letters_of(
     data: Path, group: str, topic: str, subscription: Subscription
 ) -> Iterator[StoredMessage]:
@@ -273,6 +278,8 @@ def _letters_of(
 
 def _matching(data: Path, topic: str, subscription: Subscription) -> Iterator[StoredMessage]:
     """The messages of queue 0 that match; no more than a block of them is in memory."""
+    if not _has_files(data, topic):
+        return
     matcher = compile_filter(subscription)
     is_tags = subscription.expression_type == "TAG"
     tags = sorted(parse(subscription.expression).tags_set) if is_tags else []

@@ -16,6 +16,7 @@ from rocketray.actors.dead_letters import (
     redrive,
 )
 from rocketray.actors.files import write_json
+from rocketray.actors.layout import CONTROL_PAGE, shard_directory
 from rocketray.actors.send_back import REDRIVEN_FROM, RETRY_TOPIC, dead_lettered, topic_of
 from rocketray.errors import (
     ConfigError,
@@ -218,3 +219,11 @@ def test_what_is_wrong_is_said(broker: Broker) -> None:
             write_json(path, {"storeHost": "10.0.0.2:10911", "done": done})
             with pytest.raises(StoreError, match="no journal"):
                 redrive(broker, producer, "g", ALL)
+
+
+def test_a_group_whose_first_letter_is_being_stored_has_none_yet(broker: Broker) -> None:
+    give_up(broker, 1)
+    broker.create_topic("%DLQ%new", 1)  # the node knows the topic before its files are there
+    (shard_directory(broker.data, "%DLQ%new", 0) / CONTROL_PAGE).unlink()
+    assert [box.group for box in letter_boxes(broker)] == ["g"]
+    assert list(letters(broker, "new", ALL)) == []
