@@ -288,14 +288,14 @@ class App(LedApp):
             await self.declare_topic(message.topic, queues, retention)
         return await self._outbox.put(message, queue_id, delay)
 
-    async def flush_sends(self) -> None:
+    async def flush_sends(self, *, is_commit: bool = True) -> None:
         """Wait until all that was sent, and every change of a table, is stored.
 
-        Raises what could not be.
+        Raises what could not be; where no commit follows, only when nobody heard of it.
         """
         await self.tables.flush()
         if self._outbox is not None:
-            await self._outbox.flush()
+            await (self._outbox.flush() if is_commit else self._outbox.settle())
 
     # Running
 

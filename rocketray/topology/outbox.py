@@ -91,17 +91,19 @@ class Outbox:
             self._is_told = True
             raise self._failure
 
-    async def close(self) -> None:
-        """Send what waits, then close the producer and end the thread.
-
-        Raises a failure of which nobody heard.
-        """
+    async def settle(self) -> None:
+        """As :meth:`flush`, but raises only a failure of which nobody heard yet."""
         was_told = self._is_told
         try:
             await self.flush()
         except Exception:
             if not was_told:
                 raise
+
+    async def close(self) -> None:
+        """Send what waits, then close the producer and end the thread; raises as :meth:`settle`."""
+        try:
+            await self.settle()
         finally:
             await self._loop.run_in_executor(self._thread, self._producer.close)
             self._thread.shutdown(wait=False)

@@ -44,7 +44,7 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
         """Commit what is finished now, after everything that handlers sent so far is stored."""
         finished = [(feed, feed.finished()) for feed in self.app.fetcher.feeds]
         try:
-            await self.app.producer.flush()
+            await self.app.producer.flush_before_commit()
         except Exception as error:  # noqa: BLE001  # whatever a producer raises
             await self.crash(error)  # the input is not committed, so its output is made again
             return False

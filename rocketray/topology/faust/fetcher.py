@@ -240,7 +240,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             ),
             returns=self._returns,
             flow=self.app.flow,
-            flush_sends=self.app.flush_sends,
+            flush_sends=self.app.producer.flush_before_commit,
             tables=_told_of_queues(channel, topic, NO_TABLES if is_alone else self.app.tables),
             on_failure=partial(self._feed_failed, channel, topic),
             clock_ms=clock_ms,

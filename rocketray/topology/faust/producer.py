@@ -43,7 +43,15 @@ class OutboxProducer(Producer):  # type: ignore[misc]  # Faust's types are not f
         return await (await self.send(*arguments, **options))
 
     async def flush(self) -> None:
-        """Wait until everything that was sent is stored; raises what could not be."""
+        """Wait until everything that was sent is stored; raises a failure that nobody heard of.
+
+        Faust's last call when an app stops, which is to come to its end.
+        """
+        await self.buffer.flush()
+        await self.app.flush_sends(is_commit=False)
+
+    async def flush_before_commit(self) -> None:
+        """The same, raising every time once something could not be stored."""
         await self.buffer.flush()
         await self.app.flush_sends()
 

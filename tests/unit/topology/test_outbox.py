@@ -3,14 +3,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 import pytest
+from support.apps import committed, make_app, numbers, put, until
 from support.local_node import LocalNode
 
 from rocketray.actors.pending_messages import PendingMessages
 from rocketray.actors.producer import Producer, SendResult
 from rocketray.delay import TIMER_TOPIC, Delay
-from rocketray.errors import ShardUnavailableError, StoreFullError
+from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
 from rocketray.message import Message
 from rocketray.topology import outbox as outbox_module
 from rocketray.topology.outbox import Outbox, StoredLater
@@ -232,5 +235,38 @@ def test_delayed_sends_tell_where_they_wait_and_how_they_are_recalled(
         assert node.recall(waits.recall_handle)
         assert {(await at_once).topic, (await now).topic} == {"T"}
         await outbox.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_app_whose_output_was_lost_does_not_commit_its_input_when_it_stops(
+    node: LocalNode,
+) -> None:
+    node.create_topic("T", 1)
+    node.create_topic("Out", 1)
+    node.set_permission("Out", 4)
+    put(node, "T", numbers(10))
+
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        app.conf.broker_commit_interval = 60.0
+        out = app.topic("Out", value_serializer="raw")
+        seen: list[bytes] = []
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for value in stream:
+                await out.send(value=value)
+                seen.append(value)
+
+        await app.start()
+        await until(lambda: len(seen) == 10)
+        assert not await app.consumer.force_commit()
+        put(node, "T", numbers(5, first=10))
+        with suppress(TimeoutError):
+            await until(lambda: len(seen) == 15, timeout_s=1.0)
+        await app.stop()
+        assert isinstance(app.crash_reason, ConfigError)
+        assert committed(node, "app-reader", "T") == 0
 
     asyncio.run(scenario())
