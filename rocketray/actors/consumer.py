@@ -4,16 +4,20 @@ The coordinator decides who owns a queue and hears a heartbeat every second. For
 the member makes a match ring, which the filter actor fills; messages then come without any call.
 
 Invariants
-  1. A queue is read only while it is granted. It is given up in this order: no more batches from
-     it, ``on_revoke``, and only then the heartbeat that no longer names it. That one always says
-     how far the queue is finished: a coordinator that started again may not know it.
-  2. What the member commits goes out with the next heartbeat, and with ``close``.
+  1. A queue is read only while it is held, from the answer that grants it on: see grants.py. It is
+     given up in this order: no more batches from it, ``on_revoke``, and only then the heartbeat that
+     no longer names it. That one always says how far the queue is finished: a coordinator that
+     started again may not know it.
+  2. What the member commits goes out with the next heartbeat, and with ``close``; one that was not
+     answered is repeated by the next.
   3. Nothing is handed out without a lease: see lease.py.
-  4. A stream that the filter actor stopped raises in ``poll``; no message is passed over.
+  4. A stream that the filter actor stopped raises in ``poll``, as does a record that cannot be read;
+     no message is passed over, and other queues are read on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import uuid
@@ -28,6 +32,7 @@ from .assignment import check_strategy
 from .clock import steady_clock_ms
 from .consumed_batch import ConsumedBatch
 from .filter_plan import PlanFollower
+from .grants import Grants
 from .heartbeat import Heartbeat, HeartbeatReply
 from .layout import consumer_directory
 from .lease import Lease
@@ -96,25 +101,28 @@ class GroupConsumer:
         bell = consumer_directory(node.data) / owned_name(f"{self._instance}.bell")
         self._doorbell = Doorbell(bell)
         self._lease = Lease(clock_ms, f"member {client_id} of group {group} on topic {topic}")
+        self._grants = Grants(self._lease)
         self._follower = PlanFollower(subscription)
         self._queues = MemberQueues(
             node,
             group,
             topic,
             start=options.get("start", "earliest"),
+            grants=self._grants,
             follower=self._follower,
             doorbell=bell,
+            clock_ms=clock_ms,
         )
-        self._late_answer: int | None = None  # renews the lease once lost queues are given up
         self._beats = 0
-        self._granted: dict[int, int] = {}
         self._failure: StreamError | None = None
         self._closed = threading.Event()
         try:
-            self._report(self._beat())
-            self._queues.adopt(self._granted, None)
+            self._report(self._beat(self._grants.held()))
+            self._queues.settle(None)
+            self._queues.check()
         except BaseException:
-            self._leave()
+            with contextlib.suppress(StreamError, OSError):  # what went wrong first is to be heard
+                self._leave()
             raise
         self._heart = threading.Thread(target=self._keep_beating, daemon=True, name="heartbeat")
         if has_heart:
@@ -157,8 +165,8 @@ class GroupConsumer:
     @property
     def has_to_settle(self) -> bool:
         """The next poll gives queues up, takes some, renews the lease by that, or raises."""
-        is_moving = self._granted.keys() != self._queues.streams.keys()
-        return is_moving or self._late_answer is not None or self._failure is not None
+        has_to = self._grants.has_to_settle or self._queues.has_to_open
+        return has_to or self._failure is not None
 
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
         """Say that everything of the queue below the offset is finished; sent with a heartbeat."""
@@ -180,9 +188,10 @@ class GroupConsumer:
         self._leave()
 
     def _leave(self) -> None:
-        self._queues.give_up(set(self._queues.streams), self.on_revoke)
+        held = self._grants.held()
+        self._queues.give_up(held, self.on_revoke)
         try:
-            self._node.leave(self._beat())
+            self._node.leave(self._beat(held))
         finally:
             if self._local is not None:
                 self._local.close()
@@ -199,10 +208,7 @@ class GroupConsumer:
     def _take(self, max_messages: int, skip: Container[int]) -> list[ConsumedBatch]:
         if self._failure is not None:
             raise self._failure
-        late_answer, self._late_answer = self._late_answer, None
-        self._queues.adopt(self._granted, self.on_revoke)
-        if late_answer is not None:
-            self._lease.renew(late_answer)
+        self._queues.settle(self.on_revoke)
         if self._local is None and not self._lease.may_hand_out():
             return []
         return self._queues.take(max_messages, skip)
@@ -215,16 +221,17 @@ class GroupConsumer:
         """Add to the counters what became of messages that a handler could not finish."""
         self._queues.count(sent_back=sent_back, dead_lettered=dead_lettered)
 
-    def _beat(self) -> Heartbeat:
+    def _beat(self, held: frozenset[int]) -> Heartbeat:
+        """A report; what is *held* was asked before, so the last commits of all else are in it."""
         self._beats += 1
-        read, commits, starts, pulled = self._queues.progress()
+        commits, starts, pulled = self._queues.progress()
         if self._local is not None:
             self._local.commit(commits)  # may write a file: whoever commits does not wait for it
             commits = {}
         return Heartbeat(
             *self._identity,
             self._instance,
-            read | self._granted.keys(),
+            held,
             commits,
             self._queues.counters(),
             starts,
@@ -239,7 +246,7 @@ class GroupConsumer:
 
     def beat(self) -> None:
         """Report to the coordinator, and take what it grants; the next poll acts on it."""
-        report = self._beat()
+        report = self._beat(self._grants.held())
         try:
             self._report(report)
         except (ShardUnavailableError, OSError) as error:
@@ -263,11 +270,7 @@ class GroupConsumer:
         if self._follower.plan != reply.plan:
             self._follower.plan = reply.plan
             self._doorbell.ring()
-        self._granted = granted
-        if self._lease.is_running or beat.held <= granted.keys():
-            self._lease.renew(asked_ms)
-        else:
-            self._late_answer = asked_ms
+        self._grants.answer(beat.held, asked_ms, granted)
 
     def _keep_beating(self) -> None:
         while not self._closed.wait(HEARTBEAT_INTERVAL_S) and self._failure is None:

@@ -1,19 +1,29 @@
 """The queues that a group member reads: opened when they are granted, given up when they are not.
 
 The polling thread opens, reads and gives up; any thread may commit, count and ask.
+
+Invariants
+  1. A queue that cannot be opened because somebody is away waits, and is tried again; the others
+     are read meanwhile.
+  2. What goes wrong with one queue takes nothing from the others: it is raised when they have
+     nothing, or by the next call. Nothing that was taken is passed over; it is tried again.
+  3. A queue is read no further than its part (filter_plan.py) says, from before it is proposed.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 
 from .consumed_batch import ConsumedBatch
 from .filter_plan import PlanFollower
+from .grants import Grants
 from .layout import control_path
 from .match_ring import StreamDescription
 from .member_options import StartFrom
@@ -23,6 +33,7 @@ from .watermark import ControlPage
 
 __all__ = ["MemberQueues", "OnRevoke", "QueueNode"]
 
+_LOG = logging.getLogger(__name__)
 OnRevoke = Callable[[frozenset[tuple[str, int]]], None]
 
 
@@ -41,9 +52,8 @@ class QueueNode(Protocol):
 
 
 class Progress(NamedTuple):
-    """What a heartbeat says of the queues."""
+    """What a heartbeat says of the queues, besides which are held."""
 
-    read: frozenset[int]
     commits: dict[int, int]
     starts: dict[int, int]
     pulled: dict[int, int]
@@ -59,18 +69,28 @@ class MemberQueues:
         topic: str,
         *,
         start: StartFrom | int,
+        grants: Grants,
         follower: PlanFollower,
         doorbell: Path,
+        clock_ms: Callable[[], int],
     ) -> None:
-        """*start* is where a group begins that has no offset; *doorbell* is the member's."""
+        """*start* is where a group begins that has no offset; *doorbell* is the member's.
+
+        *clock_ms* is one that never jumps.
+        """
         self._node = node
         self._group = group
         self._topic = topic
         self._start = start
+        self._grants = grants
         self._follower = follower
         self._doorbell = doorbell
+        self._clock_ms = clock_ms
         self._lock = threading.Lock()
         self.streams: dict[int, QueueStream] = {}
+        self._unopened: dict[int, int] = {}  # taken up, by the offset to begin at
+        self._retry_ms = clock_ms()
+        self._error: StreamError | OSError | None = None
         self._commits: dict[int, int] = {}
         self._starts: dict[int, int] = {}
         self._counted = NO_COUNTERS  # of queues given up, and the member's own part
@@ -100,11 +120,14 @@ class MemberQueues:
             self._commits = {**commits, **self._commits}
 
     def progress(self) -> Progress:
-        """What is to be reported; commits are taken out."""
+        """What is to be reported; commits are taken out.
+
+        Ask for what is held before: of a queue that is given up in between, the last commit is here.
+        """
         with self._lock:
             commits, self._commits = self._commits, {}
             pulled = {each.queue_id: each.next_queue_offset for each in self.streams.values()}
-            return Progress(frozenset(self.streams), commits, dict(self._starts), pulled)
+            return Progress(commits, dict(self._starts), pulled)
 
     def counters(self) -> FilterCounters:
         """What the filter did for this member in all, and what became of the matches here."""
@@ -116,58 +139,74 @@ class MemberQueues:
         with self._lock:
             self._counted += FilterCounters(**numbers)
 
+    @property
+    def has_to_open(self) -> bool:
+        """A queue waits to be opened, and it is time to try."""
+        streams = tuple(self.streams.values())
+        waits = self._unopened or not all(stream.is_attached for stream in streams)
+        return bool(waits) and self._clock_ms() >= self._retry_ms
+
     # The polling thread's
 
-    def adopt(self, granted: Mapping[int, int], on_revoke: OnRevoke | None) -> None:
-        """Read what is granted, from these offsets on, and nothing else."""
-        if granted.keys() != self.streams.keys():
-            self.give_up(self.streams.keys() - granted.keys(), on_revoke)
-            for queue_id in sorted(granted.keys() - self.streams.keys()):
-                self._open(queue_id, granted[queue_id])
-        for stream in self.streams.values():
-            part = self._follower.part(stream.queue_id, stream.next_queue_offset, stream.visible)
-            if part != stream.part:
-                with self._lock:
-                    self._counted += stream.read_on(part)
-                self._node.attach_stream(str(stream.ring.path))
+    def settle(self, on_revoke: OnRevoke | None) -> None:
+        """Give up what is not granted any more, and open what is new."""
+        lost, late_answer = self._grants.lost()
+        self.give_up(lost, on_revoke)
+        if late_answer is not None:
+            self._grants.lease.renew(late_answer)
+        self._unopened |= self._grants.take_up()
+        for queue_id, offset in sorted(self._unopened.items()) if self.has_to_open else ():
+            try:
+                self._open(queue_id, offset)
+            except (StreamError, OSError) as error:
+                self._note(queue_id, error)
 
     def take(self, max_messages: int, skip: Container[int]) -> list[ConsumedBatch]:
-        """Batches of what is there, at most *max_messages* of each queue that is not in *skip*."""
+        """Batches of what is there, at most *max_messages* of each queue that is not in *skip*.
+
+        Raises:
+            FilterError: a stream failed.
+            StreamError: a queue cannot be opened, or a record is damaged.
+            OSError: a file cannot be read or made.
+        """
+        self.check()
         batches = []
-        for stream in list(self.streams.values()):
-            stream.let_go()
-            if stream.queue_id in skip:
-                continue
-            taken = stream.take(max_messages)
-            if taken is not None:
-                there = stream.secure(taken[0])
-                entries = stream.exact(there)
-                if len(taken[0]):
-                    self.count(
-                        missed=len(taken[0]) - len(there),
-                        collisions=len(there) - len(entries),
-                        delivered=len(entries),
-                    )
-                batches.append(
-                    ConsumedBatch(self._topic, stream.queue_id, taken[1], entries, stream.reader)
-                )
+        for stream in tuple(self.streams.values()):
+            try:
+                self._follow(stream)
+                stream.let_go()
+                if stream.queue_id not in skip:
+                    batches += self._batches(stream, max_messages)
+            except (StreamError, OSError) as error:
+                self._note(stream.queue_id, error)
+        if not batches:
+            self.check()
         return batches
 
-    def give_up(self, queue_ids: set[int], on_revoke: OnRevoke | None) -> None:
+    def check(self) -> None:
+        """Raise what went wrong since the last time."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def give_up(self, queue_ids: frozenset[int], on_revoke: OnRevoke | None) -> None:
         """Read these no more; *on_revoke* hears of them while they still count as read."""
-        if not queue_ids:
-            return
-        for queue_id in queue_ids:
+        read = queue_ids & self.streams.keys()
+        for queue_id in read:
             self.streams[queue_id].ring.close()
-        if on_revoke is not None:
-            on_revoke(frozenset((self._topic, queue_id) for queue_id in queue_ids))
+        if read and on_revoke is not None:
+            on_revoke(frozenset((self._topic, queue_id) for queue_id in read))
         with self._lock:
-            for queue_id in queue_ids:
-                stream = self.streams.pop(queue_id)
-                self._commits.setdefault(queue_id, stream.finished)  # for one that started again
-                self._follower.forget(queue_id)
+            given_up = [self.streams.pop(queue_id) for queue_id in read]
+            for stream in given_up:
+                self._commits.setdefault(stream.queue_id, stream.finished)  # see commit_again
                 self._counted += stream.ring.counters()
-                stream.reader.close()
+        for stream in given_up:
+            stream.reader.close()
+        for queue_id in queue_ids:
+            self._follower.forget(queue_id)
+            self._unopened.pop(queue_id, None)
+        self._grants.give_up(queue_ids)
 
     def _open(self, queue_id: int, offset: int) -> None:
         control = ControlPage(control_path(self._node.data, self._topic, queue_id))
@@ -183,13 +222,34 @@ class MemberQueues:
         )
         stream = QueueStream(self._node.data, description)
         with self._lock:
+            del self._unopened[queue_id]
             self.streams[queue_id] = stream
             self._counted += FilterCounters(missed=begin.missed)
             if start != offset:
                 self._commits[queue_id] = start  # a member that dies now must not skip or repeat
             if offset < 0:
                 self._starts[queue_id] = start
-        self._node.attach_stream(str(stream.ring.path))
+        self._follow(stream)
+
+    def _follow(self, stream: QueueStream) -> None:
+        """Have the stream filled, and as far as its part goes."""
+        part = self._follower.part(stream.queue_id, stream.next_queue_offset, stream.visible)
+        if part != stream.part:
+            counters = stream.read_on(part)
+            with self._lock:
+                self._counted += counters
+        if not stream.is_attached and self._clock_ms() >= self._retry_ms:
+            self._node.attach_stream(str(stream.ring.path))
+            stream.is_attached = True
+
+    def _batches(self, stream: QueueStream, max_messages: int) -> list[ConsumedBatch]:
+        """What waits there: one, which may be empty and still move the group on, or none."""
+        taken = stream.take(max_messages)
+        if taken is None:
+            return []
+        entries, topic, queue_id = taken.entries, self._topic, stream.queue_id
+        self.count(missed=taken.missed, collisions=taken.collisions, delivered=len(entries))
+        return [ConsumedBatch(topic, queue_id, taken.next_queue_offset, entries, stream.reader)]
 
     def _begin(self, queue_id: int, control: ControlPage) -> int:
         """Where a group begins that has no offset."""
@@ -199,3 +259,10 @@ class MemberQueues:
             return control.visible()
         found = self._node.offset_at_time(self._topic, queue_id, self._start)
         return min(max(found, control.minimum()), control.visible())
+
+    def _note(self, queue_id: int, error: StreamError | OSError) -> None:
+        if isinstance(error, ShardUnavailableError):
+            self._retry_ms = self._clock_ms() + error.retry_after_ms
+            _LOG.warning("%s/%d waits for group %s: %s", self._topic, queue_id, self._group, error)
+        else:
+            self._error = self._error or error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +22,26 @@ from .match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
 from .processes import owned_name
 from .watermark import ControlPage, Doorbell
 
-__all__ = ["QueueStream"]
+__all__ = ["QueueStream", "TakenMatches"]
+
+
+class TakenMatches(NamedTuple):
+    """What the filter let through, and what to commit after it.
+
+    ``missed`` of the matches were removed since, ``collisions`` had another tag of the same hash.
+    """
+
+    entries: EntryColumns
+    next_queue_offset: int
+    missed: int
+    collisions: int
 
 
 class QueueStream:
-    """One queue that a member owns: the ring of its matches, and the log behind them."""
+    """One queue that a member owns: the ring of its matches, and the log behind them.
+
+    ``is_attached`` is for whoever has the filter actor fill the ring to set.
+    """
 
     def __init__(self, data: Path, description: StreamDescription) -> None:
         self.queue_id = description.queue_id
@@ -34,6 +50,9 @@ class QueueStream:
         directory = shard_directory(data, description.topic, description.queue_id)
         self.reader = QueueReader(directory, description.topic, description.queue_id)
         self.next_queue_offset = self.finished = description.start
+        self._waiting: tuple[EntryColumns, int] | None = (
+            None  # left the ring, and is not handed out
+        )
         self._control = ControlPage(control_path(data, description.topic, description.queue_id))
         self._let_go = 0
         self._filter_doorbell = Doorbell(filter_doorbell_path(data))
@@ -41,6 +60,7 @@ class QueueStream:
     def _read(self, description: StreamDescription) -> None:
         name = owned_name(f"{uuid.uuid4().hex}{MATCH_RING_SUFFIX}")
         self.ring = MatchRing(consumer_directory(self._data) / name, description)
+        self.is_attached = False
         self._description = description
         subscription = description.subscription
         is_tags = subscription.expression_type == "TAG"
@@ -61,19 +81,33 @@ class QueueStream:
         Answers what the filter did for the part before.
         """
         before, start = self.ring, self.next_queue_offset
-        before.close()
         self._read(replace(self._description, subscription=part[0], stop=part[1], start=start))
+        self._waiting = None  # it comes again, as the part says
+        before.close()
         return before.counters()
 
-    def exact(self, entries: EntryColumns) -> EntryColumns:
-        """The second pass over tags: hashes collide, texts do not."""
-        if not self._tags or not len(entries):
-            return entries
-        mask = self.reader.have_tags(entries, self._tags)
-        return entries if mask.all() else entries.select(mask)
+    def take(self, max_count: int) -> TakenMatches | None:
+        """Matches that are waiting, as far as they are still there; None when nothing moved.
 
-    def take(self, max_count: int) -> tuple[EntryColumns, int] | None:
-        """Matches that are waiting, and what to commit after them; None when nothing moved."""
+        What cannot be read raises, and is tried again by the next call: nothing is passed over.
+
+        Raises:
+            FilterError: the stream failed, and what came before that was taken.
+            StreamError: a record is damaged. OSError: the log cannot be read.
+        """
+        if self._waiting is None:
+            self._waiting = self._from_ring(max_count)
+        if self._waiting is None:
+            return None
+        matches, next_queue_offset = self._waiting
+        there = self._secure(matches)
+        entries = self._exact(there)
+        self._waiting = None
+        self.next_queue_offset = next_queue_offset
+        missed, collisions = len(matches) - len(there), len(there) - len(entries)
+        return TakenMatches(entries, next_queue_offset, missed, collisions)
+
+    def _from_ring(self, max_count: int) -> tuple[EntryColumns, int] | None:
         if self.ring.state is StreamState.FAILED and not self.ring.waiting():
             raise FilterError(self.ring.error)
         may_wait_for_room = self.ring.waiting() > CAPACITY // 2
@@ -82,10 +116,9 @@ class QueueStream:
             self._filter_doorbell.ring()
         if not len(rows) and next_queue_offset == self.next_queue_offset:
             return None
-        self.next_queue_offset = next_queue_offset
         return _entries(rows), next_queue_offset
 
-    def secure(self, entries: EntryColumns) -> EntryColumns:
+    def _secure(self, entries: EntryColumns) -> EntryColumns:
         """Those of *entries* that are still there; they can be read from now on, come what may."""
         while True:
             minimum = self._control.minimum()
@@ -98,6 +131,13 @@ class QueueStream:
                     raise
             else:
                 return entries
+
+    def _exact(self, entries: EntryColumns) -> EntryColumns:
+        """The second pass over tags: hashes collide, texts do not."""
+        if not self._tags or not len(entries):
+            return entries
+        mask = self.reader.have_tags(entries, self._tags)
+        return entries if mask.all() else entries.select(mask)
 
     def let_go(self) -> None:
         """Unmap the files of deleted messages, once they are finished: they take room until then."""

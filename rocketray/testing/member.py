@@ -72,7 +72,7 @@ class Member(GroupConsumer):
     @property
     def is_moving(self) -> bool:
         """Whether the next poll takes queues up or gives them up."""
-        return self._granted.keys() != self._queues.streams.keys()
+        return self._grants.has_to_settle or self._queues.has_to_open
 
     def unfinished(self, visible: Callable[[str, int], int]) -> str:
         """The first queue that is not finished to its end, in words; empty when there is none."""
