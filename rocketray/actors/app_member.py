@@ -202,10 +202,11 @@ class AppMember:
         if self._heart.is_alive():
             self._heart.join()
         with self._lock:
+            reports = [self._report(topic) for topic in self._topics]
             self._held, self._granted = {}, {}
         try:
-            for topic in self._topics:
-                self._groups.leave(self._report(topic))
+            for report in reports:
+                self._groups.leave(report)
         except (StreamError, OSError) as error:
             _LOG.warning("the last commits were not told, so their messages come again: %s", error)
 

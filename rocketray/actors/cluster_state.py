@@ -150,15 +150,17 @@ class ClusterState:
         with self._lock:
             reply = self.registry.heartbeat(beat, topic.queues, self._steady_ms(), self._clock_ms())
             self._save_groups()
+            self._save_owners()
             if self.registry.moves.changed:  # before anybody reads behind the move
                 self._save_offsets()
-            self._save_owners()
             return reply
 
     def leave(self, beat: Heartbeat) -> None:
         """See :meth:`GroupRegistry.leave`."""
         with self._lock:
             self.registry.leave(beat)
+            if self.registry.moves.changed:  # else its report undoes the move if it comes again
+                self._save_owners()
             self._save_offsets()
             self._save_owners()
 

@@ -4,8 +4,10 @@ Plain values and a plain object; time comes in with each call.
 
 Invariants
   1. A queue has at most one owner in a group. It changes hands only after the old owner reported
-     that it holds it no more, or was silent for ``SESSION_TIMEOUT_MS``.
-  2. Only the owner's commits move a group's offset.
+     that it holds it no more, or was silent for ``SESSION_TIMEOUT_MS``; also from a process to the
+     next one of the same name.
+  2. Only the owner's commits move a group's offset, and not those from before it was its owner: a
+     report that is handled twice, or late, changes nothing (membership.py).
   3. Members of one group subscribe to a topic alike; a group without members may change.
   4. Who owns what outlives the coordinator: it is saved before the owner hears of it.
   5. A queue number of an app that owns its queues together belongs to one of its instances, in all
@@ -26,6 +28,7 @@ from .group_offsets import GroupOffsets
 from .group_subscriptions import GroupSubscriptions
 from .group_views import GroupDescription, LiveSubscription
 from .heartbeat import Heartbeat, HeartbeatReply
+from .member_options import check_client_id
 from .membership import Membership, app_share
 from .offset_moves import OffsetMoves
 
@@ -55,16 +58,19 @@ class GroupRegistry:
         Raises:
             SubscriptionConflictError: living members of the group subscribe differently.
             StrategyConflictError: living members divide the queues in another way.
+            StreamError: another process took the member's name while it lived.
         """
-        membership = self._memberships.setdefault((beat.group, beat.topic), Membership())
+        membership = self._memberships.get((beat.group, beat.topic)) or Membership()
         if membership.is_late(beat):
-            return HeartbeatReply({}, len(membership.members))  # nobody waits for it any more
+            return self._repeat(beat, membership)
         wall_ms = now_ms if wall_ms is None else wall_ms
+        known = membership.find(beat)
+        held = beat.held if known is None else beat.held | known[1].held
         self._join(beat, membership, queues, now_ms, wall_ms)
         self.subscriptions.note_mode(beat)
         if beat.is_broadcast:
             return HeartbeatReply(dict.fromkeys(range(queues), -1), len(membership.members))
-        self._take_offsets(beat, membership)
+        self._take_offsets(beat, membership.owned(beat.member) & held)
         lost = beat.held - membership.owned(beat.member)
         self.changes.take_proposals(beat, membership.owned(beat.member) & beat.held)
         self._settle_change(beat.group, beat.topic, membership, wall_ms)
@@ -80,17 +86,18 @@ class GroupRegistry:
         return HeartbeatReply(granted, len(membership.members), plan)
 
     def leave(self, beat: Heartbeat) -> None:
-        """Take a member's last commits and give up what it owned."""
+        """Take a member's last commits and give up what it owned; *held* is what it had until now."""
         membership = self._memberships.get((beat.group, beat.topic))
         if membership is None:
             return
-        member = membership.members.get(beat.member)
-        if member is None or member.instance != beat.instance:
+        known = membership.find(beat)
+        if known is None:
             return
-        membership.count(beat)
+        name, member = known
+        membership.count(member, beat)
         if not beat.is_broadcast:
-            self._take_offsets(beat, membership)
-        membership.forget(beat.member)
+            self._take_offsets(beat, membership.owned(name) & (beat.held | member.held))
+        membership.forget(name)
         self.moves.carry_out(beat.group, beat.topic, membership)
 
     def carry_out_moves(self, group: str, topic: str, now_ms: int) -> None:
@@ -201,7 +208,7 @@ class GroupRegistry:
         return {
             f"{topic}@{group}": membership.to_json()
             for (group, topic), membership in self._memberships.items()
-            if membership.members
+            if membership.members or membership.predecessors
         }
 
     def owners_saved(self) -> None:
@@ -241,9 +248,12 @@ class GroupRegistry:
         self, beat: Heartbeat, membership: Membership, queues: int, now_ms: int, wall_ms: int
     ) -> None:
         membership.expire(now_ms)
+        check_client_id(beat.member)
+        membership.check_name(beat)
         membership.check_strategy(beat)
         is_shared = any(name != beat.member for name in membership.members)
         self.subscriptions.take(beat, is_shared=is_shared, wall_ms=wall_ms)
+        self._memberships[beat.group, beat.topic] = membership
         membership.queues = queues
         membership.see(beat, now_ms)
         if beat.together is not None:
@@ -258,12 +268,21 @@ class GroupRegistry:
             each.expire(now_ms)
         return app_share(membership, beat.member, memberships, beat.together)
 
-    def _take_offsets(self, beat: Heartbeat, membership: Membership) -> None:
-        """Only what the member owns (invariant 2)."""
-        owned = membership.owned(beat.member)
-        for queue in owned & beat.starts.keys():
+    def _repeat(self, beat: Heartbeat, membership: Membership) -> HeartbeatReply:
+        """Answer a heartbeat that came before; where somebody waits for it, the answer was lost."""
+        if beat.is_broadcast:
+            granted = dict.fromkeys(range(membership.queues), -1)
+            return HeartbeatReply(granted, len(membership.members))
+        owned = membership.owned(beat.member) - self.moves.waiting(beat.group, beat.topic)
+        granted = {queue: self.offsets.get(beat.group, beat.topic, queue) for queue in owned}
+        plan = self.changes.get(beat.group, beat.topic)
+        return HeartbeatReply(granted, len(membership.members), plan)
+
+    def _take_offsets(self, beat: Heartbeat, queues: set[int]) -> None:
+        """Only what the member owns, and knows that it does (invariant 2)."""
+        for queue in queues & beat.starts.keys():
             self.offsets.begin(beat.group, beat.topic, queue, beat.starts[queue])
-        for queue in owned & beat.commits.keys():
+        for queue in queues & beat.commits.keys():
             self.offsets.commit(beat.group, beat.topic, queue, beat.commits[queue])
 
     def progress(self, group: str, topic: str, now_ms: int) -> PlanProgress | None:

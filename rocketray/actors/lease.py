@@ -1,9 +1,11 @@
 """How long a member may go on without hearing from the coordinator.
 
 The coordinator gives a member's queues to others once it was silent for ``SESSION_TIMEOUT_MS``,
-counted from when a heartbeat arrived. The member counts ``LEASE_MS``, which is shorter, from when
-it sent the last heartbeat that was answered. So whatever became of a member's process, whether it
-was stopped by a signal or cut off, it hands out nothing any more when another one begins.
+counted from when a heartbeat arrived; also to a process that joins under the same name. The member
+counts ``LEASE_MS``, which is shorter, from when it sent the last heartbeat that was answered. So
+whatever became of a member's process, whether it was stopped by a signal or cut off, a poll that
+begins when another member may read the queues hands out nothing. What a poll, or a handler, was
+about to do when the process was stopped, it still does when the process goes on.
 
 Both count by clocks that never jump. They need not show the same time.
 """

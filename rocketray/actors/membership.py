@@ -3,6 +3,11 @@
 Invariants
   1. A queue has at most one owner in a membership.
   2. A member that was silent for ``SESSION_TIMEOUT_MS`` is forgotten, with what it owned.
+  3. A process that joins under the name of another, which may live, gets nothing of what that one
+     owned before it left, or was silent for so long: until then it is a predecessor.
+  4. A heartbeat whose number is not newer than the last one's changes nothing. What an owner commits
+     counts only when it said in this heartbeat or the one before that it holds the queue: an owner
+     that does not know that it is one speaks of an earlier time.
 """
 
 from __future__ import annotations
@@ -21,6 +26,8 @@ from .lease import SESSION_TIMEOUT_MS
 
 __all__ = ["Membership", "app_share"]
 
+_FORMER_MAX = 1000  # processes whose name another took, and which are told so
+
 
 @dataclass(slots=True)
 class Member:
@@ -32,6 +39,7 @@ class Member:
     seen_ms: int
     counters: FilterCounters | None = None  # of its last report
     number: int = 0  # of its last report
+    held: frozenset[int] = frozenset()  # as it said in its last report
     is_broadcast: bool = False
     plan: int = 0
     subscription: Subscription | None = None
@@ -44,6 +52,8 @@ class Member:
             "together": None if self.together is None else list(self.together),
             "strategy": self.strategy,
             "broadcast": self.is_broadcast,
+            "number": self.number,
+            "held": sorted(self.held),
         }
 
     @classmethod
@@ -55,6 +65,8 @@ class Member:
             None if together is None else AppInstance(*map(str, together)),
             check_strategy(value["strategy"]),
             seen_ms,
+            number=int(value.get("number", 0)),
+            held=frozenset(map(int, value.get("held", ()))),
             is_broadcast=bool(value.get("broadcast", False)),
         )
 
@@ -67,44 +79,67 @@ class Membership:
     members: dict[str, Member] = field(default_factory=dict)
     counters: FilterCounters = NO_COUNTERS  # of all members, past ones too
     owners: dict[int, str] = field(default_factory=dict)
-    former: dict[str, str] = field(default_factory=dict)  # instances whose name another one took
+    predecessors: dict[str, Member] = field(default_factory=dict)  # by what stands among the owners
+    former: dict[str, None] = field(default_factory=dict)  # instances whose name another took
     changed: bool = False  # who is a member or an owner, since it was saved
 
+    def find(self, beat: Heartbeat) -> tuple[str, Member] | None:
+        """The owner's name of who says this, and what is known of it; None for a stranger."""
+        member = self.members.get(beat.member)
+        if member is not None and member.instance == beat.instance:
+            return beat.member, member
+        name = _predecessor(beat.member, beat.instance)
+        predecessor = self.predecessors.get(name)
+        return None if predecessor is None else (name, predecessor)
+
     def is_late(self, beat: Heartbeat) -> bool:
-        """A later heartbeat of the same instance came before this one."""
+        """This heartbeat of the member was handled already, or a later one."""
         member = self.members.get(beat.member)
         is_same = member is not None and member.instance == beat.instance
-        return is_same and member is not None and beat.number < member.number
+        return is_same and member is not None and beat.number <= member.number
+
+    def check_name(self, beat: Heartbeat) -> None:
+        """Raise :class:`StreamError` when another process took the member's name while it lived."""
+        member = self.members.get(beat.member)
+        is_taken = member is not None and member.instance != beat.instance
+        if is_taken and beat.instance in self.former:
+            raise StreamError(
+                f"another process joined group {beat.group!r} on topic {beat.topic!r} as "
+                f"{beat.member!r}, so this one has no part in it any more; give each member a "
+                "client id of its own"
+            )
 
     def see(self, beat: Heartbeat, now_ms: int) -> None:
-        """Note that a member lives.
-
-        Raises:
-            StreamError: another process took its name while it lived.
-        """
+        """Note that a member lives, and that it took another's name if that one's was the same."""
         member = self.members.get(beat.member)
-        if member is not None and member.instance != beat.instance:
-            if self.former.get(beat.member) == beat.instance:
-                raise StreamError(
-                    f"another process joined group {beat.group!r} on topic {beat.topic!r} as "
-                    f"{beat.member!r}, so this one has no part in it any more; give each member a "
-                    "client id of its own"
-                )
-            self.former[beat.member] = member.instance
-            self.forget(beat.member)
-            member = None
-        if member is None:
+        if member is None or member.instance != beat.instance:
+            if member is not None:
+                self._replace(beat.member, member)
             member = self.members[beat.member] = Member(
                 beat.instance, beat.together, beat.strategy, now_ms
             )
             self.changed = True
+        self.changed |= member.held != beat.held
         member.seen_ms = now_ms
         member.number = beat.number
+        member.held = beat.held
         member.plan = beat.plan
         member.is_broadcast = beat.is_broadcast
         member.subscription = beat.subscription
         member.pulled = beat.pulled
-        self.count(beat)
+        self.count(member, beat)
+
+    def _replace(self, name: str, member: Member) -> None:
+        """Another process has that name now; what the first one owns stays its own for a while."""
+        self.former[member.instance] = None
+        if len(self.former) > _FORMER_MAX:
+            del self.former[next(iter(self.former))]
+        predecessor = _predecessor(name, member.instance)
+        self.owners = {
+            queue: predecessor if owner == name else owner for queue, owner in self.owners.items()
+        }
+        if predecessor in self.owners.values():
+            self.predecessors[predecessor] = member
 
     def check_strategy(self, beat: Heartbeat) -> None:
         """Raise :class:`StrategyConflictError` when others divide the queues in another way."""
@@ -142,34 +177,36 @@ class Membership:
             if name in self.members and queue in self.members[name].pulled
         }
 
-    def count(self, beat: Heartbeat) -> None:
+    def count(self, member: Member, beat: Heartbeat) -> None:
         """Add what the member's filters did since its last report."""
-        member = self.members[beat.member]
         if member.counters is not None:  # what came before was counted by who heard of it then
             self.counters += beat.counters - member.counters
         member.counters = beat.counters
 
     def forget(self, name: str) -> None:
-        """Drop a member and what it owned."""
+        """Drop a member, or a predecessor, and what it owned."""
         self.members.pop(name, None)
+        self.predecessors.pop(name, None)
         self.owners = {queue: owner for queue, owner in self.owners.items() if owner != name}
         self.changed = True
 
     def expire(self, now_ms: int) -> None:
-        """Forget the members that were silent for too long."""
-        for name, member in list(self.members.items()):
+        """Forget those that were silent for too long."""
+        for name, member in [*self.members.items(), *self.predecessors.items()]:
             if now_ms - member.seen_ms > SESSION_TIMEOUT_MS:
                 self.forget(name)
 
     def apps(self) -> set[str]:
         """The apps that own their queues together and have members here."""
-        return {each.together.app for each in self.members.values() if each.together is not None}
+        every = (*self.members.values(), *self.predecessors.values())
+        return {each.together.app for each in every if each.together is not None}
 
     def to_json(self) -> dict[str, Any]:
         """Who is a member, and who owns what."""
         return {
             "queues": self.queues,
             "members": {name: member.to_json() for name, member in self.members.items()},
+            "predecessors": {name: each.to_json() for name, each in self.predecessors.items()},
             "owners": {str(queue): name for queue, name in self.owners.items()},
         }
 
@@ -178,7 +215,16 @@ class Membership:
         """What :meth:`to_json` wrote; all members were last heard of at *seen_ms*."""
         members = {name: Member.from_json(text, seen_ms) for name, text in value["members"].items()}
         owners = {int(queue): str(name) for queue, name in value["owners"].items()}
-        return cls(int(value["queues"]), members, owners=owners)
+        predecessors = {
+            name: Member.from_json(text, seen_ms)
+            for name, text in value.get("predecessors", {}).items()
+        }
+        return cls(int(value["queues"]), members, owners=owners, predecessors=predecessors)
+
+
+def _predecessor(name: str, instance: str) -> str:
+    """What stands among the owners for a process whose name another has; no member's name does."""
+    return f"{name}\n{instance}"
 
 
 def _way(member: Member | Heartbeat) -> str:
@@ -200,10 +246,11 @@ def app_share(
     owners: dict[int, str] = {}
     instances = set()
     for each in memberships:
-        for member_name, member in each.members.items():
+        for owner, member in (*each.members.items(), *each.predecessors.items()):
             if member.together is not None and member.together.app == app.app:
-                instances.add(member.together.instance)
-                owners |= dict.fromkeys(each.owned(member_name), member.together.instance)
+                if owner in each.members:
+                    instances.add(member.together.instance)
+                owners |= dict.fromkeys(each.owned(owner), member.together.instance)
     shares = sticky(max(each.queues for each in memberships), instances, owners)
     mine = [
         queue

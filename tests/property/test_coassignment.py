@@ -33,13 +33,17 @@ class Member:
         self.app = app
         self.granted: frozenset[int] = frozenset()
         self.reading: frozenset[int] = frozenset()
+        self.beats = 0
 
     @property
     def held(self) -> frozenset[int]:
         return self.granted | self.reading
 
     def beat(self) -> Heartbeat:
-        return Heartbeat(*self.place, ALL, self.name, self.life, self.held, together=self.app)
+        self.beats += 1
+        return Heartbeat(
+            *self.place, ALL, self.name, self.life, self.held, together=self.app, number=self.beats
+        )
 
 
 class Coassignment(RuleBasedStateMachine):

@@ -66,7 +66,7 @@ def test_a_coordinators_files(tmp_path: Path) -> None:
     ):
         beat = Heartbeat(group, topic, subscription, "one", "instance", frozenset(), {})
         state.heartbeat(beat)
-        state.heartbeat(replace(beat, held=frozenset({0}), commits={0: 7}))
+        state.heartbeat(replace(beat, held=frozenset({0}), commits={0: 7}, number=1))
     state.stop()
 
     def use(data: Path) -> None:

@@ -43,13 +43,15 @@ class Member:
         self.granted: dict[int, int] = {}
         self.positions: dict[int, int] = {}
         self.commits: dict[int, int] = {}
+        self.beats = 0
 
     def beat(self) -> Heartbeat:
+        self.beats += 1
         commits, self.commits = self.commits, {}
         held = frozenset(self.granted) | frozenset(self.positions)
         return Heartbeat(
             "g", "T", self.declared, self.name, self.life, held, commits,
-            plan=self.follower.version, switches=self.follower.proposals(),
+            number=self.beats, plan=self.follower.version, switches=self.follower.proposals(),
         )  # fmt: skip
 
     def report(self, *, lost: bool = False) -> None:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from rocketray.actors.assignment import Strategy
+from rocketray.actors.grants import Grants
 from rocketray.actors.groups import GroupRegistry
 from rocketray.actors.heartbeat import Heartbeat
 from rocketray.actors.lease import SESSION_TIMEOUT_MS, Lease
@@ -26,48 +27,57 @@ NAMES = st.sampled_from(["a", "b", "c"])
 
 
 class Member:
-    """As GroupConsumer: a heartbeat thread, and a polling thread that adopts what was granted."""
+    """As GroupConsumer: a heartbeat thread, and a polling thread that adopts what was granted.
+
+    Opening a queue takes as long as the steps between :meth:`begin_poll` and :meth:`end_poll`.
+    """
 
     def __init__(self, world: Leases, name: str) -> None:
         self.world = world
         self.name = name
         self.life = f"{name}{world.lives}"
-        self.lease = Lease(lambda: world.now_ms)
-        self.granted: frozenset[int] = frozenset()
+        self.grants = Grants(Lease(lambda: world.now_ms))
         self.reading: frozenset[int] = frozenset()
-        self.late_answer: int | None = None
+        self.opening: list[int] = []
         self.beats = 0
 
     def beat(self) -> Heartbeat:
         self.beats += 1
-        held = self.granted | self.reading
         return Heartbeat(
-            "g", "T", ALL, self.name, self.life, held,
+            "g", "T", ALL, self.name, self.life, self.grants.held(),
             strategy=self.world.strategy, number=self.beats,
         )  # fmt: skip
 
     def report(self, *, delay_ms: int, lost: bool) -> None:
-        beat, asked_ms = self.beat(), self.lease.asked_at()
+        beat, asked_ms = self.beat(), self.grants.lease.asked_at()
+        self.world.sent.append(beat)
         self.world.now_ms += delay_ms
         reply = self.world.registry.heartbeat(beat, QUEUES, self.world.now_ms)
         self.world.now_ms += delay_ms
-        if lost:
-            return
-        self.granted = frozenset(reply.granted)
-        if self.lease.is_running or beat.held <= self.granted:
-            self.lease.renew(asked_ms)
-        else:
-            self.late_answer = asked_ms
+        if not lost:
+            self.grants.answer(beat.held, asked_ms, reply.granted)
+
+    def begin_poll(self) -> None:
+        """Give up what is lost, and begin to open what is new."""
+        lost, late_answer = self.grants.lost()
+        self.reading -= lost
+        self.opening = [queue for queue in self.opening if queue not in lost]
+        self.grants.give_up(lost)
+        if late_answer is not None:
+            self.grants.lease.renew(late_answer)
+        self.opening += self.grants.take_up()
+
+    def end_poll(self) -> None:
+        self.reading |= set(self.opening)
+        self.opening = []
 
     def poll(self) -> None:
-        late_answer, self.late_answer = self.late_answer, None
-        self.reading = self.granted
-        if late_answer is not None:
-            self.lease.renew(late_answer)
+        self.begin_poll()
+        self.end_poll()
 
     @property
     def hands_out(self) -> frozenset[int]:
-        return self.reading if self.lease.is_running else frozenset()
+        return self.reading if self.grants.lease.is_running else frozenset()
 
 
 class Leases(RuleBasedStateMachine):
@@ -78,6 +88,7 @@ class Leases(RuleBasedStateMachine):
         self.now_ms = 0
         self.lives = 0
         self.members: dict[str, Member] = {}
+        self.sent: list[Heartbeat] = []
         self.join("a")
         self.join("b")
 
@@ -104,6 +115,18 @@ class Leases(RuleBasedStateMachine):
     def poll(self, name: str) -> None:
         if name in self.members:
             self.members[name].poll()
+
+    @rule(name=NAMES)
+    def open_slowly(self, name: str) -> None:
+        if name in self.members:
+            self.members[name].begin_poll()
+
+    @precondition(lambda self: hasattr(self, "sent"))
+    @rule(data=st.data())
+    def a_heartbeat_comes_again(self, data: st.DataObject) -> None:
+        """Late, or twice: nobody waits for the answer any more."""
+        beat = data.draw(st.sampled_from(self.sent[-6:]))
+        self.registry.heartbeat(beat, QUEUES, self.now_ms)
 
     @rule(name=NAMES)
     def leave(self, name: str) -> None:

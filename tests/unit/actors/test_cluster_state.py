@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -22,8 +23,13 @@ def state(data: Path, now_ms: int = 0) -> ClusterState:
     return ClusterState(data, FilterRules(), lambda: now_ms)
 
 
+NUMBERS = itertools.count(1)
+
+
 def beat(*held: int, commits: dict[int, int] | None = None) -> Heartbeat:
-    return Heartbeat("g", "Trade", SQL, "one", "instance", frozenset(held), commits or {})
+    return Heartbeat(
+        "g", "Trade", SQL, "one", "instance", frozenset(held), commits or {}, number=next(NUMBERS)
+    )
 
 
 def test_another_one_goes_on_where_it_saved(tmp_path: Path) -> None:

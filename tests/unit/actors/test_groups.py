@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -15,6 +16,7 @@ from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 
 PAY = Subscription.tags("pay")
+NUMBERS = itertools.count(100)
 
 
 def beat(
@@ -28,8 +30,9 @@ def beat(
 ) -> Heartbeat:
     held_queues = frozenset(held or ())
     return Heartbeat(
-        "group", "Topic", subscription, member, instance, held_queues, commits or {}, counters
-    )
+        "group", "Topic", subscription, member, instance, held_queues, commits or {}, counters,
+        number=next(NUMBERS),
+    )  # fmt: skip
 
 
 def test_one_member_gets_all_queues_without_offsets() -> None:
@@ -55,10 +58,47 @@ def test_a_silent_member_loses_its_queues_after_the_session_time() -> None:
     assert set(registry.heartbeat(beat("b"), 2, SESSION_TIMEOUT_MS + 1).granted) == {0, 1}
 
 
-def test_a_restarted_member_takes_its_place_at_once() -> None:
+def test_a_restarted_member_gets_what_its_predecessor_had_once_that_one_cannot_live() -> None:
     registry = GroupRegistry()
     registry.heartbeat(beat("a"), 2, 0)
-    assert set(registry.heartbeat(beat("a", instance="i2"), 2, 1).granted) == {0, 1}
+    for seen_ms in (1, SESSION_TIMEOUT_MS):
+        assert registry.heartbeat(beat("a", instance="i2"), 2, seen_ms).granted == {}
+    late = SESSION_TIMEOUT_MS + 1
+    assert set(registry.heartbeat(beat("a", instance="i2"), 2, late).granted) == {0, 1}
+
+
+def test_a_restarted_member_gets_what_its_predecessor_had_at_once_if_that_one_left() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 2, 0)
+    assert registry.heartbeat(beat("a", instance="i2"), 2, 1).granted == {}
+    order = registry.moves.order("group", "Topic", {1: 6})
+    registry.leave(beat("a", {0, 1}, commits={0: 4, 1: 9}))
+    assert registry.moves.left(order) == set()
+    assert registry.heartbeat(beat("a", instance="i2"), 2, 2).granted == {0: 4, 1: 6}
+    registry.leave(beat("a", {0, 1}, instance="i2"))
+    assert set(registry.heartbeat(beat("a", instance="i3"), 2, 3).granted) == {0, 1}
+
+
+def test_a_predecessor_keeps_its_queues_when_the_coordinator_starts_again() -> None:
+    before = GroupRegistry()
+    before.heartbeat(beat("a"), 2, 0)
+    before.heartbeat(beat("a", instance="i2"), 2, 1)
+    after = restarted(before, 10)
+    assert after.heartbeat(beat("a", instance="i2"), 2, 11).granted == {}
+    late = 11 + SESSION_TIMEOUT_MS
+    assert set(after.heartbeat(beat("a", instance="i2"), 2, late).granted) == {0, 1}
+
+
+def test_an_app_gets_no_queue_number_that_its_predecessor_may_have_in_another_topic() -> None:
+    registry = GroupRegistry()
+    first, second = (AppInstance("trade", name) for name in ("one", "two"))
+    other = replace(beat("b"), topic="Other")
+    registry.heartbeat(replace(beat("a"), together=first), 2, 0)
+    registry.heartbeat(replace(beat("a", instance="i2"), together=second), 2, 1)
+    assert registry.heartbeat(replace(other, together=second), 2, 2).granted == {}
+    late = SESSION_TIMEOUT_MS + 1
+    again = replace(other, together=second, number=next(NUMBERS))
+    assert set(registry.heartbeat(again, 2, late).granted) == {0, 1}
 
 
 def test_only_the_owner_moves_the_offset() -> None:
@@ -73,7 +113,7 @@ def test_only_the_owner_moves_the_offset() -> None:
 def test_leaving_commits_and_frees_the_queues() -> None:
     registry = GroupRegistry()
     registry.heartbeat(beat("a"), 1, 0)
-    registry.leave(beat("a", commits={0: 8}))
+    registry.leave(beat("a", {0}, commits={0: 8}))
     assert registry.heartbeat(beat("b"), 1, 1).granted == {0: 8}
 
 
@@ -129,7 +169,7 @@ def test_owners_are_saved_when_they_change_only() -> None:
         registry.heartbeat(beat("a", held), 2, 0)
         changes.append(registry.owners_changed)
         registry.owners_saved()
-    assert changes == [True, False, False, True, False]
+    assert changes == [True, True, False, True, True], "also when an owner learns that it is one"
 
 
 def test_a_member_that_was_taken_for_dead_first_gives_up_what_it_holds() -> None:
@@ -137,19 +177,76 @@ def test_a_member_that_was_taken_for_dead_first_gives_up_what_it_holds() -> None
     registry.heartbeat(beat("a"), 2, 0)
     late = SESSION_TIMEOUT_MS + 1
     registry.heartbeat(beat("b"), 2, late)
-    registry.leave(beat("b", commits={0: 5}))
+    registry.leave(beat("b", {0}, commits={0: 5}))
     assert registry.heartbeat(beat("a", {0, 1}, commits={0: 2}), 2, late).granted == {}
     assert registry.heartbeat(beat("a"), 2, late).granted == {0: 5, 1: -1}
 
 
-def test_a_heartbeat_that_comes_late_changes_nothing() -> None:
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_heartbeat_that_comes_late_or_twice_changes_nothing(number: int) -> None:
     registry = GroupRegistry()
     registry.heartbeat(replace(beat("a"), number=1), 2, 0)
     registry.heartbeat(replace(beat("a", {0, 1}, commits={0: 5}), number=3), 2, 1)
-    late = replace(beat("a", commits={0: 2}), number=2)
-    assert registry.heartbeat(late, 2, 2).granted == {}
+    late = replace(beat("a", commits={0: 2}), number=number)
+    assert registry.heartbeat(late, 2, 2).granted == {0: 5, 1: -1}, "what it has"
     assert registry.members("group", "Topic", 2) == {"a": [0, 1]}
     assert registry.offsets.get("group", "Topic", 0) == 5
+    reply = registry.heartbeat(replace(beat("a", {0, 1}), number=4), 2, SESSION_TIMEOUT_MS + 1)
+    assert reply.granted.keys() == {0, 1}, "it was heard at 1"
+
+
+def moved_while_the_answer_was_lost() -> tuple[GroupRegistry, Heartbeat]:
+    """A member gave a queue up, with a last commit, for a move; it does not hear that it has it."""
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 1, 0)
+    registry.heartbeat(beat("a", {0}, commits={0: 100}), 1, 1)
+    order = registry.moves.order("group", "Topic", {0: 7})
+    assert registry.heartbeat(beat("a", {0}), 1, 2).granted == {}
+    given_up = beat("a", commits={0: 100})
+    assert registry.heartbeat(given_up, 1, 3).granted == {0: 7}
+    assert registry.moves.left(order) == set()
+    return registry, given_up
+
+
+def test_a_move_is_not_undone_by_a_report_that_is_handled_twice() -> None:
+    registry, given_up = moved_while_the_answer_was_lost()
+    assert registry.heartbeat(given_up, 1, 4).granted == {0: 7}
+    after = restarted(registry, 5)
+    assert after.heartbeat(given_up, 1, 6).granted == {0: 7}
+
+
+def test_a_move_is_not_undone_by_what_is_reported_again() -> None:
+    registry, given_up = moved_while_the_answer_was_lost()
+    again = replace(given_up, number=next(NUMBERS))
+    for each in (restarted(registry, 4), registry):
+        assert each.heartbeat(again, 1, 5).granted == {0: 7}
+
+
+def test_a_move_is_not_undone_by_a_member_that_leaves() -> None:
+    registry, given_up = moved_while_the_answer_was_lost()
+    registry.leave(replace(given_up, number=next(NUMBERS)))
+    assert registry.offsets.get("group", "Topic", 0) == 7
+
+
+def test_what_a_member_finished_counts_across_a_restart_though_it_gives_the_queue_up() -> None:
+    before = GroupRegistry()
+    before.heartbeat(beat("a"), 1, 0)
+    before.heartbeat(beat("a", {0}), 1, 1)
+    after = restarted(before, 2)
+    after.heartbeat(beat("a", commits={0: 9}), 1, 3)
+    assert after.offsets.get("group", "Topic", 0) == 9
+
+
+def test_a_member_that_is_refused_leaves_nothing_behind() -> None:
+    registry = GroupRegistry()
+    with pytest.raises(StreamError, match="1 to 255 characters"):
+        registry.heartbeat(beat("a\ni1"), 1, 0)
+    assert registry.owners_to_json() == {}
+    registry.heartbeat(beat("a"), 1, 0)
+    registry.heartbeat(beat("a", instance="i2"), 1, 1)
+    with pytest.raises(StreamError, match="another process joined"):
+        registry.heartbeat(beat("a", subscription=Subscription.tags("order")), 1, 2)
+    assert registry.subscriptions.get("group", "Topic") == PAY
 
 
 def test_members_that_cannot_be_read_are_an_error_that_says_what_to_do() -> None:
@@ -229,13 +326,19 @@ def test_a_retry_topic_is_read_with_the_filter_that_its_reader_has() -> None:
     assert registry.subscriptions.get("group", "%RETRY%group") == PAY
 
 
-def test_of_two_processes_with_one_name_the_earlier_is_told_to_end() -> None:
+def test_of_processes_with_one_name_all_but_the_last_are_told_to_end() -> None:
     registry = GroupRegistry()
     registry.heartbeat(beat("a"), 1, 0)
     registry.heartbeat(beat("a", instance="i2"), 1, 1)
     with pytest.raises(StreamError, match=r"another process joined group 'group'.*as 'a'"):
         registry.heartbeat(beat("a", {0}), 1, 2)
-    assert registry.heartbeat(beat("a", {0}, instance="i2"), 1, 3).granted.keys() == {0}
+    registry.leave(beat("a", {0}))
+    assert registry.heartbeat(beat("a", instance="i2"), 1, 3).granted.keys() == {0}
     registry.heartbeat(beat("a", instance="i3"), 1, 4)
-    registry.leave(beat("a", instance="i2"))
-    assert registry.members("group", "Topic", 5) == {"a": [0]}
+    for former in ("i1", "i2"):
+        with pytest.raises(StreamError, match="another process joined"):
+            registry.heartbeat(beat("a", instance=former), 1, 5)
+    registry.leave(beat("a", {0}, instance="i2"))
+    assert registry.heartbeat(beat("a", instance="i3"), 1, 6).granted.keys() == {0}
+    registry.leave(beat("a", {0}, instance="i3"))
+    assert registry.heartbeat(beat("a"), 1, 7).granted.keys() == {0}, "nobody has the name now"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -27,9 +28,11 @@ class Coordinator:
         self.data = data
         self.registry = GroupRegistry()
         self.filters = SqlFilters(filters_file(data), clock)
+        self.numbers = itertools.count(1)
 
     def beat(self, group: str, subscription: Subscription, topic: str = "T") -> None:
-        beat = Heartbeat(group, topic, subscription, "member", "i", frozenset())
+        number = next(self.numbers)
+        beat = Heartbeat(group, topic, subscription, "member", "i", frozenset(), number=number)
         self.registry.heartbeat(beat, 1, self.clock.now_ms)
         self.settle()
 
