@@ -21,6 +21,7 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .bitmap_orders import BitmapOrder
 from .catalog import TopicConfig
+from .chores import start_chore
 from .clock import steady_clock_ms, system_clock_ms
 from .cluster_state import ClusterState
 from .files import remove_topic
@@ -60,10 +61,11 @@ class CoordinatorActor:
         self._start_shards(list(self._state.topics().values()))
         self._coming_or_going = [threading.Lock() for _ in range(_TOPIC_LOCKS)]
         self._stop = threading.Event()
-        threading.Thread(target=self._keep_saving, name="offsets", daemon=True).start()
-        threading.Thread(target=self._keep_expiring, name="expiry", daemon=True).start()
         self._ordering = threading.Lock()
-        threading.Thread(target=self._keep_ordering, name="bitmaps", daemon=True).start()
+        start_chore("saving offsets and filters", OFFSETS_INTERVAL_S, self._stop, self._state.save)
+        start_chore("removing old files", EXPIRE_INTERVAL_S, self._stop, self.expire)
+        every_s, order = BITMAPS_INTERVAL_S, self.order_bitmaps
+        start_chore("ordering bitmaps", every_s, self._stop, order, at_once=True)
 
     def create_topic(
         self,
@@ -194,26 +196,6 @@ class CoordinatorActor:
 
     def _start_shards(self, topics: list[TopicConfig]) -> None:
         start_shards(self._data, topics, self._shard_sizes)
-
-    def _keep_saving(self) -> None:
-        while not self._stop.wait(OFFSETS_INTERVAL_S):
-            try:
-                self._state.save()
-            except OSError:
-                _LOG.exception("offsets or filters could not be saved; trying again")
-
-    def _keep_expiring(self) -> None:
-        while not self._stop.wait(EXPIRE_INTERVAL_S):
-            self.expire()
-
-    def _keep_ordering(self) -> None:
-        is_over = False
-        while not is_over:
-            try:
-                self.order_bitmaps()
-            except OSError:
-                _LOG.exception("filters could not be saved; trying again")
-            is_over = self._stop.wait(BITMAPS_INTERVAL_S)
 
 
 def _ask_to_keep(order: BitmapOrder) -> list[Any]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from .chores import start_chore
 from .consumer import GroupConsumer
 from .remote_calls import CommitReply, JoinRequest, PollReply
 from .remote_members import MEMBERS_MAX, RemoteMembers
@@ -37,7 +38,7 @@ class GatewayActor:
 
         self._members = RemoteMembers(join, time.monotonic)
         self._stop = threading.Event()
-        threading.Thread(target=self._sweep, name="sweep", daemon=True).start()
+        start_chore("sweeping", _SWEEP_INTERVAL_S, self._stop, self._members.sweep)
 
     def join(self, name: str, request: JoinRequest) -> None:
         """See :meth:`RemoteMembers.join`; the same goes for the others."""
@@ -74,7 +75,3 @@ class GatewayActor:
         """Leave all groups, in order."""
         self._stop.set()
         self._members.close()
-
-    def _sweep(self) -> None:
-        while not self._stop.wait(_SWEEP_INTERVAL_S):
-            self._members.sweep()
