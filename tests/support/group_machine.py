@@ -174,6 +174,7 @@ class Group(RuleBasedStateMachine):
     @rule(reader=readers, seconds=st.sampled_from([2, 30]))
     def lose_heartbeats(self, reader: Reader, seconds: int) -> None:
         reader.is_excused |= seconds > SESSION_S
+        reader.silence(self.broker.clock)
         self.broker.silence(reader.member, seconds=seconds)
 
     @precondition(lambda self: self.readers)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from rocketray.actors.lease import SESSION_TIMEOUT_MS
 from rocketray.filters.subscription import Subscription
 from rocketray.testing import Member
 from rocketray.topology.delivery import Delivery, split
@@ -163,12 +164,21 @@ class Reader:
         self._ledger = OffsetLedger()
         self._positions: dict[int, int] = {}
         self._finished: dict[int, int] = {}
+        self._cut_off_ms: int | None = None
+        self._clock_ms: Callable[[], int] = int
         member.on_revoke = self._give_up
         self._begin_new()
+
+    def silence(self, clock_ms: Callable[[], int]) -> None:
+        """The member's heartbeats do not arrive from now on, until they do again."""
+        if clock_ms() >= self.member.silent_until_ms or self._cut_off_ms is None:
+            self._cut_off_ms = clock_ms()
+        self._clock_ms = clock_ms
 
     def poll(self, max_messages: int) -> None:
         """Take what waits; what is behind the handlers already stays there."""
         batches = self.member.poll(0.0, max_messages)
+        assert not (batches and self._may_be_replaced()), "others may have its queues by now"
         self._begin_new()
         for batch in batches:
             start, stop = self._positions[batch.queue_id], batch.next_queue_offset
@@ -203,6 +213,12 @@ class Reader:
     def close(self) -> None:
         """Leave in order."""
         self.member.close()
+
+    def _may_be_replaced(self) -> bool:
+        """Nobody heard of the member for a session time."""
+        since_ms, now_ms = self._cut_off_ms, self._clock_ms()
+        is_cut_off = since_ms is not None and now_ms < self.member.silent_until_ms
+        return is_cut_off and now_ms >= (since_ms or 0) + SESSION_TIMEOUT_MS
 
     def _begin_new(self) -> None:
         for _, queue_id in sorted(self.member.assignment() - self._held()):
