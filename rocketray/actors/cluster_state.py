@@ -140,17 +140,17 @@ class ClusterState:
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
         """See :meth:`GroupRegistry.heartbeat`."""
-        topic = self._catalog.get(beat.topic)
-        if not topic.readable:
-            raise ConfigError(
-                f"topic {topic.name!r} may not be read (permission {topic.perm}); change it with: "
-                f"rocketray topics alter {topic.name} --perm 6"
-            )
         self._rules.check(beat.group, beat.topic, beat.subscription)
         with self._lock:
+            topic = self._catalog.get(beat.topic)
+            if not topic.readable:
+                raise ConfigError(
+                    f"topic {topic.name!r} may not be read (permission {topic.perm}); change it "
+                    f"with: rocketray topics alter {topic.name} --perm 6"
+                )
             reply = self.registry.heartbeat(beat, topic.queues, self._steady_ms(), self._clock_ms())
             self._save_groups()
-            self._save_owners()
+            self._save_owners()  # first: else a report that comes again undoes a move
             if self.registry.moves.changed:  # before anybody reads behind the move
                 self._save_offsets()
             return reply
@@ -159,7 +159,7 @@ class ClusterState:
         """See :meth:`GroupRegistry.leave`."""
         with self._lock:
             self.registry.leave(beat)
-            if self.registry.moves.changed:  # else its report undoes the move if it comes again
+            if self.registry.moves.changed:  # as above
                 self._save_owners()
             self._save_offsets()
             self._save_owners()

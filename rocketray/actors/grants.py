@@ -59,10 +59,16 @@ class Grants:
             return self._granted.keys() != self._taken or self._late_answer is not None
 
     def lost(self) -> tuple[frozenset[int], int | None]:
-        """What is to be given up, and an answer for :meth:`Lease.renew` once that is done."""
+        """What is to be given up, and an answer for :meth:`renew` once that is done."""
         with self._lock:
             late_answer, self._late_answer = self._late_answer, None
             return self._taken - self._granted.keys(), late_answer
+
+    def renew(self, late_answer: int | None) -> None:
+        """What was lost is given up; nothing is to be done where another answer came meanwhile."""
+        with self._lock:
+            if late_answer is not None and not self.lease.is_running:
+                self.lease.renew(late_answer)
 
     def give_up(self, queue_ids: frozenset[int]) -> None:
         """Hold these no more: nothing of them is read, and their commits are ready to be sent."""

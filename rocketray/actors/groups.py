@@ -172,10 +172,13 @@ class GroupRegistry:
             StreamError: there is no such group, or it has members.
         """
         for topic in self.subscriptions.topics_of(group):
-            members = self.members(group, topic, now_ms)
+            members = len(self.members(group, topic, now_ms))
+            membership = self._memberships.get((group, topic))
+            if membership is not None:
+                members += len(membership.predecessors)
             if members:
                 raise StreamError(
-                    f"group {group!r} has {len(members)} members on topic {topic!r}; stop them first"
+                    f"group {group!r} has {members} members on topic {topic!r}; stop them first"
                 )
         self.subscriptions.delete(group)
         self._drop(lambda key: key[0] == group)

@@ -152,8 +152,7 @@ class MemberQueues:
         """Give up what is not granted any more, and open what is new."""
         lost, late_answer = self._grants.lost()
         self.give_up(lost, on_revoke)
-        if late_answer is not None:
-            self._grants.lease.renew(late_answer)
+        self._grants.renew(late_answer)
         self._unopened |= self._grants.take_up()
         for queue_id, offset in sorted(self._unopened.items()) if self.has_to_open else ():
             try:

@@ -63,8 +63,7 @@ class Member:
         self.reading -= lost
         self.opening = [queue for queue in self.opening if queue not in lost]
         self.grants.give_up(lost)
-        if late_answer is not None:
-            self.grants.lease.renew(late_answer)
+        self.grants.renew(late_answer)
         self.opening += self.grants.take_up()
 
     def end_poll(self) -> None:

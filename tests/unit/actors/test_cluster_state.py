@@ -115,3 +115,45 @@ def test_asking_for_bitmap_orders_goes_by_the_clock_that_members_are_heard_by(
     [order] = only.bitmap_orders()
     assert [one.group for one in order.living or ()] == ["g"]
     assert only.groups()[0].members == {"one": [0]}
+
+
+def test_a_heartbeat_that_comes_while_its_topic_is_deleted_leaves_nothing_behind(
+    tmp_path: Path,
+) -> None:
+    class Rules(FilterRules):
+        def check(self, *_: object) -> None:
+            only.delete_topic("Trade")  # by another thread, while this one looks at the filter
+
+    only = ClusterState(tmp_path, Rules(), lambda: 0)
+    only.create_topic("Trade", 1)
+    with pytest.raises(TopicNotFoundError):
+        only.heartbeat(beat())
+    assert only.groups() == []
+
+
+@pytest.mark.parametrize("saving", ["_save_owners", "_save_offsets"])
+@pytest.mark.parametrize("report", ["heartbeat", "leave"])
+def test_a_move_is_not_undone_by_a_report_that_comes_to_another_coordinator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, report: str, saving: str
+) -> None:
+    """The first one died between the files that it writes, so nobody was answered."""
+    first = state(tmp_path)
+    first.create_topic("Trade", 1)
+    first.heartbeat(beat())
+    first.heartbeat(beat(0, commits={0: 100}))
+    first.ask_groups("move_offsets", "g", "Trade", {0: 7})
+    first.heartbeat(beat(0))
+    save = getattr(first, saving)
+
+    def save_and_die() -> None:
+        save()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(first, saving, save_and_die)
+    last = beat(commits={0: 100})
+    with pytest.raises(KeyboardInterrupt):
+        getattr(first, report)(last)
+    second = state(tmp_path)
+    getattr(second, report)(last)
+    second.heartbeat(beat())
+    assert second.registry.offsets.get("g", "Trade", 0) == 7

@@ -89,6 +89,16 @@ def test_a_predecessor_keeps_its_queues_when_the_coordinator_starts_again() -> N
     assert set(after.heartbeat(beat("a", instance="i2"), 2, late).granted) == {0, 1}
 
 
+def test_a_group_whose_predecessor_may_live_is_not_deleted() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 1, 0)
+    registry.heartbeat(beat("a", instance="i2"), 1, 1)
+    registry.leave(beat("a", instance="i2"))
+    with pytest.raises(StreamError, match="has 1 members"):
+        registry.delete("group", 2)
+    registry.delete("group", SESSION_TIMEOUT_MS + 1)
+
+
 def test_an_app_gets_no_queue_number_that_its_predecessor_may_have_in_another_topic() -> None:
     registry = GroupRegistry()
     first, second = (AppInstance("trade", name) for name in ("one", "two"))

