@@ -26,7 +26,7 @@ from .lease import SESSION_TIMEOUT_MS
 
 __all__ = ["Membership", "app_share"]
 
-_FORMER_MAX = 1000  # processes whose name another took, and which are told so
+_FORMER_MAX = 100  # processes whose name another took, and which are told so
 
 
 @dataclass(slots=True)
@@ -206,6 +206,7 @@ class Membership:
         return {
             "queues": self.queues,
             "members": {name: member.to_json() for name, member in self.members.items()},
+            "former": list(self.former),
             "predecessors": {name: each.to_json() for name, each in self.predecessors.items()},
             "owners": {str(queue): name for queue, name in self.owners.items()},
         }
@@ -219,7 +220,9 @@ class Membership:
             name: Member.from_json(text, seen_ms)
             for name, text in value.get("predecessors", {}).items()
         }
-        return cls(int(value["queues"]), members, owners=owners, predecessors=predecessors)
+        former = dict.fromkeys(map(str, value.get("former", ())))
+        queues = int(value["queues"])
+        return cls(queues, members, owners=owners, predecessors=predecessors, former=former)
 
 
 def _predecessor(name: str, instance: str) -> str:

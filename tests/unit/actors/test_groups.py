@@ -85,6 +85,8 @@ def test_a_predecessor_keeps_its_queues_when_the_coordinator_starts_again() -> N
     before.heartbeat(beat("a", instance="i2"), 2, 1)
     after = restarted(before, 10)
     assert after.heartbeat(beat("a", instance="i2"), 2, 11).granted == {}
+    with pytest.raises(StreamError, match="another process joined"):
+        after.heartbeat(beat("a"), 2, 12)
     late = 11 + SESSION_TIMEOUT_MS
     assert set(after.heartbeat(beat("a", instance="i2"), 2, late).granted) == {0, 1}
 
