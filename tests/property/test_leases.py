@@ -1,8 +1,9 @@
 """Members, a coordinator and time in any order: no queue is ever handed out by two members.
 
 Each member here keeps the rules that a real one keeps, and everything else may happen: it is
-stopped for as long as you like, its heartbeats are not answered, the answers are lost or come when
-its lease is over, the coordinator dies and starts again.
+stopped for as long as you like, its heartbeats are not answered, are handled late or twice, the
+answers are lost or come when its lease is over, another process takes its name, the coordinator dies
+and starts again.
 """
 
 from __future__ import annotations
@@ -19,11 +20,26 @@ from rocketray.actors.grants import Grants
 from rocketray.actors.groups import GroupRegistry
 from rocketray.actors.heartbeat import Heartbeat
 from rocketray.actors.lease import SESSION_TIMEOUT_MS, Lease
+from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 
 ALL = Subscription.tags("*")
 QUEUES = 4
 NAMES = st.sampled_from(["a", "b", "c"])
+ACTIONS = st.sampled_from(
+    [
+        "work",
+        "work",
+        "work",
+        "beat",
+        "begin to poll",
+        "again",
+        "again",
+        "lose the answer",
+        "replace",
+    ]
+)
+STEPS = st.lists(st.tuples(NAMES, ACTIONS), max_size=20)
 
 
 class Member:
@@ -40,6 +56,7 @@ class Member:
         self.reading: frozenset[int] = frozenset()
         self.opening: list[int] = []
         self.beats = 0
+        self.has_failed = False
 
     def beat(self) -> Heartbeat:
         self.beats += 1
@@ -52,7 +69,11 @@ class Member:
         beat, asked_ms = self.beat(), self.grants.lease.asked_at()
         self.world.sent.append(beat)
         self.world.now_ms += delay_ms
-        reply = self.world.registry.heartbeat(beat, QUEUES, self.world.now_ms)
+        try:
+            reply = self.world.registry.heartbeat(beat, QUEUES, self.world.now_ms)
+        except StreamError:
+            self.has_failed = True  # another process has its name: its polls raise from now on
+            return
         self.world.now_ms += delay_ms
         if not lost:
             self.grants.answer(beat.held, asked_ms, reply.granted)
@@ -76,26 +97,28 @@ class Member:
 
     @property
     def hands_out(self) -> frozenset[int]:
-        return self.reading if self.grants.lease.is_running else frozenset()
+        return self.reading if not self.has_failed and self.grants.lease.is_running else frozenset()
 
 
 class Leases(RuleBasedStateMachine):
-    @initialize(strategy=st.sampled_from(get_args(Strategy)))
-    def begin(self, strategy: Strategy) -> None:
+    @initialize(strategy=st.sampled_from(get_args(Strategy)), steps=STEPS)
+    def begin(self, strategy: Strategy, steps: list[tuple[str, str]]) -> None:
         self.strategy = strategy
         self.registry = GroupRegistry()
         self.now_ms = 0
         self.lives = 0
         self.members: dict[str, Member] = {}
+        self.stopped: list[Member] = []
         self.sent: list[Heartbeat] = []
         self.join("a")
         self.join("b")
+        self.do_much_in_no_time(steps)
 
     @rule(name=NAMES)
     def join(self, name: str) -> None:
         if name not in self.members:
             self.lives += 1
-            self.members[name] = Member(self, f"{name}{self.lives}")
+            self.members[name] = Member(self, name)
             self.members[name].report(delay_ms=0, lost=False)
             self.members[name].poll()
 
@@ -115,17 +138,47 @@ class Leases(RuleBasedStateMachine):
         if name in self.members:
             self.members[name].poll()
 
-    @rule(name=NAMES)
-    def open_slowly(self, name: str) -> None:
-        if name in self.members:
-            self.members[name].begin_poll()
+    @rule(steps=STEPS)
+    def do_much_in_no_time(self, steps: list[tuple[str, str]]) -> None:
+        """While all leases run, so that nothing but the grants keeps members apart."""
+        for name, action in steps:
+            member = self.members.get(name)
+            if member is None:
+                self.join(name)
+            else:
+                self.act(member, action)
+            self.no_queue_is_handed_out_by_two()
 
-    @precondition(lambda self: hasattr(self, "sent"))
-    @rule(data=st.data())
-    def a_heartbeat_comes_again(self, data: st.DataObject) -> None:
-        """Late, or twice: nobody waits for the answer any more."""
-        beat = data.draw(st.sampled_from(self.sent[-6:]))
-        self.registry.heartbeat(beat, QUEUES, self.now_ms)
+    def act(self, member: Member, action: str) -> None:
+        if action == "beat":
+            member.report(delay_ms=0, lost=False)
+        elif action == "lose the answer":
+            member.report(delay_ms=0, lost=True)
+        elif action == "begin to poll":
+            member.begin_poll()
+        elif action == "work":
+            member.end_poll()
+            member.report(delay_ms=0, lost=False)
+            member.poll()
+        elif action == "replace":
+            self.replace(member.name)
+        else:  # late, or twice; whoever waited for the answer has it, or does so no more
+            sent = [beat for beat in self.sent if beat.instance == member.life]
+            for beat in sent[-2:] if sent else ():
+                self.registry.heartbeat(beat, QUEUES, self.now_ms)
+
+    @rule(name=NAMES)
+    def replace(self, name: str) -> None:
+        """Another process joins under the name of one that was stopped, and may go on."""
+        if name in self.members:
+            self.stopped.append(self.members.pop(name))
+            self.join(name)
+
+    @rule()
+    def stopped_ones_go_on(self) -> None:
+        for member in self.stopped:
+            member.report(delay_ms=0, lost=False)
+            member.poll()
 
     @rule(name=NAMES)
     def leave(self, name: str) -> None:
@@ -151,7 +204,8 @@ class Leases(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "members"))
     @invariant()
     def no_queue_is_handed_out_by_two(self) -> None:
-        handed_out = [queue for member in self.members.values() for queue in member.hands_out]
+        every = [*self.members.values(), *self.stopped]
+        handed_out = [queue for member in every for queue in member.hands_out]
         assert len(handed_out) == len(set(handed_out)), handed_out
 
     def teardown(self) -> None:
@@ -159,6 +213,8 @@ class Leases(RuleBasedStateMachine):
         if not getattr(self, "members", None):
             return
         self.now_ms += 2 * SESSION_TIMEOUT_MS
+        for name in [name for name, member in self.members.items() if member.has_failed]:
+            self.replace(name)
         for _ in range(8):
             self.now_ms += 1000
             self.work(set(self.members))
@@ -170,4 +226,4 @@ class Leases(RuleBasedStateMachine):
 
 
 TestLeases = Leases.TestCase
-TestLeases.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestLeases.settings = settings(max_examples=150, stateful_step_count=20, deadline=None)
