@@ -178,6 +178,16 @@ class Group(RuleBasedStateMachine):
         self.broker.silence(reader.member, seconds=seconds)
 
     @precondition(lambda self: self.readers)
+    @rule(reader=readers)
+    def poll_while_cut_off(self, reader: Reader) -> None:
+        """It does not know that others may have its queues, but for its lease."""
+        self.lose_heartbeats(reader, 3 * SESSION_S)
+        self.advance(SESSION_S + 1)
+        for queue_id in range(QUEUES):
+            self.send(queue_id, ["Aa", "C"])
+        self.poll(reader, 20)
+
+    @precondition(lambda self: self.readers)
     @rule(number=st.integers(0, len(FILTERS) - 1))
     def change_filter(self, number: int) -> None:
         """All stop, and come again with another subscription: what was not finished is seen anew."""
