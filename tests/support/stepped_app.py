@@ -139,6 +139,10 @@ class SteppedFeed(Feed):
             if self.positions.pop(queue_id, None) is not None:
                 self.app.watcher.gave_up(self, queue_id, self.committed.pop(queue_id))
 
+    def _may_keep_queues(self) -> bool:
+        """Handlers are as slow as can be: whoever waits for one has waited until its lease ended."""
+        return False
+
     def _run(self) -> None:
         """The thread has nothing to do."""
 
