@@ -165,6 +165,12 @@ class Batch:
         """Whether it is known what became of the batch."""
         return self.ack is not None or self.failure is not None
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether :meth:`check` would raise what is known by now."""
+        is_refused = self.ack is not None and self.ack.status is not AppendStatus.OK
+        return self.failure is not None or is_refused
+
     def check(self) -> Ack:
         """The outcome; raises what kept the batch from being stored."""
         if self.failure is not None:

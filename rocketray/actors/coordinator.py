@@ -100,8 +100,10 @@ class CoordinatorActor:
         """Remove the topic and all its messages."""
         with self._comes_or_goes(name):
             topic = self._state.delete_topic(name)
-            remove_shards(topic)
-            remove_topic(self._data, name)
+            try:
+                remove_shards(topic)
+            finally:  # a topic that is made again must not begin with these messages
+                remove_topic(self._data, name)
 
     def topics(self) -> dict[str, TopicConfig]:
         """All topics."""

@@ -221,6 +221,12 @@ class Lane:
             self.wait(self.in_flight[0], timeout_s)
         # Otherwise all is acknowledged, and the shard is just about to give the room back.
 
+    @property
+    def has_collected(self) -> bool:
+        """Whether messages wait to be handed over; a batch whose first one was refused has none."""
+        batch = self.collecting
+        return batch is not None and len(batch.columns) > 0
+
     def check_open(self) -> None:
         """Raise the error that says why nothing more can be sent here, if there is one."""
         if self._closed is not None:

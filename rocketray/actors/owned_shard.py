@@ -28,7 +28,7 @@ from .group_views import LiveSubscription
 from .layout import filter_doorbell_path, producer_rings_directory, shard_directory
 from .processes import is_alive, owner_pid
 from .repeated_batches import RepeatedBatches
-from .ring import Ack, Durability
+from .ring import Ack, AppendStatus, Durability
 from .shard_writer import ShardStatistics, ShardWriter
 from .watermark import Doorbell
 
@@ -132,6 +132,8 @@ class OwnedShard:
         if attempt:
             with self._calls:
                 ack = self._repeated.once(unpack_batch(payload), append, is_repeat=attempt > 1)
+                if attempt > 1 and ack.status is AppendStatus.OK and durability == Durability.DISK:
+                    self.writer.flush()  # what was stored before did perhaps not come so far
         else:
             ack = append()
         self._filter_doorbell.ring()

@@ -53,15 +53,23 @@ class PendingMessages:
     def results(self, timeout_s: float | None = None) -> SendResults:
         """Hand over what was not yet, and wait until all is stored; in the messages' order.
 
+        Behind a part that is known not to be stored, or not known to be, none goes to its queue.
+
         Raises:
             ShardUnavailableError: some are not stored yet, or it is not known; ask again.
             StreamError: a shard refused a batch, and nothing of that was stored.
         """
+        held: set[tuple[str, int]] = set()
         for number, part in enumerate(self._parts):
+            place = part.topic, part.queue_id
+            if place in held:
+                continue
             if number not in self._placed:
                 self._placed[number] = self._sender.hand_over_part(part, self._ack)
             elif self._placed[number][1].unsure is not None:
                 self._sender.ask_again(*self._placed[number])
+            if self._placed[number][1].has_failed:
+                held.add(place)
         for number, (lane, batch) in list(self._placed.items()):
             self._sender.settle(lane, batch, timeout_s)
             try:

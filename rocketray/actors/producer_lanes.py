@@ -112,6 +112,7 @@ class ProducerLanes:
         waits_in = placed.message.topic
         if waits_in in WAITING_QUEUES and waits_in not in self._topics:
             self._shards.create_topic(waits_in, WAITING_QUEUES[waits_in])
+            self._topic(waits_in)  # so that the next ones know
         return placed
 
     def recall(self, handle: str) -> bool:
@@ -145,6 +146,8 @@ class ProducerLanes:
         """
         with self._refreshing:
             for name, known in list(self._topics.items()):
+                if self._closed.is_set():
+                    return
                 try:
                     config = self._shards.topic(name)
                 except TopicNotFoundError as error:
@@ -262,7 +265,8 @@ class ProducerLanes:
             queue_id = next(self._turn) % len(lanes)
         else:
             queue_id = self.choose_queue(topic, queue_id, sharding_key)
-        return lanes[queue_id] or self._open_lane(topic, queue_id)
+        lane = lanes[queue_id] if queue_id < len(lanes) else None  # there may be more by now
+        return lane or self._open_lane(topic, queue_id)
 
     def _open_lane(self, topic: str, queue_id: int) -> Lane:
         """A lane that is there, or a new one; others open theirs while its shard answers."""
@@ -341,15 +345,15 @@ class ProducerLanes:
             waiting = [lane for lane in self._open_lanes() if not self._hand_over_lingering(lane)]
             if waiting:
                 self._collecting.set()
-            if time.monotonic() >= refresh_at:
-                self.refresh_topics()
+            if time.monotonic() >= refresh_at and not self._refreshing.locked():
+                threading.Thread(target=self.refresh_topics, daemon=True, name="topics").start()
                 refresh_at = time.monotonic() + _REFRESH_S
 
     def _hand_over_lingering(self, lane: Lane) -> bool:
         """Hand over what was collected, or begin to; False when that is to be looked at again."""
         if lane.ring is not None:
             return self._hand_over_if_free(lane)
-        if lane.collecting is None:
+        if not lane.has_collected:
             return True
         callers = {one: thread for one, thread in self._callers.items() if thread.is_alive()}
         if lane not in callers:  # a call may take minutes: others do not wait for it
@@ -367,7 +371,7 @@ class ProducerLanes:
             lane.harvest()
             if not lane.in_flight:  # so there is room, and no waiting for a shard that is dead
                 self._hand_over(lane)
-            return lane.collecting is None
+            return not lane.has_collected
         finally:
             lane.lock.release()
 

@@ -96,7 +96,7 @@ def test_a_group_whose_predecessor_may_live_is_not_deleted() -> None:
     registry.heartbeat(beat("a"), 1, 0)
     registry.heartbeat(beat("a", instance="i2"), 1, 1)
     registry.leave(beat("a", instance="i2"))
-    with pytest.raises(StreamError, match="still read by members of group .*, 1 in all"):
+    with pytest.raises(StreamError, match=r"still read by members of group .*, 1 in all"):
         registry.delete("group", 2)
     registry.delete("group", SESSION_TIMEOUT_MS + 1)
 

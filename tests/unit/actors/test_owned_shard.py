@@ -243,3 +243,18 @@ def test_what_could_not_be_brought_to_disk_is_not_acknowledged_with_what_comes_n
     assert bodies(shard) == [0, 1, 2, 3]
     assert [ring.ack(sequence).first_queue_offset for sequence in range(1, 5)] == [0, 1, 2, 3]
     shard.close()
+
+
+def test_a_batch_for_the_disk_that_comes_again_is_acknowledged_once_it_is_there(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard = open_shard(data)
+    with monkeypatch.context() as patch:
+        patch.setattr(shard.writer.store, "flush", fail)
+        for attempt in (1, 2):
+            with pytest.raises(OSError, match="none left"):
+                shard.append(payload(0, 3), Durability.DISK, attempt=attempt)
+    assert shard.append(payload(0, 3), Durability.DISK, attempt=3).status is AppendStatus.OK
+    assert shard.writer.control.flushed() == shard.writer.store.max_physical_offset
+    assert bodies(shard) == [0, 1, 2]
+    shard.close()

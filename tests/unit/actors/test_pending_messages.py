@@ -82,3 +82,37 @@ def test_what_is_refused_for_good_is_not_sent_again(broker: Broker) -> None:
         with pytest.raises(StoreFullError):
             sent.results()
     assert stored(broker) == [[], []]
+
+
+@pytest.mark.parametrize("fault", ["fail_appends", "lose_acks"])
+def test_what_comes_after_a_message_that_is_not_stored_waits_for_it(
+    broker: Broker, fault: str
+) -> None:
+    broker.create_topic("T", 1)
+    bodies = [letter * 300_000 for letter in (b"1", b"2", b"3", b"4")]  # two go together
+    with broker.producer() as producer:
+        sent = producer.begin_messages("T", [Message("T", body) for body in bodies], queue_id=0)
+        getattr(broker, fault)(3, "T", 0)
+        for _ in range(10):
+            try:
+                results = sent.results()
+            except ShardUnavailableError:
+                continue
+            break
+    assert [one.body for one in broker.shards["T", 0].writer.store.scan()] == bodies
+    assert [result.queue_offset for result in results] == [0, 1, 2, 3]
+
+
+def test_the_topic_where_delayed_messages_wait_is_made_once(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    messages, made, create = make(broker), [], broker.create_topic
+
+    def create_topic(topic: str, queues: int = 1) -> object:
+        made.append(topic)
+        return create(topic, queues)
+
+    monkeypatch.setattr(broker, "create_topic", create_topic)
+    with broker.producer() as producer:
+        producer.send_delayed([(message, Delay(level=5)) for message in messages])
+    assert len(made) == 1

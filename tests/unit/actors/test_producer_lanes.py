@@ -16,7 +16,12 @@ from rocketray.actors.layout import producer_rings_directory
 from rocketray.actors.producer import Producer, SendResult
 from rocketray.actors.ring import Ack
 from rocketray.actors.shard_writer import ShardWriter
-from rocketray.errors import ShardUnavailableError, StoreError, TopicNotFoundError
+from rocketray.errors import (
+    InvalidMessageError,
+    ShardUnavailableError,
+    StoreError,
+    TopicNotFoundError,
+)
 from rocketray.message import Message
 
 LARGE = bytes(300_000)  # of a segment of 1 MiB
@@ -233,3 +238,32 @@ def test_a_producer_leaves_a_topic_that_is_gone_and_finds_the_new_one(node: Loca
         found = node.message_at("Trade", 0, 0)
     assert found
     assert found.body == b"newer"
+
+
+def test_a_message_that_is_refused_leaves_nothing_that_has_to_go(node: LocalNode) -> None:
+    """Its batch is empty then; to look at it again and again would keep a core busy."""
+    with node.producer() as producer:
+        producer.send("Trade", b"x")
+        with pytest.raises(InvalidMessageError):
+            producer.send_async("Trade", b"x", tags="a || b")
+        (lane,) = producer._open_lanes()
+        assert lane.collecting is not None
+        assert producer._hand_over_lingering(lane)
+
+
+def test_a_topic_may_be_made_again_with_more_queues_while_a_message_is_sent(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node.producer() as producer:
+        producer.send("Trade", b"x")
+        choose = producer.choose_queue
+
+        def choose_queue(topic: str, queue_id: int | None, sharding_key: str | None) -> int:
+            monkeypatch.undo()
+            node.delete_topic("Trade")
+            node.create_topic("Trade", 4)
+            producer.refresh_topics()
+            return choose(topic, queue_id, sharding_key)
+
+        monkeypatch.setattr(producer, "choose_queue", choose_queue)
+        assert producer.send("Trade", b"y", queue_id=3).queue_offset == 0
