@@ -26,8 +26,9 @@ from rocketray.topology.spark.sink import (
     committed_files,
 )
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(420)]
 
+TIMEOUT_S = 150.0
 FAST = RestartPolicy(limit=2, first_delay_s=0.05)
 COLUMNS = "queueId int, queueOffset bigint, tags string"
 
@@ -70,7 +71,7 @@ def test_both_kinds_of_sinks_come_up_to_what_is_there(
         SinkSpec("tags", tags, "Trade", sql="a >= 250 AND TAGS IN ('Aa', 'BB')", schema=COLUMNS),
     )
     with host_of(spark, shards, *specs) as host:
-        statistics = host.process_available(60)
+        statistics = host.process_available(TIMEOUT_S)
         shards.fill("Trade", 0, 10)
         lagging = host.statistics()
 
@@ -102,7 +103,7 @@ def test_a_sink_that_fails_once_goes_on_and_loses_nothing(
 
     spec = SinkSpec("flaky", flaky, "Trade", schema=COLUMNS, max_rows=25)
     with host_of(spark, shards, spec) as host:
-        (statistics,) = host.process_available(60)
+        (statistics,) = host.process_available(TIMEOUT_S)
 
     assert statistics.restarts == 1
     assert statistics.error == "RuntimeError: the lake is frozen"
@@ -121,7 +122,7 @@ def test_a_sink_that_always_fails_is_given_up_with_its_cause(
         host_of(spark, shards, SinkSpec("broken", broken, "Trade")) as host,
         pytest.raises(StreamError, match=r"'broken' was given up after 2 restarts: .*no lake\Z"),
     ):
-        host.process_available(60)
+        host.process_available(TIMEOUT_S)
 
 
 def test_what_is_wrong_from_the_start_is_raised_at_the_start(
@@ -166,7 +167,7 @@ def test_a_killed_sink_on_the_bundled_java_goes_on_here_and_writes_each_message_
     with SinkHost(
         [lake_sink(tmp_path)], data=shards.data, checkpoints=tmp_path, session=spark
     ) as host:
-        (statistics,) = host.process_available(90)
+        (statistics,) = host.process_available(TIMEOUT_S)
 
     assert statistics.lag == 0
     assert statistics.batch_id is not None

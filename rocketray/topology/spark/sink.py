@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -153,11 +154,17 @@ class SinkHost:
         return tuple(self._statistics_of(runner) for runner in self._runners.values())
 
     def stop(self) -> None:
-        """End all queries, and the session when it is the host's own."""
-        self._stop_queries()
-        if self._owns_session and self._session is not None:
-            self._session.stop()
-            self._session = None
+        """End all queries, and the session when it is the host's own.
+
+        Raises:
+            StreamError: Spark did not end a query in time; the others have ended.
+        """
+        try:
+            self._stop_queries()
+        finally:
+            if self._owns_session and self._session is not None:
+                self._session.stop()
+                self._session = None
 
     def __enter__(self) -> Self:
         return self
@@ -171,8 +178,9 @@ class SinkHost:
         self.stop()
 
     def _stop_queries(self) -> None:
-        for runner in self._runners.values():
-            runner.stop()
+        with ExitStack() as stack:  # stops each, whatever becomes of the others
+            for runner in reversed(self._runners.values()):
+                stack.callback(runner.stop)
 
     def _opener(self, spec: SinkSpec) -> Callable[[Mapping[str, Any]], StreamingQuery]:
         def open_query(trigger: Mapping[str, Any]) -> StreamingQuery:

@@ -3,7 +3,8 @@
 Invariants
   1. At most one query runs on a checkpoint.
   2. A failure is never lost: it is logged when the query starts again, and kept when it does not.
-  3. After ``stop`` returns nothing of the query runs any more.
+  3. After ``stop`` returns nothing of the query runs any more; where Spark does not end it in
+     time, ``stop`` raises.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, StreamError
 
 from .failures import describe_failure
 
@@ -156,15 +157,24 @@ class SinkRunner:
         return True
 
     def stop(self) -> None:
-        """End the query; a micro-batch that is under way is done again from the checkpoint."""
+        """End the query; a micro-batch that is under way is done again from the checkpoint.
+
+        Raises:
+            StreamError: Spark did not end it in time (``spark.sql.streaming.stopTimeout``).
+        """
         if self._thread is None:
             return
         self._stopping.set()
         with self._lock:
             if self._query is not None:
                 self._note_progress()
-                self._query.stop()
-        self._thread.join(_STOP_TIMEOUT_S)
+                try:
+                    self._query.stop()
+                except Exception as error:
+                    cause = describe_failure(error)
+                    raise StreamError(f"sink {self.name!r} does not stop: {cause}") from error
+        if not self.join(_STOP_TIMEOUT_S):
+            raise StreamError(f"sink {self.name!r} does not stop: its query still starts")
         self._thread = None
 
     def _supervise(self, trigger: Mapping[str, Any]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, StreamError
 from rocketray.topology.spark.sink_runner import RestartPolicy, SinkRunner, SinkState
 
 FAST = RestartPolicy(limit=2, first_delay_s=0.01)
@@ -106,6 +106,23 @@ def test_stop_ends_a_running_query_and_waits_for_it() -> None:
     runner.stop()
 
     assert query.stopped.is_set()
+    assert runner.state is SinkState.STOPPED
+
+
+def test_a_query_that_spark_cannot_end_is_told_and_may_be_stopped_again() -> None:
+    query = ScriptedQuery(None, None, stays=True)
+    runner = SinkRunner("s", Opener(query), FAST)
+    runner.start({})
+
+    def time_out() -> None:
+        raise RuntimeError("failed to stop within 60000 milliseconds")
+
+    with pytest.MonkeyPatch.context() as hung:
+        hung.setattr(query, "stop", time_out)
+        with pytest.raises(StreamError, match="'s' does not stop: failed to stop within 60000"):
+            runner.stop()
+    runner.stop()
+
     assert runner.state is SinkState.STOPPED
 
 
