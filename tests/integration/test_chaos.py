@@ -22,7 +22,7 @@ from support.verdict import out_of_order
 from rocketray.actors.client import Connection
 from rocketray.actors.node import Node, NodeOptions
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(1100)]
 MESSAGES = int(os.environ.get("ROCKETRAY_TEST_CHAOS_MESSAGES", "100000"))
 KINDS = ["member", "leave", "host", *ACTORS]
 STRIKES = len(KINDS) + MESSAGES // 50_000
@@ -100,6 +100,8 @@ def test_nothing_is_lost_and_no_queue_loses_its_order(
             record_property(group, verdicts[group])
             order = disorder.get(group, "allowed")
             sys.stdout.write(f"  {group}: {verdicts[group]}, out of order {order}\n")
+            if verdicts[group].unexplained:
+                sys.stdout.write(fleet.chronicle(group) + "\n")
     assert [found.unexplained for found in verdicts.values()] == [0, 0, 0]
     assert all(found.twice <= found.bound for found in verdicts.values())
     assert disorder == {PLAIN: 0, ORDERED: 0}

@@ -147,7 +147,8 @@ def test_who_was_stopped_hands_out_nothing_that_others_own_and_who_leaves_repeat
     )
     assert producer.wait(60) == 0
     for group, verdict in fleet.judge(count).items():
-        assert (verdict.lost, verdict.unexplained) == (0, 0), (group, verdict)
+        story = f"{group}: {verdict}\n{fleet.chronicle(group)}"
+        assert (verdict.lost, verdict.unexplained) == (0, 0), story
     for group in (PLAIN, ORDERED):
         assert out_of_order(fleet.journals.entries[group]) == 0
 

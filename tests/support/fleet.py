@@ -19,7 +19,7 @@ from random import Random
 
 import ray
 from support.journal import Journals
-from support.verdict import Death, Offsets, Verdict, judge
+from support.verdict import Death, Offsets, Verdict, chronicle, judge
 
 from rocketray.actors.client import Connection
 from rocketray.actors.coordinator import COORDINATOR_NAME
@@ -185,6 +185,10 @@ class Fleet:
             )
             for group in GROUPS
         }
+
+    def chronicle(self, group: str) -> str:
+        """What the group's members did, for who reads a verdict that blames."""
+        return chronicle(self.journals.entries[group], self._deaths[group], self._forgotten[group])
 
     def owners(self) -> dict[str, list[int]]:
         """The plain group's members, as the coordinator knows them."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from support.journal import Entry, Outcome
 
-__all__ = ["Death", "Offsets", "Verdict", "judge", "out_of_order"]
+__all__ = ["Death", "Offsets", "Verdict", "chronicle", "judge", "out_of_order"]
 
 Offsets = Mapping[tuple[int, int], int]
 """The next offsets of a group, by queue as entries name it."""
@@ -92,6 +92,44 @@ def out_of_order(journal: Mapping[str, Sequence[Entry]]) -> int:
             following = entry.queue_offset + (entry.outcome != Outcome.TRIED)
             settled[entry.queue_id] = max(settled[entry.queue_id], following)
     return passed
+
+
+def chronicle(
+    journal: Mapping[str, Sequence[Entry]],
+    deaths: Sequence[Death],
+    forgotten: Sequence[tuple[int, Offsets]],
+) -> str:
+    """Who had which messages of which queue, and when whom ended: to see why :func:`judge` blames.
+
+    A line for each row of messages that a process had, in seconds of the machine's steady clock.
+    """
+    told = [(end.at_ns, f"end of who had {sorted(end.queues)} {end.offsets}") for end in deaths]
+    told += [
+        (at_ns, f"the coordinator ends, which saved {offsets}") for at_ns, offsets in forgotten
+    ]
+    seen: set[_Place] = set()
+    rows: dict[tuple[int, int], tuple[str, list[Entry], int]] = {}
+
+    def close(queue: tuple[int, int]) -> None:
+        process, row, again = rows.pop(queue)
+        first, last = row[0].queue_offset, row[-1].queue_offset
+        until_s = row[-1].at_ns / 1e9
+        text = (
+            f"until {until_s:.3f} {process} has {first} to {last} of {queue}, {again} of them again"
+        )
+        told.append((row[0].at_ns, text))
+
+    for process, entry in _by_time(journal):
+        owner, row, again = rows.get(entry.queue, (process, [], 0))
+        if owner != process or (row and entry.queue_offset < row[-1].queue_offset):
+            close(entry.queue)
+            row, again = [], 0
+        rows[entry.queue] = process, [*row[:1], entry], again + (_place(entry) in seen)
+        if entry.outcome != Outcome.TRIED:
+            seen.add(_place(entry))
+    for queue in [*rows]:
+        close(queue)
+    return "\n".join(f"    {at_ns / 1e9:.3f} {text}" for at_ns, text in sorted(told))
 
 
 def _by_time(journal: Mapping[str, Sequence[Entry]]) -> list[tuple[str, Entry]]:

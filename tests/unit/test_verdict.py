@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.journal import Entry, Outcome
-from support.verdict import Death, Verdict, judge, out_of_order
+from support.verdict import Death, Verdict, chronicle, judge, out_of_order
 
 QUEUE = (0, 0)
 
@@ -69,3 +69,14 @@ def test_attempts_in_place_keep_the_order_and_passing_a_failed_one_does_not() ->
     failed = run(5, range(3, 4), Outcome.TRIED)
     assert out_of_order({"a": [*run(0, range(3)), *failed, *run(10, range(3, 6))]}) == 0
     assert out_of_order({"a": [*run(0, range(3)), *failed, *run(10, range(4, 6))]}) == 1
+
+
+def test_a_chronicle_says_who_had_what_again() -> None:
+    journal = {"a": run(10**9, range(4)), "b": run(3 * 10**9, range(2, 6))}
+    death = Death(2 * 10**9, frozenset({QUEUE}), {QUEUE: 3})
+    assert chronicle(journal, [death], [(25 * 10**8, {QUEUE: 1})]).splitlines() == [
+        "    1.000 until 1.000 a has 0 to 3 of (0, 0), 0 of them again",
+        "    2.000 end of who had [(0, 0)] {(0, 0): 3}",
+        "    2.500 the coordinator ends, which saved {(0, 0): 1}",
+        "    3.000 until 3.000 b has 2 to 5 of (0, 0), 2 of them again",
+    ]
