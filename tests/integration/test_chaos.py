@@ -22,8 +22,8 @@ from support.verdict import out_of_order
 from rocketray.actors.client import Connection
 from rocketray.actors.node import Node, NodeOptions
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(1100)]
 MESSAGES = int(os.environ.get("ROCKETRAY_TEST_CHAOS_MESSAGES", "100000"))
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(600 + MESSAGES // 200)]
 KINDS = ["member", "leave", "host", *ACTORS]
 STRIKES = len(KINDS) + MESSAGES // 50_000
 FLOW_MESSAGES = 3000  # between two strikes, unless they do not come in time
