@@ -2,8 +2,9 @@
 
 State on disk, in DATA/config, as JSON: topics before a change takes effect, subscriptions and the
 SQL92 filters among them when they change, who owns which queue before the owner hears of it, offsets
-when :meth:`ClusterState.save` is called and whenever a member leaves. Plain Python: the coordinator's actor gives it threads and an address, the
-testing kit a clock. Safe to use from several threads.
+when :meth:`ClusterState.save` is called, a member leaves, or a queue gets or loses its owner. Plain
+Python: the coordinator's actor gives it threads and an address, the testing kit a clock. Safe to use
+from several threads.
 """
 
 from __future__ import annotations
@@ -150,9 +151,12 @@ class ClusterState:
                 )
             reply = self.registry.heartbeat(beat, topic.queues, self._steady_ms(), self._clock_ms())
             self._save_groups()
-            self._save_owners()  # first: else a report that comes again undoes a move
-            if self.registry.moves.changed:  # before anybody reads behind the move
-                self._save_offsets()
+            if self.registry.moves.changed:
+                self._save_owners()  # first: else a report that comes again undoes a move
+                self._save_offsets()  # before anybody reads behind it
+            elif self.registry.owners_changed:
+                self._save_offsets()  # who gave a queue up does not say again how far it came
+                self._save_owners()
             return reply
 
     def leave(self, beat: Heartbeat) -> None:

@@ -216,9 +216,6 @@ class Group(RuleBasedStateMachine):
             assert is_waiting or queue.moves_to is None, "a move that waits outlives a restart"
             assert not is_waiting or waiting[queue_id].offset == queue.ordered
             queue.moves_to = queue.ordered if is_waiting else None
-            if queue.owner is not None:  # what it committed may be forgotten
-                queue.given_up_at = None
-                queue.owner.is_excused = True
         now_ms = self.broker.clock()
         saved = [offsets for ms, offsets in self.heard if ms < now_ms - SAVED_AFTER_MS]
         for before, after in zip(saved[-1] if saved else [], self.offsets(), strict=False):

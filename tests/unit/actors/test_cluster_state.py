@@ -51,6 +51,16 @@ def test_another_one_goes_on_where_it_saved(tmp_path: Path) -> None:
     assert second.heartbeat(beat(0, 1)).granted == {0: 7, 1: -1}
 
 
+def test_how_far_a_queue_was_finished_is_saved_when_it_is_given_up(tmp_path: Path) -> None:
+    first = state(tmp_path)
+    first.create_topic("Trade", 2)
+    first.heartbeat(beat())
+    first.heartbeat(beat(0, 1, commits={0: 7}))
+    first.heartbeat(beat(1, commits={0: 9}))  # its owner does not say so again
+    second = state(tmp_path)
+    assert second.heartbeat(beat(1)).granted == {0: 9, 1: -1}
+
+
 def test_a_member_that_leaves_is_saved_at_once(tmp_path: Path) -> None:
     first = state(tmp_path)
     first.create_topic("Trade", 1)
