@@ -8,7 +8,7 @@ Invariants
   1. A queue that was adopted is reported as held until the next ``adopt``, which the app calls
      when it has finished and committed what it had of it.
   2. Commits go out with a heartbeat, the last ones not later than the heartbeat that no longer
-     names their queue.
+     names their queue. A coordinator that says less than was told to one before it is told again.
   3. Heartbeats have a thread of their own: an app that is busy keeps its queues.
   4. Once the lease ran out (lease.py), nothing may be handed out before the next ``adopt``: what
      was held may have been another's meanwhile. Commits wait then until the coordinator said how
@@ -122,6 +122,7 @@ class AppMember:
         Call it when nothing of what was held is worked on any more.
         """
         with self._lock:
+            self._tell_again(self._held.keys() - self._granted.keys())
             self._held = {
                 queue: self._held[queue] for queue in self._held.keys() & self._granted.keys()
             }
@@ -184,6 +185,8 @@ class AppMember:
                     others = {key: at for key, at in self._granted.items() if key[0] != topic}
                     fresh = {(topic, queue): at for queue, at in reply.granted.items()}
                     self._granted = {**others, **fresh}
+                    behind = {key for key, at in fresh.items() if at < self._held.get(key, at)}
+                    self._tell_again(behind)
             with self._lock:
                 self._has_lapsed |= bool(self._held) and not self._lease.is_running
                 self._commits = {
@@ -202,6 +205,7 @@ class AppMember:
         if self._heart.is_alive():
             self._heart.join()
         with self._lock:
+            self._tell_again(self._held)
             reports = [self._report(topic) for topic in self._topics]
             self._held, self._granted = {}, {}
         try:
@@ -209,6 +213,11 @@ class AppMember:
                 self._groups.leave(report)
         except (StreamError, OSError) as error:
             _LOG.warning("the last commits were not told, so their messages come again: %s", error)
+
+    def _tell_again(self, queues: Iterable[Queue]) -> None:
+        """A coordinator that started again may not know how far these are, which are held."""
+        if not self._has_lapsed:
+            self._commits = {queue: self._held[queue] for queue in queues} | self._commits
 
     def _is_outdated(self, queue: Queue, offset: int) -> bool:
         """Another may have had the queue without this one's knowing, and come further."""

@@ -73,6 +73,7 @@ class ClusterState:
         self._catalog = TopicCatalog.load(data)
         self.registry = GroupRegistry()
         self._administration = GroupAdministration(self.registry, rules.check)
+        self._loaded_ms = self._steady_ms()
         names = ("subscriptionGroup.json", "consumerOffset.json", _OWNERS_FILE)
         with as_written(config, *names):
             groups, offsets = (read_json(config / name) for name in names[:2])
@@ -80,6 +81,11 @@ class ClusterState:
         self.registry.keep_topics(self._catalog.topics)  # who deleted one may have died over it
         self._sql_filters = SqlFilters(filters_file(data), clock_ms)
         self._bitmaps = BitmapBoard(self._catalog.topics.values())
+
+    def begin_to_listen(self) -> None:
+        """From now on members can be heard; until now their silence was not theirs."""
+        with self._lock:
+            self.registry.excuse(self._steady_ms() - self._loaded_ms)
 
     # Topics
 

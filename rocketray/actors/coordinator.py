@@ -60,6 +60,7 @@ class CoordinatorActor:
         self._state = ClusterState(self._data, rules, system_clock_ms, steady_clock_ms)
         self._start_shards(list(self._state.topics().values()))
         self._coming_or_going = [threading.Lock() for _ in range(_TOPIC_LOCKS)]
+        self._state.begin_to_listen()  # shards that restart take their time
         self._stop = threading.Event()
         self._ordering = threading.Lock()
         start_chore("saving offsets and filters", OFFSETS_INTERVAL_S, self._stop, self._state.save)

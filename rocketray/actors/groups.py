@@ -67,6 +67,10 @@ class GroupRegistry:
         known = membership.find(beat)
         held = beat.held if known is None else beat.held | known[1].held
         self._join(beat, membership, queues, now_ms, wall_ms)
+        back = {
+            queue for queue in membership.take_back(beat) if membership.take(queue, beat.member)
+        }
+        held |= back
         self.subscriptions.note_mode(beat)
         if beat.is_broadcast:
             return HeartbeatReply(dict.fromkeys(range(queues), -1), len(membership.members))
@@ -92,6 +96,7 @@ class GroupRegistry:
             return
         known = membership.find(beat)
         if known is None:
+            self._take_offsets(beat, membership.take_back(beat))
             return
         name, member = known
         membership.count(member, beat)
@@ -248,6 +253,11 @@ class GroupRegistry:
             for app in membership.apps():
                 self._apps.setdefault(app, set()).add((group, topic))
 
+    def excuse(self, silent_ms: int) -> None:
+        """Members could not be heard for so long: that does not count as their silence."""
+        for membership in self._memberships.values():
+            membership.excuse(silent_ms)
+
     def _join(
         self, beat: Heartbeat, membership: Membership, queues: int, now_ms: int, wall_ms: int
     ) -> None:
@@ -256,7 +266,11 @@ class GroupRegistry:
         membership.check_name(beat)
         membership.check_strategy(beat)
         is_shared = any(name != beat.member for name in membership.members)
+        since_ms = self.subscriptions.since_ms(beat.group, beat.topic)
         self.subscriptions.take(beat, is_shared=is_shared, wall_ms=wall_ms)
+        is_other = since_ms != self.subscriptions.since_ms(beat.group, beat.topic)
+        if is_other or self.changes.get(beat.group, beat.topic) is not None:
+            membership.lapsed.clear()
         self._memberships[beat.group, beat.topic] = membership
         membership.queues = queues
         membership.see(beat, now_ms)

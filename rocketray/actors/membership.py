@@ -5,7 +5,9 @@ Invariants
   2. A member that was silent for ``SESSION_TIMEOUT_MS`` is forgotten, with what it owned.
   3. A process that joins under the name of another, which may live, gets nothing of what that one
      owned before it left, or was silent for so long: until then it is a predecessor.
-  4. A heartbeat whose number is not newer than the last one's changes nothing. What an owner commits
+  4. What a member lost by silence is its own again when it is heard of, unless somebody took it, or
+     was to read it from elsewhere or in another way: nobody can have come further meanwhile.
+  5. A heartbeat whose number is not newer than the last one's changes nothing. What an owner commits
      counts only when it said in this heartbeat or the one before that it holds the queue: an owner
      that does not know that it is one speaks of an earlier time.
 """
@@ -81,6 +83,7 @@ class Membership:
     owners: dict[int, str] = field(default_factory=dict)
     predecessors: dict[str, Member] = field(default_factory=dict)  # by what stands among the owners
     former: dict[str, None] = field(default_factory=dict)  # instances whose name another took
+    lapsed: dict[int, tuple[str, str]] = field(default_factory=dict)  # by silence; name, instance
     changed: bool = False  # who is a member or an owner, since it was saved
 
     def find(self, beat: Heartbeat) -> tuple[str, Member] | None:
@@ -160,8 +163,18 @@ class Membership:
 
     def take(self, queue: int, name: str) -> bool:
         """Make the member the owner of a queue unless another one is."""
-        self.changed |= queue not in self.owners
+        if queue not in self.owners:
+            self.lapsed.pop(queue, None)
+            self.changed = True
         return self.owners.setdefault(queue, name) == name
+
+    def take_back(self, beat: Heartbeat) -> set[int]:
+        """What the member lost by silence and nobody took; it is no more its own than before."""
+        who = beat.member, beat.instance
+        found = {queue for queue, lapsed in self.lapsed.items() if lapsed == who}
+        for queue in found:
+            del self.lapsed[queue]
+        return found
 
     def owned(self, name: str) -> set[int]:
         """The queues of one member."""
@@ -194,7 +207,14 @@ class Membership:
         """Forget those that were silent for too long."""
         for name, member in [*self.members.items(), *self.predecessors.items()]:
             if now_ms - member.seen_ms > SESSION_TIMEOUT_MS:
+                for queue in [queue for queue, owner in self.owners.items() if owner == name]:
+                    self.lapsed[queue] = name.partition("\n")[0], member.instance
                 self.forget(name)
+
+    def excuse(self, silent_ms: int) -> None:
+        """Nobody could be heard for so long."""
+        for member in (*self.members.values(), *self.predecessors.values()):
+            member.seen_ms += silent_ms
 
     def apps(self) -> set[str]:
         """The apps that own their queues together and have members here."""

@@ -74,6 +74,8 @@ class OffsetMoves:
         for queue in waiting.keys() - owners.keys():
             self._offsets.commit(group, topic, queue, waiting.pop(queue).offset)
             self.changed = True
+            if membership is not None:
+                membership.lapsed.pop(queue, None)
 
     def to_json(self) -> dict[str, Any]:
         """The moves that wait, beside the offsets: ``{"moveTable": {"topic@group": {…}}}``."""

@@ -176,10 +176,6 @@ class AppMachine(AppHistory):
         self.broker.restart_coordinator()
         self.restarted = True
         self.model.is_calm = False
-        for queue in self.model.queues:
-            if queue.owner is not None:
-                queue.given_up_at = None
-                queue.owner.is_excused = True
 
     @precondition(lambda self: self.apps)
     @rule(number=filters)

@@ -109,6 +109,34 @@ def test_commits_survive_a_coordinator_that_is_away_and_go_out_at_the_end() -> N
     assert not failures
 
 
+@pytest.mark.parametrize("how", ["beats", "adopts", "closes"])
+def test_a_coordinator_that_started_again_is_told_what_it_forgot(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(AppMember, "_keep_beating", lambda _: None)  # the test says when
+    coordinator = Coordinator()
+    one, other = (member(coordinator, name, []) for name in ("one", "other"))
+    one.subscribe(["C"])
+    one.adopt()
+    one.commit({("C", 0): 40, ("C", 1): 40})
+    if how == "adopts":
+        other.subscribe(["C"])
+    one.beat()
+    for queue in (0, 1):
+        coordinator.groups.offsets.commit("g", "C", queue, 9)  # what the one before had saved
+    if how == "beats":
+        one.beat()
+        one.beat()
+    elif how == "adopts":
+        assert len(one.adopt()) == 1
+        one.beat()
+    else:
+        one.close()
+    assert [coordinator.offset(("C", queue)) for queue in (0, 1)] == [40, 40]
+    other.close()
+    one.close()
+
+
 def test_an_offset_out_of_range_is_moved_into_it() -> None:
     coordinator = Coordinator()
     one = member(coordinator, "one", [])

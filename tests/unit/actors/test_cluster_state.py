@@ -61,6 +61,19 @@ def test_how_far_a_queue_was_finished_is_saved_when_it_is_given_up(tmp_path: Pat
     assert second.heartbeat(beat(1)).granted == {0: 9, 1: -1}
 
 
+def test_members_are_not_silent_while_nobody_can_hear_them(tmp_path: Path) -> None:
+    first = state(tmp_path)
+    first.create_topic("Trade", 1)
+    first.heartbeat(beat())
+    now_ms = 0
+    second = ClusterState(tmp_path, FilterRules(), lambda: now_ms)
+    now_ms = 10 * SESSION_TIMEOUT_MS  # its shards came slowly
+    second.begin_to_listen()
+    assert [group.members for group in second.groups()] == [{"one": [0]}]
+    now_ms += SESSION_TIMEOUT_MS + 1
+    assert [group.members for group in second.groups()] == [{}]
+
+
 def test_a_member_that_leaves_is_saved_at_once(tmp_path: Path) -> None:
     first = state(tmp_path)
     first.create_topic("Trade", 1)
