@@ -188,7 +188,12 @@ class Fleet:
 
     def chronicle(self, group: str) -> str:
         """What the group's members did, for who reads a verdict that blames."""
-        return chronicle(self.journals.entries[group], self._deaths[group], self._forgotten[group])
+        entries, deaths = self.journals.entries[group], self._deaths[group]
+        hosts = [
+            f"    host {host.number}: {host.restarts} restarts, last for {host.last_error}"
+            for host in find_hosts("chaos")
+        ]
+        return "\n".join([chronicle(entries, deaths, self._forgotten[group]), *hosts])
 
     def owners(self) -> dict[str, list[int]]:
         """The plain group's members, as the coordinator knows them."""
