@@ -7,6 +7,7 @@ into place without a forked ``chmod``, and nothing listens outside the loopback 
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,10 +15,12 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+from rocketray.errors import StreamError
+
 from .environment import process_environ, with_environ
 from .java import Java, find_java
 
-__all__ = ["spark_session", "spark_settings"]
+__all__ = ["check_callbacks", "spark_session", "spark_settings"]
 
 _CHECKPOINT_MANAGER = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -25,6 +28,7 @@ _CHECKPOINT_MANAGER = (
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 _SHORT_LIVED_OPTIONS = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]  # 7 s instead of 15
 _LOOPBACK = "127.0.0.1"
+_SELECTABLE = 1024
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +98,28 @@ def spark_settings(
         settings["spark.sql.warehouse.dir"] = str(work_directory / "warehouse")
         settings["spark.local.dir"] = str(work_directory / "local")
     return settings
+
+
+def check_callbacks(session: SparkSession) -> None:
+    """See to it that Spark can call functions of this process.
+
+    py4j waits for Spark's calls with ``select``, which refuses descriptors from 1024 on: its thread
+    would end, and Spark would wait for an answer for ever.
+
+    Raises:
+        StreamError: this process has too many files open.
+    """
+    gateway = session.sparkContext._gateway  # noqa: SLF001 - as pyspark's own modules ask it
+    if vars(gateway).get("_callback_server") is not None:
+        return  # it listens already
+    with Path(os.devnull).open() as file:
+        next_descriptor = file.fileno()
+    if next_descriptor >= _SELECTABLE:
+        raise StreamError(
+            f"Spark cannot call back into this process, which has more than {next_descriptor} files "
+            f"open; py4j can use the first {_SELECTABLE} only: start such sinks first, or in a "
+            "process of their own"
+        )
 
 
 def _launch_environ(java: Java) -> dict[str, str]:

@@ -26,7 +26,7 @@ from .committed_files import committed_files
 from .failures import describe_failure
 from .queues import TopicQueues
 from .schema import check_schema
-from .session import spark_session
+from .session import check_callbacks, spark_session
 from .sink_runner import QueryProgress, RestartPolicy, SinkRunner, SinkState
 from .sink_spec import AVAILABLE_NOW, SinkSpec, add_sink
 
@@ -108,6 +108,7 @@ class SinkHost:
         Raises:
             ConfigError: a sink's function did not return what it must; none runs then.
             TopicNotFoundError: a sink's topic does not exist.
+            StreamError: Spark could not call the sink's function here; see ``check_callbacks``.
         """
         try:
             for name, runner in self._runners.items():
@@ -186,6 +187,8 @@ class SinkHost:
         def open_query(trigger: Mapping[str, Any]) -> StreamingQuery:
             if self._session is None:
                 self._session = self._open_session()
+            if spec.is_foreach_batch:
+                check_callbacks(self._session)
             writer = _writer_of(spec, self._frame(self._session, spec))
             checkpoint = self._checkpoint_of(spec)
             named = writer.queryName(spec.name).option("checkpointLocation", checkpoint)

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
 import os
+import resource
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import pytest
+
+from rocketray.errors import StreamError
 from rocketray.topology.spark.environment import with_environ
-from rocketray.topology.spark.session import spark_settings
+from rocketray.topology.spark.session import check_callbacks, spark_settings
 
 
 def test_nothing_listens_outside_and_the_jvm_reads_our_log_settings() -> None:
@@ -34,3 +41,19 @@ def test_variables_are_set_for_a_while_and_come_back() -> None:
         assert os.environ["ROCKETRAY_TEST_OUTER"] == "1"
     assert "ROCKETRAY_TEST_OUTER" not in os.environ
     assert "ROCKETRAY_TEST_INNER" not in os.environ
+
+
+def test_a_process_with_many_open_files_is_told_that_spark_cannot_call_it() -> None:
+    gateway = SimpleNamespace()
+    session: Any = SimpleNamespace(sparkContext=SimpleNamespace(_gateway=gateway))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2048)), hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        check_callbacks(session)
+        for _ in range(1024):
+            stack.enter_context(Path(os.devnull).open())
+        with pytest.raises(StreamError, match=r"has more than 1[0-9]+ files open; py4j can use"):
+            check_callbacks(session)
+        gateway._callback_server = object()
+        check_callbacks(session)
