@@ -32,7 +32,7 @@ def stats(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what filters of groups did since the node started.
+    """Show what filters of groups did since the coordinator started.
 
     \b
     scanned                             messages that a filter looked at

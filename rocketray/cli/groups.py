@@ -32,7 +32,7 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
 
     An offset is the next message that the group will get from a queue; -1: it has none yet.
     Missed are messages that were deleted before the group read them; sent back those on which a
-    handler failed and that come again, dead letters those that do not: since the node started.
+    handler failed and that come again, dead letters those that do not: since the coordinator started.
     """
     with connect(data) as connection:
         found = chosen_groups(connection.groups(), None)
