@@ -7,6 +7,7 @@ that is under test; and what a command leaves in its directory would be left in 
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from collections.abc import Iterator
@@ -22,6 +23,7 @@ SETTINGS = {
     "RAY_AUTH_MODE": "disabled",  # the default writes a token into the home directory
     "PYTHONPATH": str(Path(__file__).parent),  # where workers and child processes find support.*
 }
+MANY_FILES = 500
 for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
 
@@ -48,6 +50,16 @@ def rng(request: pytest.FixtureRequest) -> random.Random:
 def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with chdir(tmp_path_factory.mktemp("run")):
         yield
+
+
+@pytest.fixture(autouse=True)
+def _few_files() -> Iterator[None]:
+    """Close what only cycles hold open: Spark's tests need low descriptors (``check_callbacks``)."""
+    yield
+    with Path(os.devnull).open() as file:
+        next_descriptor = file.fileno()
+    if next_descriptor > MANY_FILES:
+        gc.collect()
 
 
 @pytest.fixture

@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
-import logging
 import socket
+import subprocess
+import sys
 
 import pytest
-import ray
 
 from rocketray.actors import ray_runtime
 from rocketray.errors import NodeNotRunningError
 
+REPORTS = """
+import logging
+from ray._private import worker
+from rocketray.actors import ray_runtime
 
-def test_what_ray_reports_goes_to_the_log_and_not_to_stdout(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    worker = ray._private.worker
-    monkeypatch.setattr(worker, "print_to_stdstream", worker.print_to_stdstream)
-    report = {"lines": ["A worker died"], "pid": "raylet", "is_err": False}
-    worker.print_to_stdstream(report, ignore_prefix=False)
-    assert "A worker died" in capsys.readouterr().out, "Ray's way: who prints JSON is disturbed"
-    ray_runtime._log_reports()
-    with caplog.at_level(logging.INFO):
-        worker.print_to_stdstream(report, ignore_prefix=False)
-    assert capsys.readouterr().out == ""
-    assert "A worker died" in caplog.text
+def report(text):
+    worker.print_to_stdstream({"lines": [text], "pid": "raylet", "is_err": False}, ignore_prefix=False)
+
+logging.basicConfig(level=logging.INFO)
+report("Ray's way: who prints JSON is disturbed")
+ray_runtime._log_reports()
+report("a worker died")
+"""
+
+
+def test_what_ray_reports_goes_to_the_log_and_not_to_stdout() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", REPORTS], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "Ray's way" in done.stdout
+    assert "a worker died" not in done.stdout
+    assert "Ray reports: a worker died" in done.stderr
 
 
 def test_a_ray_that_nobody_listens_for_is_not_waited_for() -> None:
