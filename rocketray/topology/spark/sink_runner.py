@@ -24,6 +24,7 @@ from .failures import describe_failure
 __all__ = ["Query", "QueryProgress", "RestartPolicy", "SinkRunner", "SinkState"]
 
 _STOP_TIMEOUT_S = 60.0
+_WAY_OUT = "stop its Spark session, or end the process"
 
 logger = logging.getLogger(__name__)
 
@@ -172,9 +173,13 @@ class SinkRunner:
                     self._query.stop()
                 except Exception as error:
                     cause = describe_failure(error)
-                    raise StreamError(f"sink {self.name!r} does not stop: {cause}") from error
+                    raise StreamError(
+                        f"sink {self.name!r} does not stop: {cause}; {_WAY_OUT}"
+                    ) from error
         if not self.join(_STOP_TIMEOUT_S):
-            raise StreamError(f"sink {self.name!r} does not stop: its query still starts")
+            raise StreamError(
+                f"sink {self.name!r} does not stop, its query still starts; {_WAY_OUT}"
+            )
         self._thread = None
 
     def _supervise(self, trigger: Mapping[str, Any]) -> None:
