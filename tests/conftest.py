@@ -1,4 +1,10 @@
-"""What holds for every test: seeds that are printed, and nothing that leaks from the source tree.
+"""What holds for every test: one seed, which is printed, and nothing that leaks from the source tree.
+
+Seeds: a run draws one number, prints it, and gives it to all random tests, hypothesis' among them;
+``--seed`` repeats it. It is the same with and without the variable CI, and no database of examples
+changes what a run does. A seed that once failed is in ``data/failed_seeds.json`` under the name of
+its test, which runs with it, too, from then on. What fails is shown as it was found: to shrink a
+history of hundreds of steps takes longer than a test may; ``--shrink`` does it.
 
 The run's directory is a temporary one. Ray gives its workers the directory of the process that
 started it, so from the project's root they would import the source tree instead of the package
@@ -7,43 +13,95 @@ that is under test; and what a command leaves in its directory would be left in 
 
 from __future__ import annotations
 
-import gc
+import json
+import logging
 import os
 import random
 from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
-import hypothesis
+import hypothesis.core
 import pytest
+from support.open_files import close_unreachable_files
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # loopback only, also where a test imports ray first
-    "RAY_AUTH_MODE": "disabled",  # the default writes a token into the home directory
     "PYTHONPATH": str(Path(__file__).parent),  # where workers and child processes find support.*
 }
-MANY_FILES = 500
 for name, value in SETTINGS.items():
     os.environ.setdefault(name, value)
 
-# A slow machine is no failure (tests have a timeout of their own); a failure prints its seed.
-hypothesis.settings.register_profile("rocketray", deadline=None, print_blob=True)
+# A slow machine is no failure (tests have a timeout of their own). Hypothesis would take fixed
+# seeds where CI is set, and examples of earlier runs from its database elsewhere.
+PROFILE = hypothesis.settings(deadline=None, print_blob=True, derandomize=False, database=None)
+FOUND = [phase for phase in hypothesis.Phase if phase.name not in ("shrink", "explain")]
+hypothesis.settings.register_profile("rocketray", PROFILE, phases=FOUND, report_multiple_bugs=False)
+hypothesis.settings.register_profile("rocketray-shrink", PROFILE)
 hypothesis.settings.load_profile("rocketray")
+
+TESTS = Path(__file__).parent
+FAILED_SEEDS: dict[str, list[int]] = json.loads((TESTS / "data/failed_seeds.json").read_text())
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--seed", type=int, default=random.randrange(2**32), help="of the fixture rng")
+    parser.addoption(
+        "--seed", type=int, default=random.randrange(2**32), help="of all random tests of this run"
+    )
+    parser.addoption(
+        "--shrink", action="store_true", help="look for the smallest example of what fails"
+    )
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"rocketray: --seed={config.getoption('--seed')}"
+    hashes = os.environ.get("PYTHONHASHSEED", "random")
+    return f"rocketray: --seed={config.getoption('--seed')} PYTHONHASHSEED={hashes}"
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if terminalreporter.stats.get("failed"):
+        seed = config.getoption("--seed")
+        terminalreporter.write_line(
+            f"Random tests: repeat with --seed={seed}, and --shrink; a seed that fails goes to "
+            "tests/data/failed_seeds.json, with the mending of what it found."
+        )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--shrink"):
+        hypothesis.settings.load_profile("rocketray-shrink")
+    for name in FAILED_SEEDS:
+        file, _, test = name.partition("::")
+        if not (TESTS / file).is_file() or f"def {test}(" not in (TESTS / file).read_text():
+            raise pytest.UsageError(f"data/failed_seeds.json: {name} is no test; rename it, too")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test once more with each of the seeds that it failed with in the past."""
+    file = metafunc.definition.path.relative_to(TESTS).as_posix()
+    if failed := FAILED_SEEDS.get(f"{file}::{metafunc.definition.name}"):
+        names = ["fresh", *map(str, failed)]
+        metafunc.parametrize("seed", [None, *failed], ids=names, indirect=True)
 
 
 @pytest.fixture
-def rng(request: pytest.FixtureRequest) -> random.Random:
+def seed(request: pytest.FixtureRequest) -> int:
+    """The seed of this run, or one that failed in the past."""
+    found = getattr(request, "param", None)
+    return int(request.config.getoption("--seed") if found is None else found)
+
+
+@pytest.fixture(autouse=True)
+def _hypothesis_seed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hypothesis.core, "global_force_seed", seed)
+
+
+@pytest.fixture
+def rng(seed: int) -> random.Random:
     """Random numbers that ``--seed`` repeats; the report's header tells the seed of each run."""
-    return random.Random(request.config.getoption("--seed"))
+    return random.Random(seed)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,12 +112,26 @@ def _elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _few_files() -> Iterator[None]:
-    """Close what only cycles hold open: Spark's tests need low descriptors (``check_callbacks``)."""
     yield
-    with Path(os.devnull).open() as file:
-        next_descriptor = file.fileno()
-    if next_descriptor > MANY_FILES:
-        gc.collect()
+    close_unreachable_files()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _rendered_log_records() -> Iterator[None]:
+    """Keep no arguments in log records: an error would hold the frames, and so the files, of its raise.
+
+    pytest keeps all records of a test, and a model runs hundreds of nodes in one test.
+    """
+    make = logging.getLogRecordFactory()
+
+    def rendered(*arguments: Any, **more: Any) -> logging.LogRecord:
+        record = make(*arguments, **more)
+        record.msg, record.args = record.getMessage(), None
+        return record
+
+    logging.setLogRecordFactory(rendered)
+    yield
+    logging.setLogRecordFactory(make)
 
 
 @pytest.fixture

@@ -97,10 +97,8 @@ def test_a_drain_that_ends_between_two_steps_is_taken_up_there(
     successor.close()
 
 
-def test_a_killed_shard_stores_every_frame_once(tmp_path: Path) -> None:
+def test_a_killed_shard_stores_every_frame_once(tmp_path: Path, seed: int) -> None:
     """The shard is killed at random while this process sends; the next one takes over."""
-    seed = random.randrange(1 << 30)
-    print("seed", seed)  # noqa: T201 - to repeat a failure
     chance = random.Random(seed)
     ring = ProducerRing(tmp_path / owned_name("r"), 64 * 1024)
     counts: list[int] = []

@@ -77,9 +77,7 @@ def writer(scratch: Path) -> Iterator[Writer]:
         process.stdin.close()
 
 
-def test_nothing_acknowledged_is_missing_after_sigkill(tmp_path: Path) -> None:
-    seed = random.randrange(1 << 30)
-    print("seed", seed)  # noqa: T201 - to repeat a failure
+def test_nothing_acknowledged_is_missing_after_sigkill(tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
     promised: list[Promise] = []
     total = number = 0
