@@ -1,7 +1,8 @@
 """Class filters: predicates that the operator names by import path, ``"module:callable"``.
 
 Nothing is uploaded, unpickled or evaluated from text: a path is two checked names, and what it names
-must be importable, and allowed, in the process that filters. A predicate is asked about one message,
+must be importable, and allowed, in the process that filters. Whoever allows a module means what is
+defined in it, not what it imports for its own use. A predicate is asked about one message,
 a :class:`~rocketray.filters.message_filter.RecordView`, and answers True or False; or, marked with
 ``@predicate(batch=True)``, about an Arrow batch, and answers with an array of truth values. Any
 other answer is a mistake and said so, because a forgotten ``return`` or a coroutine would otherwise
@@ -14,7 +15,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Collection, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from typing import Any, TypeVar, overload
 
@@ -98,15 +99,18 @@ def load_predicate(path: str, *, allowed: Collection[str] | None = None) -> Pred
 
     Args:
         path: ``"module:callable"``, ASCII names.
-        allowed: modules, with all that is below them, and single ``module:callable`` paths that may
-            be imported; None allows all.
+        allowed: modules, with all that is defined in and below them, and single
+            ``module:callable`` paths, wherever they are defined; None allows all.
 
     Raises:
         PredicateError: the path is malformed or not allowed, its module does not import, or it
             names nothing that can be called with a message.
     """
     module, name = check_predicate(path, allowed=allowed)
-    return _load(module, name)
+    function = _load(module, name)
+    if allowed is not None and path not in allowed:
+        _check_home(path, function, allowed)
+    return function
 
 
 def check_predicate(path: str, *, allowed: Collection[str] | None = None) -> tuple[str, str]:
@@ -123,6 +127,19 @@ def check_predicate(path: str, *, allowed: Collection[str] | None = None) -> tup
             f"rocketray start --allow-predicates {match['module']}"
         )
     return match["module"], match["name"]
+
+
+def _check_home(path: str, function: Any, allowed: Collection[str]) -> None:
+    """Raise for what an allowed module only imports, or made of what it imports."""
+    while isinstance(function, partial):
+        function = function.func
+    home = getattr(function, "__module__", None) or "builtins"
+    if not _is_allowed("", home, allowed):
+        raise PredicateError(
+            f"predicate {path!r} is defined in {home!r}, which this node does not allow; define it "
+            f"with def in a module that it allows, or allow it with: rocketray start "
+            f"--allow-predicates {path}"
+        )
 
 
 def _is_allowed(path: str, module: str, allowed: Collection[str]) -> bool:

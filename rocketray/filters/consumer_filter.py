@@ -13,7 +13,6 @@ Rules
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,10 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.errors import FilterEvaluationError, FilterSyntaxError
+from rocketray.whole_file import sync_directory, write_beside
 
 from .bloom import bit_positions, bloom_parameters
 from .consumer_filter_data import SQL92, ConsumerFilterData, encode_filters, read_filters
-from .sql92 import compile_expression
+from .sql92 import Dialect, compile_expression
 from .topic_bitmaps import TopicBitmaps
 
 __all__ = ["ConsumerFilterManager", "ConsumerSubscription"]
@@ -44,6 +44,8 @@ class ConsumerSubscription:
     expression: str
     expression_type: str
     client_version: int
+    dialect: Dialect = "rocketmq"
+    rules: int = 1
 
 
 class ConsumerFilterManager:
@@ -97,14 +99,15 @@ class ConsumerFilterManager:
     def bitmap(self, topic: str, properties: Mapping[str, str] | None) -> bytes | None:
         """The bitmap of a message of *topic*; None when no filter was ever registered for it.
 
-        An expression that fails on the message does not match it. Dead filters keep their bits.
+        An expression of RocketMQ's that fails on the message does not match it, one in the dialect
+        "rocketray" may (see topic_bitmaps.py). Dead filters keep their bits.
         """
         filters = self._filters.get(topic)
         if not filters:
             return None
         bits = bytearray(self.bit_count // 8)
         for data in filters.values():
-            if _matches(data.expression, properties):
+            if _may_match(data, properties):
                 for bit in data.bit_positions:
                     bits[bit >> 3] |= 1 << (bit & 7)
         return bytes(bits)
@@ -144,19 +147,11 @@ class ConsumerFilterManager:
         }
         self._filters = {topic: filters for topic, filters in kept.items() if filters}
         self._compiled.clear()
-        half_made = path.with_name(path.name + ".tmp")
-        with half_made.open("wb") as file:
-            file.write(encode_filters(self._filters))
-            file.flush()
-            os.fsync(file.fileno())
+        new = write_beside(path, encode_filters(self._filters))
         if path.exists():
             path.replace(path.with_name(path.name + ".bak"))
-        half_made.replace(path)
-        directory = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        new.replace(path)
+        sync_directory(path.parent)
 
     def load(self, path: Path) -> None:
         """Take over the filters of a file; consumers are taken to be gone until they come back.
@@ -191,7 +186,7 @@ class ConsumerFilterManager:
             new = self._born(group, subscription)
         elif version < old.client_version or (version == old.client_version and not old.is_dead):
             return
-        elif version > old.client_version and subscription.expression != old.expression:
+        elif version > old.client_version and _is_changed(subscription, old):
             new = self._born(group, subscription)
         else:
             new = replace(
@@ -206,7 +201,7 @@ class ConsumerFilterManager:
     def _born(self, group: str, subscription: ConsumerSubscription) -> ConsumerFilterData | None:
         """A new filter; None, and a word in the log, for an expression that does not parse."""
         try:
-            compile_expression(subscription.expression)
+            compile_expression(subscription.expression, subscription.dialect, subscription.rules)
         except FilterSyntaxError as error:
             _LOG.warning("group %s, topic %s: %s", group, subscription.topic, error)
             return None
@@ -218,6 +213,8 @@ class ConsumerFilterManager:
             self.bit_count,
             self._clock_ms(),
             client_version=subscription.client_version,
+            dialect=subscription.dialect,
+            rules=subscription.rules,
         )
 
     def _bury(self, group: str, *, keep: Iterable[str]) -> None:
@@ -228,8 +225,13 @@ class ConsumerFilterManager:
                 filters[group] = replace(data, dead_time_ms=now_ms)
 
 
-def _matches(expression: str, properties: Mapping[str, str] | None) -> bool:
+def _is_changed(subscription: ConsumerSubscription, old: ConsumerFilterData) -> bool:
+    now = subscription.expression, subscription.dialect, subscription.rules
+    return now != (old.expression, old.dialect, old.rules)
+
+
+def _may_match(data: ConsumerFilterData, properties: Mapping[str, str] | None) -> bool:
     try:
-        return compile_expression(expression).matches(properties)
+        return compile_expression(data.expression, data.dialect, 1).matches(properties)
     except FilterEvaluationError:
-        return False
+        return data.dialect != "rocketmq"

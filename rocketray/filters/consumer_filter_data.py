@@ -1,6 +1,8 @@
 """A registered SQL92 filter, and the file that keeps all of them.
 
-The file is RocketMQ's ``config/consumerFilter.json``, byte for byte; ``dead`` in it is derived.
+The file is RocketMQ's ``config/consumerFilter.json``, byte for byte; ``dead`` in it is derived. A
+filter in the dialect "rocketray" has two keys more, ``dialect`` and ``dialectRules``, which a broker
+passes over; one without them is RocketMQ's.
 Source: RocketMQ 5.3.3, ``ConsumerFilterData``, ``ConsumerFilterManager.encode``.
 """
 
@@ -14,7 +16,8 @@ from typing import Any
 
 from rocketray.errors import ConfigError, FilterSyntaxError
 
-from .sql92 import compile_expression
+from .sql92 import Dialect
+from .subscription import Subscription
 
 __all__ = ["SQL92", "ConsumerFilterData", "decode_filters", "encode_filters", "read_filters"]
 
@@ -35,6 +38,13 @@ class ConsumerFilterData:
     born_time_ms: int
     dead_time_ms: int = 0
     client_version: int = 0
+    dialect: Dialect = "rocketmq"
+    rules: int = 1
+
+    @property
+    def subscription(self) -> Subscription:
+        """The filter itself: what says whether a bitmap is of another one."""
+        return Subscription("SQL92", self.expression, dialect=self.dialect, rules=self.rules)
 
     @property
     def is_dead(self) -> bool:
@@ -65,7 +75,8 @@ def read_filters(path: Path) -> dict[str, dict[str, ConsumerFilterData]]:
 def decode_filters(raw: bytes) -> dict[str, dict[str, ConsumerFilterData]]:
     """The filters in a ``consumerFilter.json``, by topic and group.
 
-    One whose expression does not parse is left out, as where it was registered.
+    One whose expression does not parse is left out, as where it was registered; so is one by rules
+    that are not known here.
 
     Raises:
         ValueError: *raw* is no such file, or larger than any is.
@@ -111,9 +122,12 @@ def _decode(topic: str, group: str, value: Mapping[str, Any]) -> ConsumerFilterD
     if not 0 < bit_count <= _BITS_MAX or not all(0 <= bit < bit_count for bit in positions):
         raise ValueError(f"group {group!r} of topic {topic!r} has bits outside its bitmap")
     try:
-        compile_expression(expression)
-    except FilterSyntaxError:
+        subscription = Subscription.from_json({**value, "expressionType": SQL92})
+        subscription.compiled()
+    except (FilterSyntaxError, ConfigError):
         return None
+    assert subscription.dialect is not None
+    assert subscription.rules is not None
     return ConsumerFilterData(
         group,
         topic,
@@ -123,6 +137,8 @@ def _decode(topic: str, group: str, value: Mapping[str, Any]) -> ConsumerFilterD
         value["bornTime"],
         value["deadTime"],
         value["clientVersion"],
+        subscription.dialect,
+        subscription.rules,
     )
 
 
@@ -137,7 +153,12 @@ def _encode(data: ConsumerFilterData) -> dict[str, Any]:
         "expression": data.expression,
         "expressionType": SQL92,
         "topic": data.topic,
+        **({} if data.dialect == "rocketmq" else _dialect(data)),
     }
+
+
+def _dialect(data: ConsumerFilterData) -> dict[str, Any]:
+    return {"dialect": data.dialect, "dialectRules": data.rules}
 
 
 def _pretty(value: object, line: str) -> str:

@@ -17,7 +17,6 @@ from rocketray.errors import PredicateError
 
 from .consumer_filter_data import ConsumerFilterData
 from .message_filter import RecordView
-from .sql92 import compile_expression
 from .sql92.trace import Outcome, trace
 from .subscription import Subscription, parse
 from .tag import matches_code, matches_exactly
@@ -135,10 +134,7 @@ def _explain_bitmap(subscription: Subscription, facts: BitmapFacts) -> ExplainSt
     known = facts.registered
     if facts.bitmap is None:
         return ExplainStep("bloom", "no bitmap", "no bitmap stands beside its queue entry")
-    if known is None or (known.expression, "rocketmq") != (
-        subscription.expression,
-        subscription.dialect,
-    ):
+    if known is None or known.subscription != subscription:
         return ExplainStep("bloom", "unknown", "its bitmap does not know the group's expression")
     if not known.is_message_in_live(facts.store_timestamp_ms):
         detail = "its bitmap may be from before the group's expression was known"
@@ -155,7 +151,7 @@ def _explain_sql(
 ) -> FilterVerdict:
     steps = [_explain_bitmap(subscription, facts)] if facts else []
     ruled_out = any(step.result == "rejected" for step in steps)
-    compiled = compile_expression(subscription.expression, subscription.dialect)
+    compiled = subscription.compiled()
     parts = trace(compiled.tree, message.properties)
     for part in parts:
         sentence = part.error or ("" if part.depth else _SQL_SENTENCES[part.outcome])
@@ -180,6 +176,9 @@ def _explain_class(
     try:
         matched = ask_predicate(subscription, message)
     except PredicateError as error:
+        if subscription.on_error == "deliver":
+            detail = f"{error}; the group asks for messages on which its predicate fails"
+            return FilterVerdict(FilterReason.MATCHED, (ExplainStep("class", "error", detail),))
         step = ExplainStep("class", "error", str(error))
         return FilterVerdict(FilterReason.CLASS_ERROR, (step,))
     if matched:

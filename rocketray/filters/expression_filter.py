@@ -13,6 +13,7 @@ from rocketray.errors import FilterEvaluationError
 
 from .consumer_filter_data import ConsumerFilterData
 from .sql92 import Dialect, compile_expression
+from .subscription import Subscription
 
 __all__ = ["ExpressionFilter"]
 
@@ -45,14 +46,16 @@ class ExpressionFilter:
         registered: ConsumerFilterData | None = None,
         *,
         dialect: Dialect = "rocketmq",
+        rules: int | None = None,
     ) -> None:
-        """Compile; a registration of another expression is no use here and passed over.
+        """Compile; a registration of another filter is no use here and passed over.
 
         Raises:
             FilterSyntaxError: *expression* does not parse.
         """
-        self._compiled = compile_expression(expression, dialect)
-        same = registered is not None and registered.expression == expression
+        self._compiled = compile_expression(expression, dialect, rules)
+        wanted = Subscription("SQL92", expression, dialect=dialect, rules=rules)
+        same = registered is not None and registered.subscription == wanted
         self._registered = registered if same else None
         self.failures = 0
 

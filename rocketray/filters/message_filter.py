@@ -16,7 +16,6 @@ import pyarrow as pa
 from rocketray.errors import PredicateError
 
 from .class_filter import batch_columns, load_predicate
-from .sql92 import compile_expression
 from .sql92.vectorized import VectorizedExpression
 from .subscription import Subscription, parse
 from .tag import matches_code, matches_exactly
@@ -74,9 +73,7 @@ class MessageFilter:
         kind, expression = subscription.expression_type, subscription.expression
         self.subscription = subscription
         self._tags = parse(expression if kind == "TAG" else "*")
-        self._scalar = (
-            compile_expression(expression, subscription.dialect) if kind == "SQL92" else None
-        )
+        self._scalar = subscription.compiled() if kind == "SQL92" else None
         self.sql = VectorizedExpression(self._scalar) if self._scalar else None
         self._predicate = load_predicate(expression, allowed=allowed) if kind == "CLASS" else None
         self.batch_columns = batch_columns(self._predicate) if self._predicate else None

@@ -8,14 +8,15 @@ RocketMQ 5.3.3, ``FilterAPI.buildSubscriptionData``, oddities kept: `` || `` mat
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal, cast, get_args
 
 from rocketray.errors import ConfigError, FilterSyntaxError
 from rocketray.hashing import java_hash_code
 
 from .class_filter import check_predicate, load_predicate, predicate_path
-from .sql92 import SQL_MAX_CHARS, Dialect, compile_expression
+from .sql92 import SQL_MAX_CHARS, CompiledExpression, Dialect, compile_expression
+from .sql92.dialect import DEFAULT_DIALECT, check_rules, current_rules
 
 __all__ = [
     "EXPRESSION_MAX_CHARS",
@@ -72,15 +73,21 @@ class Subscription:
 
     ``on_error`` says what becomes of a message on which a predicate fails: the group stops before
     it, goes on without it, or gets it. SQL92 that fails on a message never matches it.
-    ``dialect`` says which SQL it is: RocketMQ's, or "rocketray" with its extensions.
+    ``dialect`` says which SQL it is, and ``rules`` by which version of that dialect's rules it is
+    evaluated (see sql92/dialect.py); None is what an expression without them gets, and stays None
+    for the other kinds.
 
+    Two are equal when they are the same filter, dialect and rules included: that is a filter's
+    identity, in a group, for a bitmap and in a checkpoint. Whoever stores one keeps :meth:`to_json`
+    and compares what :meth:`from_json` makes of it.
     Making one checks nothing but types; :meth:`check` says whether it can be used.
     """
 
     expression_type: ExpressionType
     expression: str
     on_error: ErrorPolicy = "stop"
-    dialect: Dialect = "rocketmq"
+    dialect: Dialect | None = None
+    rules: int | None = None
 
     def __post_init__(self) -> None:
         if self.expression_type not in get_args(ExpressionType):
@@ -96,11 +103,26 @@ class Subscription:
                 f"on_filter_error={self.on_error!r} is for predicates (where); a message on which "
                 "SQL fails does not match, and tags cannot fail: leave it out"
             )
+        if self.expression_type != "SQL92":
+            if self.dialect is not None:
+                raise ConfigError(f"dialect={self.dialect!r} is for SQL expressions: leave it out")
+            return
+        dialect = DEFAULT_DIALECT if self.dialect is None else self.dialect
+        now = current_rules(dialect)
+        object.__setattr__(self, "dialect", dialect)  # frozen from here on
+        object.__setattr__(
+            self, "rules", now if self.rules is None else check_rules(dialect, self.rules)
+        )
 
-        if self.dialect not in get_args(Dialect):
-            raise ConfigError(f"dialect is {self.dialect!r}, not rocketmq or rocketray")
-        if self.dialect != "rocketmq" and self.expression_type != "SQL92":
-            raise ConfigError(f"dialect={self.dialect!r} is for SQL expressions: leave it out")
+    def __setstate__(self, state: list[Any]) -> None:
+        """Take what :mod:`pickle` brought; a member of an earlier release sends no rules."""
+        for each, value in zip(fields(self), state, strict=False):
+            object.__setattr__(self, each.name, value)
+        if len(state) < len(fields(self)):
+            is_sql = self.expression_type == "SQL92"
+            object.__setattr__(self, "rules", 1 if is_sql else None)
+            if not is_sql:
+                object.__setattr__(self, "dialect", None)
 
     @classmethod
     def tags(cls, expression: str) -> Subscription:
@@ -108,7 +130,7 @@ class Subscription:
         return cls("TAG", expression)
 
     @classmethod
-    def sql(cls, expression: str, dialect: Dialect = "rocketmq") -> Subscription:
+    def sql(cls, expression: str, dialect: Dialect | None = None) -> Subscription:
         """By an SQL92 expression over the properties."""
         return cls("SQL92", expression, dialect=dialect)
 
@@ -121,8 +143,11 @@ class Subscription:
         return cls("CLASS", path, on_error)
 
     @classmethod
-    def from_json(cls, value: Mapping[str, str]) -> Subscription:
-        """The subscription that :meth:`to_json` wrote; raises ConfigError for anything else."""
+    def from_json(cls, value: Mapping[str, Any]) -> Subscription:
+        """The subscription that :meth:`to_json` wrote; raises ConfigError for anything else.
+
+        SQL without a dialect is RocketMQ's: it was stored before there was another default.
+        """
         try:
             kind, expression = value["expressionType"], value["expression"]
         except (KeyError, TypeError):
@@ -130,16 +155,24 @@ class Subscription:
                 f"{value!r:.80} is no subscription; it needs expressionType and expression"
             ) from None
         policy = cast("ErrorPolicy", value.get("onFilterError", "stop"))
+        if kind != "SQL92":
+            dialect = cast("Dialect | None", value.get("dialect"))
+            return cls(cast("ExpressionType", kind), expression, policy, dialect)  # checks them
         dialect = cast("Dialect", value.get("dialect", "rocketmq"))
-        return cls(cast("ExpressionType", kind), expression, policy, dialect)  # which checks them
+        return cls("SQL92", expression, policy, dialect, value.get("dialectRules", 1))
 
-    def to_json(self) -> dict[str, str]:
-        """The subscription as JSON keeps it."""
-        value = {"expressionType": self.expression_type, "expression": self.expression}
+    def to_json(self) -> dict[str, Any]:
+        """The subscription as JSON keeps it, for :meth:`from_json` of this program or a later one."""
+        value: dict[str, Any] = {
+            "expressionType": self.expression_type,
+            "expression": self.expression,
+        }
         if self.on_error != "stop":
             value["onFilterError"] = self.on_error
-        if self.dialect != "rocketmq":
+        if self.dialect not in (None, "rocketmq"):
             value["dialect"] = self.dialect
+        if self.rules not in (None, 1):
+            value["dialectRules"] = self.rules
         return value
 
     def check(self) -> None:
@@ -164,13 +197,36 @@ class Subscription:
         if self.expression_type == "TAG":
             parse(self.expression)
         elif self.expression_type == "SQL92":
-            compile_expression(self.expression, self.dialect)
+            self.compiled()
         else:
             check_predicate(self.expression)
 
+    def compiled(self) -> CompiledExpression:
+        """The SQL expression, ready to use; raises :class:`FilterSyntaxError`."""
+        assert self.dialect is not None, "only SQL is compiled"
+        return compile_expression(self.expression, self.dialect, self.rules)
+
+    @property
+    def dialect_words(self) -> str:
+        """The dialect for people, with its rules where they are not today's; "" for other kinds."""
+        if self.dialect is None or self.rules is None:
+            return ""
+        is_current = self.rules == current_rules(self.dialect)
+        return self.dialect if is_current else f"{self.dialect}, rules {self.rules}"
+
+    def options(self) -> list[str]:
+        """The options of a command that mean this subscription."""
+        given = [f"--{_WORDS[self.expression_type]}", self.expression]
+        if self.on_error != "stop":
+            given += ["--on-filter-error", self.on_error]
+        if self.dialect not in (None, DEFAULT_DIALECT):
+            given += ["--dialect", self.dialect]
+        return given
+
     def __str__(self) -> str:
         policy = "" if self.on_error == "stop" else f" (on an error: {self.on_error})"
-        dialect = "" if self.dialect == "rocketmq" else f" (dialect: {self.dialect})"
+        words = self.dialect_words
+        dialect = f" (dialect: {words})" if words not in ("", DEFAULT_DIALECT) else ""
         return f"{_WORDS[self.expression_type]} {self.expression!r}{policy}{dialect}"
 
 
@@ -189,11 +245,21 @@ def describe_difference(before: Subscription, after: Subscription) -> str:
         return f"{before.expression_type} before, {after.expression_type} now"
     old_text, new_text = before.expression, after.expression
     if old_text == new_text:
-        return "the same text, but another dialect or another way with errors"
+        return _same_text(before, after)
     pairs = enumerate(zip(old_text, new_text, strict=False))
     at = next((place for place, (a, b) in pairs if a != b), min(len(old_text), len(new_text)))
     shown = (repr(text[at : at + _SHOWN_CHARS]) for text in (old_text, new_text))
     return f"from character {at + 1} on: {' before, '.join(shown)} now"
+
+
+def _same_text(before: Subscription, after: Subscription) -> str:
+    if before.on_error != after.on_error:
+        return f"the same predicate; on an error: {before.on_error} before, {after.on_error} now"
+    if before == after:
+        return "no difference"
+    words = f"the same text, but dialect {before.dialect_words} before, {after.dialect_words} now"
+    is_default = "rocketmq" in (before.dialect, after.dialect)
+    return f'{words}; dialect="rocketmq" is what earlier releases took' if is_default else words
 
 
 def _tags_of(subscription: Subscription) -> frozenset[str]:

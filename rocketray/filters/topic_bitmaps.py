@@ -3,11 +3,16 @@
 The properties that any of the filters names are found in one pass over the messages, an
 expression that several groups share is evaluated once, and the bits are ORed column by column.
 The oracle is ``ConsumerFilterManager.bitmap``, which takes one message.
+
+Bits are made by RocketMQ's rules, in either dialect. Where these fail, RocketMQ's dialect says no,
+as a broker does, and the dialect "rocketray" says look: its later rules give a verdict there, and
+nowhere another one. So its bits never leave out what it matches, whatever the version of the rules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +20,7 @@ import numpy.typing as npt
 from rocketray.kernels.properties import find_properties, join_names
 
 from .consumer_filter_data import ConsumerFilterData
-from .sql92 import compile_expression
+from .sql92 import Dialect, compile_expression
 from .sql92.vectorized import State, VectorizedExpression
 
 __all__ = ["TopicBitmaps"]
@@ -25,6 +30,15 @@ _Bytes = npt.NDArray[np.uint8]
 _BLOCK = 1024  # messages whose spans stay in the cache while every expression looks at them
 
 
+class _Bits(NamedTuple):
+    """An expression, which rows of the values it takes, and what it sets in a bitmap."""
+
+    expression: VectorizedExpression
+    rows: npt.NDArray[np.intp]
+    masks: list[tuple[int, np.uint8]]
+    looks_at_failures: bool
+
+
 class TopicBitmaps:
     """The filters of one topic, compiled. Immutable; safe in several threads."""
 
@@ -32,24 +46,31 @@ class TopicBitmaps:
 
     def __init__(self, filters: Iterable[ConsumerFilterData], bit_count: int) -> None:
         """Compile *filters*, whose bits are positions in bitmaps of *bit_count*."""
-        bits: dict[str, set[int]] = {}
+        bits: dict[tuple[str, Dialect], set[int]] = {}
         for data in filters:
-            bits.setdefault(data.expression, set()).update(data.bit_positions)
-        compiled = {sql: VectorizedExpression(compile_expression(sql)) for sql in bits}
+            bits.setdefault((data.expression, data.dialect), set()).update(data.bit_positions)
+        compiled = {
+            (sql, dialect): VectorizedExpression(compile_expression(sql, dialect, 1))
+            for sql, dialect in bits
+        }
         names = list(dict.fromkeys(name for one in compiled.values() for name in one.names))
         rows = {name: row for row, name in enumerate(names)}
         self._names, self._bounds = join_names(tuple(names))
         self._bitmap_bytes = bit_count // 8
         self._expressions = [
-            (one, np.array([rows[name] for name in one.names], np.intp), _masks(bits[sql]))
-            for sql, one in compiled.items()
+            _Bits(
+                one,
+                np.array([rows[name] for name in one.names], np.intp),
+                _masks(bits[sql, dialect]),
+                dialect != "rocketmq",
+            )
+            for (sql, dialect), one in compiled.items()
         ]
 
     def of(self, data: _Bytes, starts: _Int64s, sizes: _Int64s) -> _Bytes:
         """The bitmaps of *n* messages, uint8[n, bytes].
 
-        Their property strings lie in *data* uint8, at *starts* int64[n] with *sizes* int64[n]. An
-        expression that fails on a message does not match it.
+        Their property strings lie in *data* uint8, at *starts* int64[n] with *sizes* int64[n].
         """
         found = np.zeros((len(starts), self._bitmap_bytes), np.uint8)
         for first in range(0, len(starts), _BLOCK):
@@ -61,11 +82,13 @@ class TopicBitmaps:
         value_starts = np.empty((len(self._bounds) - 1, len(starts)), np.int64)
         value_sizes = np.empty_like(value_starts)
         find_properties(data, starts, sizes, self._names, self._bounds, value_starts, value_sizes)
-        for expression, rows, masks in self._expressions:
+        for expression, rows, masks, looks_at_failures in self._expressions:
             states = expression.evaluate(data, value_starts[rows], value_sizes[rows])
-            matched = (states == State.TRUE).view(np.uint8)
+            may_match = states == State.TRUE
+            if looks_at_failures:
+                may_match |= states > State.NULL
             for place, mask in masks:
-                found[:, place] |= matched * mask
+                found[:, place] |= may_match.view(np.uint8) * mask
 
 
 def _masks(positions: Iterable[int]) -> list[tuple[int, np.uint8]]:

@@ -13,6 +13,7 @@ depends on the operation:
     PRESENCE    A property, B state when it is there
     TRUTH       A property: whether it is "true" in any case
     INTEGER     A property, B test, C the number to compare with, D the state of a text that is none
+    NUMBER      A property, B test, C the integer to compare with, by the value of a text of any form
     DOUBLE      A property, B test, C which of the doubles to compare with
     NUMBERS     A left and C right property, B test; both as doubles
     TEXT        A property, B state when it is one of several texts, C the first, D how many
@@ -92,10 +93,11 @@ class Operation(IntEnum):
     PRESENCE = 6
     TRUTH = 7
     INTEGER = 8
-    DOUBLE = 9
-    NUMBERS = 10
-    TEXT = 11
-    CONTAINS = 12
-    STARTSWITH = 13
-    ENDSWITH = 14
-    LIKE = 15
+    NUMBER = 9
+    DOUBLE = 10
+    NUMBERS = 11
+    TEXT = 12
+    CONTAINS = 13
+    STARTSWITH = 14
+    ENDSWITH = 15
+    LIKE = 16

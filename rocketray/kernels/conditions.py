@@ -22,7 +22,7 @@ from ._compile import (
 from .condition_codes import Accepts, Column, Operation, Rule, State
 from .conditions_plain import run_program_plain
 from .intrinsics import load_native_u64
-from .numerals import BAD, read_double, read_integer
+from .numerals import BAD, NUMERAL, order_number, read_double, read_integer
 from .numerals import ODD as ODD_NUMERAL
 
 __all__ = ["run_program", "run_program_plain"]
@@ -168,6 +168,23 @@ def _compare_number(segment, start, size, test, constant, failure):
 
 
 @device
+def _compare_exactly(segment, start, size, test, constant):
+    """A property beside an integer, by its value; most are integers, which are read at once."""
+    kind, value = read_integer(segment, start, start + size, is_int32=False)
+    if kind == NUMERAL:
+        order = np.int64(value > constant) - np.int64(value < constant)
+    elif kind == BAD:
+        kind, order = order_number(segment, start, start + size, constant)
+    else:
+        order = np.int64(0)
+    if kind == BAD:
+        return np.int64(State.NOT_DOUBLE)
+    if kind == ODD_NUMERAL:
+        return np.int64(State.ODD)
+    return (test >> (order + 1)) & 1
+
+
+@device
 def _compare_double(segment, start, size, test, constant):
     """A property beside a decimal number."""
     kind, value = read_double(segment, start, start + size)
@@ -239,7 +256,9 @@ def run_program(segment, starts, sizes, program, doubles, texts, bounds, pattern
                     state = program[at, Column.ABSENT]
                 else:
                     assert 0 <= start <= len(segment) - size
-                    if operation == Operation.INTEGER:
+                    if operation == Operation.NUMBER:
+                        state = _compare_exactly(segment, start, size, b, c)
+                    elif operation == Operation.INTEGER:
                         state = _compare_number(segment, start, size, b, c, program[at, Column.D])
                     elif operation == Operation.DOUBLE:
                         state = _compare_double(segment, start, size, b, doubles[c])

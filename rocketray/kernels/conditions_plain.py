@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from ._compile import Bytes, Doubles, Int64s
 from .condition_codes import Accepts, Column, Operation, Rule, State
-from .numerals import BAD, NUMERAL, read_double_plain, read_integer_plain
+from .numerals import BAD, NUMERAL, order_number_plain, read_double_plain, read_integer_plain
 
 __all__ = ["run_program_plain"]
 
@@ -81,6 +81,8 @@ class _Machine:
             return int(value.lower() == b"true")
         if operation == Operation.INTEGER:
             return _beside_integer(value, b, c, d)
+        if operation == Operation.NUMBER:
+            return _beside_number(value, b, c)
         if operation == Operation.DOUBLE:
             return _beside_double(read_double_plain(value), (NUMERAL, self.doubles[c]), b)
         if operation == Operation.NUMBERS:
@@ -152,6 +154,13 @@ def _beside_integer(value: bytes, test: int, constant: int, failure: int) -> int
     if kind == NUMERAL:
         return _accepted(test, (number > constant) - (number < constant))
     return failure if kind == BAD else State.ODD
+
+
+def _beside_number(value: bytes, test: int, constant: int) -> int:
+    kind, order = order_number_plain(value, constant)
+    if kind == NUMERAL:
+        return _accepted(test, order)
+    return State.NOT_DOUBLE if kind == BAD else State.ODD
 
 
 def _beside_double(left: tuple[int, float], right: tuple[int, float], test: int) -> int:

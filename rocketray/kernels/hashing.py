@@ -1,8 +1,8 @@
 """Hashes over many texts at once: Java's ``hashCode``, index key hashes, CRC-32 of bodies.
 
-Texts are UTF-8 in one buffer, hashed as the UTF-16 units that Java sees; a lone surrogate encoded
-as three bytes counts as the unit it is. Bytes that are no UTF-8 give some number, and are never
-read beyond their span. Spans outside the buffer are a bug of ours, so they are asserted.
+Texts are UTF-8 in one buffer, hashed as the UTF-16 units that Java sees when it reads them: bytes
+that are no UTF-8 are the U+FFFDs of its decoder (message.decode_text). Nothing is read beyond a
+span. Spans outside the buffer are a bug of ours, so they are asserted.
 
 CRC-32 comes from a function that the ``isal`` wheel happens to export (35 GB/s). That is no API:
 where it is missing, a table-driven kernel takes its place. The two have different names, so that
@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from rocketray.hashing import java_hash_code
+from rocketray.message import decode_text
 
 from ._compile import (
     IN_BYTES,
@@ -54,6 +55,7 @@ _ISAL_SYMBOL = "crc32_gzip_refl"
 KEY_END = 2  # separates properties, so no key contains it
 _CRC_MASK = 0x7FFFFFFF  # RocketMQ clears the sign
 _INT_MIN = -(2**31)
+_REPLACEMENT = 0xFFFD
 _POWER_1, _POWER_2, _POWER_4, _POWER_8 = np.uint64(31), np.uint64(31**2), np.uint64(31**4), 31**8
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
@@ -66,8 +68,8 @@ def hash_spans_plain(data: Bytes, starts: Int64s, sizes: Int64s, seed: int, out:
     stands before each span: 0 for none, which also makes the tags code of "no tag" come out as 0.
     """
     for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-        text = bytes(data[start : start + max(size, 0)]).decode("utf-8", "surrogatepass")
-        units = len(text.encode("utf-16-be", "surrogatepass")) // 2
+        text = decode_text(bytes(data[start : start + max(size, 0)]))
+        units = len(text.encode("utf-16-be")) // 2
         out[i] = _signed(seed * 31**units + java_hash_code(text))
 
 
@@ -113,6 +115,35 @@ def _hash_of_eight(word):
 
 
 @device
+def _character(data, at, end):
+    """The character at *at* and its bytes, as Java's decoder reads them.
+
+    Of a part that is none, which is U+FFFD, the bytes are those that could begin a character: so
+    the next one begins behind them. A surrogate in three bytes is one such part.
+    """
+    lead = np.int64(data[at])
+    if lead < 0x80:
+        return lead, 1
+    if lead < 0xC2 or lead > 0xF4:
+        return np.int64(_REPLACEMENT), 1
+    size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+    low = 0xA0 if lead == 0xE0 else 0x90 if lead == 0xF0 else 0x80  # no form longer than it need be
+    high = 0x8F if lead == 0xF4 else 0xBF  # up to U+10FFFF
+    character = lead & (0x7F >> size)
+    for i in range(1, size):
+        if at + i >= end:
+            return np.int64(_REPLACEMENT), i
+        byte = np.int64(data[at + i])
+        if byte < low or byte > high:
+            return np.int64(_REPLACEMENT), i
+        character = character << 6 | (byte & 0x3F)
+        low, high = 0x80, 0xBF
+    if 0xD800 <= character <= 0xDFFF:
+        return np.int64(_REPLACEMENT), size
+    return character, size
+
+
+@device
 def java_hash(data, start, end, value):
     at = start
     while at < end:
@@ -122,27 +153,11 @@ def java_hash(data, start, end, value):
                 value = (value * _POWER_8 + _hash_of_eight(word)) & 0xFFFFFFFF
                 at += 8
                 continue
-        unit = np.int64(data[at])
-        if unit < 0x80:
-            at += 1
-        elif unit < 0xE0 and at + 2 <= end:
-            unit = (unit & 0x1F) << 6 | (data[at + 1] & 0x3F)
-            at += 2
-        elif unit < 0xF0 and at + 3 <= end:
-            unit = (unit & 0x0F) << 12 | np.int64(data[at + 1] & 0x3F) << 6 | (data[at + 2] & 0x3F)
-            at += 3
-        elif at + 4 <= end:
-            unit = (
-                (unit & 0x07) << 18
-                | np.int64(data[at + 1] & 0x3F) << 12
-                | np.int64(data[at + 2] & 0x3F) << 6
-                | (data[at + 3] & 0x3F)
-            )
-            at += 4
+        unit, size = _character(data, at, end)
+        at += size
+        if unit > 0xFFFF:
             value = value * 31 + 0xD800 + ((unit - 0x10000) >> 10)
             unit = 0xDC00 + (unit & 0x3FF)
-        else:
-            at += 1
         value = (value * 31 + unit) & 0xFFFFFFFF
     return np.int32(value & 0xFFFFFFFF)
 

@@ -1,8 +1,12 @@
-"""Texts of numbers as Java reads them, for the texts that people write.
+"""Texts of numbers as Java reads them, for the texts that people write, and numbers by their value.
 
 A text is NUMERAL, BAD (Java's ``valueOf`` raises) or ODD: too unusual for a kernel, so that
 somebody else has to read it. ODD are digits of other scripts, hexadecimal doubles, ``NaN``,
 ``Infinity``, and doubles that take more than one exact multiplication to round correctly.
+
+``order_number`` takes numbers of any width in the form that ``filters/sql92/numbers.py`` describes,
+and compares them with an integer digit by digit, so exactly; no such text is ODD unless it has
+digits of other scripts.
 Sources: ``Integer.valueOf``, ``Long.valueOf``, ``Double.valueOf``.
 """
 
@@ -18,6 +22,8 @@ __all__ = [
     "BAD",
     "NUMERAL",
     "ODD",
+    "order_number",
+    "order_number_plain",
     "read_double",
     "read_double_plain",
     "read_integer",
@@ -38,13 +44,14 @@ _EXACT_MAX = 2**53
 _EXACT_POWER_MAX = 22
 _DIGITS_MAX = 18  # fit into 63 bits
 _MANTISSA_ROOM = 10 ** (_DIGITS_MAX - 1)  # below it, one more digit fits
-_EXPONENT_CAP = 1_000_000  # no need to count further
+_EXPONENT_CAP = 10**17  # no need to count further: no text has so many zeros
 _POWERS = np.array([float(10**power) for power in range(_EXACT_POWER_MAX + 1)])
 
 _TRIMMED = bytes(range(_BLANK + 1))
 _SIGNED_DIGITS = re.compile(rb"([+-]?)([0-9]*)")
 _ODD_DOUBLE = re.compile(rb"[+-]?(?:[NI]|0[xX])")
 _DECIMAL = re.compile(rb"([+-]?(?:([0-9]+)\.?([0-9]*)|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?)[fFdD]?")
+_NUMBER = re.compile(rb"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?")
 
 
 def read_integer_plain(text: bytes, *, is_int32: bool) -> tuple[int, int]:
@@ -188,3 +195,102 @@ def read_double(text, start, end):
     value = np.float64(mantissa)
     value = value * _POWERS[scale] if scale >= 0 else value / _POWERS[-scale]
     return NUMERAL, -value if is_negative else value
+
+
+def order_number_plain(text: bytes, integer: int) -> tuple[int, int]:
+    """What *text* is, and if it is a NUMERAL, whether it is below, at or above *integer*."""
+    kind, value = read_integer_plain(text, is_int32=False)
+    if kind == NUMERAL:
+        return NUMERAL, (value > integer) - (value < integer)
+    match = _NUMBER.fullmatch(text) if kind == BAD else None
+    if match is None:
+        return kind, 0
+    fraction = match[3] or match[4] or b""
+    written = (match[2] or b"") + fraction
+    digits = written.lstrip(b"0")
+    if not digits:
+        return NUMERAL, (integer < 0) - (integer > 0)
+    is_negative = match[1] == b"-"
+    if is_negative != (integer < 0) or integer == 0:
+        return NUMERAL, -1 if is_negative else 1
+    power = match[5] or b"0"
+    is_far = len(power.lstrip(b"+-0")) > len(str(_EXPONENT_CAP)) - 1
+    exponent = (-1 if b"-" in power else 1) * _EXPONENT_CAP if is_far else int(power)
+    point = len(digits) - len(fraction) + exponent  # how many of the digits stand before it
+    other = b"%d" % abs(integer)
+    if point != len(other):
+        return NUMERAL, (1 if point > len(other) else -1) * (-1 if is_negative else 1)
+    sides = sorted(((digits.rstrip(b"0"), 1), (other.rstrip(b"0"), -1)))
+    order = 0 if sides[0][0] == sides[1][0] else sides[1][1]
+    return NUMERAL, -order if is_negative else order
+
+
+@device
+def order_number(text, start, end, integer):
+    at = start
+    is_negative = False
+    if at < end and (text[at] == _MINUS or text[at] == _PLUS):
+        is_negative = text[at] == _MINUS
+        at += 1
+    first = np.int64(-1)  # the first digit that is not 0
+    point = np.int64(0)  # how many digits from there stand before the point
+    has_digits = False
+    has_point = False
+    while at < end:
+        digit = np.int64(text[at]) - _ZERO
+        if 0 <= digit <= 9:
+            has_digits = True
+            if first < 0 and digit != 0:
+                first = at
+            if has_point:
+                point -= first < 0
+            else:
+                point += first >= 0
+        elif text[at] == _POINT and not has_point:
+            has_point = True
+        else:
+            break
+        at += 1
+    digits_end = at
+    if not has_digits:
+        return BAD, np.int64(0)
+    if at < end:
+        if text[at] | _CASE != _E:
+            return BAD, np.int64(0)
+        is_exponent, exponent = _read_exponent(text, at + 1, end)
+        if not is_exponent:
+            return BAD, np.int64(0)
+        point += exponent
+    if first < 0:
+        return NUMERAL, np.int64(integer < 0) - np.int64(integer > 0)
+    if integer == 0 or is_negative != (integer < 0):
+        return NUMERAL, np.int64(-1 if is_negative else 1)
+    order = _order_digits(text, first, digits_end, point, abs(integer))
+    return NUMERAL, -order if is_negative else order
+
+
+@device
+def _order_digits(text, at, end, point, integer):
+    """-1, 0 or 1 for digits, of which *point* stand before the point, beside a positive integer."""
+    count = np.int64(1)
+    power = np.int64(1)  # of the integer's first digit
+    while power <= integer // 10:
+        power *= 10
+        count += 1
+    if point != count:
+        return np.int64(1 if point > count else -1)
+    while at < end or power > 0:
+        digit = np.int64(0)
+        if at < end:
+            if text[at] == _POINT:
+                at += 1
+                continue
+            digit = np.int64(text[at]) - _ZERO
+            at += 1
+        other = np.int64(0)
+        if power > 0:
+            other = integer // power % 10
+            power //= 10
+        if digit != other:
+            return np.int64(1 if digit > other else -1)
+    return np.int64(0)

@@ -62,8 +62,8 @@ def copy_bodies_plain(
     ``bounds`` int32[n + 1] become those of the bodies; ``data`` uint8 has room for the records.
     False, and then both are undefined, unless each is a whole record within the segment, whose
     first byte has the offset *segment_start*, of just this size, physical offset, queue id and
-    queue offset, with a body that is not compressed and matches its CRC, and without a CRC of its
-    own.
+    queue offset, with a body that is not compressed and matches its CRC, and without what may be a
+    CRC of its own.
     """
     at = 0
     bounds[0] = 0

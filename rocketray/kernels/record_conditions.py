@@ -2,7 +2,8 @@
 
 A pull of 32 messages takes a few microseconds, and each call between Python and a kernel one or
 two of them. What is unusual about a block is left to those who look closer: its records lie in
-two segments, one of them is not there or may have a CRC of its own, or a value is ODD.
+two segments, one of them is not there or may have a CRC of its own, or a value is ODD: one that
+takes another reader than a kernel.
 """
 
 from __future__ import annotations

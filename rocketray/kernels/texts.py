@@ -1,6 +1,7 @@
 """Texts of many messages at once: which of them no reader could use, and the hashes of the keys.
 
-Texts are spans of UTF-8 (see ``spans.py``); a size below 0 is a null.
+Texts are spans of UTF-8 (see ``spans.py``); a size below 0 is a null. What is no UTF-8 is hashed as
+Java reads it (``hashing.py``).
 """
 
 from __future__ import annotations

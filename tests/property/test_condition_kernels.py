@@ -38,7 +38,9 @@ numerals = st.one_of(
 def random_program(generator: random.Random) -> Program:
     while True:
         try:
-            compiled = compile_expression(random_expression(generator), "rocketray")
+            compiled = compile_expression(
+                random_expression(generator), "rocketray", generator.choice((1, 2))
+            )
             return compile_program(compiled.tree)
         except FilterSyntaxError:
             continue

@@ -1,6 +1,6 @@
 """What an expression that parses may do to its author's surprise: a list of warnings.
 
-All of it follows from RocketMQ's rules, which are kept exactly: NOT that binds tighter than a
+All of it follows from the rules of the expression's dialect: NOT that binds tighter than a
 comparison, texts that become numbers where one is asked for, properties that are absent. Given a
 sample of recent messages, what they show is said too. Nothing here changes what an expression
 means, and no warning does not mean that an expression is right.
@@ -8,14 +8,15 @@ means, and no warning does not mean that an expression is right.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from enum import Enum
 
 from rocketray.errors import FilterEvaluationError
+from rocketray.meant import meant
 
-from .coercion import converter
+from .coercion import Comparator, comparator
 from .nodes import (
     And,
     BooleanCast,
@@ -37,11 +38,12 @@ from .nodes import (
 from .outcomes import Outcome, conflicting, outcomes, walk
 from .printer import to_sql
 
-__all__ = ["Advice", "AdviceCode", "Sample", "advise"]
+__all__ = ["Advice", "AdviceCode", "Sample", "advise", "tags_meant"]
 
 _OF_ROCKETMQ = ("TAGS", "KEYS")
 _ORDERINGS = (Operator.LT, Operator.LE, Operator.GT, Operator.GE)
 _SHOWN_VALUE_CHARS = 40
+_BETWEEN_TAGS = re.compile(r"\s*[|,;]+\s*|\s+")
 
 
 class AdviceCode(Enum):
@@ -59,8 +61,28 @@ class AdviceCode(Enum):
     MINUS_PROPERTY = "minus-property"
     EMPTY_TEXT = "empty-text"
     RESERVED_CASE = "reserved-case"
+    ONE_TAG = "one-tag"
     NEVER_SEEN = "never-seen"
     WILL_FAIL = "will-fail"
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether messages that the author wants are most likely left out."""
+        return self in _LEAVING_OUT
+
+
+_LEAVING_OUT = frozenset(
+    {
+        AdviceCode.NEVER_TRUE,
+        AdviceCode.BARE_PROPERTY,
+        AdviceCode.MINUS_PROPERTY,
+        AdviceCode.EMPTY_TEXT,
+        AdviceCode.RESERVED_CASE,
+        AdviceCode.ONE_TAG,
+        AdviceCode.NEVER_SEEN,
+        AdviceCode.WILL_FAIL,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +92,9 @@ class Advice:
     code: AdviceCode
     subject: str
     sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.code.value}: {self.subject} {self.sentence}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +124,12 @@ def advise(root: Expression, sample: Sample | None = None) -> list[Advice]:
     if sample is not None and sample.count:
         found += _about_sample(root, sample)
     return list(dict.fromkeys(found))
+
+
+def tags_meant(tag: str) -> list[str]:
+    """The tags that *tag* seems to list, as ``"pay, ship"`` does; none where it looks like one."""
+    pieces = [piece for piece in _BETWEEN_TAGS.split(tag) if piece]
+    return list(dict.fromkeys(pieces)) if len(pieces) > 1 else []
 
 
 _EXPLAINS_NEVER = (
@@ -181,6 +212,17 @@ def _about_node(node: Expression) -> Iterator[Advice]:
                 AdviceCode.RESERVED_CASE, node,
                 f"names are case-sensitive: what a message was sent with is {name.upper()}",
             )  # fmt: skip
+        case Compare(_, Property("TAGS"), Literal(value=str(text))) | Compare(
+            _, Literal(value=str(text)), Property("TAGS")
+        ) if tags_meant(text):
+            yield _one_tag(node, tags_meant(text))
+        case In(Property("TAGS"), items) if any(map(tags_meant, items)):
+            yield _one_tag(node, [tag for item in items for tag in tags_meant(item) or [item]])
+
+
+def _one_tag(node: Expression, meant: list[str]) -> Advice:
+    listed = ", ".join(f"'{tag}'" for tag in meant)
+    return _advice(AdviceCode.ONE_TAG, node, f"a message has one tag; write TAGS IN ({listed})")
 
 
 def _about_absence(node: Expression) -> Iterator[Advice]:
@@ -256,7 +298,7 @@ def _about_clashes(root: Expression) -> Iterator[Advice]:
 
 def _about_sample(root: Expression, sample: Sample) -> Iterator[Advice]:
     for name in sorted(property_names(root) - sample.names):
-        close = get_close_matches(name, sample.names, 1)
+        close = meant(name, sorted(sample.names))
         instead = f"; did you mean {close[0]}?" if close else ""
         yield Advice(
             AdviceCode.NEVER_SEEN, name,
@@ -267,28 +309,38 @@ def _about_sample(root: Expression, sample: Sample) -> Iterator[Advice]:
             case Compare(_, Property(name), right) | Compare(_, right, Property(name)):
                 literal = right.operand if isinstance(right, Negate) else right
                 if isinstance(literal, Literal) and literal.kind.is_number:
-                    yield from _about_numbers(node, literal.kind, sample.values.get(name, ()))
+                    yield from _about_numbers(node, literal, sample.values.get(name, ()))
 
 
-def _about_numbers(node: Compare, kind: Kind, values: Sequence[str | None]) -> Iterator[Advice]:
-    wrong = [value for value in values if value is not None and not _converts(value, kind)]
+def _about_numbers(
+    node: Compare, literal: Literal, values: Sequence[str | None]
+) -> Iterator[Advice]:
+    compare = comparator(Kind.STRING, literal.kind, numeric=node.numeric)
+    wrong = [value for value in values if value is not None and _fails(compare, value, literal)]
     if not wrong:
         return
-    decimals = kind is not Kind.DOUBLE and all(_converts(value, Kind.DOUBLE) for value in wrong)
-    instead = "; write the number with a point, as 5.0, to compare with all" if decimals else ""
+    is_form = not node.numeric and literal.kind is not Kind.DOUBLE
+    as_number = comparator(Kind.STRING, literal.kind, numeric=True)
+    instead = ""
+    if is_form and not any(_fails(as_number, value, literal) for value in wrong):
+        instead = (
+            "; write the number with a point, as 5.0, or take the dialect rocketray, to compare "
+            "with all"
+        )
+    what = "number" if node.numeric else literal.kind.value
     yield _advice(
         AdviceCode.WILL_FAIL, node,
         f"fails on {len(wrong)} of the last {len(values)} messages, which then do not match: "
-        f"{wrong[0][:_SHOWN_VALUE_CHARS]!r} is no {kind.value}{instead}",
+        f"{wrong[0][:_SHOWN_VALUE_CHARS]!r} is no {what}{instead}",
     )  # fmt: skip
 
 
-def _converts(value: str, kind: Kind) -> bool:
+def _fails(compare: Comparator, value: str, literal: Literal) -> bool:
     try:
-        converter(kind)(value)
+        compare(value, literal.value)
     except FilterEvaluationError:
-        return False
-    return True
+        return True
+    return False
 
 
 def _advice(code: AdviceCode, node: Expression, sentence: str) -> Advice:

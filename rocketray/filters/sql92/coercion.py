@@ -11,6 +11,24 @@ r"""How RocketMQ compares values of different types: Java's conversions, not Pyt
 compares with nothing, so the callers see to it first. Texts become numbers as by
 ``Integer.valueOf``, ``Long.valueOf`` and ``Double.valueOf``; one that does not is a :class:`FilterEvaluationError`. Doubles are ordered by ``Double.compareTo``: NaN equals itself
 and is above everything, -0.0 is below 0.0.
+
+The dialect "rocketray" never contradicts a verdict of RocketMQ's; where RocketMQ fails on the form
+of a number, it compares numerically. What that comes to, cell by cell:
+
+    a text beside an int32 or int64, on either side, a property's or one written out: a number (see
+    numbers.py) is compared exactly with the integer. Where ``Integer.valueOf`` or ``Long.valueOf``
+    takes it too, that is RocketMQ's verdict; where they fail (``120.0``, ``1e3``, ``.5``, one that
+    does not fit), it is the numeric one. Any other text is as in RocketMQ: digits of other scripts
+    count, the rest is an error.
+    a text beside a double, and two texts beside ``<``: as in RocketMQ, through doubles. It takes
+    every number there, rounds it, and so has a verdict, which stays: ``9007199254740993`` is not
+    above ``9007199254740992.0``, and of two properties -0.0 is below 0.0.
+    two texts beside ``=``: as in RocketMQ, as texts; it never fails.
+    truth values: as in RocketMQ, the error of one on the left of a text included.
+
+So '', 'abc', ' 1', '0x10', '5d' and 'NaN' beside an integer are errors in both. An error hides what
+stands behind it in AND and OR, so an expression that failed on a message may now have a verdict;
+one that had a verdict has that one.
 """
 
 from __future__ import annotations
@@ -24,6 +42,7 @@ from typing import Any
 from rocketray.errors import EvaluationErrorKind, FilterEvaluationError
 
 from .nodes import Kind
+from .numbers import compare_with_integer
 from .printer import shown
 
 __all__ = [
@@ -32,6 +51,7 @@ __all__ = [
     "compare_doubles",
     "compare_texts",
     "converter",
+    "number_comparator",
     "to_boolean",
     "to_double",
     "to_int32",
@@ -79,7 +99,7 @@ def to_double(text: str) -> float:
     match = _HEXADECIMAL.fullmatch(trimmed)
     if match:
         return _from_hexadecimal(match[1])
-    raise FilterEvaluationError(f"'{shown(text)}' is not a number", EvaluationErrorKind.NOT_DOUBLE)
+    raise _no_number(text)
 
 
 def to_boolean(text: str) -> bool:
@@ -104,8 +124,29 @@ def compare_texts(left: str, right: str) -> int:
     return compare_doubles(to_double(left), to_double(right))
 
 
-def comparator(left: Kind, right: Kind) -> Comparator:
-    """How a *left* value compares with a *right* one; see the table of this module."""
+def number_comparator(kind: Kind) -> Comparator:
+    """A text beside an integer of *kind* in the dialect "rocketray": by value, in any form."""
+    convert = _CONVERSIONS[kind]
+
+    def compare(text: str, integer: int) -> int:
+        order = compare_with_integer(text, integer)
+        if order is not None:
+            return order
+        try:
+            return _compare(convert(text), integer)  # digits of other scripts
+        except FilterEvaluationError:
+            raise _no_number(text) from None
+
+    return compare
+
+
+def comparator(left: Kind, right: Kind, *, numeric: bool = False) -> Comparator:
+    """How a *left* value compares with a *right* one; see the table of this module.
+
+    With *numeric*, as the dialect "rocketray" does.
+    """
+    if numeric and {left, right} in _TEXT_BESIDE_INTEGER:
+        return number_comparator(right) if left is Kind.STRING else _mirrored_number(left)
     if left is right is Kind.STRING:
         return compare_texts
     if left is Kind.STRING:
@@ -120,6 +161,15 @@ def comparator(left: Kind, right: Kind) -> Comparator:
 def converter(kind: Kind) -> Callable[[str], Any]:
     """How a text becomes a value of *kind*: a number or a truth value."""
     return _CONVERSIONS[kind]
+
+
+def _no_number(text: str) -> FilterEvaluationError:
+    return FilterEvaluationError(f"'{shown(text)}' is not a number", EvaluationErrorKind.NOT_DOUBLE)
+
+
+def _mirrored_number(kind: Kind) -> Comparator:
+    compare = number_comparator(kind)
+    return lambda left, right: -compare(right, left)
 
 
 def _with_left_converted(kind: Kind) -> Comparator:
@@ -193,6 +243,7 @@ def _tie_key(value: float) -> int:
     return 0 if value or math.copysign(1.0, value) > 0 else -1
 
 
+_TEXT_BESIDE_INTEGER = ({Kind.STRING, Kind.INT32}, {Kind.STRING, Kind.INT64})
 _CONVERSIONS: dict[Kind, Callable[[str], Any]] = {
     Kind.INT32: to_int32,
     Kind.INT64: to_int64,

@@ -1,4 +1,4 @@
-"""An expression ready to use, made once for each text and dialect.
+"""An expression ready to use, made once for each text, dialect and rules.
 
 An expression travels between processes as its text and is compiled where it lands. Results and
 failures are cached, :data:`CACHE_SIZE` each text at most once, so a member that keeps asking with a
@@ -12,9 +12,10 @@ from functools import lru_cache
 
 from rocketray.errors import FilterSyntaxError
 
+from .dialect import Dialect, current_rules
 from .evaluator import Evaluator, Properties, compile_tree
 from .nodes import Expression, property_names
-from .parser import SQL_MAX_CHARS, Dialect, parse
+from .parser import SQL_MAX_CHARS, parse
 
 __all__ = ["CACHE_SIZE", "CompiledExpression", "compile_expression"]
 
@@ -55,14 +56,17 @@ class CompiledExpression:
         return f"CompiledExpression({self.sql!r})"
 
 
-def compile_expression(sql: str, dialect: Dialect = "rocketmq") -> CompiledExpression:
-    """The expression *sql*, from the cache if it was compiled lately.
+def compile_expression(
+    sql: str, dialect: Dialect = "rocketmq", rules: int | None = None
+) -> CompiledExpression:
+    """The expression *sql*, from the cache if it was compiled lately; by today's rules for None.
 
+    Without a dialect it is RocketMQ's: that is what a broker's files mean.
     Raises :class:`FilterSyntaxError`, which marks the place; failures are cached like successes.
     """
     if len(sql) > SQL_MAX_CHARS:
-        parse(sql, dialect)  # refuses it; a text that long is not worth keeping
-    outcome = _compile(sql, dialect)
+        parse(sql, dialect, rules)  # refuses it; a text that long is not worth keeping
+    outcome = _compile(sql, dialect, current_rules(dialect) if rules is None else rules)
     if isinstance(outcome, CompiledExpression):
         return outcome
     # A new error each time: one that is raised twice would gather tracebacks.
@@ -70,8 +74,8 @@ def compile_expression(sql: str, dialect: Dialect = "rocketmq") -> CompiledExpre
 
 
 @lru_cache(maxsize=CACHE_SIZE)
-def _compile(sql: str, dialect: Dialect) -> CompiledExpression | FilterSyntaxError:
+def _compile(sql: str, dialect: Dialect, rules: int) -> CompiledExpression | FilterSyntaxError:
     try:
-        return CompiledExpression(sql, parse(sql, dialect))
+        return CompiledExpression(sql, parse(sql, dialect, rules))
     except FilterSyntaxError as error:
         return error.with_traceback(None)

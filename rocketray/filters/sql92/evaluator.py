@@ -17,7 +17,7 @@ from typing import Any
 
 from rocketray.errors import FilterEvaluationError
 
-from .coercion import comparator, compare_doubles, converter
+from .coercion import Comparator, comparator, compare_doubles, converter, number_comparator
 from .like import compile_like
 from .nodes import (
     And,
@@ -58,6 +58,7 @@ _TESTS: dict[Operator, Callable[[Any, Any], bool]] = {
     Operator.GE: python_operator.ge,
 }
 _EQUALITIES = (Operator.EQ, Operator.NE)
+_INTEGERS = (Kind.INT32, Kind.INT64)
 
 
 def compile_tree(node: Expression) -> Evaluator:
@@ -177,7 +178,7 @@ def _present_test(node: Compare) -> Callable[[Any, Any], bool]:
     left, right = kind_of(node.left), kind_of(node.right)
     if left is right is Kind.STRING and node.operator in _EQUALITIES:
         return test
-    compare = comparator(left, right)
+    compare = comparator(left, right, numeric=node.numeric)
     return lambda left_value, right_value: test(compare(left_value, right_value), 0)
 
 
@@ -186,6 +187,8 @@ def _compare_with_literal(node: Compare, name: str, literal: Literal) -> Evaluat
     constant: Any = literal.value
     if literal.kind is Kind.STRING:
         return _compare_text(name, test, constant)
+    if node.numeric and literal.kind in _INTEGERS:
+        return _compare_as_numbers(name, test, number_comparator(literal.kind), constant, where)
     convert = converter(literal.kind)
 
     def compare_exactly(properties: Properties) -> bool | None:
@@ -207,6 +210,25 @@ def _compare_with_literal(node: Compare, name: str, literal: Literal) -> Evaluat
             raise _located(where, error) from None
 
     return compare_as_doubles if literal.kind is Kind.DOUBLE else compare_exactly
+
+
+def _compare_as_numbers(
+    name: str,
+    test: Callable[[Any, Any], bool],
+    compare: Comparator,
+    constant: int,
+    where: str,
+) -> Evaluator:
+    def evaluate(properties: Properties) -> bool | None:
+        text = properties.get(name)
+        if text is None:
+            return None
+        try:
+            return test(compare(text, constant), 0)
+        except FilterEvaluationError as error:
+            raise _located(where, error) from None
+
+    return evaluate
 
 
 def _compare_text(name: str, test: Callable[[Any, Any], bool], constant: Value) -> Evaluator:

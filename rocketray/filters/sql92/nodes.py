@@ -132,11 +132,16 @@ class Or:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """``left operator right``."""
+    """``left operator right``.
+
+    One that is ``numeric`` compares a text beside an integer by its value, whatever its form (see
+    coercion.py). It is no matter of the text of the expression but of its dialect.
+    """
 
     operator: Operator
     left: Expression
     right: Expression
+    numeric: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from fractions import Fraction
 from functools import reduce
 from itertools import pairwise
 
@@ -36,6 +37,7 @@ __all__ = ["Outcome", "conflicting", "outcomes", "walk"]
 
 _LITERALS_MAX = 64  # more regions are not tried: the answer is then "anything"
 _EDGES = (0, -0.0, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63))
+_BEYOND = Fraction(2) ** 1024  # what would be the double behind the largest one
 _TEXTS = ("", "text", "true", "FALSE", "NaN", "Infinity", "-Infinity", " 5 ")
 
 
@@ -143,6 +145,8 @@ def _tried(node: Expression, names: frozenset[str]) -> Outcomes | None:
     numbers = [value for each in literals if (value := _number(each)) is not None]
     texts = {*items, *(str(each.value) for each in literals if each.kind is Kind.STRING)}
     values = {*texts, *_TEXTS, *_spelled(_regions(numbers), texts)}
+    if any(isinstance(each, Compare) and each.numeric for each in walk(node)):
+        values |= set(_exactly(numbers))
     found = {_outcome(evaluate, {name: value}) for value in values}
     return frozenset(found | {_outcome(evaluate, {})})
 
@@ -169,6 +173,30 @@ def _regions(literals: Iterable[int | float]) -> set[int | float]:
     for low, high in pairwise(edges):
         found |= {low / 2 + high / 2, math.floor(low) + 1}
     return {number for number in found if math.isfinite(number)}
+
+
+def _exactly(literals: Iterable[int | float]) -> Iterator[str]:
+    """Texts of numbers from each region that *literals* make where numbers are exact.
+
+    An integer cuts them at its value; a double, beside which a text is rounded, halfway to each of
+    its neighbours.
+    """
+    cuts = {Fraction(0)}
+    for literal in {*literals, *(-value for value in literals)}:
+        if isinstance(literal, int):
+            cuts.add(Fraction(literal))
+        else:
+            for side in (math.inf, -math.inf):
+                beside = math.nextafter(literal, side)
+                far = (
+                    Fraction(beside) if math.isfinite(beside) else _BEYOND * (1 if side > 0 else -1)
+                )
+                cuts.add((Fraction(literal) + far) / 2)
+    places = sorted(cuts)
+    between = [(low + high) / 2 for low, high in pairwise(places)]
+    for number in (places[0] - 1, *places, *between, places[-1] + 1):
+        power = number.denominator.bit_length() - 1  # the denominator is a power of two
+        yield f"{number.numerator * 5**power}e-{power}"
 
 
 def _spelled(numbers: Iterable[int | float], taken: set[str]) -> Iterator[str]:

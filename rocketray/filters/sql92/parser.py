@@ -16,13 +16,13 @@ keep the recursion here and in everything that walks a tree far from Python's ow
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal as OneOf
 from typing import NamedTuple
 
 from rocketray.errors import FilterSyntaxError
 
 from . import reasons
 from .coercion import comparator
+from .dialect import Dialect, check_rules, current_rules
 from .lexer import Token, TokenKind
 from .like import compile_like
 from .nodes import (
@@ -48,9 +48,8 @@ from .nodes import (
 )
 from .token_reader import TokenReader
 
-__all__ = ["DEPTH_MAX", "NODES_MAX", "SQL_MAX_CHARS", "Dialect", "parse"]
+__all__ = ["DEPTH_MAX", "NODES_MAX", "SQL_MAX_CHARS", "parse"]
 
-Dialect = OneOf["rocketmq", "rocketray"]
 SQL_MAX_CHARS = 4096
 DEPTH_MAX = 64
 NODES_MAX = 1000
@@ -74,12 +73,17 @@ _CONSTANTS = {
 }
 
 
-def parse(sql: str, dialect: Dialect = "rocketmq") -> Expression:
-    """The syntax tree of *sql*; raises :class:`FilterSyntaxError`, which marks the place."""
+def parse(sql: str, dialect: Dialect = "rocketmq", rules: int | None = None) -> Expression:
+    """The syntax tree of *sql*, by today's rules for None.
+
+    Raises :class:`FilterSyntaxError`, which marks the place.
+    """
+    rules = current_rules(dialect) if rules is None else check_rules(dialect, rules)
     if len(sql) > SQL_MAX_CHARS:
         shown = sql[:_SHOWN_CHARS]
         raise FilterSyntaxError(reasons.too_long(len(sql), SQL_MAX_CHARS), shown, 0, len(shown))
-    return _Parser(sql, is_extended=dialect == "rocketray").selector()
+    is_ours = dialect == "rocketray"
+    return _Parser(sql, is_extended=is_ours, is_numeric=is_ours and rules > 1).selector()
 
 
 class _Operand(NamedTuple):
@@ -98,9 +102,10 @@ class _Size(NamedTuple):
 class _Parser(TokenReader):
     """The state of one parse: the tokens, and how large the tree is."""
 
-    def __init__(self, sql: str, *, is_extended: bool) -> None:
+    def __init__(self, sql: str, *, is_extended: bool, is_numeric: bool) -> None:
         super().__init__(sql, DEPTH_MAX)
         self._is_extended = is_extended
+        self._is_numeric = is_numeric
         self._sizes: dict[int, _Size] = {}  # by id: every measured node is alive, or measured anew
 
     # -- the grammar, loosest binding first ---------------------------------------------------
@@ -312,14 +317,18 @@ class _Parser(TokenReader):
         kinds = [each.node.kind for each in (left, right) if isinstance(each.node, Literal)]
         if len(kinds) == 2 and kinds[0] is Kind.BOOLEAN and kinds[1] is not Kind.BOOLEAN:
             self.fail(reasons.boolean_with_other(kinds[1]), right.start, right.end)
-        return self._measured(Compare(operator, left.node, right.node), left.start)
+        return self._compare(operator, left, right)
 
     def _ordered(self, operator: Operator, left: _Operand, right: _Operand) -> Expression:
         for operand in (left, right):
             reason = reasons.not_ordered(operand.node, operator)
             if reason:
                 self.fail(reason, operand.start, operand.end)
-        return self._measured(Compare(operator, left.node, right.node), left.start)
+        return self._compare(operator, left, right)
+
+    def _compare(self, operator: Operator, left: _Operand, right: _Operand) -> Expression:
+        node = Compare(operator, left.node, right.node, self._is_numeric)
+        return self._measured(node, left.start)
 
     def _check_bounds(self, low: _Operand, high: _Operand) -> None:
         """BETWEEN two numbers that are written out must not be empty."""

@@ -169,10 +169,11 @@ class _Compiler:
         if isinstance(left, Property) and isinstance(right, Property):
             self._properties(accepts, left, right, into)
         elif isinstance(left, Property) and (literal := _value(right)):
-            self._beside(left, accepts, literal, into, absent=State.NULL)
+            self._beside(left, accepts, literal, into, State.NULL, numeric=node.numeric)
         elif isinstance(right, Property) and (literal := _value(left)):
             absent = State(accepts is Accepts.UNEQUAL) if accepts in _EQUALITIES else State.NULL
-            self._beside(right, _MIRRORED.get(accepts, accepts), literal, into, absent=absent)
+            mirrored = _MIRRORED.get(accepts, accepts)
+            self._beside(right, mirrored, literal, into, absent, numeric=node.numeric)
         else:
             self._states(accepts, left, right, into)
 
@@ -185,10 +186,19 @@ class _Compiler:
             self._ask(Operation.NUMBERS, into, left, accepts, other, absent=State.NULL)
 
     def _beside(
-        self, left: Property, accepts: Accepts, literal: Literal, into: _Into, *, absent: State
+        self,
+        left: Property,
+        accepts: Accepts,
+        literal: Literal,
+        into: _Into,
+        absent: State,
+        *,
+        numeric: bool,
     ) -> None:
         constant: Any = literal.value
-        if literal.kind in _FAILURES:
+        if numeric and literal.kind in _FAILURES:
+            self._ask(Operation.NUMBER, into, left, accepts, constant, absent=absent)
+        elif literal.kind in _FAILURES:
             failure = _FAILURES[literal.kind]
             self._ask(Operation.INTEGER, into, left, accepts, constant, failure, absent=absent)
         elif literal.kind is Kind.DOUBLE:

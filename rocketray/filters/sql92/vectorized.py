@@ -26,6 +26,7 @@ from rocketray.kernels.condition_codes import State
 from rocketray.kernels.conditions import run_program
 from rocketray.kernels.properties import join_names
 from rocketray.kernels.record_conditions import Conditions
+from rocketray.message import decode_text
 
 from .compiled import CompiledExpression
 from .program import compile_program, state_of
@@ -102,7 +103,7 @@ class VectorizedExpression:
         """Evaluate the rows that the kernel left."""
         for row in np.flatnonzero(states == State.ODD).tolist():
             properties = {
-                name: segment[start : start + size].tobytes().decode("utf-8", "replace")
+                name: decode_text(segment[start : start + size].tobytes())
                 for name, start, size in zip(
                     self.names, starts[:, row].tolist(), sizes[:, row].tolist(), strict=True
                 )

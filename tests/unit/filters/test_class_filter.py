@@ -165,3 +165,51 @@ def test_a_function_that_is_marked_is_the_function_still() -> None:
 def test_only_a_plain_function_can_be_marked(wrong: Any) -> None:
     with pytest.raises(PredicateError):
         predicate(wrong)
+
+
+IMPORTING = """
+from functools import partial, wraps
+from operator import itemgetter
+from os import remove
+from json import loads
+from support.predicates import body_is_short
+
+def own(message): return True
+
+def _logged(function):
+    @wraps(function)
+    def wrapped(message): return function(message)
+    return wrapped
+
+decorated = _logged(own)
+narrowed = partial(own)
+of_another = partial(loads, cls=None)
+getter = itemgetter(0)
+"""
+
+
+@pytest.fixture
+def importing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A module that the operator allowed, and what it imports for its own use."""
+    name = f"importing_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(IMPORTING)
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+@pytest.mark.parametrize("name", ["own", "decorated", "narrowed"])
+def test_what_an_allowed_module_defines_is_a_predicate(importing: str, name: str) -> None:
+    assert callable(load_predicate(f"{importing}:{name}", allowed=[importing]))
+
+
+@pytest.mark.parametrize("name", ["remove", "loads", "body_is_short", "of_another", "getter"])
+def test_what_an_allowed_module_only_imports_is_none(importing: str, name: str) -> None:
+    path = f"{importing}:{name}"
+    with pytest.raises(PredicateError, match=f"is defined in .*--allow-predicates {path}"):
+        load_predicate(path, allowed=[importing])
+    assert callable(load_predicate(path, allowed=[path]))
+    assert callable(load_predicate(path))
+
+
+def test_what_is_reexported_from_below_is_allowed_with_it() -> None:
+    assert load_predicate(PATH, allowed=["support"]) is body_is_short

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,6 +22,8 @@ from rocketray.filters.consumer_filter_data import (
     encode_filters,
     read_filters,
 )
+from rocketray.filters.sql92 import Dialect
+from rocketray.message import encode_properties
 
 GOLDEN = DATA / "rocketmq" / "store-v1.filters.json"
 DAY_MS = 24 * 60 * 60 * 1000
@@ -196,4 +199,60 @@ def test_whatever_stands_in_the_file_is_read_or_refused(data: st.DataObject) -> 
 
 def test_an_expression_of_another_dialect_is_left_out() -> None:
     raw = GOLDEN.read_bytes().replace(b"price > 50.5", b"price >>> 50")
+    assert list(decode_filters(raw)["TopicA"]) == ["g1", "g3"]
+
+
+@pytest.mark.parametrize(
+    ("dialect", "amount", "is_set"),
+    [
+        ("rocketmq", "120", True),
+        ("rocketmq", "99", False),
+        ("rocketmq", "120.0", False),  # RocketMQ fails, which is no
+        ("rocketray", "120", True),
+        ("rocketray", "99", False),
+        ("rocketray", "120.0", True),  # RocketMQ fails: look
+        ("rocketray", "99.0", True),
+        ("rocketray", "none", True),
+        ("rocketray", None, False),
+    ],
+)
+def test_where_rocketmq_fails_the_bit_says_look(
+    dialect: Dialect, amount: str | None, is_set: bool
+) -> None:
+    manager = ConsumerFilterManager(clock_ms=lambda: 0)
+    wanted = ConsumerSubscription("T", "amount BETWEEN 100 AND 500", "SQL92", 1, dialect, 1)
+    manager.register("g", [wanted])
+    properties = {"x": "1"} if amount is None else {"amount": amount}
+    bitmap = manager.bitmap("T", properties)
+    assert bitmap is not None
+    data = manager.find("T", "g")
+    assert data is not None
+    assert data.may_match(bitmap) is is_set
+    text = encode_properties(properties).encode()
+    whole = np.frombuffer(text, np.uint8), np.zeros(1, np.int64), np.array([len(text)], np.int64)
+    many = manager.bitmaps("T", *whole)
+    assert many is not None
+    assert many[0].tobytes() == bitmap
+
+
+def test_the_same_text_in_another_dialect_is_born_again() -> None:
+    clock = FakeClock()
+    manager = ConsumerFilterManager(clock_ms=clock)
+    manager.register("g", [ConsumerSubscription("T", "a > 1", "SQL92", 1)])
+    first = manager.find("T", "g")
+    assert first is not None
+    clock.now_ms += 1000
+    manager.register("g", [ConsumerSubscription("T", "a > 1", "SQL92", 2, "rocketray", 2)])
+    second = manager.find("T", "g")
+    assert second is not None
+    assert second.born_time_ms == first.born_time_ms + 1000
+    assert (second.dialect, second.rules) == ("rocketray", 2)
+    assert decode_filters(encode_filters(manager.filters)) == manager.filters
+
+
+def test_rules_that_are_not_known_are_left_out() -> None:
+    raw = GOLDEN.read_bytes().replace(
+        b'"expression":"price > 50.5"',
+        b'"expression":"price > 50.5","dialect":"rocketray","dialectRules":99',
+    )
     assert list(decode_filters(raw)["TopicA"]) == ["g1", "g3"]

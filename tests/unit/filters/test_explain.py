@@ -8,6 +8,7 @@ from support.batches import stored
 from rocketray.errors import PredicateError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.explain import BitmapFacts, FilterReason, FilterVerdict, explain_filter
+from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
 from rocketray.hashing import tags_code
 from rocketray.message import Message, StoredMessage
@@ -65,11 +66,15 @@ def test_sql_is_shown_part_by_part_with_its_values() -> None:
     assert found.steps[1].values == {"a": "6"}
     assert found.steps[2].values == {"b": None}
     assert verdict(Subscription.sql("a > 5"), message(a="1")).reason is FilterReason.SQL_FALSE
-    failed = verdict(Subscription.sql("a > 5"), message(a="5.5"))
+    assert verdict(Subscription.sql("a > 5"), message(a="5.5")).reason is FilterReason.MATCHED
+    failed = verdict(Subscription.sql("a > 5"), message(a="5d"))
+    assert failed.reason is FilterReason.SQL_ERROR
+    assert failed.steps[0].detail == "a > 5: '5d' is not a number"
+    failed = verdict(Subscription.sql("a > 5", "rocketmq"), message(a="5.5"))
     assert failed.reason is FilterReason.SQL_ERROR
     assert failed.steps[0].detail == "a > 5: '5.5' is not a 32-bit integer"
-    inner = verdict(Subscription.sql("b IS NULL AND a > 5"), message(a="5.5"))
-    assert inner.steps[0].detail.startswith("b IS NULL AND a > 5: a > 5: '5.5'")
+    inner = verdict(Subscription.sql("b IS NULL AND a > 5"), message(a="x"))
+    assert inner.steps[0].detail.startswith("b IS NULL AND a > 5: a > 5: 'x'")
 
 
 def test_a_predicate_is_asked() -> None:
@@ -81,8 +86,8 @@ def test_a_predicate_is_asked() -> None:
     assert found.steps[0].detail == "it broke"
 
 
-def known(sql: str, bits: tuple[int, ...] = (0, 9), born_ms: int = 10) -> ConsumerFilterData:
-    return ConsumerFilterData("g", "T", sql, bits, 16, born_ms)
+def known(sql: str, dialect: Dialect = "rocketray", rules: int = 2) -> ConsumerFilterData:
+    return ConsumerFilterData("g", "T", sql, (0, 9), 16, 10, dialect=dialect, rules=rules)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +96,8 @@ def known(sql: str, bits: tuple[int, ...] = (0, 9), born_ms: int = 10) -> Consum
         (BitmapFacts(None, 11, known("a > 5")), "no bitmap"),
         (BitmapFacts(b"\x00\x00", 11), "unknown"),
         (BitmapFacts(b"\x00\x00", 11, known("a > 4")), "unknown"),
+        (BitmapFacts(b"\x00\x00", 11, known("a > 5", "rocketmq", 1)), "unknown"),
+        (BitmapFacts(b"\x00\x00", 11, known("a > 5", "rocketray", 1)), "unknown"),
         (BitmapFacts(b"\x00\x00", 10, known("a > 5")), "too early"),
         (BitmapFacts(b"\x01\x02", 11, known("a > 5")), "may match"),
         (BitmapFacts(b"\x01\x00", 11, known("a > 5")), "rejected"),

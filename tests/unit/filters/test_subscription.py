@@ -9,6 +9,7 @@ from support.predicates import body_is_short
 
 from rocketray.errors import ConfigError, FilterError, FilterSyntaxError, PredicateError
 from rocketray.filters.message_filter import compile_filter
+from rocketray.filters.sql92.dialect import current_rules
 from rocketray.filters.subscription import (
     EXPRESSION_MAX_CHARS,
     Subscription,
@@ -139,17 +140,23 @@ def test_only_sql_has_a_dialect_and_it_travels_and_tells_subscriptions_apart() -
     extended.check()
     assert Subscription.from_json(extended.to_json()) == extended
     assert extended.to_json()["dialect"] == "rocketray"
-    assert "dialect" not in Subscription.sql("a = 1").to_json()
-    assert extended != Subscription.sql("a LIKE 'x%'")
-    assert str(extended) == "sql \"a LIKE 'x%'\" (dialect: rocketray)"
+    assert extended.to_json()["dialectRules"] == 2
+    assert extended == Subscription.sql("a LIKE 'x%'")
+    assert str(extended) == "sql \"a LIKE 'x%'\""
+    theirs = Subscription.sql("a = 1", "rocketmq")
+    assert "dialect" not in theirs.to_json()
+    assert theirs != Subscription.sql("a = 1")
+    assert str(theirs) == "sql 'a = 1' (dialect: rocketmq)"
+    first = Subscription("SQL92", "a = 1", dialect="rocketray", rules=1)
+    assert str(first) == "sql 'a = 1' (dialect: rocketray, rules 1)"
     expression = compile_filter(extended).sql
     assert expression is not None
     assert expression.names == ("a",)
     with pytest.raises(FilterSyntaxError, match='the dialect "rocketray"'):
-        Subscription.sql("a LIKE 'x%'").check()
+        Subscription.sql("a LIKE 'x%'", "rocketmq").check()
     with pytest.raises(ConfigError, match="leave it out"):
         Subscription("TAG", "a", dialect="rocketray")
-    with pytest.raises(ConfigError, match="not rocketmq or rocketray"):
+    with pytest.raises(ConfigError, match="give 'rocketray' or 'rocketmq'"):
         Subscription.from_json({**extended.to_json(), "dialect": "oracle"})
 
 
@@ -165,10 +172,66 @@ def test_only_sql_has_a_dialect_and_it_travels_and_tells_subscriptions_apart() -
         ),
         (Subscription.sql("a > 1"), Subscription.sql("a > 1 OR b"), "from character 6 on"),
         (Subscription.tags("a"), Subscription.sql("a > 1"), "TAG before, SQL92 now"),
-        (Subscription.sql("a > 1"), Subscription.sql("a > 1", "rocketray"), "another dialect"),
+        (
+            Subscription.sql("a > 1", "rocketmq"),
+            Subscription.sql("a > 1", "rocketray"),
+            "the same text, but dialect rocketmq before, rocketray now; ",
+        ),
+        (
+            Subscription.where("a:f"),
+            Subscription.where("a:f", "skip"),
+            "on an error: stop before, skip now",
+        ),
     ],
 )
 def test_the_difference_of_two_subscriptions_can_be_read(
     before: Subscription, after: Subscription, words: str
 ) -> None:
     assert words in describe_difference(before, after)
+
+
+def test_dialect_and_rules_are_part_of_a_filters_identity() -> None:
+    filters = [
+        Subscription.tags("a > 1"),
+        Subscription.sql("a > 1", "rocketmq"),
+        *(
+            Subscription("SQL92", "a > 1", dialect="rocketray", rules=rules)
+            for rules in range(1, current_rules("rocketray") + 1)
+        ),
+        Subscription.sql("a > 2", "rocketmq"),
+        Subscription.where("a:f"),
+        Subscription.where("a:f", "skip"),
+    ]
+    assert len({json.dumps(each.to_json()) for each in filters}) == len(filters)
+    assert len(set(filters)) == len(filters)
+    for each in filters:
+        assert Subscription.from_json(json.loads(json.dumps(each.to_json()))) == each
+        assert pickle.loads(pickle.dumps(each)) == each
+
+
+def test_sql_that_was_stored_without_a_dialect_is_rocketmqs() -> None:
+    stored = {"expressionType": "SQL92", "expression": "a > 1"}
+    assert Subscription.from_json(stored) == Subscription.sql("a > 1", "rocketmq")
+    assert Subscription.sql("a > 1", "rocketmq").to_json() == stored
+    first = Subscription.from_json({**stored, "dialect": "rocketray"})
+    assert (first.dialect, first.rules) == ("rocketray", 1)
+
+
+def test_rules_of_a_later_program_are_refused() -> None:
+    later = {**Subscription.sql("a", "rocketray").to_json(), "dialectRules": 99}
+    with pytest.raises(ConfigError, match="use the version that wrote them"):
+        Subscription.from_json(later)
+    for odd in (0, "1", 1.0, True):
+        with pytest.raises(ConfigError, match="are not known to this version"):
+            Subscription.from_json({**later, "dialectRules": odd})
+
+
+def test_a_member_of_an_earlier_release_sends_no_rules() -> None:
+    def taken(*state: str) -> Subscription:
+        found = Subscription.__new__(Subscription)
+        found.__setstate__(list(state))
+        return found
+
+    assert taken("SQL92", "a > 1", "stop", "rocketmq") == Subscription.sql("a > 1", "rocketmq")
+    assert taken("SQL92", "a > 1", "stop", "rocketray").rules == 1
+    assert taken("TAG", "a", "stop", "rocketmq") == Subscription.tags("a")

@@ -57,6 +57,8 @@ def test_what_is_plain_is_left_alone(sql: str) -> None:
         ("a NOT CONTAINS 'x'", ["absent-no-match"], "NOT (a CONTAINS …) does"),
         ("NOT (a CONTAINS 'x')", ["absent-matches"], "a NOT CONTAINS … does not"),
         ("b = 'x' AND a", ["bare-property"], "write a = TRUE"),
+        ("TAGS = 'pay || order'", ["one-tag"], "write TAGS IN ('pay', 'order')"),
+        ("TAGS IN ('pay,order', 'x')", ["one-tag"], "write TAGS IN ('pay', 'order', 'x')"),
         ("a > -b", ["minus-property"], "compare b itself"),
         ("a CONTAINS ''", ["empty-text"], "nor is its NOT form"),
         ("tags = 'pay'", ["reserved-case"], "is TAGS"),
@@ -85,6 +87,18 @@ def test_recent_messages_are_looked_at(sql: str, codes: list[str], says: str) ->
     found = advise(parse(sql), RECENT)
     assert [each.code.value for each in found] == codes
     assert says in "\n".join(f"{each.subject} {each.sentence}" for each in found)
+
+
+def test_in_the_dialect_rocketray_only_what_is_no_number_fails() -> None:
+    for sql in ("amount > 5", "amount IN (5, 7)", "5 < amount"):
+        assert advise(parse(sql, "rocketray"), RECENT) == []
+    for sql in ("region > 5", "5 <> region"):
+        found = [each for each in advise(parse(sql, "rocketray"), RECENT) if each.code.leaves_out]
+        assert [each.code.value for each in found] == ["will-fail"]
+        assert "'eu' is no number" in found[0].sentence
+        assert "write" not in found[0].sentence
+    [theirs] = advise(parse("amount > 5"), RECENT)
+    assert "or take the dialect rocketray" in theirs.sentence
 
 
 def test_an_empty_topic_proves_nothing() -> None:

@@ -1,21 +1,23 @@
-"""The dialect "rocketray": RocketMQ's, with quoted names, LIKE and numbers in IN."""
+"""The dialect "rocketray": RocketMQ's, with quoted names, LIKE, numbers in IN, and in every form."""
 
 from __future__ import annotations
 
 import pytest
+from support.expressions import with_numeric
 from support.golden import golden_rows
 from support.random_sql import spans_of
 
-from rocketray.errors import FilterSyntaxError
-from rocketray.filters.sql92 import compile_expression, parse, to_sql
+from rocketray.errors import EvaluationErrorKind, FilterEvaluationError, FilterSyntaxError
+from rocketray.filters.sql92 import Dialect, compile_expression, parse, to_sql
+from rocketray.filters.sql92.dialect import DIALECTS
 from rocketray.filters.sql92.nodes import Like, Property
 from rocketray.filters.sql92.program import state_of
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 
 
-def answer(sql: str, value: str | None) -> bool | str | None:
+def answer(sql: str, value: str | None, dialect: Dialect = "rocketray") -> bool | str | None:
     """What an expression says of the property a; both evaluators agree on it."""
-    compiled = compile_expression(sql, "rocketray")
+    compiled = compile_expression(sql, dialect)
     properties = {} if value is None else {"a": value}
     vectorized = VectorizedExpression(compiled)
     (state,) = vectorized.evaluate(*spans_of([properties], vectorized.names)).tolist()
@@ -30,7 +32,8 @@ def test_it_takes_all_that_rocketmqs_takes_and_means_the_same() -> None:
             tree = parse(sql)
         except FilterSyntaxError:
             continue
-        assert parse(sql, "rocketray") == tree
+        assert parse(sql, "rocketray", 1) == tree
+        assert parse(sql, "rocketray") == with_numeric(tree, numeric=True)
         count += 1
     assert count > 1000
 
@@ -84,9 +87,13 @@ def test_like(pattern: str, matching: list[str], others: list[str]) -> None:
 
 
 def test_numbers_in_a_list_are_compared_as_numbers() -> None:
-    assert parse("a IN (1, -2.5)", "rocketray") == parse("a = 1 OR a = -2.5")
-    assert parse("a NOT IN (1, +2)", "rocketray") == parse("a <> 1 AND a <> 2")
-    assert parse("a IN (1)", "rocketray") == parse("a = 1")
+    for short, long in (
+        ("a IN (1, -2.5)", "a = 1 OR a = -2.5"),
+        ("a NOT IN (1, +2)", "a <> 1 AND a <> 2"),
+        ("a IN (1)", "a = 1"),
+    ):
+        assert parse(short, "rocketray") == parse(long, "rocketray")
+        assert parse(short, "rocketray", 1) == parse(long)
     assert [answer("a IN (5, 7)", value) for value in ("05", "7", "6", None, "x")] == [
         *(True, True, False, None, "error")
     ]
@@ -123,3 +130,77 @@ def test_rocketmqs_dialect_refuses_it_and_names_the_one_that_takes_it(sql: str) 
     assert compile_expression(sql, "rocketray").sql == sql
     with pytest.raises(FilterSyntaxError):
         compile_expression(sql)
+
+
+@pytest.mark.parametrize(
+    ("sql", "value", "theirs", "ours"),
+    [
+        ("a BETWEEN 100 AND 500", "120.0", "error", True),
+        ("a BETWEEN 100 AND 500", "99.0", "error", False),
+        ("a > 5", "99999999999", "error", True),
+        ("a = 5", "5.0", "error", True),
+        ("a = 5", "+0.05E+2", "error", True),
+        ("a < 5", ".5", "error", True),
+        ("a = 0", "-0.0", "error", True),
+        ("a > 9007199254740992", "9007199254740993", True, True),
+        ("a = 9007199254740992", "9007199254740993.0", "error", False),
+        ("a > 9223372036854775807", "9223372036854775807.1", "error", True),
+        ("a > 5", "1e400", "error", True),
+        ("a > -5", "-1e999999999", "error", False),
+        ("a > 0", "1e-999999999999999999999", "error", True),
+        ("a < 0", "-1e-999999999999999999999", "error", True),
+        ("a = 5", "5" + "0" * 400 + "e-400", "error", True),
+        ("a = 5", "0" * 400 + "5", True, True),
+        # RocketMQ rounds beside a double, and its verdict stays.
+        ("a = 9007199254740992.0", "9007199254740993", True, True),
+        ("a > 5.0", "1e400", True, True),
+        ("a > 5.0", "NaN", True, True),
+        # Digits of other scripts are RocketMQ's: they count where it takes them.
+        ("a = 5", "\uff15", True, True),
+        ("a = 5", "\uff15.0", "error", "error"),
+        ("a > 5", "\uff19" * 10, "error", "error"),
+        ("a > 3000000000", "\uff19" * 10, True, True),
+        *[
+            ("a > 5", text, "error", "error")
+            for text in ("", "abc", " 1", "1 ", "0x10", "5d", "NaN")
+        ],
+        *[
+            ("a > 5", text, "error", "error")
+            for text in ("Infinity", "1_0", "1e", ".", "+", "1e+", "--1")
+        ],
+        ("TRUE = a", "1", "error", "error"),
+        ("5 < a", "5.5", "error", True),
+        ("'5.0' = 5", "", "error", True),
+        ("'x' = 5", "", "error", "error"),
+    ],
+)
+def test_where_rocketmq_fails_on_the_form_of_a_number_numbers_are_compared(
+    sql: str, value: str, theirs: object, ours: object
+) -> None:
+    assert answer(sql, value, "rocketmq") == theirs
+    assert answer(sql, value) == ours
+
+
+def test_two_properties_are_ordered_and_are_equal_as_in_rocketmq() -> None:
+    for properties in (
+        {"a": "9007199254740993", "b": "9007199254740992"},  # equal as doubles
+        {"a": "-0.0", "b": "0.0"},
+        {"a": "5", "b": "5.0"},
+        {"a": "x", "b": "5"},
+    ):
+        for sql in ("a = b", "a < b", "a > b"):
+            both = [state_of(compile_expression(sql, one).evaluate, properties) for one in DIALECTS]
+            assert both[0] == both[1]
+
+
+def test_what_is_no_number_is_called_so() -> None:
+    with pytest.raises(FilterEvaluationError, match="a > 5: 'abc' is not a number") as caught:
+        compile_expression("a > 5", "rocketray").evaluate({"a": "abc"})
+    assert caught.value.kind is EvaluationErrorKind.NOT_DOUBLE
+
+
+def test_the_first_rules_of_the_dialect_fail_as_rocketmq_does() -> None:
+    first = compile_expression("a IN (5, 7)", "rocketray", 1)
+    with pytest.raises(FilterEvaluationError):
+        first.evaluate({"a": "5.0"})
+    assert compile_expression("a IN (5, 7)", "rocketray").evaluate({"a": "5.0"}) is True

@@ -62,6 +62,27 @@ def test_what_is_possible(sql: str, possible: set[Outcome]) -> None:
     assert outcomes(parse(sql)) == possible
 
 
+@pytest.mark.parametrize(
+    ("sql", "possible"),
+    [
+        ("a > 5", {T, F, U, E}),
+        ("a > 5 AND a < 6", {T, F, U, E}),
+        ("a > 5 AND a < 3", {F, U, E}),
+        ("a > 5 AND a <= 5", {F, U, E}),
+        ("a > 9007199254740993 AND a < 9007199254740994", {T, F, U, E}),
+        ("a > 9223372036854775806 AND a < 9223372036854775807", {T, F, U, E}),
+        ("a < 0 AND a > -1", {T, F, U, E}),
+        ("a > 0 AND a < 4.9E-324", {T, F, U, E}),  # rounded to 0 beside the double
+        ("a > 9223372036854775807", {T, F, U, E}),
+        ("a = 9007199254740993 AND a = 9007199254740992.0", {T, F, U, E}),
+        ("a = 9007199254740993 AND a = 9007199254740996.0", {F, U, E}),
+        ("a < 1 OR a >= 1 OR a IS NULL", {T, E}),
+    ],
+)
+def test_numbers_in_any_form_are_tried_where_they_count(sql: str, possible: set[Outcome]) -> None:
+    assert outcomes(parse(sql, "rocketray")) == possible
+
+
 def test_a_large_expression_is_settled_quickly() -> None:
     many = " OR ".join(f"(a > {n} AND b = '{n}')" for n in range(120))
     assert outcomes(compile_expression(many).tree) == {T, F, U, E}

@@ -1,0 +1,57 @@
+"""Which SQL an expression is in, and by which version of that dialect's rules it is evaluated.
+
+A filter is its text, its dialect and its rules: the same text in another dialect, or by other rules,
+is another filter, and nothing that was made for the one (a group's subscription, a bitmap, a
+checkpoint) is used for the other.
+
+    dialect     rules  what is new
+    rocketmq    1      RocketMQ's SQL92, exact to the error
+    rocketray   1      names in double quotes, LIKE, and IN with numbers
+    rocketray   2      a text beside an integer is compared as a number, whatever its form
+
+The dialect "rocketray" never contradicts a verdict of RocketMQ's; where RocketMQ fails on the form
+of a number, it compares numerically (coercion.py has the rule cell by cell). Stored filters keep
+the rules that they were stored with.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from rocketray.errors import ConfigError
+
+__all__ = ["DEFAULT_DIALECT", "DIALECTS", "Dialect", "check_rules", "current_rules"]
+
+Dialect = Literal["rocketmq", "rocketray"]
+DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
+
+DEFAULT_DIALECT: Dialect = "rocketray"
+"""The dialect of what a user writes without naming one."""
+
+_CURRENT: dict[Dialect, int] = {"rocketmq": 1, "rocketray": 2}
+
+
+def current_rules(dialect: Dialect) -> int:
+    """The version of the rules by which an expression that is written now is evaluated.
+
+    Raises:
+        ConfigError: there is no such dialect.
+    """
+    if dialect not in DIALECTS:
+        raise ConfigError(f"dialect is {dialect!r:.60}; give 'rocketray' or 'rocketmq'")
+    return _CURRENT[dialect]
+
+
+def check_rules(dialect: Dialect, rules: int) -> int:
+    """*rules*, if this program knows them.
+
+    Raises:
+        ConfigError: they are of a later program, or no version.
+    """
+    current = current_rules(dialect)
+    if type(rules) is not int or not 1 <= rules <= current:
+        raise ConfigError(
+            f"dialect {dialect!r}: rules {rules!r:.60} are not known to this version of rocketray, which "
+            f"knows 1 to {current}; use the version that wrote them"
+        )
+    return rules

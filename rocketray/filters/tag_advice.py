@@ -1,0 +1,66 @@
+"""What may surprise the author of a tag expression: a list of warnings, as for SQL92.
+
+RocketMQ separates tags by ``||`` alone, so ``"pay|ship"`` and ``"pay, ship"`` are one tag each,
+which no message has. A tag that a recent message does have is never warned about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from rocketray.meant import meant
+from rocketray.message import TAGS
+
+from .sql92.advice import Advice, AdviceCode, Sample, tags_meant
+from .subscription import parse
+
+__all__ = ["advise_tags"]
+
+_ALL = "*"
+
+
+def advise_tags(expression: str, sample: Sample | None = None) -> list[Advice]:
+    """The warnings about a tag expression that parses; *sample* has the values of ``TAGS``.
+
+    A tag that is merely rare is no mistake: one that no recent message has is warned about where
+    one like it is there, or where no recent message has any of the tags.
+    """
+    parsed = parse(expression)
+    if parsed.sub_string == _ALL:
+        return []
+    if not parsed.tags_set:
+        sentence = "names no tag, so it matches no message"
+        return [Advice(AdviceCode.NEVER_TRUE, repr(expression), sentence)]
+    seen = {tag for tag in _values(sample) if tag}
+    unseen = sorted(parsed.tags_set - seen)
+    found = {tag: advice for tag in unseen if (advice := _about_form(tag))}
+    if sample is not None and sample.count:
+        is_none_there = len(unseen) == len(parsed.tags_set)
+        for tag in unseen:
+            close = _nearest(tag, seen)
+            if tag not in found and (close or is_none_there):
+                instead = f"; did you mean {close}?" if close else ""
+                sentence = f"is the tag of none of the last {sample.count} messages{instead}"
+                found[tag] = Advice(AdviceCode.NEVER_SEEN, tag, sentence)
+    return list(found.values())
+
+
+def _about_form(tag: str) -> Advice | None:
+    """What *tag* looks like that it is not."""
+    if tag == _ALL:
+        sentence = "with blanks around it is the tag *; for all messages write * alone"
+        return Advice(AdviceCode.ONE_TAG, repr(tag), sentence)
+    meant = tags_meant(tag)
+    if not meant:
+        return None
+    sentence = f"is one tag, since only || separates tags; write {' || '.join(meant)}"
+    return Advice(AdviceCode.ONE_TAG, repr(tag), sentence)
+
+
+def _nearest(tag: str, seen: Collection[str]) -> str:
+    """The tag among *seen* that may have been meant; nothing where none is like it."""
+    return next(iter(meant(tag, sorted(seen))), "")
+
+
+def _values(sample: Sample | None) -> Collection[str | None]:
+    return () if sample is None else sample.values.get(TAGS, ())
