@@ -17,6 +17,7 @@ import pyarrow as pa
 from rocketray.errors import ConfigError
 from rocketray.kernels.properties import find_properties, join_names, list_pairs, match_values
 from rocketray.kernels.spans import gather_spans, is_ascii, sum_sizes
+from rocketray.message import decode_text
 
 __all__ = [
     "ARROW_BYTES_MAX",
@@ -55,7 +56,7 @@ def string_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:
     try:
         return raw.cast(pa.string())  # checks that it is UTF-8
     except pa.ArrowInvalid:
-        texts = [value and value.decode("utf-8", "replace") for value in raw.to_pylist()]
+        texts = [value and decode_text(value) for value in raw.to_pylist()]
         return pa.array(texts, pa.string())
 
 

@@ -18,7 +18,7 @@ from rocketray.errors import CorruptRecordError
 
 from .checkpoint import Checkpoint
 from .commit_log import CommitLog
-from .file_system import FileSystem
+from .file_system import FileSystem, replace_file
 from .key_index import KeyIndex
 from .queue_table import QueueTable
 
@@ -39,12 +39,9 @@ class CleanStop:
     def write(
         self, log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint
     ) -> None:
-        """Say what there is; on disk when it returns, its name when the directory is synced."""
-        half_made = self._path.with_name(_NAME + ".tmp")
+        """Say what there is; on disk when it returns."""
         content = orjson.dumps(_summary(log, queues, index, checkpoint))
-        self._file_system.write(half_made, content)
-        self._file_system.sync(half_made)
-        self._file_system.rename(half_made, self._path)
+        replace_file(self._file_system, self._path, content)
 
     def difference(
         self, log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint

@@ -25,7 +25,14 @@ from typing import Protocol
 
 from rocketray.errors import StoreError
 
-__all__ = ["SYSTEM_FILES", "FileLock", "FileSystem", "OpenFile", "few_enough_files"]
+__all__ = [
+    "SYSTEM_FILES",
+    "FileLock",
+    "FileSystem",
+    "OpenFile",
+    "few_enough_files",
+    "replace_file",
+]
 
 _ZEROS = bytes(1 << 20)
 _TOO_MANY_ERRORS = (errno.EMFILE, errno.ENFILE)
@@ -119,6 +126,15 @@ class FileSystem(Protocol):
     def sync(self, path: Path) -> None:
         """Bring a file's content, or a directory's names, to disk."""
         ...
+
+
+def replace_file(file_system: FileSystem, path: Path, content: bytes) -> None:
+    """Let *path* hold *content*, on disk when it returns; after a crash it has the old or the new."""
+    half_made = path.with_name(path.name + ".tmp")
+    file_system.write(half_made, content)
+    file_system.sync(half_made)
+    file_system.rename(half_made, path)
+    file_system.sync(path.parent)
 
 
 class _SystemFiles:

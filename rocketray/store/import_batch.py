@@ -16,7 +16,14 @@ from rocketray.errors import MessageTooLargeError
 from rocketray.hashing import tags_code
 from rocketray.kernels.layout import BORN_HOST, HOST_BYTES, SYS_FLAG
 from rocketray.kernels.property_crc import CRC_PROPERTY_NAME
-from rocketray.message import IMPORTED_OFFSET_ID, KEYS, PROPERTIES_MAX_BYTES, TAGS, UNIQUE_KEY
+from rocketray.message import (
+    IMPORTED_OFFSET_ID,
+    KEYS,
+    PROPERTIES_MAX_BYTES,
+    TAGS,
+    UNIQUE_KEY,
+    decode_text,
+)
 
 from .batch_form import EncodedBatch
 from .import_source import SourceRecord
@@ -75,14 +82,19 @@ class ImportBatch:
         unique, keys = named.get(_UNIQUE, b""), named.get(_KEYS, b"").split(b" ")
         self._records.add(
             _record(source, store_timestamp_ms, text),
-            tags_code(named.get(_TAGS, b"").decode("utf-8", "replace")),
-            (unique, *keys, offset_id),
+            tags_code(decode_text(named.get(_TAGS, b""))),
+            (*map(_as_read, (unique, *keys)), offset_id),
         )
         self._transaction = fields.sys_flag & TRANSACTION
 
     def encode(self) -> EncodedBatch:
         """The batch, which keeps the store times of its records."""
         return self._records.encode(keeps_store_times=True)
+
+
+def _as_read(key: bytes) -> bytes:
+    """The UTF-8 of a key as readers have it, which is what the index hashes."""
+    return key if key.isascii() else decode_text(key).encode()
 
 
 def _read_properties(text: bytes) -> tuple[list[bytes], dict[bytes, bytes]]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.errors import InvalidMessageError, MessageTooLargeError
+from rocketray.errors import MessageTooLargeError
 from rocketray.hashing import java_hash_code, tags_code
 from rocketray.kernels.drain import BATCH_HEADER_BYTES
 from rocketray.kernels.layout import HOST_BYTES
@@ -37,8 +37,10 @@ from rocketray.message import (
     PROPERTY_SEPARATOR,
     UNIQUE_KEY,
     Message,
+    check_body,
     check_keys,
     check_properties,
+    check_tag,
     encode_stored,
 )
 
@@ -157,7 +159,11 @@ class MessageColumns:
         Raises:
             InvalidMessageError, MessageTooLargeError: it was not added.
         """
-        tail, code = self._form.tags[tags]
+        try:
+            tail, code = self._form.tags[tags]
+        except TypeError:  # a list, say, which is no tag either
+            check_tag(tags or "")
+            raise
         if body.__class__ is not bytes or len(body) > BODY_MAX_BYTES:
             body = _checked_body(self._form.topic, body)
         if keys or properties:
@@ -285,11 +291,6 @@ class MessageColumns:
         return payload
 
 
-def _checked_body(topic: str, body: object) -> bytes:
-    if not isinstance(body, bytes | bytearray | memoryview):
-        raise InvalidMessageError(
-            f"topic {topic!r}: the body is a {type(body).__name__}; encode it to bytes first"
-        )
-    if len(body) > BODY_MAX_BYTES:
-        raise MessageTooLargeError(f"topic {topic!r}: a body", len(body), BODY_MAX_BYTES)
+def _checked_body(topic: str, body: bytes | bytearray | memoryview) -> bytes:
+    check_body(topic, body)
     return bytes(body)

@@ -17,7 +17,7 @@ import orjson
 
 from rocketray.errors import StoreError
 
-from .file_system import SYSTEM_FILES, FileSystem
+from .file_system import SYSTEM_FILES, FileSystem, replace_file
 from .recovery import RecoveryReport
 from .replay import Hole
 
@@ -42,10 +42,9 @@ def write_past_recovery(
 ) -> None:
     """Keep *report* in *directory*; where that fails it is said, and nothing else is wrong."""
     kept = replace(report, holes=report.holes[:_HOLES_MAX])
-    half_made = directory / (_NAME + ".tmp")
+    content = orjson.dumps({"time_ms": time_ms, **asdict(kept)})
     try:
-        file_system.write(half_made, orjson.dumps({"time_ms": time_ms, **asdict(kept)}))
-        file_system.rename(half_made, directory / _NAME)
+        replace_file(file_system, directory / _NAME, content)
     except (OSError, StoreError) as error:
         _LOG.warning("%s: the report of its recovery is not kept: %s", directory, error)
 

@@ -21,9 +21,16 @@ import orjson
 from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError, StoreError, StoreVersionError
 
-from .file_system import SYSTEM_FILES, FileSystem
+from .file_system import SYSTEM_FILES, FileSystem, replace_file
 
-__all__ = ["allow_units", "is_foreign", "is_store", "settle_config", "upgrade_settings"]
+__all__ = [
+    "allow_units",
+    "is_foreign",
+    "is_store",
+    "read_settings",
+    "settle_config",
+    "upgrade_settings",
+]
 
 _NAME = "store.json"
 _VERSION = 2
@@ -67,6 +74,16 @@ def settle_config(
     config = given or StoreConfig()
     _write(file_system, directory, config)
     return config
+
+
+def read_settings(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> StoreConfig | None:
+    """What *directory* was made with; None where it does not say, or is not there.
+
+    Raises:
+        ConfigError: the file is damaged. StoreVersionError: a newer rocketray wrote it.
+    """
+    found = _read(file_system, directory / _NAME)
+    return None if found is None else found[1]
 
 
 def is_store(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
@@ -149,9 +166,6 @@ def _read(file_system: FileSystem, path: Path) -> tuple[int, StoreConfig] | None
 
 
 def _write(file_system: FileSystem, directory: Path, config: StoreConfig) -> None:
-    half_made = directory / (_NAME + ".tmp")
     content = {"version": _VERSION, **asdict(config)}
-    file_system.write(half_made, orjson.dumps(content, option=orjson.OPT_INDENT_2))
-    file_system.sync(half_made)
-    file_system.rename(half_made, directory / _NAME)
-    file_system.sync(directory)
+    raw = orjson.dumps(content, option=orjson.OPT_INDENT_2)
+    replace_file(file_system, directory / _NAME, raw)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rocketray.errors import ConfigError
+from rocketray.message import decode_text
 
 from .compression import Compression
 
@@ -47,7 +48,7 @@ class Spans:
         """One value; not of a null."""
         start = int(self.starts[row])
         raw = self.data[start : start + int(self.sizes[row])].tobytes()
-        return raw.decode("utf-8", "replace")
+        return decode_text(raw)
 
     @classmethod
     def nulls(cls, count: int) -> Spans:

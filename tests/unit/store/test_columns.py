@@ -13,6 +13,8 @@ from support.stores import GOLDEN_CONFIG, GOLDEN_STORE, SMALL, FakeClock, messag
 
 from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError
+from rocketray.filters.sql92 import compile_expression
+from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.store import arrow_spans
 from rocketray.store.columns import COLUMN_TYPES, read_columns
 from rocketray.store.message_store import MessageStore
@@ -141,6 +143,25 @@ def test_text_that_is_no_utf8_is_read_as_java_reads_it(tmp_path: Path) -> None:
     assert batch.to_pylist() == [
         {"tags": "a\ufffd", "keys": None, "properties": [("TAGS", "a\ufffd"), ("\ufffd", "x")]}
     ]
+
+
+def test_an_encoded_surrogate_is_one_replacement(tmp_path: Path) -> None:
+    text = b"TAGS\x01a\xed\xa0\x80\x02b\x01\xed\xa0\x02c\x01\xed\xa0\x80\xed\xb0\x80"
+    reader = foreign_store(tmp_path, RawRecord(properties=text))
+    batch = read_columns(reader, reader.entries(0, 1), ["tags", "properties"])
+    batch.validate(full=True)
+    wanted = [("TAGS", "a\ufffd"), ("b", "\ufffd"), ("c", "\ufffd\ufffd")]
+    assert batch.to_pylist() == [{"tags": "a\ufffd", "properties": wanted}]
+    [message] = reader.messages(reader.entries(0, 1))
+    assert message.properties == dict(wanted)
+    for sql, is_so in (
+        ("c = '\ufffd\ufffd'", True),
+        ("b = '\ufffd\ufffd'", False),
+        ("b <> c", True),
+    ):
+        filtered = VectorizedExpression(compile_expression(sql))
+        assert (filtered.evaluate_arrow(batch) == State.TRUE).tolist() == [is_so]
+        assert compile_expression(sql).matches(message.properties) is is_so
 
 
 def test_an_ipv6_store_has_a_longer_message_id(tmp_path: Path) -> None:

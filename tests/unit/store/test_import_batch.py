@@ -8,6 +8,7 @@ import pytest
 from support.stores import SMALL, FakeClock
 
 from rocketray.errors import MessageTooLargeError
+from rocketray.hashing import tags_code
 from rocketray.message import IMPORTED_OFFSET_ID, PROPERTIES_MAX_BYTES, Message, StoredMessage
 from rocketray.store.import_batch import ImportBatch
 from rocketray.store.import_source import SourceRecord
@@ -134,3 +135,15 @@ def test_a_crc_of_the_whole_record_is_made_anew(tmp_path: Path) -> None:
     [ours] = imported(tmp_path, source)  # reading checks it
     assert list(ours.properties) == ["a", IMPORTED_OFFSET_ID, "__CRC32#"]
     assert ours.properties["__CRC32#"] != theirs.properties["__CRC32#"]
+
+
+def test_tags_and_keys_that_are_no_utf8_are_hashed_as_java_reads_them(tmp_path: Path) -> None:
+    text = b"TAGS\x01a\xed\xa0\x80\x02KEYS\x01\xed\xb0\x80 k2\x02"
+    source, theirs = source_record(Message("Trade", b""), properties=text)
+    assert (theirs.tags, theirs.keys) == ("a\ufffd", ["\ufffd", "k2"])
+    [ours] = imported(tmp_path, source)
+    assert (ours.tags, ours.keys) == (theirs.tags, theirs.keys)
+    with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
+        assert store.queue_entry("Trade", 3, 0).tags_code == tags_code("a\ufffd")
+        for key in theirs.keys:
+            assert [each.keys for each in store.query("Trade", key)] == [theirs.keys]

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
+from support.records import RawRecord
 from support.stores import SMALL, FakeClock, message, open_golden
 
+from rocketray.config import StoreConfig
 from rocketray.hashing import index_key_hash, tags_code
 from rocketray.message import StoredMessage
 from rocketray.store.commit_log import CommitLog
@@ -45,6 +48,40 @@ def expected_row(one: StoredMessage) -> tuple[str, int, int, int, int, int]:
 def keys_of(one: StoredMessage) -> list[int]:
     keys = [*([one.unique_key] if one.unique_key else []), *one.keys]
     return [index_key_hash(f"{one.topic}#{key}") for key in keys]
+
+
+def broken_text(rng: Random) -> bytes:
+    """Bytes like those that bad writers store: most are no UTF-8, and none separates properties."""
+    parts = [
+        b"\xed\xa0\x80",
+        b"\xed\xb0",
+        b"\xe0\x9f",
+        b"\xf0\x9f\x98",
+        b"\xc3",
+        b"tag",
+        "é😀".encode(),
+    ]
+    parts += [bytes([rng.randrange(3, 256)]) for _ in range(4)]
+    return b"".join(rng.choices(parts, k=rng.randrange(1, 8)))
+
+
+def test_text_that_is_no_utf8_hashes_as_when_it_was_appended(tmp_path: Path, rng: Random) -> None:
+    """Who appends hashes the tag that Java reads; who recovers has its bytes."""
+    log = bytearray()
+    for _ in range(300):
+        tag, key = broken_text(rng), broken_text(rng)
+        properties = b"TAGS\x01%b\x02KEYS\x01%b\x02" % (tag, key)
+        log += RawRecord(properties=properties, physical_offset=len(log)).encode()
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(log.ljust(1 << 16, b"\0"))
+    config = StoreConfig(commit_log_segment_bytes=1 << 16)
+    with MessageStore(tmp_path, config, read_only=True, clock_ms=FakeClock()) as store:
+        messages = list(store.scan())
+        [block] = read_blocks(store._log, 0)
+        assert len(messages) == 300
+        assert rows(block) == list(map(expected_row, messages))
+        hashes, _ = record_keys(block)
+        assert hashes.tolist() == [key for one in messages for key in keys_of(one)]
 
 
 def test_blocks_say_what_decoding_each_record_says(store: MessageStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -130,7 +131,13 @@ def test_what_a_message_refuses_is_not_added() -> None:
     ):
         with pytest.raises(InvalidMessageError):
             columns.add(body, tags, keys, properties)  # type: ignore[arg-type]
-    for body, properties in ((bytes(BODY_MAX_BYTES + 1), None), (b"", {"a": "x" * 32_730})):
+    wide = memoryview(bytes(BODY_MAX_BYTES + 8)).cast("q")
+    too_large: list[tuple[Any, dict[str, str] | None]] = [
+        (bytes(BODY_MAX_BYTES + 1), None),
+        (wide, None),
+        (b"", {"a": "x" * 32_730}),
+    ]
+    for body, properties in too_large:
         with pytest.raises(MessageTooLargeError):
             columns.add(body, "pay", (), properties)
     assert not columns
