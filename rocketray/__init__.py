@@ -10,30 +10,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .errors import BatchError, StreamError
-from .message import Message, StoredMessage
+from .interpreter import name_interpreter as _name_interpreter
 
 if TYPE_CHECKING:
-    from faust import Record
-
+    from .actors.batch import SendResult
+    from .actors.consumed_batch import ConsumedBatch
     from .actors.node import Node
     from .actors.standalone import Client, Producer, TransactionProducer
     from .filters.class_filter import predicate
     from .filters.subscription import Subscription
+    from .message import Message, StoredMessage
     from .topology.app import App
     from .topology.flow import FlowLimits
+    from .topology.record import Record
+    from .topology.stream import Stream
+    from .topology.topic import Topic
 
 __all__ = [
     "App",
     "BatchError",
     "Client",
+    "ConsumedBatch",
     "FlowLimits",
     "Message",
     "Node",
     "Producer",
     "Record",
+    "SendResult",
     "StoredMessage",
+    "Stream",
     "StreamError",
     "Subscription",
+    "Topic",
     "TransactionProducer",
     "__version__",
     "predicate",
@@ -41,24 +49,41 @@ __all__ = [
 
 __version__ = "0.1.0"
 
+_name_interpreter()  # before a Spark session starts; see there
+
 _LOADED_FROM = {
     "App": "rocketray.topology.app",
     "Client": "rocketray.actors.standalone",
+    "ConsumedBatch": "rocketray.actors.consumed_batch",
     "FlowLimits": "rocketray.topology.flow",
+    "Message": "rocketray.message",
     "Node": "rocketray.actors.node",
     "Producer": "rocketray.actors.standalone",
-    "Record": "faust",
+    "Record": "rocketray.topology.record",
+    "SendResult": "rocketray.actors.batch",
+    "StoredMessage": "rocketray.message",
+    "Stream": "rocketray.topology.stream",
     "Subscription": "rocketray.filters.subscription",
+    "Topic": "rocketray.topology.topic",
     "TransactionProducer": "rocketray.actors.standalone",
     "predicate": "rocketray.filters.class_filter",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LOADED_FROM:
-        raise AttributeError(f"module 'rocketray' has no attribute {name!r}")
-    return getattr(import_module(_LOADED_FROM[name]), name)
+if not TYPE_CHECKING:  # a checker would take any name for one of these
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LOADED_FROM:
+            raise AttributeError(f"module 'rocketray' has no attribute {name!r}{_meant(name)}")
+        return getattr(import_module(_LOADED_FROM[name]), name)
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+def _meant(name: str) -> str:
+    from rocketray.meant import meant  # noqa: PLC0415  # only who mistyped a name pays for it
+
+    near = meant(name, __all__)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -13,13 +13,16 @@ Sources: RocketMQ 5.3.3, ``HookUtils.transformDelayLevelMessage`` and ``transfor
 
 from __future__ import annotations
 
+import inspect
 import math
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Generic, NamedTuple, TypedDict, TypeVar
+from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 
 from .errors import ConfigError, InvalidMessageError, InvalidNameError
+from .meant import refuse_unknown
 from .message import ForwardedMessage, Message, StoredMessage
 from .names import check_open_topic
 
@@ -45,6 +48,7 @@ __all__ = [
     "after",
     "at_level",
     "at_time",
+    "delay_of",
     "restored",
 ]
 
@@ -135,6 +139,15 @@ class Delay:
             None if deliver_at is None else _since_1970(deliver_at),
         )
 
+    def due_ms(self, now_ms: int) -> int:
+        """When a message that is sent now is delivered, in milliseconds since 1970."""
+        if self.level is not None:
+            return now_ms + DELAY_LEVELS_MS[min(self.level, len(DELAY_LEVELS_MS)) - 1]
+        if self.delay_ms is not None:
+            return now_ms + self.delay_ms
+        assert self.deliver_at_ms is not None
+        return self.deliver_at_ms
+
     def place(self, message: AnyMessage, queue_id: int, now_ms: int) -> Placed[AnyMessage]:
         """*message* for queue *queue_id*, as it waits; raises as the functions below."""
         if self.level is not None:
@@ -143,6 +156,21 @@ class Delay:
             return after(message, self.delay_ms, queue_id, now_ms)
         assert self.deliver_at_ms is not None
         return at_time(message, self.deliver_at_ms, queue_id, now_ms)
+
+
+def delay_of(function: Callable[..., object], options: Mapping[str, Any]) -> Delay | None:
+    """What the further arguments of *function*, which sends, say of a delay.
+
+    Raises:
+        ConfigError: it has no argument of that name; or as :meth:`Delay.of`.
+    """
+    own = DelayOptions.__annotations__.keys()
+    unknown = options.keys() - own
+    if unknown:
+        known = [*dict.fromkeys([*inspect.signature(function).parameters, *own])]
+        what, otherwise = f"{function.__name__}() has no argument", ", ".join(known)
+        refuse_unknown(what, unknown, known, f"its arguments are {otherwise}")
+    return Delay.of(**options)
 
 
 def at_level(message: AnyMessage, level: int, queue_id: int) -> Placed[AnyMessage]:

@@ -3,12 +3,13 @@
     StreamError
     ├─ StoreError     StoreClosedError · StoreLockedError · StoreVersionError · StoreFullError
     │                 CorruptRecordError · OffsetOutOfRangeError · MessageTooLargeError
+    │                 DataDirectoryError
     ├─ FilterError    FilterSyntaxError · FilterEvaluationError · PredicateError
     ├─ ConfigError    InvalidNameError · InvalidMessageError
     ├─ BatchError     raised by handlers of lists
     └─ ActorError     NodeNotRunningError · TopicNotFoundError · ShardUnavailableError
                       ShardFencedError · StrategyConflictError · SubscriptionConflictError
-                      SubscriptionRefusedError · UnknownMemberError
+                      SubscriptionRefusedError · TransactionDecidedError · UnknownMemberError
 
 A message says what happened, where, and what to do next. Ray sends errors from process to
 process, so every leaf survives ``pickle``: its fields are exactly the positional arguments of
@@ -17,6 +18,7 @@ its constructor, which is what ``Exception.__reduce__`` replays.
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from enum import Enum
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "BatchError",
     "ConfigError",
     "CorruptRecordError",
+    "DataDirectoryError",
     "EvaluationErrorKind",
     "FilterError",
     "FilterEvaluationError",
@@ -46,6 +49,7 @@ __all__ = [
     "SubscriptionConflictError",
     "SubscriptionRefusedError",
     "TopicNotFoundError",
+    "TransactionDecidedError",
     "UnknownMemberError",
 ]
 
@@ -68,6 +72,10 @@ class StoreLockedError(StoreError):
 
 class StoreVersionError(StoreError):
     """The directory was written by a version of rocketray that this one cannot read."""
+
+
+class DataDirectoryError(StoreError):
+    """A data directory is not where it was, or another one is there; nothing was made."""
 
 
 class StoreFullError(StoreError):
@@ -208,15 +216,17 @@ class NodeNotRunningError(ActorError):
 
 
 class TopicNotFoundError(ActorError):
-    """The topic does not exist in this cluster."""
+    """The topic does not exist in this cluster, or not in the directory *where* it was looked for."""
 
-    def __init__(self, topic: str) -> None:
-        super().__init__(topic)
+    def __init__(self, topic: str, where: str = "") -> None:
+        super().__init__(topic, where)
         self.topic = topic
+        self.where = where
 
     def __str__(self) -> str:
+        place = f" in {self.where}" if self.where else ""
         return (
-            f"topic {self.topic!r} does not exist; "
+            f"topic {self.topic!r} does not exist{place}; "
             f"create it with: rocketray topics create {self.topic}"
         )
 
@@ -243,6 +253,38 @@ class UnknownMemberError(ActorError):
 
 class ShardFencedError(ActorError):
     """A newer incarnation owns the shard; this one must not append any more."""
+
+
+class TransactionDecidedError(ActorError):
+    """A transaction was decided otherwise before, and the first decision counts.
+
+    ``wanted`` is "commit" or "rollback", ``outcome`` what was decided: "commit", "rollback" or
+    "give up", at ``decided_ms``, in milliseconds since 1970. ``decider`` is who decided: a
+    "producer" of the group, the "check" of one, or the "node", which gives up what nobody decides.
+    """
+
+    def __init__(
+        self, unique_key: str, wanted: str, outcome: str, decided_ms: int, decider: str
+    ) -> None:
+        super().__init__(unique_key, wanted, outcome, decided_ms, decider)
+        self.unique_key = unique_key
+        self.wanted = wanted
+        self.outcome = outcome
+        self.decided_ms = decided_ms
+        self.decider = decider
+
+    def __str__(self) -> str:
+        who = {"check": "a check", "node": "the node"}.get(self.decider, "a producer of its group")
+        when = datetime.fromtimestamp(self.decided_ms / 1000, UTC).isoformat(" ", "milliseconds")
+        becomes = (
+            "its message is delivered: undo what it says"
+            if self.outcome == "commit"
+            else "its message is not delivered: undo the work that it belongs to, or send it again"
+        )
+        return (
+            f"transaction {self.unique_key}: the {self.wanted} is refused, for {who} decided before, "
+            f"at {when}: {self.outcome}; {becomes}"
+        )
 
 
 class StrategyConflictError(ActorError):

@@ -7,6 +7,7 @@ and lets the last duplicate win. Limits: body 4 MiB, property string 32,767 byte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NewType
@@ -30,10 +31,12 @@ __all__ = [
     "PhysicalOffset",
     "QueueOffset",
     "StoredMessage",
+    "check_body",
     "check_keys",
     "check_properties",
     "check_tag",
     "decode_properties",
+    "decode_text",
     "encode_properties",
     "encode_stored",
 ]
@@ -56,6 +59,9 @@ NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 BODY_MAX_BYTES = 4 * 1024 * 1024
 PROPERTIES_MAX_BYTES = 32_767  # the length field is a signed 16-bit number
+_BODY_TYPES = (bytes, bytearray, memoryview)
+_ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")  # 0xED always begins a character
+_REPLACEMENT = "\ufffd".encode()
 _RESERVED_PROPERTIES = frozenset({TAGS, KEYS, UNIQUE_KEY})
 
 
@@ -64,10 +70,22 @@ def encode_properties(properties: Mapping[str, str]) -> str:
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
+def decode_text(data: bytes) -> str:
+    """UTF-8 as Java's decoder reads it: U+FFFD for each part that is none.
+
+    Python's decoder replaces the same parts but for one: a surrogate in three bytes, which Java
+    reads as one U+FFFD, as it does the first two bytes of one that is cut short.
+    """
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return _ENCODED_SURROGATE.sub(_REPLACEMENT, data).decode("utf-8", "replace")
+
+
 def decode_properties(text: str | bytes) -> dict[str, str]:
     """The properties in a property string, by RocketMQ's rules (see the module's docstring)."""
     if not isinstance(text, str):
-        text = text.decode("utf-8", "replace")
+        text = decode_text(text)
     properties: dict[str, str] = {}
     for pair in text.split(PROPERTY_SEPARATOR):
         name, separator, value = pair.partition(NAME_VALUE_SEPARATOR)
@@ -116,8 +134,23 @@ def _stored(
     return stored
 
 
+def check_body(topic: str, body: bytes | bytearray | memoryview) -> None:
+    """Raise for what is no body: :class:`InvalidMessageError`, :class:`MessageTooLargeError`."""
+    if not isinstance(body, _BODY_TYPES):
+        raise InvalidMessageError(
+            f"topic {topic!r}: the body is a {type(body).__name__}; encode it to bytes first"
+        )
+    size = body.nbytes if isinstance(body, memoryview) else len(body)
+    if size > BODY_MAX_BYTES:
+        raise MessageTooLargeError(f"topic {topic!r}: a body", size, BODY_MAX_BYTES)
+
+
 def check_tag(tag: str) -> str:
     """Return *tag*, or raise :class:`InvalidMessageError` when no subscription could match it."""
+    if not isinstance(tag, str):
+        raise InvalidMessageError(
+            f"the tag is {tag!r:.60}; a message has one tag, a text, or none: give tags='pay'"
+        )
     if not tag or tag == "*" or "||" in tag or tag != tag.strip(_JAVA_TRIM):
         raise InvalidMessageError(
             f"tag {tag!r} can never be matched exactly: a tag is not empty, not '*', has no '||' "
@@ -133,7 +166,11 @@ def check_keys(keys: Sequence[str]) -> Sequence[str]:
     """
     if isinstance(keys, str):
         keys = (keys,)
+    if not isinstance(keys, Sequence):
+        raise InvalidMessageError(f"keys is {keys!r:.60}; give a list of texts, or one text")
     for key in keys:
+        if not isinstance(key, str):
+            raise InvalidMessageError(f"key {key!r:.60} is no text; give texts: str({key!r:.60})")
         if not key or " " in key:
             raise InvalidMessageError(
                 f"key {key!r} is empty or has a blank; keys are stored separated by blanks, "
@@ -145,7 +182,13 @@ def check_keys(keys: Sequence[str]) -> Sequence[str]:
 
 def check_properties(properties: Mapping[str, str]) -> None:
     """Raise :class:`InvalidMessageError` when a user's property could not be read back."""
+    if not isinstance(properties, Mapping):
+        raise InvalidMessageError(
+            f"properties is {properties!r:.60}; give a mapping of texts, such as {{'region': 'eu'}}"
+        )
     for name, value in properties.items():
+        if not isinstance(name, str):
+            raise InvalidMessageError(f"the name of property {name!r:.60} is no text; give a text")
         if name in _RESERVED_PROPERTIES:
             raise InvalidMessageError(
                 f"property {name} is set by the field of that name: use tags=, keys= or unique_key="
@@ -186,10 +229,7 @@ class Message:
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
-        if len(self.body) > BODY_MAX_BYTES:
-            raise MessageTooLargeError(
-                f"topic {self.topic!r}: a body", len(self.body), BODY_MAX_BYTES
-            )
+        check_body(self.topic, self.body)
         if self.tags is not None:
             check_tag(self.tags)
             _check_text("the tag", self.tags)

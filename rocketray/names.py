@@ -60,7 +60,8 @@ _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 def check_topic(name: str) -> str:
     """Return *name*, or raise :class:`InvalidNameError` saying what is wrong with it."""
-    limit = RETRY_TOPIC_MAX_BYTES if name.startswith(RETRY_PREFIX) else TOPIC_MAX_BYTES
+    is_retry = isinstance(name, str) and name.startswith(RETRY_PREFIX)
+    limit = RETRY_TOPIC_MAX_BYTES if is_retry else TOPIC_MAX_BYTES
     return _check("topic", name, limit)
 
 
@@ -90,8 +91,8 @@ def check_open_topic(name: str) -> None:
     if is_closed_topic(name):
         raise InvalidMessageError(
             f"topic {name!r} is one of the node's own, and only the node stores messages there; "
-            "send to the topic that they are for, with delay_level=, delay= or deliver_at= to have "
-            "them wait, or through a TransactionProducer"
+            "send to the topic that they are for, with a delay to have them wait, or in a "
+            "transaction"
         )
 
 
@@ -102,8 +103,8 @@ def check_group(name: str) -> str:
 
 def check_queue_count(queues: int) -> int:
     """Return *queues*, or raise :class:`InvalidNameError` when no topic can have that many."""
-    if not 1 <= queues <= QUEUE_COUNT_MAX:
-        raise InvalidNameError(f"a topic has 1 to {QUEUE_COUNT_MAX} queues, not {queues}")
+    if not isinstance(queues, int) or not 1 <= queues <= QUEUE_COUNT_MAX:
+        raise InvalidNameError(f"a topic has 1 to {QUEUE_COUNT_MAX} queues, not {queues!r:.60}")
     return queues
 
 
@@ -118,7 +119,9 @@ def check_case_clash(kind: str, name: str, existing: Iterable[str]) -> None:
             )
 
 
-def _check(kind: str, name: str, limit: int) -> str:
+def _check(kind: str, name: object, limit: int) -> str:
+    if not isinstance(name, str):
+        raise InvalidNameError(f"{name!r:.60} is no name of a {kind}; give a text")
     if not name:
         raise InvalidNameError(f"a {kind} name is empty; give it 1 to {limit} characters")
     if not _ALLOWED.match(name):

@@ -1,19 +1,21 @@
 """Transactional messages: the forms in which they are stored until their fate is known.
 
     half        what the producer sent first, in the half topic: nobody reads it
-    decision    commit or rollback, by the producer, in a topic of ours
+    decision    commit, rollback or give up, in a topic of ours; its key is the half's unique key
     op          "these halves are done with", by the node
     committed   the message in its own topic: SYSFLAG says COMMIT, and it names its half
 
 Half, op and committed messages are RocketMQ's. There a decision is a request to the broker; here
 it is a message, so that it is as durable as all else and one log says which decision came first.
+Producers and their checks decide to commit or to roll back, the node decides to give up.
 Source: RocketMQ 5.3.3, ``TransactionalMessageBridge``, ``EndTransactionProcessor``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from .delay import DELAY_LEVEL, REAL_QUEUE_ID, REAL_TOPIC, Placed, at_level
 from .errors import ConfigError, InvalidMessageError
@@ -26,8 +28,11 @@ __all__ = [
     "HALF_TOPIC",
     "OP_TOPIC",
     "PRODUCER_GROUP",
+    "Decider",
     "Decision",
+    "Ending",
     "Outcome",
+    "Verdict",
     "committed",
     "committed_flag",
     "decision_message",
@@ -50,21 +55,35 @@ _PREPARED = "TRAN_MSG"
 _TRANSACTION_ID = "__transactionId__"
 _IMMUNITY_S = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 _HALF_OFFSET = "HALF_QUEUE_OFFSET"
+_DECIDED_BY = "DECIDED_BY"
 _DONE_TAG = "d"
 _COMMITTED = 0x8  # SYSFLAG: the message of a committed transaction
 _TRANSACTION_BITS = 0xC
 _OFFSET_DIGITS_MAX = 19
 
 Outcome = Literal["commit", "rollback"]
+Ending = Literal["commit", "rollback", "give up"]
+Decider = Literal["producer", "check", "node"]
+_ENDINGS: Mapping[str, Ending] = {ending: ending for ending in get_args(Ending)}
+_DECIDERS: Mapping[str, Decider] = {decider: decider for decider in get_args(Decider)}
 
 
 class Decision(NamedTuple):
-    """What a producer made of its half message; the unique key proves that it means that one."""
+    """What becomes of a half message; the unique key and the group prove that it means that one."""
 
     half_offset: int
     unique_key: str
     group: str
-    outcome: Outcome
+    outcome: Ending
+    decider: Decider = "producer"
+
+
+class Verdict(NamedTuple):
+    """The decision about a half message that counts, which is the first one."""
+
+    outcome: Ending
+    decided_ms: int
+    decider: Decider
 
 
 def half_message(
@@ -146,11 +165,14 @@ def given_up(half: StoredMessage) -> ForwardedMessage:
 
 def decision_message(decision: Decision) -> Message:
     """*decision* as it is stored."""
+    key = decision.unique_key
     return Message(
         END_TOPIC,
         b"",
         decision.outcome,
+        [key] if key and " " not in key else [],
         properties={
+            _DECIDED_BY: decision.decider,
             _HALF_OFFSET: str(decision.half_offset),
             _TRANSACTION_ID: decision.unique_key,
             PRODUCER_GROUP: decision.group,
@@ -163,13 +185,13 @@ def parse_decision(stored: StoredMessage) -> Decision | None:
     text = stored.properties.get(_HALF_OFFSET, "")
     if not (text.isascii() and text.isdecimal()) or len(text) > _OFFSET_DIGITS_MAX:
         return None
-    if stored.tags not in ("commit", "rollback"):
+    outcome = _ENDINGS.get(stored.tags or "")
+    if outcome is None:
         return None
     unique_key = stored.properties.get(_TRANSACTION_ID, "")
     group = stored.properties.get(PRODUCER_GROUP, "")
-    return Decision(
-        int(text), unique_key, group, "commit" if stored.tags == "commit" else "rollback"
-    )
+    decider = _DECIDERS.get(stored.properties.get(_DECIDED_BY, ""), "producer")
+    return Decision(int(text), unique_key, group, outcome, decider)
 
 
 def op_message(half_offsets: list[int]) -> Message:

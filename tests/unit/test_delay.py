@@ -242,3 +242,16 @@ def test_what_is_no_delay_is_refused(options: dict[str, Any], reason: str) -> No
 )
 def test_a_delay_says_where_a_message_waits(delay: Delay, topic: str) -> None:
     assert delay.place(PAID, 1, NOW).message.topic == topic
+
+
+@pytest.mark.parametrize(
+    ("delay", "due_ms"),
+    [
+        (Delay(level=3), 20_000),
+        (Delay(level=99), 7_210_000),
+        (Delay(delay_ms=5), 10_005),
+        (Delay(deliver_at_ms=70_000), 70_000),
+    ],
+)
+def test_a_delay_says_when_a_message_is_due(delay: Delay, due_ms: int) -> None:
+    assert delay.due_ms(10_000) == due_ms

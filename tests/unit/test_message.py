@@ -14,6 +14,7 @@ from rocketray.message import (
     Message,
     check_tag,
     decode_properties,
+    decode_text,
     encode_properties,
 )
 
@@ -28,6 +29,29 @@ def test_properties_are_read_and_written_as_rocketmq_does(row: dict[str, Any]) -
 
 def test_properties_that_are_no_utf_8_are_still_read() -> None:
     assert decode_properties(b"a\x01\xff\x02b\x012\x02") == {"a": "\ufffd", "b": "2"}
+
+
+def test_utf_8_is_read_as_javas_decoder_reads_it() -> None:
+    rows = golden_rows("utf8")
+    assert len(rows) > 1500
+    for row in rows:
+        assert decode_text(bytes.fromhex(row["bytes"])) == row["text"], row
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"\xed\xa0\x80", "\ufffd"),  # an encoded surrogate is one
+        (b"\xed\xa0\x80\xed\xb0\x80", "\ufffd\ufffd"),  # a pair is two
+        (b"\xed\xa0", "\ufffd"),  # cut short at the end
+        (b"\xed\xa0a", "\ufffda"),
+        (b"\xed\xa0\xed\xa0\x80", "\ufffd\ufffd"),
+        (b"\xed", "\ufffd"),
+        (b"\xed\x9f\xbf", "\ud7ff"),  # the last character before them
+    ],
+)
+def test_a_surrogate_in_a_stored_property_is_one_replacement(value: bytes, text: str) -> None:
+    assert decode_properties(b"a\x01" + value + b"\x02b\x012\x02") == {"a": text, "b": "2"}
 
 
 def test_stored_properties_hold_everything_in_order() -> None:
@@ -85,6 +109,12 @@ def test_a_body_has_a_limit() -> None:
     Message("T", bytes(BODY_MAX_BYTES))
     with pytest.raises(MessageTooLargeError, match=f"limit of {BODY_MAX_BYTES}"):
         Message("T", bytes(BODY_MAX_BYTES + 1))
+
+
+def test_the_limit_of_a_body_is_in_bytes_whatever_its_items_are() -> None:
+    wide: Any = memoryview(bytes(BODY_MAX_BYTES + 8)).cast("q")
+    with pytest.raises(MessageTooLargeError, match=f"{BODY_MAX_BYTES + 8} bytes"):
+        Message("T", wide)
 
 
 def test_a_property_string_has_a_limit_in_bytes() -> None:

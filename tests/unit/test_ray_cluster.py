@@ -67,6 +67,8 @@ def test_every_ray_it_starts_asks_for_the_token_and_sends_no_statistics(
     settings = "RAY_USAGE_STATS_ENABLED=0 RAY_AUTH_MODE=token "
     assert all(line.startswith(settings) for line in starting)
     assert "~/.ray/auth_token" in config["file_mounts"]
+    (head,) = [line for line in starting if "ray start --head" in line]
+    assert "RAY_worker_niceness=0 " in head  # its raylet starts the shards
 
 
 def test_ray_start_knows_the_options(config: dict[str, Any]) -> None:

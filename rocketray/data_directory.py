@@ -1,0 +1,45 @@
+"""Which data directory is meant, decided here for programs, commands, apps and Spark alike.
+
+The one that is given, else that of the environment's ROCKETRAY_DATA, else ./rocketray-data. An
+empty text is refused in both places: it is a variable that was never set, and the current
+directory would be taken for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from .errors import ConfigError
+
+__all__ = ["DATA_VARIABLE", "DEFAULT_DATA", "data_directory"]
+
+DATA_VARIABLE = "ROCKETRAY_DATA"
+DEFAULT_DATA = Path("rocketray-data")
+
+
+def data_directory(
+    given: Path | str | None = None, environ: Mapping[str, str] | None = None
+) -> Path:
+    """The data directory, from *given*, else from *environ*, by default that of the process.
+
+    Raises:
+        ConfigError: it is empty, or no path.
+    """
+    if given is None:
+        text = (os.environ if environ is None else environ).get(DATA_VARIABLE)
+        if text == "":
+            raise ConfigError(
+                f"{DATA_VARIABLE} is set to an empty text; set it to a node's data directory, or "
+                "unset it"
+            )
+        return DEFAULT_DATA if text is None else Path(text)
+    if not isinstance(given, str | os.PathLike):
+        raise ConfigError(f"the data directory is {given!r:.80}; give a path, or leave it out")
+    if given == "":
+        raise ConfigError(
+            f"the data directory is an empty text; name one, or leave it out to take that of "
+            f"{DATA_VARIABLE}, else ./{DEFAULT_DATA}"
+        )
+    return Path(given)

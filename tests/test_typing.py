@@ -1,0 +1,108 @@
+"""What a type checker says of users' programs: README's pass ``mypy --strict``, slips do not."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import faust
+import pytest
+from support.source_tree import ROOT
+
+import rocketray as rr
+
+PROGRAM = """\
+import rocketray as rr
+
+
+class Order(rr.Record, serializer="json"):
+    order_id: str
+    amount: float = 1.0
+
+
+app = rr.App("shop")
+orders = app.topic("Orders", value_type=Order, tag="order_id")
+"""
+# Each line is added to the program: what mypy says of it, or nothing where it is right.
+LINES = {
+    "rr.Prodcuer()": 'maybe "Producer"',
+    "rr.Strem": 'maybe "Stream"',
+    "rr.Client().qurey('T', 'k')": 'has no attribute "qurey"',
+    "rr.Producer(timout_s=1)": 'Unexpected keyword argument "timout_s"',
+    "rr.Producer().send('T', 'text')": 'incompatible type "str"; expected "bytes"',
+    "rr.Producer().send('T', b'', tag='x')": 'Unexpected keyword argument "tag"',
+    "app.agnet(orders)": 'maybe "agent"',
+    "app.agent(orders, tgas='pay')": 'Argument "tgas" to "agent"',
+    "Order('o', amonut=2.0)": 'Unexpected keyword argument "amonut"',
+    "Order(amount=2.0)": 'Missing positional argument "order_id"',
+    "Order('o', 'much')": 'incompatible type "str"; expected "float"',
+    "Order('o').amonut": 'maybe "amount"',
+    "Order('o', amount=2.0).derive(amount=3.0).order_id": "",
+    "Order.loads(Order('o').dumps()).asdict()": "",
+    "app.Table('t', key_type=str, value_type=Order)": "",
+    "app.agent(orders, tags='pay')": "",
+}
+STREAMS = """
+async def handle(stream: rr.Stream[Order]) -> None:
+    async for order in stream:
+        reveal_type(order)
+    async for some in stream.take(5, within=1):
+        reveal_type(some)
+"""
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("mypy")
+
+
+def mypy(program: Path, cache: Path) -> list[str]:
+    """What mypy says of a user's program, as a user runs it: nothing of this project's settings."""
+    installed = not Path(str(rr.__file__)).is_relative_to(ROOT / "rocketray")
+    options = ["--config-file=", "--follow-imports=silent", f"--cache-dir={cache}"]
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", *options, program.name],
+        cwd=program.parent,
+        env={**os.environ, "MYPYPATH": "" if installed else str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    return [line for line in done.stdout.splitlines() if line.startswith(program.name)]
+
+
+@pytest.mark.timeout(600)
+def test_the_programs_of_the_readme_are_typed(tmp_path: Path, cache: Path) -> None:
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(programs) >= 2
+    for number, text in enumerate(programs):
+        program = tmp_path / f"program{number}.py"
+        program.write_text(text)
+        assert mypy(program, cache) == []
+
+
+@pytest.mark.timeout(600)
+def test_slips_are_found_and_nothing_else(tmp_path: Path, cache: Path) -> None:
+    program = tmp_path / "slips.py"
+    program.write_text(PROGRAM + "\n".join(LINES) + STREAMS)
+    said = mypy(program, cache)
+    first = PROGRAM.count("\n") + 1
+    for number, (line, wanted) in enumerate(LINES.items(), first):
+        found = [text for text in said if text.startswith(f"slips.py:{number}: error")]
+        assert bool(found) == bool(wanted), (line, found)
+        assert wanted in "".join(found), (line, found)
+    revealed = [text.partition("Revealed type is ")[2] for text in said if "Revealed" in text]
+    assert revealed == ['"slips.Order"', '"typing.Sequence[slips.Order]"']
+
+
+def test_the_record_that_checkers_see_is_fausts() -> None:
+    """Its methods are named by hand in record.py."""
+    assert rr.Record is faust.Record
+    source = (ROOT / "rocketray/topology/record.py").read_text()
+    named = set(re.findall(r"def (\w+)\(", source)) - {"__init_subclass__"}
+    assert named <= set(dir(faust.Record))
