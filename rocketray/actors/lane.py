@@ -80,6 +80,7 @@ class Lane:
 
     def __init__(self, shards: Shards, topic: TopicConfig, queue_id: int, form: RecordForm) -> None:
         self.name = f"{topic.name}/{queue_id}"
+        self.data = shards.data
         self.topic = topic.name
         self.is_closed_topic = is_closed_topic(topic.name)
         """Programs may not send here; the node's own parts do."""
@@ -103,17 +104,17 @@ class Lane:
         self._doorbell: Line | Doorbell | None = None
         self.ring: ProducerRing | None = None
         if shards.is_local(topic.name, queue_id):
-            self._open_ring(shards.data, is_hosted=topic.hosted)
+            self._open_ring(self.data, is_hosted=topic.hosted)
 
     def _open_ring(self, data: Path, *, is_hosted: bool) -> None:
         directory = producer_rings_directory(data, self.topic, self.queue_id)
-        if is_hosted:
-            self._doorbell = Doorbell(host_doorbell_path(data))
-        else:
-            self._doorbell = ControlPage(control_path(data, self.topic, self.queue_id)).doorbell
         self.ring = ProducerRing(directory / owned_name(uuid.uuid4().hex))
         try:
-            self.gate.attach(str(self.ring.path))
+            self.gate.attach(str(self.ring.path))  # a shard that stays closed says why
+            if is_hosted:
+                self._doorbell = Doorbell(host_doorbell_path(data))
+            else:
+                self._doorbell = ControlPage(control_path(data, self.topic, self.queue_id)).doorbell
         except BaseException:
             self.ring.close()  # the shard may read it all the same, later
             self.ring.unlink()

@@ -1,6 +1,7 @@
 """The ring through which the filter actor hands one member the matches of one queue.
 
-    page 0      lines: 0 format, 1 head, 2 tail, 3 scanned, 4 state;
+    page 0      lines: 0 format, 1 head, 2 tail, 3 scanned, 4 state,
+                5 queue offset of the first message on which SQL92 failed, and 1, or 0;
                 then from byte 512 on i64, one a field of FilterCounters, written by the filter
     page 1…8    u32 length, then the stream as JSON: topic, queue, group, subscription, doorbell
     page 9      u32 length, then the error that stopped the stream, as text
@@ -114,8 +115,8 @@ class MatchRing:
         size = _ENTRIES_START + CAPACITY * _ENTRY_FIELDS * 8
         self.path = path
         self._file = SharedFile(path, size if description else None)
-        lines = [self._file.line(number) for number in range(5)]
-        kind, self._head, self._tail, self._scanned, self._state = lines
+        lines = [self._file.line(number) for number in range(6)]
+        kind, self._head, self._tail, self._scanned, self._state, self._first_error = lines
         end = _COUNTERS_START + _COUNTERS * 8
         self._counters = self._file.bytes[_COUNTERS_START:end].view(np.int64)
         if description is not None:
@@ -157,6 +158,11 @@ class MatchRing:
     def count(self, amounts: FilterCounters) -> None:
         """Add to the counters."""
         self._counters += amounts.to_array()
+
+    def note_error(self, queue_offset: int) -> None:
+        """SQL92 failed on the message at that offset; only the first one counts."""
+        if self._first_error.load() == 0:
+            self._first_error.publish(queue_offset + 1)
 
     def fail(self, reason: str) -> None:
         """Stop the stream, and tell the member why."""
@@ -209,6 +215,12 @@ class MatchRing:
         """Whether the stream runs; not where its number means nothing."""
         number = self._state.load()
         return StreamState(number) if 0 <= number < len(StreamState) else StreamState.FAILED
+
+    @property
+    def first_error(self) -> int | None:
+        """The queue offset of the first message on which SQL92 failed, if it did."""
+        offset = self._first_error.load() - 1
+        return offset if offset >= 0 else None
 
     @property
     def error(self) -> str:

@@ -11,6 +11,8 @@ Invariants
      it removes it, with the lock held alone. A start removes what was there with a share in the
      lock, so that nobody else is about to, and locks the new one before it is used.
   3. A directory without a lock file is left alone: nothing says whose it is.
+  4. RUNTIME is a directory of this user's that nobody else can enter, made by us or found so. What
+     another user put there under its name is left alone, and RUNTIME gets another name (layout.py).
 """
 
 from __future__ import annotations
@@ -24,7 +26,15 @@ import uuid
 import weakref
 from pathlib import Path
 
-from .layout import runtime_directories, runtime_directory
+from rocketray.errors import StoreError
+
+from .layout import (
+    free_runtime_directory,
+    runtime_directories,
+    runtime_directory,
+    runtime_link,
+)
+from .private_files import is_own_directory, make_private_directory, make_private_parents
 
 __all__ = ["RuntimeLock", "remove_abandoned", "remove_runtime"]
 
@@ -43,10 +53,9 @@ class RuntimeLock:
 
         Raises:
             TimeoutError: that takes too long.
+            StoreError: there is no place for it that others cannot enter.
         """
-        directory = runtime_directory(data)
-        directory.mkdir(parents=True, mode=0o700, exist_ok=True)
-        self._close = weakref.finalize(self, os.close, _share(directory, create=True))
+        self._close = weakref.finalize(self, os.close, _share_made(data))
 
     def close(self) -> None:
         """Give the share back."""
@@ -56,15 +65,10 @@ class RuntimeLock:
 def remove_runtime(data: Path) -> None:
     """Remove what a node on *data* left, whoever may still hold it; raises as RuntimeLock."""
     directory = runtime_directory(data)
-    try:
-        descriptor = _share(directory, create=False)
-    except FileNotFoundError:
-        _remove(directory)  # there is none, or it has no lock file
-        return
-    try:
-        _remove(directory)
-    finally:
-        os.close(descriptor)
+    if is_own_directory(directory):
+        _remove_shared(directory)
+    if runtime_link(data).is_symlink():
+        runtime_link(data).unlink(missing_ok=True)
 
 
 def remove_abandoned() -> list[Path]:
@@ -79,7 +83,21 @@ def remove_abandoned() -> list[Path]:
     return removed
 
 
+def _remove_shared(directory: Path) -> None:
+    try:
+        descriptor = _share(directory)
+    except FileNotFoundError:
+        _remove(directory)  # it has no lock file, or is gone
+        return
+    try:
+        _remove(directory)
+    finally:
+        os.close(descriptor)
+
+
 def _remove_if_free(directory: Path) -> bool:
+    if not is_own_directory(directory):
+        return False  # another user made it under a name of ours
     if directory.name.endswith(_REMOVED):  # whoever began that was killed, or is at it
         shutil.rmtree(directory, ignore_errors=True)
         return True
@@ -106,16 +124,58 @@ def _remove(directory: Path) -> None:
     shutil.rmtree(doomed, ignore_errors=True)
 
 
-def _share(directory: Path, *, create: bool) -> int:
-    """The descriptor of a share in the lock of *directory*, once nobody holds it alone."""
+def _share_made(data: Path) -> int:
+    """The descriptor of a share in the lock of RUNTIME, which is made if need be."""
     for _ in range(_TRIES):
-        descriptor = _locked(directory / _LOCK, fcntl.LOCK_SH, create=create)
+        directory = _make(data)
+        descriptor = _locked(directory / _LOCK, fcntl.LOCK_SH)
         if descriptor is not None:
             return descriptor
         time.sleep(_TRY_S)
-        if create:
-            directory.mkdir(parents=True, mode=0o700, exist_ok=True)
-    raise TimeoutError(f"{directory / _LOCK} stays locked; see who holds it with: fuser")
+    raise _stays_locked(directory)
+
+
+def _share(directory: Path) -> int:
+    """The descriptor of a share in the lock of *directory*, once nobody holds it alone."""
+    for _ in range(_TRIES):
+        descriptor = _locked(directory / _LOCK, fcntl.LOCK_SH, create=False)
+        if descriptor is not None:
+            return descriptor
+        time.sleep(_TRY_S)
+    raise _stays_locked(directory)
+
+
+def _stays_locked(directory: Path) -> TimeoutError:
+    return TimeoutError(f"{directory / _LOCK} stays locked; see who holds it with: fuser")
+
+
+def _make(data: Path) -> Path:
+    """RUNTIME, made if need be (invariant 4)."""
+    directory = runtime_directory(data)
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    if make_private_directory(directory):
+        return directory
+    if directory.parent == data:
+        raise StoreError(
+            f"{directory}: others can enter it, or it is none of this user's, and it is to hold "
+            "the node's shared memory; remove it, and start the node again"
+        )
+    free = free_runtime_directory(data)
+    _LOG.warning(
+        "%s: others can enter it, or it is none of this user's, so it is left alone; shared memory "
+        "is in %s",
+        directory,
+        free,
+    )
+    if not make_private_directory(free):
+        raise StoreError(f"{free}: it was made by another user a moment ago; start the node again")
+    make_private_parents(data)
+    link = runtime_link(data)
+    temporary = link.with_name(f"{link.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    temporary.symlink_to(free)
+    temporary.replace(link)
+    return free
 
 
 def _locked(path: Path, kind: int, *, create: bool = True) -> int | None:

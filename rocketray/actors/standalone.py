@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+from rocketray.errors import ConfigError
+from rocketray.names import check_queue_count, check_topic
 from rocketray.store.compression import COMPRESS_OVER_BYTES, CompressionKind
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
+from .catalog import TopicConfig
 from .client import Connection
 from .producer import AckMode
 from .producer import Producer as NodeProducer
+from .topic_start import TopicProgress
 from .transaction_producer import Check
 from .transaction_producer import TransactionProducer as NodeTransactionProducer
 
 __all__ = ["Client", "Producer", "TransactionProducer"]
+
+_QUEUES = 4
 
 
 class Client(Connection):
     """A connection for queries and administration: ``Client(data)`` connects at once."""
 
     def __init__(self, data: Path | str | None = None) -> None:
-        super().__init__(Connection.open(data).data)
+        found = Connection.open(data)
+        super().__init__(found.data, found.node)
+
+    def create_topic(
+        self,
+        topic: str,
+        queues: int | None = None,
+        retention: RetentionPolicy = KEEP_ALL,
+        *,
+        hosted: bool = False,
+        on_progress: Callable[[TopicProgress], None] | None = None,
+    ) -> TopicConfig:
+        """Make a topic, with 4 queues unless *queues* says otherwise, or find that it is there.
+
+        Returns when all its queues answer. After an error, or an interruption, the same call starts
+        the queues that are missing; *on_progress* is told how far it is.
+
+        Raises:
+            ConfigError: it is there, and has another number of queues.
+        """
+        wanted = _QUEUES if queues is None else check_queue_count(queues)
+        made = super().create_topic(
+            check_topic(topic), wanted, retention, hosted=hosted, on_progress=on_progress
+        )
+        if queues is not None and made.queues != queues:
+            raise ConfigError(
+                f"topic {topic!r} exists and has {made.queues} queues, not {queues}; leave queues= "
+                f"out to take it as it is, or give it more with alter_topic({topic!r}, {queues})"
+            )
+        return made
 
 
 class Producer(NodeProducer):
@@ -35,13 +72,15 @@ class Producer(NodeProducer):
         compress_over: int = COMPRESS_OVER_BYTES,
     ) -> None:
         """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
+        connection = Connection.open(data)
         super().__init__(
-            Connection.open(data),
+            connection,
             ack=ack,
             timeout_s=timeout_s,
             compression=compression,
             compress_over=compress_over,
         )
+        connection.keep(self)
 
 
 class TransactionProducer(NodeTransactionProducer):
@@ -56,4 +95,6 @@ class TransactionProducer(NodeTransactionProducer):
         ack: AckMode = "memory",
     ) -> None:
         """*check* answers for transactions of *group* that nobody decided: see its base class."""
-        super().__init__(Connection.open(data), group, check, ack=ack)
+        connection = Connection.open(data)
+        super().__init__(connection, group, check, ack=ack)
+        connection.keep(self._producer)

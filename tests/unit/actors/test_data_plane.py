@@ -173,7 +173,7 @@ def test_sql_selects_on_properties_and_counts_what_fails(node: LocalNode) -> Non
             counters = member.counters()
     assert [message.properties["amount"] for message in found] == ["15", "20"]
     assert counters == FilterCounters(
-        6, sql_rejected=3, evaluation_errors=1, delivered=2, not_int32=1
+        6, sql_rejected=3, evaluation_errors=1, delivered=2, not_double=1
     )
 
 

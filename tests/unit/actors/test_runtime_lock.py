@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors import layout, runtime_lock
-from rocketray.actors.layout import runtime_directory
+from rocketray.actors.layout import runtime_directory, runtime_link
 from rocketray.actors.runtime_lock import RuntimeLock, remove_abandoned, remove_runtime
+from rocketray.errors import StoreError
 
 HOLD_UNTIL_KILLED = """
 import sys
@@ -138,3 +140,86 @@ def test_a_start_removes_what_was_there_and_waits_for_one_who_does(
     lock = RuntimeLock(data)
     assert remove_abandoned() == []
     lock.close()
+
+
+def squat(directory: Path, *, mode: int = 0o777) -> None:
+    """Let another user have made RUNTIME, or this one in a way that others can enter it."""
+    directory.mkdir()
+    directory.chmod(mode)
+    if os.getuid() == 0:
+        os.chown(directory, 65534, 65534)
+
+
+def test_a_directory_that_another_user_put_there_is_left_alone_and_not_used(
+    tmp_path: Path, memory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = tmp_path / "d"
+    usual = runtime_directory(data)
+    squat(usual)
+    (usual / "lock").touch()
+    with LocalNode(data) as node:
+        used = runtime_directory(data)
+        assert used.parent == memory
+        assert used.name.startswith(f"{usual.name}-")
+        assert (stat.S_IMODE(used.stat().st_mode), used.stat().st_uid) == (0o700, os.getuid())
+        node.create_topic("T", 1)
+        with node.producer() as producer:
+            assert producer.send("T", b"x").queue_offset == 0
+        assert [path.name for path in usual.iterdir()] == ["lock"]
+        assert "is left alone" in caplog.text
+    assert names(memory) == {usual.name}
+    assert not runtime_link(data).is_symlink()
+    assert runtime_directory(data) == usual
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a directory away")
+def test_what_another_user_made_keeps_no_start_waiting(tmp_path: Path, memory: Path) -> None:
+    data = tmp_path / "d"
+    usual = runtime_directory(data)
+    squat(usual, mode=0o755)
+    os.mkfifo(usual / "lock")
+    remove_runtime(data)
+    assert remove_abandoned() == []
+    assert names(memory) == {usual.name}
+
+
+def test_a_dead_node_under_another_name_is_removed_by_its_next_start_and_by_others(
+    tmp_path: Path, memory: Path
+) -> None:
+    data = tmp_path / "d"
+    usual = runtime_directory(data)
+    squat(usual)
+    data.mkdir()
+    RuntimeLock(data).close()
+    left = runtime_directory(data)
+    assert remove_abandoned() == ([left] if os.getuid() == 0 else [])
+    RuntimeLock(data).close()
+    assert len(names(memory) - {usual.name}) == 1
+    remove_runtime(data)
+    if os.getuid() == 0:
+        assert names(memory) == {usual.name}
+
+
+def test_a_link_that_came_with_a_copy_leads_nowhere(tmp_path: Path) -> None:
+    data, copy = tmp_path / "d", tmp_path / "copy"
+    squat(runtime_directory(data))
+    data.mkdir()
+    lock = RuntimeLock(data)
+    copy.mkdir()
+    runtime_link(copy).symlink_to(runtime_link(data).readlink())
+    assert runtime_directory(copy) != runtime_directory(data)
+    remove_runtime(copy)
+    assert runtime_directory(data).exists()
+    assert not runtime_link(copy).is_symlink()
+    lock.close()
+
+
+def test_without_shared_memory_what_others_can_enter_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layout, "_SHARED_MEMORY", tmp_path / "none")
+    data = tmp_path / "d"
+    data.mkdir()
+    squat(data / "run")
+    with pytest.raises(StoreError, match="remove it, and start the node again"):
+        RuntimeLock(data)

@@ -1,0 +1,60 @@
+"""Which machine a process is on, and whether a process of its description lives here.
+
+Two machines, or two containers, may have the same process ids, and the same path may lead to one
+directory that they share, to copies of it, or to nothing. So a description of a process says the
+kernel's boot id and the name space of its process ids beside the id itself.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from .processes import is_alive
+
+__all__ = ["Whereabouts", "here", "user_name", "whereabouts"]
+
+Whereabouts = Literal["here", "gone", "elsewhere"]
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_PROCESS_NAMES = Path("/proc/self/ns/pid")
+
+
+def here() -> dict[str, Any]:
+    """This machine, as it stands in the description of a process."""
+    return {
+        "machine": socket.gethostname(),
+        "bootId": _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else "",
+        "processNames": str(_PROCESS_NAMES.readlink()) if _PROCESS_NAMES.is_symlink() else "",
+    }
+
+
+def user_name() -> str:
+    """Who runs this process; a container may give it a user id that has no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # OSError from Python 3.13 on
+        return f"uid {os.getuid()}"
+
+
+def whereabouts(process: Mapping[str, Any]) -> Whereabouts:
+    """Whether the described process lives here, is gone, or belongs to another machine.
+
+    A machine that was started anew has another boot id and the same name. A description without
+    either is of an older version, and of this machine.
+    """
+    now = here()
+    if all(process.get(name, now[name]) == now[name] for name in ("bootId", "processNames")):
+        return "here" if _lives(process) else "gone"
+    return "gone" if process.get("machine") == now["machine"] else "elsewhere"
+
+
+def _lives(process: Mapping[str, Any]) -> bool:
+    try:
+        pid = int(process.get("pid", 0))
+    except (ValueError, TypeError):
+        return False
+    return pid > 0 and is_alive(pid)

@@ -1,0 +1,84 @@
+"""Directories and secrets that no other user may read, enter or exchange.
+
+What lies in a directory that everybody can write, as ``/tmp`` and ``/dev/shm``, may have been put
+there by anybody under a name that can be guessed. So a directory is ours only if this call made it,
+or if it is no link, belongs to this user, and nobody else may enter it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+__all__ = [
+    "DATA_MODE",
+    "is_own_directory",
+    "make_directory",
+    "make_private_directory",
+    "make_private_parents",
+    "open_to_others",
+    "write_secret",
+]
+
+DATA_MODE = 0o700
+_DIRECTORY_MODE, _SECRET_MODE = 0o700, 0o600
+
+
+def make_private_directory(path: Path) -> bool:
+    """Make *path* as a directory of this user alone; False where something else has that name.
+
+    One that is there and is private already is taken as it is.
+    """
+    with suppress(FileExistsError):
+        path.mkdir(mode=_DIRECTORY_MODE)
+    mode = stat.S_IMODE(path.lstat().st_mode)
+    return is_own_directory(path) and mode & ~_DIRECTORY_MODE == 0
+
+
+def make_directory(path: Path, mode: int) -> bool:
+    """Make *path*, and what is missing above it, with *mode* whatever the umask; False if it is there."""
+    if not path.parent.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir(mode=_DIRECTORY_MODE)
+    except FileExistsError:
+        return False
+    path.chmod(mode)
+    return True
+
+
+def make_private_parents(path: Path) -> None:
+    """Make *path* and what is missing above it; nobody else may enter what this makes."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
+
+
+def is_own_directory(path: Path) -> bool:
+    """Whether it is a directory, no link, and this user's."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+
+
+def open_to_others(path: Path) -> int:
+    """The permission bits of *path* that group and others have; 0 for none, also without a file."""
+    try:
+        return stat.S_IMODE(path.stat().st_mode) & 0o077
+    except FileNotFoundError:
+        return 0
+
+
+def write_secret(path: Path, text: str) -> None:
+    """Replace *path* by a file that holds *text* and that only this user can read."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(temporary, flags, _SECRET_MODE), "w", encoding="ascii") as file:
+        os.fchmod(file.fileno(), _SECRET_MODE)
+        file.write(text)
+    temporary.replace(path)
