@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.counters import FilterCounters
+from rocketray.filters.subscription import Subscription
 
 from .catalog import TopicConfig
 from .group_views import LiveSubscription
@@ -43,7 +44,7 @@ class _Ordered:
     """A topic whose shards may keep bitmaps; *births* of the filters that all of them know."""
 
     is_on: bool
-    births: dict[str, tuple[str, int]] = field(default_factory=dict)  # group: expression and time
+    births: dict[str, tuple[Subscription, int]] = field(default_factory=dict)  # by group
 
 
 class BitmapBoard:
@@ -88,10 +89,10 @@ class BitmapBoard:
         ordered.births = {}
         for one in order.living:
             known = [answer.get(one.group) for answer in answers]
-            expression = one.subscription.expression
-            times = [data.born_time_ms for data in known if data and data.expression == expression]
+            wanted = one.subscription
+            times = [data.born_time_ms for data in known if data and data.subscription == wanted]
             if len(times) == len(answers):
-                ordered.births[one.group] = expression, max(times)
+                ordered.births[one.group] = wanted, max(times)
 
     def known(
         self, living: Iterable[LiveSubscription]
@@ -101,8 +102,8 @@ class BitmapBoard:
         for one in living:
             ordered = self._ordered.get(one.topic)
             if ordered is not None and is_registered(one.subscription):
-                expression, time_ms = ordered.births.get(one.group, ("", 0))
-                if expression != one.subscription.expression:
+                subscription, time_ms = ordered.births.get(one.group, (None, 0))
+                if subscription != one.subscription:
                     continue
                 born_after_ms[one.topic, one.group] = time_ms
             found.append(one)

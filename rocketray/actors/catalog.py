@@ -4,12 +4,21 @@ The file has the form of RocketMQ's ``topics.json``; what RocketMQ has no field 
 topic's ``attributes``. Store hosts are handed out from one counter and never used twice: the
 10.x.y.z address carries the number, so a lookup by message id finds the shard without a search.
 
-Invariant: a shard's store host is written to disk before its directory is made.
+Invariants
+  1. A shard's store host is written to disk before its directory is made.
+  2. A deleted topic stays in the catalog, with its store hosts, until all its files are removed; no
+     topic is made under its name before that.
+  3. A topic has one id from its creation to its end, and no other topic ever has that id: a topic
+     that is made again under the name of a deleted one has a new one.
+  4. Which queues were made is noted when they answered first. Those have a directory for good; one
+     that is missing then was lost, and is not made anew (topic_files.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import uuid
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -23,8 +32,9 @@ from rocketray.names import (
 )
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
-from .files import as_written, read_json, write_json
+from .files import read_state, write_json
 from .layout import config_directory
+from .problems import Problems
 from .system_retention import default_retention, is_kept_by_node
 
 __all__ = ["SHARD_PORT", "BitmapMode", "TopicCatalog", "TopicConfig"]
@@ -37,6 +47,10 @@ _WRITABLE = 2
 _HOSTED = "shards.hosted"
 _RETENTION_MS, _RETENTION_BYTES = "retention.ms", "retention.bytes"
 _BITMAPS = "filter.bitmaps"
+_TOPIC_ID = "topic.id"
+_MADE = "queues.made"
+_TOPIC_ID_FORM = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_IDS_OF_OLD_TOPICS = uuid.UUID("6f1c2a52-9d0e-4b0c-8a7c-3f5e0f6f9d11")
 BitmapMode = Literal["auto", "on", "off"]
 _CLEANUP, _COMPACTION = "cleanup.policy", "COMPACTION"  # as RocketMQ names them
 
@@ -45,17 +59,21 @@ _CLEANUP, _COMPACTION = "cleanup.policy", "COMPACTION"  # as RocketMQ names them
 class TopicConfig:
     """One topic: its queues, what may be done with it, how long it keeps what, store hosts.
 
-    The shards of a ``hosted`` topic share one actor (see shard_host.py). ``bitmaps`` says whether
-    they keep filter bitmaps: always, never, or where that pays (see bitmap_orders.py).
+    ``topic_id`` is 32 hexadecimal digits (invariant 3). Who keeps offsets of a topic keeps it with
+    them: offsets mean nothing in a topic with another id. The shards of a ``hosted`` topic share one
+    actor (see shard_host.py). ``bitmaps`` says whether they keep filter bitmaps: always, never, or
+    where that pays (see bitmap_orders.py). ``made`` are the queues that have answered once.
     """
 
     name: str
     queues: int
     store_hosts: tuple[tuple[str, int], ...]
+    topic_id: str
     perm: int = _PERM_READ_WRITE
     retention: RetentionPolicy = KEEP_ALL
     hosted: bool = False
     bitmaps: BitmapMode = "auto"
+    made: frozenset[int] = field(default=frozenset(), compare=False)
 
     @property
     def writable(self) -> bool:
@@ -66,6 +84,15 @@ class TopicConfig:
     def readable(self) -> bool:
         """Whether consumers may read it."""
         return bool(self.perm & _READABLE)
+
+    def check_queue(self, queue_id: int) -> None:
+        """Raise :class:`ConfigError` where the topic has no queue of that number."""
+        is_number = hasattr(queue_id, "__index__") and not isinstance(queue_id, bool)
+        if not is_number or not 0 <= queue_id < self.queues:
+            raise ConfigError(
+                f"topic {self.name!r} has the queues 0 to {self.queues - 1}, not {queue_id!r:.60}; "
+                "give the number of one"
+            )
 
     def to_json(self) -> dict[str, Any]:
         """The topic as RocketMQ's ``TopicConfig`` writes it."""
@@ -79,9 +106,11 @@ class TopicConfig:
             "order": False,
             "attributes": {
                 "store.hosts": ",".join(f"{ip}:{port}" for ip, port in self.store_hosts),
+                _TOPIC_ID: self.topic_id,
                 **_retention_attributes(self.retention),
                 **({_HOSTED: "true"} if self.hosted else {}),
                 **({_BITMAPS: self.bitmaps} if self.bitmaps != "auto" else {}),
+                **({_MADE: ",".join(map(str, sorted(self.made)))} if self.made else {}),
             },
         }
 
@@ -89,15 +118,19 @@ class TopicConfig:
     def from_json(cls, value: Mapping[str, Any]) -> TopicConfig:
         """The topic that :meth:`to_json` wrote; raises :class:`ConfigError` when it is not one."""
         try:
-            hosts = [text.rpartition(":") for text in value["attributes"]["store.hosts"].split(",")]
+            name, attributes = check_topic(value["topicName"]), value["attributes"]
+            parts = [text.rpartition(":") for text in attributes["store.hosts"].split(",")]
+            hosts = tuple((ip, int(port)) for ip, _, port in parts)
             config = cls(
-                name=check_topic(value["topicName"]),
+                name=name,
                 queues=check_queue_count(value["readQueueNums"]),
-                store_hosts=tuple((ip, int(port)) for ip, _, port in hosts),
+                store_hosts=hosts,
+                topic_id=_topic_id(attributes.get(_TOPIC_ID), name, hosts[0]),
                 perm=int(value["perm"]),
-                retention=_retention(value["attributes"]),
-                hosted=value["attributes"].get(_HOSTED) == "true",
-                bitmaps=_bitmap_mode(value["attributes"].get(_BITMAPS, "auto")),
+                retention=_retention(attributes),
+                hosted=attributes.get(_HOSTED) == "true",
+                bitmaps=_bitmap_mode(attributes.get(_BITMAPS, "auto")),
+                made=frozenset(map(int, filter(None, attributes.get(_MADE, "").split(",")))),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ConfigError(f"topics.json has an entry that is not a topic: {error!r}") from None
@@ -115,17 +148,27 @@ class TopicCatalog:
 
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
     next_shard_number: int = 1
+    deleted: Mapping[str, TopicConfig] = field(default_factory=dict)
+    """Topics that were deleted and may have files still (invariant 2)."""
 
     @classmethod
-    def load(cls, data: Path) -> TopicCatalog:
-        """The catalog in a data directory; empty when there is none."""
-        value = read_json(config_directory(data) / "topics.json")
-        if value is None:
-            return cls()
-        with as_written(config_directory(data), "topics.json"):
-            table = value["topicConfigTable"]
-            topics = {name: TopicConfig.from_json(entry) for name, entry in table.items()}
-            return cls(topics, int(value["nextShardNumber"]))
+    def load(cls, data: Path, problems: Problems | None = None) -> TopicCatalog:
+        """The catalog in a data directory; empty when there is none.
+
+        Raises as :func:`~.files.read_state`; *problems* is for the coordinator, who owns the file.
+        """
+        catalog = read_state(config_directory(data) / "topics.json", cls._from_json, problems)
+        return cls() if catalog is None else catalog
+
+    @classmethod
+    def _from_json(cls, value: dict[str, Any]) -> TopicCatalog:
+        table = value["topicConfigTable"]
+        topics = {name: TopicConfig.from_json(entry) for name, entry in table.items()}
+        deleted = {
+            name: TopicConfig.from_json(entry)
+            for name, entry in value.get("deletedTopics", {}).items()
+        }
+        return cls(topics, int(value["nextShardNumber"]), deleted)
 
     def save(self, data: Path) -> None:
         """Write the catalog; it is on disk when this returns."""
@@ -134,6 +177,7 @@ class TopicCatalog:
             {
                 "topicConfigTable": {name: topic.to_json() for name, topic in self.topics.items()},
                 "nextShardNumber": self.next_shard_number,
+                "deletedTopics": {name: topic.to_json() for name, topic in self.deleted.items()},
             },
         )
 
@@ -162,8 +206,14 @@ class TopicCatalog:
         keeps for itself are hosted by their name, and have limits by it (system_retention.py).
 
         Raises:
-            ConfigError: a queue would be taken away; its messages would be out of reach.
+            ConfigError: a queue would be taken away; its messages would be out of reach. Or a
+                topic of that name was deleted and has files still.
         """
+        if name in self.deleted:
+            raise ConfigError(
+                f"topic {name!r} was deleted, and its files are not removed yet; nothing was made: "
+                "start the node again, which removes them, or says in rocketray status why they stay"
+            )
         check_topic(name)
         check_queue_count(queues)
         check_case_clash("topic", name, self.topics)
@@ -181,10 +231,24 @@ class TopicCatalog:
         is_hosted = hosted or is_hosted_by_name(name)
         if retention.keeps_all:
             retention = default_retention(name)
-        topic = TopicConfig(name, queues, hosts, retention=retention, hosted=is_hosted)
+        new_id = uuid.uuid4().hex
+        topic = TopicConfig(name, queues, hosts, new_id, retention=retention, hosted=is_hosted)
         if existing:
             topic = replace(existing, queues=queues, store_hosts=hosts)
-        return TopicCatalog({**self.topics, name: topic}, self.next_shard_number + added)
+        return replace(
+            self,
+            topics={**self.topics, name: topic},
+            next_shard_number=self.next_shard_number + added,
+        )
+
+    def with_made(self, made: Mapping[str, Iterable[int]]) -> TopicCatalog:
+        """The catalog that notes of some topics, by name, which queues were made."""
+        noted = {
+            name: replace(topic, made=topic.made.union(made[name]))
+            for name, topic in self.topics.items()
+            if name in made and not topic.made.issuperset(made[name])
+        }
+        return replace(self, topics={**self.topics, **noted}) if noted else self
 
     def with_permission(self, name: str, perm: int) -> TopicCatalog:
         """The catalog with other permissions on a topic: 2 write, 4 read, 6 both."""
@@ -214,9 +278,18 @@ class TopicCatalog:
         return replace(self, topics={**self.topics, name: changed})
 
     def without_topic(self, name: str) -> TopicCatalog:
-        """The catalog without a topic; its store hosts are not used again."""
-        self.get(name)
-        return replace(self, topics={key: v for key, v in self.topics.items() if key != name})
+        """The catalog without a topic, of which files may be left; its store hosts are used up."""
+        return replace(
+            self,
+            topics={key: topic for key, topic in self.topics.items() if key != name},
+            deleted={**self.deleted, name: self.get(name)},
+        )
+
+    def without_deleted(self, name: str) -> TopicCatalog:
+        """The catalog when nothing is left of a deleted topic."""
+        return replace(
+            self, deleted={key: topic for key, topic in self.deleted.items() if key != name}
+        )
 
     def shard_of_host(self, host: tuple[str, int]) -> tuple[str, int] | None:
         """The (topic, queue id) whose messages carry *host* in their offset ids, or None."""
@@ -230,6 +303,19 @@ def _bitmap_mode(mode: str) -> BitmapMode:
     if mode not in get_args(BitmapMode):
         raise ConfigError(f"bitmaps are {mode!r}, which is not auto, on or off")
     return cast("BitmapMode", mode)
+
+
+def _topic_id(written: str | None, name: str, first_host: tuple[str, int]) -> str:
+    """The id that was written; for a topic that is older than ids, one of its first store host.
+
+    Store hosts are never used twice, and the first one stays: so that id is the same at each load.
+    """
+    if written is None:
+        ip, port = first_host
+        return uuid.uuid5(_IDS_OF_OLD_TOPICS, f"{name}@{ip}:{port}").hex
+    if not _TOPIC_ID_FORM.fullmatch(written):
+        raise ConfigError(f"the id {written!r:.80} of topic {name!r} is not 32 hexadecimal digits")
+    return written
 
 
 def _store_host(number: int) -> tuple[str, int]:

@@ -8,10 +8,13 @@ the named actors. Calls that fail because an actor is away come back as
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self, Unpack
+from weakref import WeakSet
 
+from rocketray.data_directory import data_directory
 from rocketray.errors import (
     InvalidMessageError,
     NodeNotRunningError,
@@ -23,75 +26,113 @@ from rocketray.message import StoredMessage
 from rocketray.recall import RecallHandle
 from rocketray.store.compression import CompressionKind
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+from rocketray.transaction import HALF_TOPIC, Decision, Verdict
 
 from .catalog import TopicConfig
 from .clock import system_clock_ms
 from .consumer import GroupConsumer
 from .coordinator import COORDINATOR_NAME
 from .explanation import Explanation, StoredFacts
-from .files import read_json
 from .filter import FilterStatistics
+from .finding import find_node
 from .gateway_calls import GatewayCalls
 from .group_administration import GroupQuestion
+from .group_journal import JournalEntry
 from .group_views import GroupDescription
 from .heartbeat import Heartbeat, HeartbeatReply
+from .home import Home
 from .inquiry import inquire
 from .lag import FilteredLag, lag_questions
-from .layout import node_file
 from .lookup import find_by_offset_id, merge
+from .machine import whereabouts
 from .member_options import MemberOptions
 from .owned_shard import Question
 from .producer import AckMode
 from .producer import Producer as ShardProducer
 from .queue_tail import QueueTail
-from .ray_runtime import RayError, RayTaskError, join_ray, ray
+from .ray_runtime import GetTimeoutError, RayError, RayTaskError, join_ray, pinned, ray
 from .remote_consumer import Member, RemoteGroupConsumer
 from .ring import Ack
 from .shard_calls import HOST_NAME, RETRY_AFTER_MS, ShardCalls, find_actor, shards_of
 from .shard_writer import ShardStatistics
+from .topic_start import STEP_S, QueueStarter, Started, TopicProgress
 from .transaction_state import TransactionOverview
 
-__all__ = ["FILTER_NAME", "Connection", "default_data_directory"]
+__all__ = ["FILTER_NAME", "Connection", "lose_node", "node_placement"]
 
 _LOG = logging.getLogger(__name__)
 FILTER_NAME = "filter"
 CALL_TIMEOUT_S = 60.0
+_LOOK_S = 1.0
+_CONNECTIONS: WeakSet[Connection] = WeakSet()
+"""Those of this process, for :func:`lose_node`."""
 
 
-def default_data_directory() -> Path:
-    """Where a node keeps its files when nothing else is said."""
-    return Path("rocketray-data")
+def node_placement() -> dict[str, Any]:
+    """The options that bind an actor to the machine of the node whose Ray this process has joined."""
+    home: Home = ray.get(find_actor(COORDINATOR_NAME).home.remote(), timeout=CALL_TIMEOUT_S)
+    return pinned(home)
+
+
+def lose_node(data: Path, error: StreamError) -> None:
+    """Have every connection of this process to the node on *data* raise *error* from now on."""
+    for connection in list(_CONNECTIONS):
+        if connection.data == data:
+            connection.lose(error)
 
 
 class Connection:
     """A process's link to one node. Made by :meth:`open`; safe to use from several threads."""
 
-    def __init__(self, data: Path) -> None:
+    def __init__(self, data: Path, node: Mapping[str, Any] | None = None) -> None:
+        """To the node of the Ray that this process has joined; *node* is what stands in node.json."""
         self.data = data
+        self.node = node
         self._producers: list[ShardProducer] = []
         self._coordinator = find_actor(COORDINATOR_NAME)
         self._gates: dict[tuple[str, int], _Gate] = {}
+        self._left: StreamError | None = None
+        _CONNECTIONS.add(self)
 
     @classmethod
     def open(cls, data: Path | str | None = None) -> Connection:
-        """Connect to the node whose data directory is *data*.
+        """Connect to the node whose data directory is *data* (see :mod:`rocketray.data_directory`).
 
         Raises:
+            ConfigError: *data* is empty, or no path.
             NodeNotRunningError: none runs there.
         """
-        directory = Path(data or default_data_directory()).resolve()
-        node = read_json(node_file(directory))
-        if node is None or not Path(f"/proc/{int(node.get('pid', 0))}").exists():
-            raise NodeNotRunningError(
-                f"no node runs on {directory}; start one with: rocketray start --data {directory}"
-            )
+        directory = data_directory(data).resolve()
+        node = find_node(directory)
         if not ray.is_initialized():
-            join_ray(str(node["address"]), str(node.get("authMode", "")))
-        return cls(directory)
+            token = node.get("tokenPath")
+            join_ray(
+                str(node["address"]),
+                str(node.get("authMode", "")),
+                token and Path(str(token)),
+                node.get("raylet"),
+            )
+        return Connection(directory, node)
+
+    def lose(self, error: StreamError) -> None:
+        """Raise *error* from now on: Ray is lost, and whoever called it would wait or start another."""
+        self._left = error
+        self._coordinator = _Left(error)
+        for producer in self._producers:
+            producer.lose(error)
+
+    def keep(self, producer: ShardProducer) -> None:
+        """Close *producer* with the connection, and tell it when the node is lost."""
+        self._producers.append(producer)
 
     def clock_ms(self) -> int:
         """The node's clock, in milliseconds since 1970; in the testing kit a test moves it."""
         return system_clock_ms()
+
+    def problems(self) -> list[str]:
+        """What is wrong with the node, a line each; none when all is well."""
+        lines: list[str] = self._ask(self._coordinator.problems.remote())
+        return lines
 
     # Topics
 
@@ -102,23 +143,26 @@ class Connection:
         retention: RetentionPolicy = KEEP_ALL,
         *,
         hosted: bool = False,
+        on_progress: Callable[[TopicProgress], None] | None = None,
     ) -> TopicConfig:
         """Make a topic unless it is there; an existing one keeps its queues and its retention.
 
         The shards of a *hosted* topic share one actor with those of others, which is for topics
-        with few messages. Returns when all its shards answer, whoever is making it.
+        with few messages. Returns when all its shards answer, whoever is making it; *on_progress*
+        is told how far it is. It can be repeated: shards that are missing are started.
         """
         existing = self.topics().get(topic)
         queues = existing.queues if existing else queues
-        made: TopicConfig = self._ask(
-            self._coordinator.create_topic.remote(topic, queues, retention, hosted)
-        )
-        return made
+        call = self._coordinator.create_topic.remote(topic, queues, retention, hosted)
+        return self._start_queues(self._ask(call), on_progress, is_new=existing is None)
 
-    def alter_topic(self, topic: str, queues: int) -> TopicConfig:
-        """Make a topic, or give it more queues."""
-        made: TopicConfig = self._ask(self._coordinator.create_topic.remote(topic, queues))
-        return made
+    def alter_topic(
+        self, topic: str, queues: int, on_progress: Callable[[TopicProgress], None] | None = None
+    ) -> TopicConfig:
+        """Make a topic, or give it more queues; see :meth:`create_topic`."""
+        is_new = topic not in self.topics()
+        call = self._coordinator.create_topic.remote(topic, queues)
+        return self._start_queues(self._ask(call), on_progress, is_new=is_new)
 
     def set_retention(self, topic: str, retention: RetentionPolicy) -> TopicConfig:
         """Keep a topic's messages for another time, or another number of bytes a queue."""
@@ -164,9 +208,14 @@ class Connection:
     def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
         """How many messages *group* still has to get from each queue of its topic."""
         answers: list[FilteredLag] = self._ask(
-            find_actor(FILTER_NAME).lag.remote(lag_questions(group))
+            self._actor(FILTER_NAME).lag.remote(lag_questions(group))
         )
         return dict(zip(group.offsets, answers, strict=True))
+
+    def journal(self, group: str) -> tuple[JournalEntry, ...]:
+        """What happened to a group's offsets and filters, oldest first, as far as that is known."""
+        entries: tuple[JournalEntry, ...] = self._ask(self._coordinator.journal.remote(group))
+        return entries
 
     def delete_group(self, group: str) -> None:
         """Forget a group that has no members."""
@@ -187,12 +236,12 @@ class Connection:
 
     def filter_statistics(self) -> FilterStatistics:
         """What the node's filter actor tells about itself."""
-        found: FilterStatistics = self._ask(find_actor(FILTER_NAME).statistics.remote())
+        found: FilterStatistics = self._ask(self._actor(FILTER_NAME).statistics.remote())
         return found
 
     def attach_stream(self, path: str) -> None:
         """Let the filter actor fill a match ring."""
-        self._ask(find_actor(FILTER_NAME).attach.remote(path))
+        self._ask(self._actor(FILTER_NAME).attach.remote(path))
 
     # Messages
 
@@ -205,7 +254,7 @@ class Connection:
     ) -> ShardProducer:
         """A producer; closed with the connection."""
         producer = ShardProducer(self, ack=ack, timeout_s=timeout_s, compression=compression)
-        self._producers.append(producer)
+        self.keep(producer)
         return producer
 
     def consumer(
@@ -304,7 +353,7 @@ class Connection:
     def ask_predicate(self, subscription: Subscription, message: StoredMessage) -> bool:
         """What a class filter says of a stored message, in the filter actor."""
         place = message.topic, message.queue_id, message.queue_offset
-        answer: bool = self._ask(find_actor(FILTER_NAME).ask_predicate.remote(subscription, place))
+        answer: bool = self._ask(self._actor(FILTER_NAME).ask_predicate.remote(subscription, place))
         return answer
 
     def recall(self, handle: str) -> bool:
@@ -314,19 +363,33 @@ class Connection:
             InvalidMessageError: *handle* is none, or none of this node's.
         """
         RecallHandle.parse(handle)
-        recalled: bool = self._ask(find_actor(HOST_NAME).recall.remote(handle))
+        recalled: bool = self._ask(self._actor(HOST_NAME).recall.remote(handle))
         return recalled
+
+    def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether the delayed message at a place of its waiting queue is not delivered or recalled."""
+        host = self._actor(HOST_NAME)
+        waiting: bool = self._ask(host.is_waiting.remote(topic, queue_id, queue_offset))
+        return waiting
 
     def transaction_checks(self, group: str) -> list[StoredMessage]:
         """The messages of which a producer of *group* is to say what became of them."""
         asked: list[StoredMessage] = self._ask(
-            find_actor(HOST_NAME).transaction_checks.remote(group)
+            self._actor(HOST_NAME).transaction_checks.remote(group)
         )
         return asked
 
+    def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
+        """Take note of a decision, unless there is one before it; the one that counts."""
+        call = self._actor(HOST_NAME).decide_transaction
+        verdict: Verdict = self._ask(call.remote(wanted, to_disk=to_disk))
+        return verdict
+
     def transactions(self, most: int) -> TransactionOverview:
         """The transactions that nobody has decided, the oldest *most* of them."""
-        found: TransactionOverview = self._ask(find_actor(HOST_NAME).transactions.remote(most))
+        if HALF_TOPIC not in self.topics():  # none was ever begun
+            return TransactionOverview()
+        found: TransactionOverview = self._ask(self._actor(HOST_NAME).transactions.remote(most))
         return found
 
     def close(self) -> None:
@@ -343,20 +406,69 @@ class Connection:
         """Close it."""
         self.close()
 
+    def _start_queues(
+        self,
+        topic: TopicConfig,
+        on_progress: Callable[[TopicProgress], None] | None,
+        *,
+        is_new: bool,
+    ) -> TopicConfig:
+        def start(queues: range) -> Started:
+            call = self._coordinator.start_queues
+            started: Started = self._ask(call.remote(topic.name, topic.topic_id, queues, STEP_S))
+            return started
+
+        closed = QueueStarter(topic, start, on_progress).run()
+        if is_new and closed:
+            raise next(iter(closed.values()))
+        return topic
+
     def _on_all(self, topic: str, question: Question, *arguments: Any) -> list[Any]:
         asked = [shard.ask(question, *arguments) for shard in shards_of(self.topic(topic))]
         return [self._ask(reference) for reference in asked]
 
+    def _actor(self, name: str) -> Any:
+        if self._left is not None:
+            raise self._left
+        return find_actor(name)
+
+    def _answer(self, reference: Any) -> Any:
+        """The answer, while the node's process lives: without it Ray may never say anything."""
+        end = time.monotonic() + CALL_TIMEOUT_S
+        while True:
+            if self._left is not None:
+                raise self._left
+            try:
+                return ray.get(reference, timeout=min(_LOOK_S, max(0, end - time.monotonic())))
+            except GetTimeoutError:
+                if self.node and whereabouts(self.node) != "here":
+                    raise NodeNotRunningError(
+                        f"the node on {self.data} has ended, and did not answer before; start it "
+                        f"again with: rocketray start --data {self.data}"
+                    ) from None
+                if time.monotonic() >= end:
+                    raise
+
     def _ask(self, reference: Any) -> Any:
         """The answer to a call; our own errors come as they were raised there."""
         try:
-            return ray.get(reference, timeout=CALL_TIMEOUT_S)
+            return self._answer(reference)
         except RayTaskError as error:
             if isinstance(error.cause, StreamError):
                 raise error.cause from None
             raise
         except RayError as error:  # an actor or its answer is away, or it takes too long
             raise ShardUnavailableError("or coordinator", RETRY_AFTER_MS, str(error)) from error
+
+
+class _Left:
+    """Stands for the coordinator when the node's Ray is lost."""
+
+    def __init__(self, error: StreamError) -> None:
+        self._error = error
+
+    def __getattr__(self, name: str) -> Any:
+        raise self._error
 
 
 class _Gate:
@@ -370,5 +482,6 @@ class _Gate:
         self._ask(self._calls.ask("attach", path))
 
     def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
-        ack: Ack = self._ask(self._calls.append(payload, durability, attempt=attempt))
+        call = self._calls.append(payload, durability, attempt=attempt, wait_s=CALL_TIMEOUT_S)
+        ack: Ack = self._ask(call)
         return ack

@@ -4,6 +4,9 @@ It starts the shard actors, saves offsets every ``OFFSETS_INTERVAL_S`` and at th
 files removed. A coordinator that died is started again by Ray and reads its state; members join
 again with their next heartbeat, and say how far they are. So a message comes again only when its
 reader died too, between its commit and the next save; nothing is lost.
+
+Calls that wait for other actors have threads of their own (``WAITING_GROUP``): however many topics
+are slow to start, heartbeats are answered at once, and no member's session ends meanwhile.
 """
 
 from __future__ import annotations
@@ -12,10 +15,10 @@ import contextlib
 import logging
 import os
 import threading
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
-from rocketray.errors import ShardUnavailableError
+from rocketray.errors import ShardUnavailableError, StreamError, TopicNotFoundError
 from rocketray.hashing import java_hash_code
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
@@ -24,13 +27,15 @@ from .catalog import TopicConfig
 from .chores import start_chore
 from .clock import steady_clock_ms, system_clock_ms
 from .cluster_state import ClusterState
-from .files import remove_topic
 from .filter_rules import FilterRules
 from .gateway import GATEWAY_NAME, GATEWAY_THREADS, GatewayActor
 from .group_administration import GroupQuestion
+from .group_journal import JournalEntry
 from .group_views import GroupDescription
 from .heartbeat import Heartbeat, HeartbeatReply
-from .ray_runtime import GetTimeoutError, RayActorError, RayTaskError, ray
+from .home import Home
+from .ray_access import asks_for_token
+from .ray_runtime import GetTimeoutError, RayActorError, RayError, RayTaskError, ray
 from .shard_calls import (
     ShardCalls,
     find_actor,
@@ -40,24 +45,43 @@ from .shard_calls import (
     start_shards,
     stop_shards,
 )
+from .topic_start import Started
 
-__all__ = ["COORDINATOR_NAME", "CoordinatorActor"]
+__all__ = ["COORDINATOR_NAME", "COORDINATOR_THREADS", "WAITING_GROUP", "CoordinatorActor"]
 
 _LOG = logging.getLogger(__name__)
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 COORDINATOR_NAME = "coordinator"
+COORDINATOR_THREADS = 16
+WAITING_GROUP = {"waiting": 16}
+"""Ray's concurrency group of the calls that wait for other actors: its name and its threads."""
 OFFSETS_INTERVAL_S = 5.0
 EXPIRE_INTERVAL_S = 10.0
 BITMAPS_INTERVAL_S = 2.0
+_OPEN_RAY = (
+    "Ray: it asks for no token, so whoever can reach its ports can run code as the node's user; "
+    "unset RAY_AUTH_MODE, or start the cluster with RAY_AUTH_MODE=token"
+)
 _TOPIC_LOCKS = 64  # topics that share one wait for each other, no more
+
+
+def _waits(method: _Method) -> _Method:
+    """Have a method of the coordinator run in the threads of ``WAITING_GROUP``."""
+    [name] = WAITING_GROUP
+    return cast("_Method", ray.method(concurrency_group=name)(method))
 
 
 class CoordinatorActor:
     """The one actor that changes a cluster's state."""
 
-    def __init__(self, data: str, shard_sizes: dict[str, int], rules: FilterRules) -> None:
-        self._data = Path(data)
+    def __init__(self, home: Home, shard_sizes: dict[str, int], rules: FilterRules) -> None:
+        self._home = home
+        self._data = home.directory()
         self._shard_sizes = shard_sizes
         self._state = ClusterState(self._data, rules, system_clock_ms, steady_clock_ms)
+        if not asks_for_token():
+            self._state.problems.note("Ray", _OPEN_RAY)
+        self._finish_deletions()
         self._start_shards(list(self._state.topics().values()))
         self._coming_or_going = [threading.Lock() for _ in range(_TOPIC_LOCKS)]
         self._state.begin_to_listen()  # shards that restart take their time
@@ -68,6 +92,7 @@ class CoordinatorActor:
         every_s, order = BITMAPS_INTERVAL_S, self.order_bitmaps
         start_chore("ordering bitmaps", every_s, self._stop, order, at_once=True)
 
+    @_waits
     def create_topic(
         self,
         name: str,
@@ -75,12 +100,29 @@ class CoordinatorActor:
         retention: RetentionPolicy = KEEP_ALL,
         hosted: bool = False,  # noqa: FBT001, FBT002 - as it came over the wire
     ) -> TopicConfig:
-        """Make the topic, or give an existing one more queues; returns when its shards answer."""
+        """Note the topic, or that it gets more queues; :meth:`start_queues` has them running."""
         with self._comes_or_goes(name):
-            topic = self._state.create_topic(name, queues, retention, hosted=hosted)
-            self._start_shards([topic])
-        return topic
+            for deleted in self._state.deleted_topics():
+                if deleted.name == name:
+                    self._remove(deleted)
+            return self._state.create_topic(name, queues, retention, hosted=hosted)
 
+    @_waits
+    def start_queues(self, name: str, topic_id: str, queues: range, wait_s: float) -> Started:
+        """Have some queues of a topic running; returns when they answer, or after *wait_s*.
+
+        Those that run are left alone, so this may be asked again.
+
+        Raises:
+            TopicNotFoundError: the topic is gone, also where another one has its name by now.
+        """
+        with self._comes_or_goes(name):
+            topic = self._state.topic(name)
+            if topic.topic_id != topic_id:
+                raise TopicNotFoundError(name)
+            return self._start_shards([topic], queues, wait_s)
+
+    @_waits
     def set_permission(self, name: str, perm: int) -> TopicConfig:
         """Allow writing (2), reading (4) or both (6)."""
         topic = self._state.set_permission(name, perm)
@@ -91,20 +133,22 @@ class CoordinatorActor:
         """Keep a topic's messages for another time, or another number of bytes; from now on."""
         return self._state.set_retention(name, retention)
 
+    @_waits
     def set_bitmaps(self, name: str, mode: str) -> TopicConfig:
         """Keep filter bitmaps always (on), never (off), or where they pay (auto); from now on."""
         topic = self._state.set_bitmaps(name, mode)
         self.order_bitmaps()
         return topic
 
+    @_waits
     def delete_topic(self, name: str) -> None:
         """Remove the topic and all its messages."""
         with self._comes_or_goes(name):
-            topic = self._state.delete_topic(name)
-            try:
-                remove_shards(topic)
-            finally:  # a topic that is made again must not begin with these messages
-                remove_topic(self._data, name)
+            self._remove(self._state.delete_topic(name))
+
+    def problems(self) -> list[str]:
+        """What is wrong with the node, a line each."""
+        return self._state.problems.lines()
 
     def topics(self) -> dict[str, TopicConfig]:
         """All topics."""
@@ -125,6 +169,10 @@ class CoordinatorActor:
     def groups(self) -> list[GroupDescription]:
         """All groups, one entry a topic."""
         return self._state.groups()
+
+    def journal(self, group: str) -> tuple[JournalEntry, ...]:
+        """See :meth:`ClusterState.journal`."""
+        return self._state.journal(group)
 
     def delete_group(self, group: str) -> None:
         """Forget a group and its offsets; it must have no members."""
@@ -153,9 +201,10 @@ class CoordinatorActor:
             except (RayActorError, RayTaskError, GetTimeoutError) as error:
                 _LOG.warning("%s did not remove its old files: %s", name, error)
 
+    @_waits
     def open_gateway(self) -> None:
         """Let members of other nodes in; returns when they may come."""
-        gateway = start_actor(GatewayActor, GATEWAY_NAME, GATEWAY_THREADS, str(self._data))
+        gateway = start_actor(GatewayActor, GATEWAY_NAME, GATEWAY_THREADS, self._home)
         ray.get(gateway.ready.remote())
 
     def order_bitmaps(self) -> None:
@@ -177,12 +226,16 @@ class CoordinatorActor:
                     _LOG.warning("topic %s: bitmaps wait: %s", order.topic.name, error)
                 self._state.take_bitmaps(order, answers)
 
+    def home(self) -> Home:
+        """Where every actor that touches the node's files has to run."""
+        return self._home
+
     def node_id(self) -> str:
         """The Ray node that this actor, and with it every shard, runs on."""
         return str(ray.get_runtime_context().get_node_id())
 
     def pid(self) -> int:
-        """The process id, for tests that end it."""
+        """The process id: by it the node finds what its raylet started (ray_watch.py)."""
         return os.getpid()
 
     def stop(self) -> None:
@@ -197,8 +250,55 @@ class CoordinatorActor:
         """Held while a topic's shards start or stop: one that is made anew waits for the old one."""
         return self._coming_or_going[java_hash_code(name) % _TOPIC_LOCKS]
 
-    def _start_shards(self, topics: list[TopicConfig]) -> None:
-        start_shards(self._data, topics, self._shard_sizes)
+    def _remove(self, deleted: TopicConfig) -> None:
+        """Stop the shards of a deleted topic, and remove its files."""
+        try:
+            remove_shards(deleted)
+        finally:  # who cannot be stopped finds no directory when it starts again
+            self._remove_files(deleted)
+
+    def _remove_files(self, deleted: TopicConfig) -> None:
+        """Remove the files of a deleted topic; those that stay are a problem until they go."""
+        subject = f"deleted topic {deleted.name}"
+        try:
+            self._state.remove_files(deleted)
+        except (StreamError, OSError) as error:
+            line = f"files of the deleted topic {deleted.name} are not removed yet: {error}"
+            self._state.problems.note(subject, line)
+            raise
+        self._state.problems.resolve(subject)
+
+    def _finish_deletions(self) -> None:
+        """Remove what a coordinator left that died before it was through with it."""
+        for deleted in self._state.deleted_topics():
+            try:
+                self._remove(deleted)
+            except (StreamError, RayError, OSError) as error:
+                if deleted not in self._state.deleted_topics():  # else it is a problem already
+                    _LOG.warning("shards of the deleted topic %s: %s", deleted.name, error)
+
+    def _start_shards(
+        self, topics: list[TopicConfig], queues: range | None = None, wait_s: float | None = None
+    ) -> Started:
+        """Have the shards running; why some stay closed is what ``rocketray status`` shows."""
+        started = start_shards(self._home, topics, self._shard_sizes, queues, wait_s)
+        made = {}
+        for topic in topics:
+            asked = range(topic.queues) if queues is None else queues
+            names = {f"{topic.name}/{each}": each for each in asked}
+            for name in (topic.name, *names):
+                if name in started.closed:
+                    self._state.problems.note(f"queue {name}", str(started.closed[name]))
+                elif name not in started.waiting:
+                    self._state.problems.resolve(f"queue {name}")
+            silent = {*started.closed, *started.waiting}
+            if topic.name not in silent:
+                made[topic.name] = [each for name, each in names.items() if name not in silent]
+        try:
+            self._state.note_made(made)
+        except OSError as error:  # a full disk, say: they run all the same
+            _LOG.warning("which queues were made is noted at the next start: %s", error)
+        return started
 
 
 def _ask_to_keep(order: BitmapOrder) -> list[Any]:

@@ -9,6 +9,7 @@ something else is said.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,6 +26,9 @@ __all__ = ["FilterRules"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?", re.ASCII)
 _LIMIT_MS_MAX = 60_000
+_NO_PREDICATES = frozenset(
+    ("faust", "numba", "numpy", "orjson", "pandas", "pyarrow", "pyspark", "ray", "rocketray")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,15 @@ class FilterRules:
         if subscription.expression_type == "CLASS":
             check_predicate(subscription.expression, allowed=self.allowed)
 
+    def doubts(self) -> list[str]:
+        """What is allowed and was hardly meant, a line each."""
+        return [
+            f"--allow-predicates {name} lets every group run any function of {name} as this user; "
+            "allow the module in which your predicates are defined, or one module:callable"
+            for name in self.allowed
+            if _is_too_wide(name)
+        ]
+
     def allowing(self, names: Sequence[str]) -> FilterRules:
         """The same rules, with *names* allowed as well."""
         return replace(self, allowed=tuple(dict.fromkeys((*self.allowed, *names))))
@@ -98,7 +111,13 @@ class FilterRules:
             "predicateTimeLimitMs": self.time_limit_ms,
             "enablePropertyFilter": self.property_filter,
         }
-        write_json(_path(data), value)
+        write_json(_path(data), value, backup=False)
+
+
+def _is_too_wide(name: str) -> bool:
+    module, _, function = name.partition(":")
+    root = module.partition(".")[0]
+    return root in sys.stdlib_module_names or (not function and module in _NO_PREDICATES)
 
 
 def _path(data: Path) -> Path:

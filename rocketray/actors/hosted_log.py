@@ -47,6 +47,11 @@ class HostedLog:
                 found.append(message)
         return found
 
+    def find(self, topic: str, key: str, max_count: int) -> list[StoredMessage]:
+        """Messages with that key or unique key, oldest first; none where the topic was not made."""
+        shard = self._host.find(topic, 0)
+        return [] if shard is None else shard.query(key, max_count, 0, 2**63 - 1)
+
     def flush(self, *topics: str) -> None:
         """Bring what these topics hold by now to disk."""
         for topic in topics:
@@ -70,5 +75,5 @@ class HostedLog:
         batch = encode_messages([message], born_host=_BORN_HOST, clock_ms=self._clock_ms)
         ack = self._host.append(message.topic, 0, pack_batch(batch), Durability.MEMORY)
         if ack.status is not AppendStatus.OK:
-            raise refusal(ack.status, f"{message.topic}/0")
+            raise refusal(ack.status, f"{message.topic}/0", self._host.data)
         return ack.first_queue_offset

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from rocketray.errors import ConfigError, CorruptRecordError, MessageTooLargeError, StoreError
@@ -43,6 +44,10 @@ _LOOK_EVERY = 1024  # records between two looks at whether to stop
 
 class ImportTarget(Protocol):
     """What an import asks of a node."""
+
+    @property
+    def data(self) -> Path:
+        """The node's data directory."""
 
     def topics(self) -> Mapping[str, TopicConfig]:
         """All topics."""
@@ -145,7 +150,9 @@ class Importer:
                     f"empty, or remove this one first with: rocketray topics delete {topic}"
                 )
             gate = self._target.gate(topic, queue_id)
-            self._queues[topic, queue_id] = _Queue(topic, queue_id, gate, stored, last)
+            self._queues[topic, queue_id] = _Queue(
+                topic, queue_id, gate, stored, last, data=self._target.data
+            )
 
     def _is_from_source(self, message: StoredMessage) -> bool:
         """Whether the record that *message* says it was is in the source."""
@@ -231,9 +238,17 @@ class _Queue:
     """One queue on its way, from what it has already to its last batch."""
 
     def __init__(
-        self, topic: str, queue_id: int, gate: ShardGate, stored: int, last: StoredMessage | None
+        self,
+        topic: str,
+        queue_id: int,
+        gate: ShardGate,
+        stored: int,
+        last: StoredMessage | None,
+        *,
+        data: Path,
     ) -> None:
         """*stored* messages are in the target's queue, and *last* is the last of them."""
+        self._data = data
         self._name = f"{topic}/{queue_id}"
         self._topic = topic
         self._queue_id = queue_id
@@ -310,7 +325,7 @@ class _Queue:
                 "shard says which"
             )
         if ack.status is not AppendStatus.OK:
-            raise refusal(ack.status, self._name)
+            raise refusal(ack.status, self._name, self._data)
         expected = self._stored + self.imported
         if ack.first_queue_offset != expected:
             raise StoreError(

@@ -11,12 +11,12 @@ import logging
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rocketray.errors import ConfigError, StoreError
+from rocketray.errors import ConfigError
 from rocketray.store.file_system import SYSTEM_FILES
 
-from .files import read_json, write_json
+from .files import read_state, write_json
 
 if TYPE_CHECKING:
     from .member_options import MemberOptions
@@ -94,13 +94,11 @@ class LocalOffsets:
             self._lock.release()
 
     def _read(self) -> dict[int, int]:
-        table = (read_json(self._path) or {}).get(_TABLE, {})
-        try:
-            return {int(queue): int(offset) for queue, offset in table.items()}
-        except (AttributeError, TypeError, ValueError) as error:
-            raise StoreError(
-                f"{self._path} holds no offsets ({error}); remove it, and the client begins anew"
-            ) from None
+        return read_state(self._path, _offsets) or {}
+
+
+def _offsets(value: Mapping[str, Any]) -> dict[int, int]:
+    return {int(queue): int(offset) for queue, offset in value.get(_TABLE, {}).items()}
 
 
 def open_local_offsets(

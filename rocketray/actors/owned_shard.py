@@ -14,13 +14,19 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 from rocketray.config import StoreConfig
-from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError, StoreVersionError
+from rocketray.errors import (
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    StoreVersionError,
+    StreamError,
+)
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.message import PhysicalOffset, StoredMessage
 from rocketray.store.encoded_batch import unpack_batch
 from rocketray.store.retention import RetentionPolicy
 
 from .catalog import TopicConfig
+from .clock import steady_clock_ms
 from .compaction import Compaction
 from .explanation import StoredFacts
 from .files import disk_use
@@ -30,9 +36,10 @@ from .processes import is_alive, owner_pid
 from .repeated_batches import RepeatedBatches
 from .ring import Ack, AppendStatus, Durability
 from .shard_writer import ShardStatistics, ShardWriter
+from .topic_files import check_is_there
 from .watermark import Doorbell
 
-__all__ = ["OwnedShard", "Question"]
+__all__ = ["OwnedShard", "Question", "why_closed"]
 
 Question = Literal[
     "attach",
@@ -51,6 +58,12 @@ _LOG = logging.getLogger(__name__)
 _QUIET_FLUSHES = 6  # 3 s: queues and index are flushed once a second
 _QUESTIONS = frozenset(get_args(Question))
 QUERY_MAX = 10_000  # messages that one call returns at most
+
+
+def why_closed(name: str, error: BaseException, advice: str) -> str:
+    """Why the shard *name* stays closed, in one line for ``rocketray status`` and its callers."""
+    is_expected = isinstance(error, StreamError | OSError)
+    return f"queue {name} stays closed: {error if is_expected else repr(error)}; {advice}"
 
 
 class Bell(Protocol):
@@ -80,11 +93,13 @@ class OwnedShard:
         *filter_doorbell* wakes the node's filters.
 
         Raises:
-            StoreLockedError: another process owns the shard.
+            StoreLockedError: another process owns the shard. StoreError: its directory is missing,
+                or is another topic's.
         """
         self._topic = topic.name
         self._queue_id = queue_id
         self._directory = shard_directory(data, topic.name, queue_id)
+        check_is_there(self._directory, topic, queue_id)
         self.writer = ShardWriter(self._directory, topic.name, queue_id, config, clock_ms=clock_ms)
         self._calls = threading.Lock()
         self._flushed_end, self._quiet_flushes = -1, 0
@@ -116,18 +131,30 @@ class OwnedShard:
             self._filter_doorbell.ring()
         return count
 
-    def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
+    def append(
+        self,
+        payload: bytes,
+        durability: int,
+        *,
+        attempt: int = 0,
+        not_after_ms: int | None = None,
+    ) -> Ack:
         """Store a packed batch: the way in for producers of other nodes, and for large batches.
 
         *attempt* is 0 for a batch that is sent once and no more. From 1 on they count: such a batch
-        has unique keys that no other has, and is stored once, however often it comes.
+        has unique keys that no other has, and is stored once, however often it comes. The sender
+        waits until *not_after_ms*, by the machine's steady clock: it is not stored later.
 
         Raises:
+            ShardUnavailableError: its turn came later; nothing was stored.
             InvalidMessageError, CorruptRecordError: it is no packed batch.
         """
 
+        def is_too_late() -> bool:
+            return not_after_ms is not None and steady_clock_ms() > not_after_ms
+
         def append() -> Ack:
-            return self.writer.append(payload, Durability(durability))
+            return self.writer.append(payload, Durability(durability), is_too_late=is_too_late)
 
         if attempt:
             with self._calls:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 from rocketray.filters.subscription import Subscription
 
+from .failing import FailingMessage
 from .member_options import MemberOptions
 
 __all__ = ["POLL_MAX_S", "CommitReply", "Gateway", "JoinRequest", "PollReply"]
@@ -57,17 +58,20 @@ class Gateway(Protocol):
     def poll(self, name: str, timeout_s: float, received: int) -> PollReply:
         """Wait for what comes after the reply of number *received*."""
 
-    def commit(self, name: str, commits: Mapping[int, int]) -> CommitReply:
-        """Pass on what is finished."""
+    def commit(self, name: str, commits: Mapping[int, int], number: int = 0) -> CommitReply:
+        """Pass on what is finished; *number* grows from call to call, as below."""
 
     def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
         """Pass on how many messages were given back."""
 
+    def report_failing(self, name: str, failing: Mapping[int, FailingMessage]) -> None:
+        """Pass on at which messages the member holds queues."""
+
     def leave_alone(self, name: str, queue_ids: frozenset[int]) -> None:
         """Say which queues, and no others, the stand-in reads no further for now."""
 
-    def give_up(self, name: str, revocation: int, commits: Mapping[int, int]) -> None:
+    def give_up(self, name: str, revocation: int, commits: Mapping[int, int], number: int) -> None:
         """Say that the queues of that revocation are given up."""
 
-    def leave(self, name: str, commits: Mapping[int, int]) -> None:
+    def leave(self, name: str, commits: Mapping[int, int], number: int) -> None:
         """Leave the group."""

@@ -12,16 +12,16 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from rocketray.config import StoreConfig
-from rocketray.errors import StreamError, TopicNotFoundError
+from rocketray.errors import StoreError, StreamError, TopicNotFoundError
 
 from .catalog import TopicCatalog
 from .clock import system_clock_ms
-from .owned_shard import OwnedShard, Question
-from .ray_runtime import ray
+from .home import Home
+from .owned_shard import OwnedShard, Question, why_closed
+from .ray_runtime import is_started_again, ray
 from .ring import Ack
 from .watermark import Patience
 
@@ -61,31 +61,58 @@ def open_patiently(
     return open_shard()
 
 
-class ShardActor:
-    """Owns one ``(topic, queueId)`` of a node."""
+def opened_or_closed(open_shard: Callable[[], OwnedShard], name: str) -> OwnedShard | str:
+    """What *open_shard* gives, or why the shard *name* stays closed, for who asks for it."""
+    try:
+        return open_shard()
+    except TopicNotFoundError:
+        raise  # it was deleted, and its actor is about to end
+    except Exception as error:  # noqa: BLE001 - whatever it is, it closes this shard alone
+        _LOG.exception("shard %s stays closed", name)
+        return why_closed(name, error, "when that is mended, start the node again")
 
-    def __init__(self, data: str, topic: str, queue_id: int, config: StoreConfig) -> None:
+
+class ShardActor:
+    """Owns one ``(topic, queueId)`` of a node.
+
+    Where its store cannot be opened it stays closed, alone, and says why to whoever asks.
+    """
+
+    def __init__(self, home: Home, topic: str, queue_id: int, config: StoreConfig) -> None:
         self._name = f"{topic}/{queue_id}"
 
         def open_shard() -> OwnedShard:
-            known = TopicCatalog.load(Path(data)).get(topic)
-            return OwnedShard(Path(data), known, queue_id, config, clock_ms=system_clock_ms)
+            data = home.directory()
+            known = TopicCatalog.load(data).get(topic)
+            return OwnedShard(data, known, queue_id, config, clock_ms=system_clock_ms)
 
-        is_again = ray.get_runtime_context().was_current_actor_reconstructed
-        self._shard = open_patiently(open_shard, tries=_TRIES_AGAIN if is_again else 1)
+        is_again = is_started_again()
         self._stop = threading.Event()
         self._flush_interval_s = config.flush_interval_ms / 1000
-        self._threads = [self._start("writer", self._write), self._start("house", self._keep_house)]
+        self._threads: list[threading.Thread] = []
+        tries = _TRIES_AGAIN if is_again else 1
+        self._opened = opened_or_closed(lambda: open_patiently(open_shard, tries=tries), self._name)
+        if isinstance(self._opened, OwnedShard):
+            self._threads += [
+                self._start("writer", self._write),
+                self._start("house", self._keep_house),
+            ]
 
     # What is asked may be asked twice; this would store twice.
     @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
-    def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
+    def append(self, payload: bytes, durability: int, *, attempt: int, not_after_ms: int) -> Ack:
         """See :meth:`OwnedShard.append`."""
-        return self._shard.append(payload, durability, attempt=attempt)
+        return self._shard.append(payload, durability, attempt=attempt, not_after_ms=not_after_ms)
 
     def ask(self, question: Question, *arguments: Any) -> Any:
         """See :meth:`OwnedShard.answer`."""
         return self._shard.answer(question, *arguments)
+
+    @property
+    def _shard(self) -> OwnedShard:
+        if isinstance(self._opened, OwnedShard):
+            return self._opened
+        raise StoreError(self._opened)
 
     def pid(self) -> int:
         """The process id, for tests that end it."""
@@ -93,6 +120,8 @@ class ShardActor:
 
     def stop(self) -> None:
         """Store what waits in the rings, flush and release the directory."""
+        if not isinstance(self._opened, OwnedShard):
+            return
         self._stop.set()
         self._shard.writer.control.doorbell.ring()
         for thread in self._threads:

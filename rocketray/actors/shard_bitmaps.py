@@ -26,6 +26,7 @@ from rocketray.filters.consumer_filter_data import ConsumerFilterData, read_filt
 from rocketray.store.ext_reader import BitTest, bit_test
 from rocketray.store.message_store import MessageStore
 
+from .files import remove_half_written
 from .group_views import LiveSubscription
 from .layout import filters_file
 from .sql_filters import SqlFilters, is_registered
@@ -56,6 +57,7 @@ class ShardBitmaps:
         self._control = control
         path = filters_file(store.directory)
         path.with_name(path.name + ".bak").unlink(missing_ok=True)  # older than some bitmaps
+        remove_half_written(path.parent)
 
         def born_ms() -> int:
             return max(clock_ms(), store.last_store_timestamp_ms)
@@ -129,6 +131,6 @@ class StreamBits:
         except (ConfigError, OSError) as error:
             _LOG.warning("bitmaps are not used: %s", error)
             return None
-        if found is None or found.expression != self._wanted.subscription.expression:
+        if found is None or found.subscription != self._wanted.subscription:
             return None
         return bit_test(found.bit_positions, found.bit_count, found.born_time_ms)

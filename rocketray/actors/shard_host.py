@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from rocketray.config import StoreConfig
-from rocketray.errors import StreamError
+from rocketray.errors import StoreError, StreamError
 
 from .catalog import TopicCatalog, TopicConfig
 from .layout import filter_doorbell_path, host_doorbell_path
-from .owned_shard import OwnedShard
+from .owned_shard import OwnedShard, why_closed
 from .ring import Ack
 from .watermark import Doorbell
 
@@ -49,7 +49,7 @@ class ShardHost:
         self, data: Path, sizes: Mapping[str, int], *, clock_ms: Callable[[], int]
     ) -> None:
         """Open the shards of the catalog; *sizes* are those of the node's other shards."""
-        self._data = data
+        self.data = data
         self._sizes = {**sizes, **_smaller(sizes)}
         self._clock_ms = clock_ms
         # Taken in this order; who closes a shard takes all three.
@@ -68,11 +68,11 @@ class ShardHost:
         Called again now and then: what kept one closed may be over.
         """
         with self._opening:
-            for topic in TopicCatalog.load(self._data).topics.values():
+            for topic in TopicCatalog.load(self.data).topics.values():
                 if topic.hosted:
                     try:
                         self._open(topic)
-                    except (StreamError, OSError):
+                    except StreamError:
                         _LOG.exception("topic %s stays closed", topic.name)
 
     def open(self, topic: TopicConfig) -> None:
@@ -93,7 +93,7 @@ class ShardHost:
         shard = self._shards.get((topic, queue_id))
         if shard is None:
             with self._opening:  # nobody removes the topic meanwhile
-                self._open(TopicCatalog.load(self._data).get(topic))
+                self._open(TopicCatalog.load(self.data).get(topic))
             shard = self._shards[topic, queue_id]
         return shard
 
@@ -102,10 +102,18 @@ class ShardHost:
         return self._shards.get((topic, queue_id))
 
     def append(
-        self, topic: str, queue_id: int, payload: bytes, durability: int, *, attempt: int = 0
+        self,
+        topic: str,
+        queue_id: int,
+        payload: bytes,
+        durability: int,
+        *,
+        attempt: int = 0,
+        not_after_ms: int | None = None,
     ) -> Ack:
         """Store a packed batch; see :meth:`OwnedShard.append`."""
-        return self.shard(topic, queue_id).append(payload, durability, attempt=attempt)
+        shard = self.shard(topic, queue_id)
+        return shard.append(payload, durability, attempt=attempt, not_after_ms=not_after_ms)
 
     def remove(self, topic: str) -> None:
         """Close the shards of a topic that is deleted."""
@@ -152,15 +160,21 @@ class ShardHost:
     def _opened(self, topic: TopicConfig, queue_id: int) -> OwnedShard:
         sizes: dict[str, Any] = self._sizes
         config = StoreConfig(store_host=topic.store_hosts[queue_id], **sizes)
-        return OwnedShard(
-            self._data,
-            topic,
-            queue_id,
-            config,
-            clock_ms=self._clock_ms,
-            doorbell=self.doorbell,
-            filter_doorbell=self._filter_doorbell,
-        )
+        try:
+            return OwnedShard(
+                self.data,
+                topic,
+                queue_id,
+                config,
+                clock_ms=self._clock_ms,
+                doorbell=self.doorbell,
+                filter_doorbell=self._filter_doorbell,
+            )
+        except StreamError:
+            raise
+        except Exception as error:  # whatever it is, it closes this shard alone
+            advice = "mend that: it is tried again at each call, and now and then"
+            raise StoreError(why_closed(f"{topic.name}/{queue_id}", error, advice)) from error
 
 
 def _close_all(shards: Iterable[OwnedShard]) -> None:

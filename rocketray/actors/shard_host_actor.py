@@ -19,9 +19,11 @@ from typing import Any
 from rocketray.config import StoreConfig
 from rocketray.errors import StreamError
 from rocketray.message import StoredMessage
+from rocketray.transaction import Decision, Verdict
 
 from .catalog import TopicConfig
 from .clock import system_clock_ms
+from .home import Home
 from .host_services import Services
 from .hosting import Hosting
 from .node_link import HostNode
@@ -72,6 +74,10 @@ class HostThreads:
         ]
         for thread in self._threads:
             thread.start()
+
+    def serve_soon(self) -> None:
+        """Have the services called: something was stored for them beside the rings."""
+        self._stored.set()
 
     def stop(self) -> None:
         """End the threads; returns when they are through with what they do."""
@@ -126,10 +132,11 @@ class HostThreads:
 class ShardHostActor:
     """Owns all hosted shards of a node."""
 
-    def __init__(self, data: str, sizes: dict[str, int]) -> None:
+    def __init__(self, home: Home, sizes: dict[str, int]) -> None:
+        data = home.directory()
         self._errands = ThreadPoolExecutor(ERRANDS_AT_ONCE, thread_name_prefix="errands")
         self._hosting = Hosting(
-            Path(data),
+            data,
             sizes,
             lambda: _connect(data),
             clock_ms=system_clock_ms,
@@ -151,10 +158,19 @@ class ShardHostActor:
     # What is asked may be asked twice; this would store twice.
     @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
     def append(
-        self, topic: str, queue_id: int, payload: bytes, durability: int, *, attempt: int = 0
+        self,
+        topic: str,
+        queue_id: int,
+        payload: bytes,
+        durability: int,
+        *,
+        attempt: int,
+        not_after_ms: int,
     ) -> Ack:
         """See :meth:`ShardHost.append`."""
-        return self._host.append(topic, queue_id, payload, durability, attempt=attempt)
+        return self._host.append(
+            topic, queue_id, payload, durability, attempt=attempt, not_after_ms=not_after_ms
+        )
 
     def ask(self, topic: str, queue_id: int, question: Question, *arguments: Any) -> Any:
         """See :meth:`OwnedShard.answer`."""
@@ -164,6 +180,12 @@ class ShardHostActor:
         """See :meth:`TransactionService.checks`."""
         return self._hosting.transactions.checks(group)
 
+    def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
+        """See :meth:`TransactionHost.decide`."""
+        verdict = self._hosting.transactions.decide(wanted, to_disk=to_disk)
+        self._threads.serve_soon()
+        return verdict
+
     def transactions(self, most: int) -> TransactionOverview:
         """See :meth:`TransactionService.overview`."""
         return self._hosting.transactions.overview(most)
@@ -171,6 +193,10 @@ class ShardHostActor:
     def recall(self, handle: str) -> bool:
         """See :meth:`ScheduleHost.recall`."""
         return self._hosting.schedule.recall(handle)
+
+    def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """See :meth:`ScheduleHost.is_waiting`."""
+        return self._hosting.schedule.is_waiting(topic, queue_id, queue_offset)
 
     def remove(self, topic: str) -> None:
         """See :meth:`ShardHost.remove`."""
@@ -187,10 +213,10 @@ class ShardHostActor:
         self._errands.shutdown()
 
 
-def _connect(data: str) -> HostNode:
+def _connect(data: Path) -> HostNode:
     from .client import Connection  # noqa: PLC0415  # it imports what starts this actor
 
-    return Connection(Path(data))
+    return Connection(data)
 
 
 def _end_process() -> None:

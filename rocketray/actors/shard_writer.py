@@ -11,7 +11,9 @@ Invariants
      process dies in between (ring.py, invariant 2): the frame in which an earlier incarnation died
      is completed when its ring is attached. Rings that were there before are attached before
      anything else is appended.
-  4. A writer that is closed touches no ring: they are the next one's.
+  4. A batch that came by a call is stored before its sender gives the call up, or never: who finds
+     then that it is not there may send it again.
+  5. A writer that is closed touches no ring: they are the next one's.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from rocketray.errors import (
     CorruptRecordError,
     InvalidMessageError,
     OffsetOutOfRangeError,
+    ShardUnavailableError,
     StoreError,
     StoreFullError,
 )
@@ -44,12 +47,14 @@ from .processes import is_alive, owner_pid
 from .ring import Ack, AppendStatus, Durability, Frame, RingCorruptError, ShardRing
 from .shard_appends import ShardAppends
 from .shard_bitmaps import ShardBitmaps
+from .topic_files import check_store_host
 from .watermark import ControlPage
 
 __all__ = ["ShardStatistics", "ShardWriter"]
 
 _LOG = logging.getLogger(__name__)
 _UNKNOWN = Ack(AppendStatus.FAILED)
+_RETRY_AFTER_MS = 1000
 _SAME_BATCHES_MAX = 4  # more than one where a crash left the beginning of one in the log
 
 
@@ -88,8 +93,10 @@ class ShardWriter:
         A directory keeps the sizes that it was made with; *config* is for a new one.
 
         Raises:
-            StoreLockedError: another process owns the shard.
+            StoreLockedError: another process owns the shard. StoreError: the directory is of
+                another topic.
         """
+        check_store_host(directory, config.store_host, f"{topic}/{queue_id}")
         made = (directory / CONTROL_PAGE).exists()
         self.store = MessageStore(
             directory, None if made else config, clock_ms=clock_ms, adds_units=False
@@ -147,9 +154,25 @@ class ShardWriter:
         with self._lock:
             return self._drain(list(self._rings))
 
-    def append(self, payload: bytes, durability: Durability) -> Ack:
-        """Store one packed batch that came by a call."""
+    def append(
+        self,
+        payload: bytes,
+        durability: Durability,
+        *,
+        is_too_late: Callable[[], bool] = lambda: False,
+    ) -> Ack:
+        """Store one packed batch that came by a call, unless *is_too_late* when its turn comes.
+
+        Raises:
+            ShardUnavailableError: it is; nothing was stored.
+        """
         with self._lock:
+            if is_too_late():
+                raise ShardUnavailableError(
+                    f"{self._topic}/{self._queue_id}",
+                    _RETRY_AFTER_MS,
+                    "the call's turn came when its sender had given it up; nothing was stored",
+                )
             ack = self._appends.append(unpack_batch(payload))
             self._make_durable(durability is Durability.DISK)
             return ack

@@ -28,6 +28,8 @@ from rocketray.errors import ShardFencedError, StoreError, StoreFullError, Store
 from rocketray.kernels import futex
 from rocketray.store.file_system import few_enough_files
 
+from .private_files import make_private_parents
+
 __all__ = ["LINE_BYTES", "ControlPage", "Doorbell", "Line", "Patience", "SharedFile"]
 
 LINE_BYTES = 64
@@ -40,24 +42,29 @@ _WAIT_SLICE_S = 0.05  # invariant 3; also bounds what a lost wake-up could cost
 class SharedFile:
     """A file of fixed size, mapped for reading and writing by several processes."""
 
-    def __init__(self, path: Path, size: int | None = None) -> None:
+    def __init__(self, path: Path, size: int | None = None, *, is_own: bool = True) -> None:
         """Map *path*; with *size* it is made first when it is not there yet.
+
+        A file that is not this user's, or a link, is not taken, unless *is_own* is false.
 
         Raises:
             StoreFullError: there is no room for it; a later write would be a SIGBUS.
             StoreVersionError: it is too short, as where its maker was killed while making it.
-            StoreError: this process has too many open files.
+            StoreError: this process has too many open files, or the file is another user's.
         """
         self.path = path
-        flags = os.O_RDWR if size is None else os.O_RDWR | os.O_CREAT
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_NOFOLLOW if is_own else 0)
         if size is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            flags |= os.O_CREAT
+            make_private_parents(path.parent)
         with few_enough_files(path):
             descriptor = os.open(path, flags, 0o600)
-        is_ours = False
+        is_made = False
         try:
+            if is_own:
+                _check_owner(path, descriptor)
             if size is not None and os.fstat(descriptor).st_size < size:
-                is_ours = True
+                is_made = True
                 os.posix_fallocate(descriptor, 0, size)
             there = os.fstat(descriptor).st_size
             if there < _PAGE_BYTES:
@@ -65,7 +72,7 @@ class SharedFile:
             with few_enough_files(path):  # a map has a descriptor of its own
                 self._map = mmap.mmap(descriptor, 0)
         except (OSError, StoreError) as error:
-            if is_ours:  # one that was there is in use
+            if is_made:  # one that was there is in use
                 path.unlink(missing_ok=True)
             if isinstance(error, StoreError):
                 raise
@@ -83,6 +90,14 @@ class SharedFile:
     def unlink(self) -> None:
         """Remove the name; the memory lives on in whoever has it mapped."""
         self.path.unlink(missing_ok=True)
+
+
+def _check_owner(path: Path, descriptor: int) -> None:
+    if os.fstat(descriptor).st_uid != os.getuid():
+        raise StoreError(
+            f"{path}: another user made it, so nothing in it can be trusted; stop the node and "
+            "start it again"
+        )
 
 
 class Patience:
@@ -198,7 +213,7 @@ class ControlPage:
             FileNotFoundError: the shard has never run.
             StoreVersionError: the file is not a control page of this version.
         """
-        self._file = SharedFile(path, _PAGE_BYTES if create else None)
+        self._file = SharedFile(path, _PAGE_BYTES if create else None, is_own=False)
         lines = [self._file.line(number) for number in range(7)]
         kind, self._visible, self._minimum, self._flushed, self._epoch, self._doorbell = lines[:6]
         self._filters = lines[6]

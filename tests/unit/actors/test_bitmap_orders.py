@@ -19,7 +19,7 @@ NEW = FilterCounters(scanned=100, sql_rejected=100)
 
 
 def topic(mode: BitmapMode, name: str = "T") -> TopicConfig:
-    return TopicConfig(name, 1, (("10.0.0.1", 10911),), bitmaps=mode)
+    return TopicConfig(name, 1, (("10.0.0.1", 10911),), "0" * 32, bitmaps=mode)
 
 
 def sql(group: str, expression: str = "a > 1") -> LiveSubscription:
@@ -45,7 +45,14 @@ def answer(
 ) -> dict[str, ConsumerFilterData]:
     return {
         one.group: ConsumerFilterData(
-            one.group, "T", one.subscription.expression, (1, 2, 3), 112, born_ms
+            one.group,
+            "T",
+            one.subscription.expression,
+            (1, 2, 3),
+            112,
+            born_ms,
+            dialect=one.subscription.dialect or "rocketmq",
+            rules=one.subscription.rules or 1,
         )
         for one in living
     }
@@ -116,6 +123,8 @@ def test_a_filter_is_registered_when_every_shard_knows_it_and_born_with_the_last
     assert board.known(living)[0] == living
     changed = [sql("group-0", "a > 2"), living[1]]
     assert board.known(changed)[0] == changed[1:]
+    theirs = LiveSubscription("group-0", "T", Subscription.sql("a > 1", "rocketmq"), 7)
+    assert board.known([theirs, living[1]])[0] == living[1:], "another dialect is another filter"
 
 
 def test_an_answer_that_comes_late_changes_nothing() -> None:

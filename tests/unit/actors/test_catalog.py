@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,54 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 def test_every_shard_has_its_own_store_host_for_ever() -> None:
     catalog = TopicCatalog().with_topic("A", 2).with_topic("B", 1)
     hosts = [host for topic in catalog.topics.values() for host in topic.store_hosts]
-    again = catalog.without_topic("A").with_topic("A", 2).get("A").store_hosts
+    gone = catalog.without_topic("A").without_deleted("A")
+    again = gone.with_topic("A", 2).get("A").store_hosts
     assert len({*hosts, *again}) == 5
     assert catalog.shard_of_host(hosts[2]) == ("B", 0)
     assert catalog.shard_of_host(("10.9.9.9", 1)) is None
+
+
+def test_a_topic_keeps_its_id_and_one_made_again_has_another(tmp_path: Path) -> None:
+    first = TopicCatalog().with_topic("A", 1).with_topic("B", 1)
+    topic_id = first.get("A").topic_id
+    assert re.fullmatch("[0-9a-f]{32}", topic_id)
+    changed = first.with_topic("A", 4).with_permission("A", 4).with_bitmaps("A", "on")
+    changed.with_retention("A", RetentionPolicy(max_age_ms=1)).save(tmp_path)
+    assert TopicCatalog.load(tmp_path).get("A").topic_id == topic_id
+    again = first.without_topic("A").without_deleted("A").with_topic("A", 1)
+    assert len({topic_id, first.get("B").topic_id, again.get("A").topic_id}) == 3
+
+
+def test_it_says_of_each_queue_whether_it_was_made_once(tmp_path: Path) -> None:
+    noted = TopicCatalog().with_topic("A", 3).with_topic("B", 1)
+    noted = noted.with_made({"A": [2], "Gone": [0]}).with_made({"A": [0, 2]})
+    assert noted.with_made({"A": [0]}) is noted
+    noted.with_topic("A", 4).save(tmp_path)
+    loaded = TopicCatalog.load(tmp_path)
+    assert loaded.get("A").made == {0, 2}
+    assert loaded.get("B").made == frozenset()
+    again = loaded.without_topic("A").without_deleted("A").with_topic("A", 3)
+    assert again.get("A").made == frozenset()
+
+
+def test_a_topic_older_than_ids_has_one_that_does_not_change(tmp_path: Path) -> None:
+    TopicCatalog().with_topic("A", 1).with_topic("B", 1).save(tmp_path)
+    path = tmp_path / "config" / "topics.json"
+    value = json.loads(path.read_text())
+    for entry in value["topicConfigTable"].values():
+        del entry["attributes"]["topic.id"]
+    path.write_text(json.dumps(value))
+    old = TopicCatalog.load(tmp_path)
+    topic_id = old.get("A").topic_id
+    assert TopicCatalog.load(tmp_path).get("A").topic_id == topic_id != old.get("B").topic_id
+    old.with_topic("A", 3).save(tmp_path)
+    assert TopicCatalog.load(tmp_path).get("A").topic_id == topic_id
+    gone = old.without_topic("A").without_deleted("A")
+    assert gone.with_topic("A", 1).get("A").topic_id != topic_id
+    for written in (path, path.with_name("topics.json.bak")):
+        written.write_text(path.read_text().replace(topic_id, "../etc"))
+    with pytest.raises(StoreError, match="not 32 hexadecimal digits"):
+        TopicCatalog.load(tmp_path)
 
 
 def test_more_queues_keep_the_hosts_of_the_old_ones() -> None:
@@ -68,18 +114,21 @@ def test_the_file_round_trips(tmp_path: Path) -> None:
     assert TopicCatalog.load(tmp_path / "none") == TopicCatalog()
 
 
-def test_a_damaged_file_is_an_error_and_a_missing_one_falls_back(tmp_path: Path) -> None:
-    TopicCatalog().with_topic("A", 1).save(tmp_path)
+@pytest.mark.parametrize("damage", ["{half", '{"topicConfigTable": {"A": {"topicName": "A"}}}'])
+def test_the_copy_stands_in_for_a_damaged_file_and_not_for_a_removed_one(
+    tmp_path: Path, damage: str
+) -> None:
     TopicCatalog().with_topic("A", 1).with_topic("B", 1).save(tmp_path)
+    TopicCatalog().with_topic("A", 1).save(tmp_path)
     path = tmp_path / "config" / "topics.json"
-    path.write_text("{half")
-    with pytest.raises(StoreError, match="not valid JSON"):
-        TopicCatalog.load(tmp_path)
-    path.write_text('{"topicConfigTable": {"A": {"topicName": "A"}}}')
-    with pytest.raises(ConfigError, match="not a topic"):
-        TopicCatalog.load(tmp_path)
-    path.unlink()
+    path.write_text(damage)
     assert list(TopicCatalog.load(tmp_path).topics) == ["A"]
+    path.with_name("topics.json.bak").write_text(damage)
+    with pytest.raises(StoreError, match=r"not valid JSON|not a topic"):
+        TopicCatalog.load(tmp_path)
+    TopicCatalog().with_topic("A", 1).save(tmp_path)
+    path.unlink()
+    assert TopicCatalog.load(tmp_path) == TopicCatalog()
 
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"])

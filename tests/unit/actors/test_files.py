@@ -6,17 +6,27 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.local_node import LocalNode
 
+from rocketray.actors import files
 from rocketray.actors.catalog import TopicCatalog
-from rocketray.actors.files import remove_half_written, remove_topic
+from rocketray.actors.files import (
+    read_json,
+    read_state,
+    remove_half_written,
+    remove_topic,
+    write_json,
+)
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.hosting import Hosting
 from rocketray.actors.layout import config_directory, producer_rings_directory, shard_directory
+from rocketray.actors.problems import Problems
 from rocketray.actors.processes import owned_name
 from rocketray.actors.ring import ProducerRing
+from rocketray.errors import StoreError
 from rocketray.testing import node as testing_node
 
 
@@ -101,3 +111,110 @@ def test_a_topic_is_removed_though_somebody_still_writes_there(
     assert not directory.parent.exists()
     assert not producer_rings_directory(data, "T", 0).parent.exists()
     remove_topic(data, "T")  # it was never opened
+
+
+def number(value: dict[str, Any]) -> int:
+    """What the tests below keep in a file: one number."""
+    return int(value["number"])
+
+
+DAMAGES = (b"", b"{", b"[1]", b"\0" * 20, b'{"number": "x"}', b'{"other": 1}')
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A file of the state that was written twice."""
+    path = tmp_path / "state.json"
+    write_json(path, {"number": 1})
+    write_json(path, {"number": 2})
+    return path
+
+
+def beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def test_the_copy_is_never_older_than_the_file(state: Path) -> None:
+    assert beside(state, ".bak").read_bytes() == state.read_bytes()
+    assert read_state(state, number) == 2
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_mended_from_its_copy_and_told_until_somebody_looked(
+    state: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    state.write_bytes(damage)
+    assert read_state(state, number) == 2
+    assert state.read_bytes() == damage  # a reader changes nothing
+    problems = Problems()
+    assert read_state(state, number, problems) == 2
+    assert f"{beside(state, '.bak')} is used" in caplog.text
+    assert read_json(state) == {"number": 2}
+    assert beside(state, ".damaged").read_bytes() == damage
+    [line] = problems.lines()
+    assert f"{state}: it was damaged" in line
+    assert "remove that one" in line
+    again = Problems()
+    assert read_state(state, number, again) == 2
+    assert again.lines() == [line]
+    beside(state, ".damaged").unlink()
+    quiet = Problems()
+    read_state(state, number, quiet)
+    assert quiet.lines() == []
+
+
+@pytest.mark.parametrize("copy", [None, *DAMAGES])
+def test_where_both_are_damaged_both_are_named_and_neither_is_touched(
+    state: Path, copy: bytes | None
+) -> None:
+    state.write_bytes(b"{")
+    beside(state, ".bak").unlink()
+    if copy is not None:
+        beside(state, ".bak").write_bytes(copy)
+    with pytest.raises(StoreError, match="restore the file from a copy of your own") as raised:
+        read_state(state, number, Problems())
+    assert str(state) in str(raised.value)
+    assert f"{state}.bak" in str(raised.value)
+    assert state.read_bytes() == b"{"
+    assert not beside(state, ".damaged").exists()
+
+
+def test_a_file_that_was_removed_does_not_come_back(state: Path) -> None:
+    state.unlink()
+    assert read_state(state, number, Problems()) is None
+    assert not state.exists()
+
+
+def test_a_file_that_was_being_replaced_comes_back_once(state: Path, dead: int) -> None:
+    half = beside(state, f".{dead}.tmp")
+    state.rename(half)  # as versions before this one replaced files
+    remove_half_written(state.parent)
+    assert half.exists()
+    assert read_state(state, number) == 2
+    assert not state.exists()
+    assert read_state(state, number, Problems()) == 2
+    assert read_json(state) == {"number": 2}
+    state.unlink()
+    assert read_state(state, number, Problems()) is None
+
+
+def test_a_half_written_copy_is_no_sign_of_a_replacement(state: Path, dead: int) -> None:
+    beside(state, f".bak.{dead}.tmp").touch()
+    state.unlink()
+    assert read_state(state, number) is None
+
+
+def test_what_is_not_copied_leaves_no_older_copy(state: Path) -> None:
+    write_json(state, {"number": 3}, backup=False)
+    assert read_json(state) == {"number": 3}
+    assert not beside(state, ".bak").exists()
+
+
+def test_more_than_can_be_read_again_is_not_written(
+    state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "JSON_MAX_BYTES", 100)
+    with pytest.raises(StoreError, match="so it is as it was"):
+        write_json(state, {"number": "9" * 100})
+    assert read_state(state, number, Problems()) == 2
+    assert sorted(path.name for path in state.parent.iterdir()) == ["state.json", "state.json.bak"]

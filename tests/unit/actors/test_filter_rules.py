@@ -54,3 +54,34 @@ def test_a_damaged_file_of_rules_is_named(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(StoreError, match=r"filterRules\.json holds no rules"):
         FilterRules.load(tmp_path)
+
+
+def test_rules_that_were_removed_are_never_those_of_before(tmp_path: Path) -> None:
+    path = tmp_path / "config" / "filterRules.json"
+    FilterRules(allowed=("os",)).save(tmp_path)
+    old = path.read_bytes()
+    FilterRules(allowed=("shop",)).save(tmp_path)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    path.unlink()
+    for left in ("filterRules.json.bak", "filterRules.json.1.tmp"):  # of a version before
+        (path.parent / left).write_bytes(old)
+    assert FilterRules.load(tmp_path).allowed == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "is_doubted"),
+    [
+        ("os", True),
+        ("os.path", True),
+        ("subprocess:run", True),
+        ("numpy", True),
+        ("rocketray", True),
+        ("rocketray.demo.predicates", False),
+        ("shop.filters", False),
+        ("shop.os:system", False),
+    ],
+)
+def test_modules_that_hold_no_predicates_are_doubted(name: str, is_doubted: bool) -> None:
+    doubts = FilterRules(allowed=("shop", name)).doubts()
+    assert len(doubts) == is_doubted
+    assert all(f"--allow-predicates {name} lets every group run" in line for line in doubts)

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
+import threading
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from rocketray.actors.batch import refusal
 from rocketray.actors.catalog import TopicCatalog
-from rocketray.actors.layout import filter_doorbell_path, producer_rings_directory
+from rocketray.actors.clock import steady_clock_ms
+from rocketray.actors.layout import (
+    filter_doorbell_path,
+    producer_rings_directory,
+    shard_directory,
+)
 from rocketray.actors.owned_shard import OwnedShard
 from rocketray.actors.processes import owned_name
 from rocketray.actors.ring import RING_BYTES, Ack, AppendStatus, Durability, ProducerRing, ShardRing
 from rocketray.actors.shard_host import ShardHost
 from rocketray.actors.watermark import Doorbell
 from rocketray.config import StoreConfig
-from rocketray.errors import StoreError
+from rocketray.errors import ShardUnavailableError, StoreError
 from rocketray.message import Message
 from rocketray.store.encoded_batch import encode_messages, pack_batch
 
@@ -39,6 +49,24 @@ def payload(first: int, count: int) -> bytes:
 def open_shard(data: Path) -> OwnedShard:
     topic = TopicCatalog().with_topic(TOPIC, 1).get(TOPIC)
     return OwnedShard(data, topic, 0, CONFIG, clock_ms=lambda: 1000)
+
+
+def test_a_queue_that_was_made_and_has_no_directory_is_not_made_anew(data: Path) -> None:
+    catalog = TopicCatalog().with_topic(TOPIC, 2).with_made({TOPIC: [0]})
+
+    def opened(queue_id: int) -> OwnedShard:
+        config = replace(CONFIG, store_host=catalog.get(TOPIC).store_hosts[queue_id])
+        return OwnedShard(data, catalog.get(TOPIC), queue_id, config, clock_ms=lambda: 1000)
+
+    opened(1).close()  # noted, and not made before: as after an interruption
+    directory = shard_directory(data, TOPIC, 0)
+    with pytest.raises(StoreError, match=f"{directory} is not there, and queue T/0 was made there"):
+        opened(0)
+    assert not directory.exists()
+    directory.mkdir()  # where its disk would be mounted
+    with pytest.raises(StoreError, match=r"has no store\.json, and queue T/0 was made there"):
+        opened(0)
+    assert list(directory.iterdir()) == []
 
 
 def make_ring(data: Path, name: str = "ring") -> ProducerRing:
@@ -258,3 +286,46 @@ def test_a_batch_for_the_disk_that_comes_again_is_acknowledged_once_it_is_there(
     assert shard.writer.control.flushed() == shard.writer.store.max_physical_offset
     assert bodies(shard) == [0, 1, 2]
     shard.close()
+
+
+def test_a_call_that_a_query_held_up_until_its_sender_gave_it_up_stores_nothing(
+    data: Path,
+) -> None:
+    """The sender looks then whether it is there, and sends it again."""
+    shard = open_shard(data)
+    failed: list[ShardUnavailableError] = []
+
+    def append_late() -> None:
+        try:
+            shard.append(payload(0, 3), Durability.MEMORY, not_after_ms=steady_clock_ms() + 100)
+        except ShardUnavailableError as error:
+            failed.append(error)
+
+    late = threading.Thread(target=append_late)
+    with shard.writer.reading():  # as a query does, for long
+        late.start()
+        time.sleep(0.3)
+        assert not shard.writer.store.query(TOPIC, f"{0:032d}", 1)
+    assert not is_stored(shard, 0)
+    shard.append(payload(0, 3), Durability.MEMORY, not_after_ms=steady_clock_ms() + 60_000)
+    late.join()
+    assert bodies(shard) == [0, 1, 2]
+    assert "nothing was stored" in str(failed[0])
+    shard.close()
+
+
+def test_a_batch_that_a_shard_failed_with_is_perhaps_stored(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error of its sender says so: here it is in the log and in the queue."""
+    shard = open_shard(data)
+
+    def fail(*_arguments: object) -> None:
+        raise OSError(errno.EIO, "the disk failed")
+
+    monkeypatch.setattr(shard.writer.store._index, "put", fail)
+    ack = shard.append(payload(0, 3), Durability.MEMORY)
+    assert bodies(shard) == [0, 1, 2]
+    with pytest.raises(ShardUnavailableError, match="not known whether some of it is stored"):
+        raise refusal(ack.status, "T/0", data)
+    kill(shard)

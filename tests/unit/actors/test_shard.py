@@ -8,9 +8,9 @@ import pytest
 
 from rocketray.actors.catalog import TopicCatalog
 from rocketray.actors.owned_shard import OwnedShard
-from rocketray.actors.shard import open_patiently
+from rocketray.actors.shard import open_patiently, opened_or_closed
 from rocketray.config import StoreConfig
-from rocketray.errors import StoreLockedError, StreamError, TopicNotFoundError
+from rocketray.errors import StoreError, StoreLockedError, StreamError, TopicNotFoundError
 
 SMALL = StoreConfig(commit_log_segment_bytes=64 * 1024, index_hash_slots=100, index_entries=1000)
 
@@ -53,3 +53,22 @@ def test_a_topic_that_is_gone_is_not_waited_for(error: Exception, most: int) -> 
         open_patiently(fail, tries=4, sleep=lambda _: None)
     assert raised.value is error
     assert len(tried) == most
+
+
+@pytest.mark.parametrize("error", [StoreError("odd"), OSError(5, "odd"), ValueError("odd")])
+def test_a_shard_that_cannot_be_opened_says_why_and_its_process_goes_on(error: Exception) -> None:
+    def fail() -> OwnedShard:
+        raise error
+
+    closed = opened_or_closed(fail, "T/0")
+    assert isinstance(closed, str)
+    assert closed.startswith("queue T/0 stays closed: ")
+    assert "odd" in closed
+
+
+def test_a_shard_of_a_topic_that_is_gone_does_not_stay() -> None:
+    def fail() -> OwnedShard:
+        raise TopicNotFoundError("T")
+
+    with pytest.raises(TopicNotFoundError):
+        opened_or_closed(fail, "T/0")

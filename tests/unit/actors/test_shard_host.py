@@ -13,11 +13,13 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.catalog import TopicCatalog
+from rocketray.actors.compaction import Compaction
 from rocketray.actors.host_services import RETRY_AFTER_MS, Services
-from rocketray.actors.layout import producer_rings_directory
+from rocketray.actors.layout import producer_rings_directory, shard_directory
 from rocketray.actors.processes import owned_name
 from rocketray.actors.ring import Durability, ProducerRing
 from rocketray.actors.shard_host import ShardHost
+from rocketray.actors.shard_writer import ShardWriter
 from rocketray.errors import StoreError, StoreLockedError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, Message
@@ -97,6 +99,44 @@ def test_a_shard_that_cannot_be_opened_does_not_keep_the_others_closed(data: Pat
         host.shard("%RETRY%a", 0)
     host.close()
     other.close()
+
+
+def test_who_asks_for_a_shard_whose_directory_cannot_be_made_is_told_in_our_words(
+    data: Path,
+) -> None:
+    TopicCatalog().with_topic("%RETRY%a", 1).save(data)
+    in_the_way = shard_directory(data, "%RETRY%a", 0)
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    host = ShardHost(data, {}, clock_ms=lambda: 0)
+    with pytest.raises(StoreError, match=r"queue %RETRY%a/0 stays closed: .*Not a directory"):
+        host.open(TopicCatalog.load(data).get("%RETRY%a"))
+    in_the_way.unlink()
+    assert host.shard("%RETRY%a", 0).statistics().max_queue_offset == 0
+    host.close()
+
+
+def test_a_shard_that_fails_unexpectedly_closes_no_other(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = TopicCatalog().with_topic("%RETRY%a", 1).with_topic("%RETRY%b", 1)
+    topics.save(data)
+
+    def fail(writer: ShardWriter, topic: str, queue_id: int) -> Compaction:
+        if topic == "%RETRY%a":
+            raise ValueError("odd")
+        return Compaction(writer, topic, queue_id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rocketray.actors.owned_shard.Compaction", fail)
+        host = ShardHost(data, {}, clock_ms=lambda: 0)
+        assert host.find("%RETRY%b", 0) is not None
+        with pytest.raises(StoreError, match=r"queue %RETRY%a/0 stays closed: ValueError\('odd'\)"):
+            host.open(topics.get("%RETRY%a"))
+        host.open_all()
+    host.open_all()
+    assert host.find("%RETRY%a", 0) is not None
+    host.close()
 
 
 def test_a_shard_that_was_closed_opens_when_what_kept_it_closed_is_over(data: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import threading
 import time
 from pathlib import Path
@@ -114,3 +115,20 @@ def test_a_file_that_cannot_be_mapped_goes_only_where_nobody_else_has_it(
     assert [path.name for path in tmp_path.iterdir()] == ["bell"]
     Doorbell(tmp_path / "bell").ring()
     assert bell.count() == 1
+
+
+def test_neither_a_link_nor_another_user_s_file_is_shared_memory(tmp_path: Path) -> None:
+    Doorbell(tmp_path / "bell").ring()
+    (tmp_path / "link").symlink_to(tmp_path / "bell")
+    with pytest.raises(OSError, match="symbolic links"):
+        Doorbell(tmp_path / "link")
+    if os.getuid() == 0:
+        os.chown(tmp_path / "bell", 65534, 65534)
+        with pytest.raises(StoreError, match="another user made it"):
+            Doorbell(tmp_path / "bell")
+
+
+def test_directories_of_rings_are_for_this_user_alone(tmp_path: Path) -> None:
+    Doorbell(tmp_path / "producers" / "T" / "bell")
+    for path in (tmp_path / "producers", tmp_path / "producers" / "T"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700

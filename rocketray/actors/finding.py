@@ -1,0 +1,76 @@
+"""How a process finds the node of a data directory: by DATA/node.json, which the running node keeps."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StoreError
+
+from .coordinator import COORDINATOR_NAME
+from .files import read_json
+from .home import Home
+from .layout import node_file
+from .machine import whereabouts
+from .node_lock import node_holder
+from .ray_runtime import RayError, ray
+from .shard_calls import find_actor
+
+__all__ = ["find_node"]
+
+_LOOK_S = 5.0
+
+
+def find_node(directory: Path) -> dict[str, Any]:
+    """The description of the node that runs on *directory*, on this machine.
+
+    Raises:
+        NodeNotRunningError: none does.
+    """
+    node = _read_description(directory)
+    where = "gone" if node is None else whereabouts(node)
+    if node is not None and where == "here":
+        return node
+    machine = _machine_elsewhere(node if where == "elsewhere" else None)
+    raise NodeNotRunningError(
+        f"no node runs on {directory}; start one with: rocketray start --data {directory}"
+        if machine is None
+        else f"the node runs on {machine}, and this is {socket.gethostname()}: commands, "
+        "producers and group members on other machines are not offered yet; run this on "
+        f"{machine}"
+    )
+
+
+def _machine_elsewhere(node: Mapping[str, Any] | None) -> str | None:
+    """The other machine that the node is on: by its description, or by the Ray of this process."""
+    if node is not None:
+        return str(node["machine"])
+    if ray.is_initialized():
+        try:
+            home: Home = ray.get(find_actor(COORDINATOR_NAME).home.remote(), timeout=_LOOK_S)
+        except (ShardUnavailableError, RayError):
+            return None
+        if home.machine != socket.gethostname():
+            return home.machine
+    return None
+
+
+def _read_description(directory: Path) -> dict[str, Any] | None:
+    """What stands in node.json; None where there is none."""
+    path = node_file(directory)
+    try:
+        return read_json(path)
+    except StoreError as error:
+        runs = node_holder(directory)
+        if runs is None:
+            raise NodeNotRunningError(
+                f"no node runs on {directory}, and what the last one left of itself is damaged "
+                f"({error}); start one with: rocketray start --data {directory}"
+            ) from None
+        raise NodeNotRunningError(
+            f"the node on {directory} ({runs}) runs, and cannot be found because {path} is damaged; "
+            f"end it with: kill {runs.removeprefix('pid ')}, and start it again with: rocketray start --data "
+            f"{directory}"
+        ) from None

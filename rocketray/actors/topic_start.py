@@ -1,0 +1,117 @@
+"""How a program has the queues of a topic started: a few at a time, until all of them answer.
+
+A queue is a process, and a busy machine starts few of them in a minute. So the coordinator notes the
+topic first, whole, and starts queues when it is asked: each call names a few, waits for a while, and
+tells which do not answer yet. Queues that run are left alone, so every call may be repeated, and who
+asks for a topic of which some are missing has the missing ones started.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from rocketray.errors import ShardUnavailableError, StreamError
+
+from .catalog import TopicConfig
+
+__all__ = ["QUEUES_A_STEP", "STEP_S", "QueueStarter", "Started", "TopicProgress"]
+
+QUEUES_A_STEP = 8
+STEP_S = 20.0
+"""How long the coordinator waits for the queues of one step."""
+_PATIENCE_S = 120.0
+_RETRY_AFTER_MS = 1000
+
+
+class Started(NamedTuple):
+    """What came of a call that starts shards, by ``topic/queue``; by topic where the host has them.
+
+    ``closed`` says why some stay closed, ``waiting`` which do not answer yet. ``began`` are those
+    that had no process before.
+    """
+
+    closed: dict[str, StreamError]
+    waiting: tuple[str, ...] = ()
+    began: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TopicProgress:
+    """How many of a topic's queues answer, and how many processes were missing so far."""
+
+    topic: str
+    queues: int
+    running: int
+    started: int
+
+
+class QueueStarter:
+    """Starts the queues of one topic, step by step, with calls of the coordinator."""
+
+    def __init__(
+        self,
+        topic: TopicConfig,
+        start: Callable[[range], Started],
+        on_progress: Callable[[TopicProgress], None] | None = None,
+        *,
+        clock_s: Callable[[], float] = time.monotonic,
+        pause: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """*start* asks the coordinator for some queues once."""
+        self._topic = topic
+        self._start = start
+        self._on_progress = on_progress
+        self._clock_s = clock_s
+        self._pause = pause
+        self._began: set[str] = set()
+        self._closed: dict[str, StreamError] = {}
+
+    def run(self) -> dict[str, StreamError]:
+        """Return when all queues answer, with why some of them stay closed.
+
+        Raises:
+            ShardUnavailableError: no other one has answered for two minutes. The same call goes on
+                where this one stopped.
+        """
+        queues = self._topic.queues
+        step = queues if self._topic.hosted else QUEUES_A_STEP  # the host opens them all at once
+        self._report(0)
+        for first in range(0, queues, step):
+            self._run_step(range(first, min(first + step, queues)))
+        return self._closed
+
+    def _run_step(self, wanted: range) -> None:
+        fewest, heard_s = len(wanted), self._clock_s()
+        while True:
+            reason = "it does not answer yet"
+            try:
+                report = self._start(wanted)
+            except ShardUnavailableError as error:  # the coordinator's answer is late, or it died
+                reason, waiting = error.reason, fewest
+                self._pause(error.retry_after_ms / 1000)
+            else:
+                self._began.update(report.began)
+                self._closed |= report.closed
+                waiting = len(report.waiting)
+                self._report(wanted.stop - waiting)
+                if not waiting:
+                    return
+            if waiting < fewest:
+                fewest, heard_s = waiting, self._clock_s()
+            elif self._clock_s() - heard_s >= _PATIENCE_S:
+                running = wanted.stop - fewest
+                raise ShardUnavailableError(
+                    f"{self._topic.name}/{running}",
+                    _RETRY_AFTER_MS,
+                    f"{reason}; {running} of the topic's {self._topic.queues} queues run, and no "
+                    f"other has started for {_PATIENCE_S:.0f} s; to start the rest ask for the topic "
+                    "again",
+                )
+
+    def _report(self, running: int) -> None:
+        if self._on_progress is not None:
+            topic = self._topic
+            self._on_progress(TopicProgress(topic.name, topic.queues, running, len(self._began)))
