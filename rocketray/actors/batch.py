@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, overload
 
 import numpy as np
@@ -52,8 +53,8 @@ def durability_of(ack: str) -> Durability:
     """What an ack mode stands for; raises :class:`ConfigError` for another text."""
     try:
         return _DURABILITY[ack]
-    except KeyError:
-        raise ConfigError(f"ack {ack!r} is not 'memory' or 'disk'") from None
+    except (KeyError, TypeError):
+        raise ConfigError(f"ack {ack!r:.60} is not 'memory' or 'disk'; give one of them") from None
 
 
 class SendResult(NamedTuple):
@@ -87,6 +88,10 @@ class Destination(Protocol):
     @property
     def name(self) -> str:
         """Topic and queue, for messages."""
+
+    @property
+    def data(self) -> Path:
+        """The node's data directory, for messages."""
 
     @property
     def queue_id(self) -> int:
@@ -177,7 +182,7 @@ class Batch:
             raise self.failure
         assert self.ack is not None
         if self.ack.status is not AppendStatus.OK:
-            raise refusal(self.ack.status, self._lane.name)
+            raise refusal(self.ack.status, self._lane.name, self._lane.data)
         return self.ack
 
     def result(self, index: int) -> SendResult:
@@ -265,11 +270,15 @@ def by_queue(
     return list(chosen.items())
 
 
-def refusal(status: AppendStatus, shard: str) -> StreamError:
-    """What the shard refused the batch for."""
+def refusal(status: AppendStatus, shard: str, data: Path) -> StreamError:
+    """What the shard refused the batch for; *data* is its node's directory."""
     match status:
         case AppendStatus.STORE_FULL:
-            return StoreFullError(f"shard {shard}: no room on the disk; nothing was stored")
+            return StoreFullError(
+                f"shard {shard}: no room on the disk of {data}; nothing was stored: free some (see: "
+                f"df {data}), let topics keep less with: rocketray topics alter TOPIC --retention "
+                "72h, or delete one, then send again"
+            )
         case AppendStatus.FENCED:
             return ShardFencedError(f"shard {shard}: a newer process owns it; send again")
         case AppendStatus.NOT_WRITABLE:
@@ -280,7 +289,12 @@ def refusal(status: AppendStatus, shard: str) -> StreamError:
         case AppendStatus.MESSAGE_ILLEGAL:
             return InvalidMessageError(f"shard {shard} refused the batch as malformed")
         case _:
-            return ShardUnavailableError(shard, 1000, "it could not store the batch; see its log")
+            return ShardUnavailableError(
+                shard,
+                1000,
+                "it could not store the batch or bring it to disk, so it is not known whether some "
+                "of it is stored: see its log, and look for the messages before you send them again",
+            )
 
 
 def status_of(error: Exception) -> AppendStatus:

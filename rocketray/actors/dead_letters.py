@@ -19,10 +19,16 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from rocketray.delay import DELAY_PROPERTIES
-from rocketray.errors import ConfigError, StoreError, StoreLockedError, TopicNotFoundError
+from rocketray.errors import (
+    ConfigError,
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    StoreLockedError,
+    TopicNotFoundError,
+)
 from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.subscription import Subscription, parse
 from rocketray.message import ForwardedMessage, StoredMessage
@@ -31,12 +37,13 @@ from rocketray.store.sys_flag import TRANSACTION
 
 from .catalog import TopicConfig
 from .errands import Place
-from .files import read_json, write_json
+from .files import read_state, write_json
 from .filter_stream import RECORDS_MAX, scan_block
 from .layout import CONTROL_PAGE, config_directory, shard_directory
 from .queue_tail import QueueTail
-from .queue_views import open_queues
+from .queue_views import QueueView, open_queues
 from .send_back import (
+    FAILURE_REASON,
     GIVEN_UP_BY,
     ORIGIN_MESSAGE_ID,
     REDRIVEN_FROM,
@@ -88,12 +95,16 @@ class DeadLetters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LetterBox:
-    """The dead letters of a group: how many there are, and how many of them were redriven."""
+    """The dead letters of a group: how many there are, and how many of them were redriven.
+
+    ``newest_reason`` is what the newest one failed of, None where it does not say it.
+    """
 
     group: str
     topic: str
     letters: int
     redriven: int
+    newest_reason: str | None = None
 
 
 class Journal:
@@ -103,21 +114,18 @@ class Journal:
         """Read what is known of *topic*; a topic of the same name that is gone does not count."""
         self._path = _journal_path(data, topic.name)
         self._identity = ":".join(map(str, topic.store_hosts[0]))
-        value = read_json(self._path) or {}
+        self._take({})
+        read_state(self._path, self._take)
+
+    def _take(self, value: dict[str, Any]) -> None:
         if value.get("storeHost") != self._identity:
             value = {}
-        try:
-            self.done = _offsets([range(first, end) for first, end in value.get("done", [])])
-            self.under_way: list[int] = [int(n) for n in value.get("underWay", [])]
-            self.looked_from = int(value.get("lookedFrom", 0))
-            self.first_id = str(value.get("firstId", ""))
-            target = str(value.get("target", "")).rpartition("/")
-            self.target: Place | None = (target[0], int(target[2])) if target[0] else None
-        except (TypeError, ValueError, OverflowError) as error:
-            raise StoreError(
-                f"{self._path} is no journal of redriven letters ({error!r}); without it they are "
-                "redriven again"
-            ) from None
+        self.done = _offsets([range(first, end) for first, end in value.get("done", [])])
+        self.under_way: list[int] = [int(n) for n in value.get("underWay", [])]
+        self.looked_from = int(value.get("lookedFrom", 0))
+        self.first_id = str(value.get("firstId", ""))
+        target = str(value.get("target", "")).rpartition("/")
+        self.target: Place | None = (target[0], int(target[2])) if target[0] else None
 
     def begin(self, batch: Sequence[StoredMessage], target: Place, looked_from: int) -> None:
         """These letters go now to *target*, a queue that ends at *looked_from*."""
@@ -152,11 +160,12 @@ def letter_boxes(node: DeadLetters) -> list[LetterBox]:
         if name.startswith(DEAD_LETTER_PREFIX) and _has_files(node.data, name):
             with open_queues(node.data, name) as views:
                 spans = [range(view.minimum, view.maximum) for view in views]
+                reason = _newest_reason(views[0])
             done = Journal(node.data, topic).done
             there = sum(map(len, spans))
             redriven = sum(offset in spans[0] for offset in done)
             group = name.removeprefix(DEAD_LETTER_PREFIX)
-            boxes.append(LetterBox(group, name, there, redriven))
+            boxes.append(LetterBox(group, name, there, redriven, reason))
     return boxes
 
 
@@ -261,6 +270,15 @@ def _topic(node: DeadLetters, group: str, topic: str | None) -> TopicConfig:
     return config
 
 
+def _newest_reason(view: QueueView) -> str | None:
+    newest = max(view.minimum, view.maximum - 1)
+    try:
+        found = view.reader.messages(view.reader.match_tags(newest, view.maximum, None))
+    except (CorruptRecordError, OffsetOutOfRangeError):
+        return None  # it is damaged, or was removed meanwhile
+    return found[0].properties.get(FAILURE_REASON) if found else None
+
+
 def _has_files(data: Path, topic: str) -> bool:
     """Whether a topic that the node knows can be read: its first message makes the files."""
     return (shard_directory(data, topic, 0) / CONTROL_PAGE).is_file()
@@ -316,6 +334,7 @@ def _batches(
 def _again(letter: StoredMessage, topic: str) -> ForwardedMessage:
     kept = {name: text for name, text in letter.properties.items() if name not in DELAY_PROPERTIES}
     kept.pop(GIVEN_UP_BY, None)
+    kept.pop(FAILURE_REASON, None)
     if topic.startswith(RETRY_PREFIX):
         kept.setdefault(RETRY_TOPIC, letter.topic)
     else:  # it is there for the first time

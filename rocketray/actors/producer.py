@@ -18,10 +18,10 @@ from typing import Unpack
 
 import pyarrow as pa
 
-from rocketray.delay import Delay, DelayOptions
+from rocketray.delay import Delay, DelayOptions, delay_of
 from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableError
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
-from rocketray.names import check_open_topic
+from rocketray.names import check_open_topic, check_topic
 from rocketray.store.encoded_batch import MeasuredTable
 
 from .batch import (
@@ -71,7 +71,7 @@ class Producer(ProducerLanes):
             queue_id = self._select(queue_selector, message, queue_id, sharding_key)
         if delay:
             message = Message(topic, body, tags, keys, properties or {})
-            later = Delay.of(**delay)
+            later = delay_of(self.send, delay)
             return self.send_message_async(message, queue_id, sharding_key, ack, later).result()
         lane = self._lane(topic, queue_id, sharding_key)
         with lane.lock:
@@ -102,7 +102,7 @@ class Producer(ProducerLanes):
             queue_id = self._select(queue_selector, message, queue_id, sharding_key)
         if delay:
             message = Message(topic, body, tags, keys, properties or {})
-            later = Delay.of(**delay)
+            later = delay_of(self.send_async, delay)
             return self.send_message_async(message, queue_id, sharding_key, ack, later)
         lane = self._lane(topic, queue_id, sharding_key)
         with lane.lock:
@@ -251,7 +251,7 @@ class Producer(ProducerLanes):
         ack: AckMode | None = None,
     ) -> PendingMessages:
         """As :meth:`send_messages`, for who asks for the results again and again."""
-        check_open_topic(topic)
+        check_open_topic(check_topic(topic))
         _refuse_strangers(topic, messages)
         parts = [
             Part(topic, queue, messages, numbers)
@@ -304,7 +304,12 @@ class Producer(ProducerLanes):
         of texts), ``properties`` (a map). *property_columns* become properties, absent where null.
         """
         durability = durability_of(ack) if ack else self._durability
-        check_open_topic(topic)
+        if not isinstance(table, pa.Table | pa.RecordBatch):
+            raise InvalidMessageError(
+                f"the table is {table!r:.60}; give a pyarrow Table or RecordBatch with a column "
+                "body, or send a list of rr.Message with send_messages()"
+            )
+        check_open_topic(check_topic(topic))
         counts: dict[int, int] = {}
         placed: list[tuple[Lane, Batch]] = []
         for rows in cut_table(table):
@@ -372,9 +377,19 @@ def _refuse_other_choices(*others: int | str | None) -> None:
         )
 
 
-def _refuse_strangers(topic: str, messages: Sequence[Message | ForwardedMessage]) -> None:
-    strangers = [message for message in messages if message.topic != topic]
-    if strangers:
+def _refuse_strangers(topic: str, messages: object) -> None:
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
         raise InvalidMessageError(
-            f"a message for topic {strangers[0].topic!r} was sent to topic {topic!r}"
+            f"the messages are {messages!r:.60}; give a list of rr.Message(topic, body)"
         )
+    for number, message in enumerate(messages):
+        if not isinstance(message, Message | ForwardedMessage):
+            raise InvalidMessageError(
+                f"message {number} is {message!r:.60}; make each of them with rr.Message(topic, "
+                "body), or send a body alone with send()"
+            )
+        if message.topic != topic:
+            raise InvalidMessageError(
+                f"message {number} is for topic {message.topic!r} and was sent to topic {topic!r}; "
+                "send the messages of each topic by themselves"
+            )

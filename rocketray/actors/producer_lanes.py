@@ -43,6 +43,7 @@ BATCH_MAX = 1024
 BATCH_BYTES = 512 * 1024  # and one message more; a batch lies in one file of the log
 LINGER_S = 0.002
 _ROOM_WAIT_S = 0.01
+_LOOK_S = 1.0
 _REFRESH_S = 30.0  # as RocketMQ's pollNameServerInterval
 _CLOSED = "the producer is closed; make a new one"
 
@@ -62,6 +63,8 @@ class ProducerLanes:
         clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
         """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
+        if not isinstance(timeout_s, int | float) or not timeout_s > 0:
+            raise ConfigError(f"timeout_s is {timeout_s!r:.60}; give seconds, more than 0")
         self._shards = shards
         self._clock_ms = clock_ms
         self._durability = durability_of(ack)
@@ -92,11 +95,15 @@ class ProducerLanes:
         Raises:
             TopicNotFoundError, ConfigError: there is no such topic, or it has no such queue.
         """
-        config = self._topic(topic)
+        config = self._topic(topic if isinstance(topic, str) else check_topic(topic))
         if queue_id is None:
+            if sharding_key is not None and not isinstance(sharding_key, str):
+                raise ConfigError(
+                    f"sharding_key is {sharding_key!r:.60}; give a text: str({sharding_key!r:.60})"
+                )
             turn = next(self._turn) if sharding_key is None else java_hash_code(sharding_key)
             return turn % config.queues
-        _check_queue(config, queue_id)
+        config.check_queue(queue_id)
         return queue_id
 
     def place(
@@ -164,6 +171,11 @@ class ProducerLanes:
                             lanes += [None] * (config.queues - known.queues) if lanes else []
                             self._topics[name] = config
 
+    def lose(self, error: StreamError) -> None:
+        """Raise *error* from now on, and of all that is not acknowledged: its shards are gone."""
+        for topic in list(self._lanes):
+            self._leave(topic, error)
+
     def close(self) -> None:
         """Flush, and give the rings back; raises as :meth:`flush`, and is closed nevertheless."""
         if self._closed.is_set():
@@ -200,7 +212,7 @@ class ProducerLanes:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise unacknowledged(lane)
-            lane.wait(batch, left)
+            lane.wait(batch, min(left, _LOOK_S))
 
     def hand_over_part(self, part: Part, ack: AckMode | None) -> tuple[Lane, Batch]:
         """Make a batch and hand it over; what keeps it from being sent is its outcome."""
@@ -257,7 +269,7 @@ class ProducerLanes:
         return config
 
     def _lane(self, topic: str, queue_id: int | None, sharding_key: str | None) -> Lane:
-        lanes = self._lanes.get(topic)
+        lanes = self._lanes.get(topic) if isinstance(topic, str) else None
         if lanes is None:
             queue_id = self.choose_queue(topic, queue_id, sharding_key)
             return self._open_lane(topic, queue_id)
@@ -272,7 +284,7 @@ class ProducerLanes:
         """A lane that is there, or a new one; others open theirs while its shard answers."""
         while not self._closed.is_set():
             config = self._topic(topic)
-            _check_queue(config, queue_id)
+            config.check_queue(queue_id)
             opened = Lane(self._shards, config, queue_id, self._form(topic))
             with self._lock:
                 if self._topics.get(topic) is config and not self._closed.is_set():
@@ -374,10 +386,3 @@ class ProducerLanes:
             return not lane.has_collected
         finally:
             lane.lock.release()
-
-
-def _check_queue(topic: TopicConfig, queue_id: int) -> None:
-    if not 0 <= queue_id < topic.queues:
-        raise ConfigError(
-            f"topic {topic.name!r} has the queues 0 to {topic.queues - 1}, not {queue_id}"
-        )

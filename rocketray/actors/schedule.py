@@ -168,6 +168,14 @@ class Schedule:
         self._doubtful.discard((place, offset))
         return not is_late
 
+    def is_waiting(self, place: Place, offset: int) -> bool:
+        """Whether the message at *offset* is neither delivered nor recalled."""
+        self._open_queues()
+        queue = self._queues.get(place)
+        if queue is None or not queue.log.minimum() <= offset < queue.log.visible():
+            return False
+        return not queue.are_done(np.array([offset], np.int64))[0]
+
     def roll(self) -> int:
         """Free files that are kept by few messages; how many of these were stored again.
 

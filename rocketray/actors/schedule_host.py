@@ -8,7 +8,6 @@ schedule leaves before a batch goes. The note outlives the process, not a power 
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from rocketray.message import CRC_PROPERTY, UNIQUE_KEY, ForwardedMessage, Stored
 from rocketray.recall import RecallHandle
 from rocketray.store.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy
+from rocketray.whole_file import replace_file
 
 from .errands import Submit, at_once
 from .files import disk_use, read_json, write_json
@@ -94,6 +94,11 @@ class ScheduleHost:
         with self._lock:
             return self._schedule.recall(place, wanted.queue_offset, wanted.unique_key)
 
+    def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether the delayed message there is neither delivered nor recalled."""
+        with self._lock:
+            return self._schedule.is_waiting((topic, queue_id), queue_offset)
+
     def close(self) -> None:
         """Let go of everything; before the shards are closed."""
         with self._lock:
@@ -153,10 +158,8 @@ class _UnderWay:
 
     def note(self, offsets: Mapping[Place, Sequence[int]]) -> None:
         """Say what is delivered next."""
-        new = self._path.with_suffix(".tmp")
-        new.parent.mkdir(parents=True, exist_ok=True)
-        new.write_bytes(orjson.dumps({f"{t}/{q}": one for (t, q), one in offsets.items()}))
-        os.replace(new, self._path)  # noqa: PTH105
+        content = orjson.dumps({f"{t}/{q}": one for (t, q), one in offsets.items()})
+        replace_file(self._path, content, sync=False)
 
 
 class _HostTargets:

@@ -16,10 +16,16 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from rocketray.delay import DELAY_LEVELS_MS, REAL_TOPIC, SCHEDULE_TOPIC, at_level
-from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.message import (
+    PROPERTIES_MAX_BYTES,
+    ForwardedMessage,
+    StoredMessage,
+    encode_properties,
+)
 from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
 __all__ = [
+    "FAILURE_REASON",
     "GIVEN_UP_BY",
     "MAX_ATTEMPTS",
     "ORIGIN_MESSAGE_ID",
@@ -47,6 +53,8 @@ ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 """The property with the offset id that it had there."""
 GIVEN_UP_BY = "GIVEN_UP_BY"
 """The property of a dead letter with its group, where the topic's name does not say it."""
+FAILURE_REASON = "FAILURE_REASON"
+"""The property of a dead letter with what its group failed of: the exception's type and text."""
 REDRIVEN_FROM = "REDRIVEN_FROM"
 """The property with the offset id of the dead letter that a message was, since dead_letters.py."""
 MAX_ATTEMPTS = 16
@@ -89,26 +97,41 @@ def sent_back(
     max_attempts: int | None,
     dead_letters: str,
     retry_queues: int = RETRY_QUEUES,
+    *,
+    reason: str = "",
 ) -> SentBack:
     """*stored* as it waits to come again, or as a dead letter when it came *max_attempts* times.
 
-    Without *max_attempts* it is never a dead letter. Its group's retry topic has *retry_queues*.
+    Without *max_attempts* it is never a dead letter. Its group's retry topic has *retry_queues*. A
+    dead letter says for what *reason* it is one.
     """
     times = stored.reconsume_times
     if max_attempts is not None and times >= max_attempts:
-        return dead_lettered(stored, group, dead_letters, times)
+        return dead_lettered(stored, group, dead_letters, times, reason=reason)
     again = replace(_again(stored, times), topic=retry_topic(group))
     waiting, queue_id = at_level(again, retry_level(times), queue_of(stored) % retry_queues)
     return SentBack(waiting, queue_id, is_dead_letter=False)
 
 
 def dead_lettered(
-    stored: StoredMessage, group: str, dead_letters: str, reconsume_times: int
+    stored: StoredMessage,
+    group: str,
+    dead_letters: str,
+    reconsume_times: int,
+    *,
+    reason: str = "",
 ) -> SentBack:
-    """*stored* as a dead letter of *group*, after it came again *reconsume_times* times."""
+    """*stored* as a dead letter of *group*, after it came again *reconsume_times* times.
+
+    It has the *reason* as a property, unless there is no room left for it.
+    """
     message = replace(_again(stored, reconsume_times), topic=dead_letters)
     if dead_letters != dead_letter_topic(group):
         message = replace(message, properties={**message.properties, GIVEN_UP_BY: group})
+    if reason:
+        explained = {**message.properties, FAILURE_REASON: reason}
+        if len(encode_properties(explained).encode()) <= PROPERTIES_MAX_BYTES:
+            message = replace(message, properties=explained)
     return SentBack(message, _QUEUE_ID, is_dead_letter=True)
 
 

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from rocketray.errors import ShardUnavailableError
 from rocketray.message import ForwardedMessage, Message, StoredMessage
-from rocketray.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC
+from rocketray.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC, Decision, Verdict
 
 from .errands import Submit, at_once
-from .files import read_json, write_json
+from .files import read_state, write_json
+from .host_services import RETRY_AFTER_MS
 from .hosted_log import HostedLog
 from .layout import config_directory
 from .node_link import HostNode, NodeLinks
@@ -35,6 +37,9 @@ class _HostPlaces:
 
     def read(self, topic: str, queue_offset: int, max_count: int) -> Sequence[StoredMessage]:
         return self._log.read(topic, queue_offset, max_count)
+
+    def find(self, topic: str, key: str, max_count: int) -> Sequence[StoredMessage]:
+        return self._log.find(topic, key, max_count)
 
     def store(self, message: Message) -> int:
         return self._log.store(message)
@@ -80,19 +85,27 @@ class TransactionHost:
         with self._lock:
             if not self._log.exists(HALF_TOPIC):
                 return now_ms + _IDLE_MS
-            if self._service is None:
-                self._service = TransactionService(
-                    self._places, read_json(self._path), submit=self._submit
-                )
+            service = self._begun()
             try:
-                wakeup_ms = self._service.step(now_ms)
+                wakeup_ms = service.step(now_ms)
             except BaseException:
-                service, self._service = self._service, None  # what is stored tells all of it
+                self._service = None  # what is stored tells all of it
                 service.abandon()
                 raise
             if abs(now_ms - self._saved_ms) >= _SAVE_INTERVAL_MS:
                 self._save(now_ms)
             return wakeup_ms or now_ms + _IDLE_MS
+
+    def decide(self, wanted: Decision, *, to_disk: bool) -> Verdict:
+        """See :meth:`TransactionService.decide`; with *to_disk* the verdict is on disk as well."""
+        with self._lock:
+            for topic in (HALF_TOPIC, END_TOPIC):
+                if not self._log.exists(topic):  # what was decided before is not known either
+                    raise ShardUnavailableError(f"{topic}/0", RETRY_AFTER_MS, "it is not open")
+            verdict = self._begun().decide(wanted)
+        if to_disk:
+            self._log.flush(END_TOPIC)
+        return verdict
 
     def checks(self, group: str) -> list[StoredMessage]:
         """See :meth:`TransactionService.checks`."""
@@ -111,6 +124,12 @@ class TransactionHost:
                 self._service.settle(self._clock_ms())
                 self._save(self._clock_ms())
             self._places.close()
+
+    def _begun(self) -> TransactionService:
+        if self._service is None:
+            progress = read_state(self._path, dict)
+            self._service = TransactionService(self._places, progress, submit=self._submit)
+        return self._service
 
     def _save(self, now_ms: int) -> None:
         assert self._service is not None

@@ -3,31 +3,43 @@
 A half message is stored first, which nobody reads; then the program does its own work; then it
 decides. If it dies before it decides, the node asks another producer of its group, or the next
 one that starts, what became of the work (see transactions.py).
+
+Invariants
+  1. What returns without an error counts: the node has heard the decision, and no other one before.
+  2. While a transaction is open in this process, no producer of this process answers for it: what
+     a check finds of work that is not over yet says nothing.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from types import TracebackType
 from typing import Literal, Protocol, Self
+from weakref import WeakValueDictionary
 
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
-from rocketray.errors import ConfigError, StreamError
+from rocketray.errors import (
+    ConfigError,
+    ShardUnavailableError,
+    StreamError,
+    TransactionDecidedError,
+)
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
 from rocketray.transaction import (
     END_TOPIC,
     GIVEN_UP_TOPIC,
     HALF_TOPIC,
     OP_TOPIC,
+    Decider,
     Decision,
     Outcome,
-    decision_message,
+    Verdict,
     half_message,
 )
 
-from .batch import AckMode, SendResult
+from .batch import AckMode
 from .lane import Shards
 from .producer import Producer
 
@@ -35,6 +47,7 @@ __all__ = ["Check", "CheckAnswer", "Transaction", "TransactionNode", "Transactio
 
 _LOG = logging.getLogger(__name__)
 _ASK_INTERVAL_S = 1.0
+_OPEN: MutableMapping[str, Transaction]  # of all producers of this process; see invariant 2
 
 CheckAnswer = Literal["commit", "rollback", "unknown"]
 Check = Callable[[StoredMessage], CheckAnswer]
@@ -46,26 +59,35 @@ class TransactionNode(Shards, Protocol):
     def transaction_checks(self, group: str) -> list[StoredMessage]:
         """The messages of which a producer of *group* is to say what became of them."""
 
+    def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
+        """Take note of a decision, unless there is one before it; the one that counts.
+
+        Raises:
+            ShardUnavailableError: it is not known whether there is one now; the call may be
+                repeated.
+        """
+
 
 class Transaction:
     """One message that waits for its decision; as a context, committed unless the block raises."""
 
-    def __init__(self, producer: TransactionProducer, half: SendResult) -> None:
-        self._producer = producer
-        self._half = half
-        self._outcome: Outcome | None = None
-
-    @property
-    def message_id(self) -> str:
+    def __init__(self, producer: TransactionProducer, unique_key: str) -> None:
+        self.producer = producer
+        self.message_id = unique_key
         """The unique key of the message, now and when it is committed."""
-        return self._half.message_id
+        self.half_offset = -1
+        self._outcome: Outcome | None = None
+        _OPEN[unique_key] = self
 
     def commit(self) -> None:
         """Let consumers have the message. It is certain when this returns; it comes soon after.
 
         Raises:
-            ConfigError: it was rolled back before.
-            ShardUnavailableError: it is not known whether the decision was stored; decide again.
+            TransactionDecidedError: it was decided otherwise before: by a check, which another
+                producer of the group answered, or by the node, which gave it up. Its message does
+                not come.
+            ShardUnavailableError: it is not known whether it is committed; commit again.
+            ConfigError: this program rolled it back before.
         """
         self._decide("commit")
 
@@ -100,8 +122,16 @@ class Transaction:
                 f"transaction {self.message_id} was decided before: {self._outcome}; it cannot "
                 "be changed"
             )
-        self._producer.decide(self._half.queue_offset, self.message_id, outcome)
+        self.close()
+        self.producer.decide(self.half_offset, self.message_id, outcome)
         self._outcome = outcome
+
+    def close(self) -> None:
+        """Let checks answer from now on: the work that it belongs to is over."""
+        _OPEN.pop(self.message_id, None)
+
+
+_OPEN = WeakValueDictionary()
 
 
 class TransactionProducer:
@@ -113,7 +143,9 @@ class TransactionProducer:
         """*check* says what became of the work that a message belongs to, by the message alone.
 
         It is called in a thread of its own, for messages of any producer of *group* that were not
-        decided in time: ``"commit"``, ``"rollback"`` or ``"unknown"``, which asks again later.
+        decided in time: ``"commit"``, ``"rollback"`` or ``"unknown"``, which asks again later. The
+        transaction may be open still, in another process: the check says "rollback" only of what
+        is older than the longest transaction, and "unknown" before.
         """
         self._node = node
         self._group = group
@@ -122,6 +154,7 @@ class TransactionProducer:
             node.create_topic(topic, 1)
         self._may_delay = False  # the topic in which delayed messages wait is there
         self._producer = Producer(node, ack=ack)
+        self._to_disk = ack == "disk"
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._keep_answering, daemon=True, name="checks")
         self._thread.start()
@@ -166,12 +199,26 @@ class TransactionProducer:
             self._may_delay = True
         unique_key = self._producer.new_unique_key()
         half = half_message(message, queue, self._group, unique_key, delay_level)
-        return Transaction(self, self._producer.send_of_node(half, 0).result())
+        transaction = Transaction(self, unique_key)
+        transaction.half_offset = self._producer.send_of_node(half, 0).result().queue_offset
+        return transaction
 
-    def decide(self, half_offset: int, unique_key: str, outcome: Outcome) -> None:
-        """Store a decision about a half message; the first one counts."""
-        decision = Decision(half_offset, unique_key, self._group, outcome)
-        self._producer.send_of_node(decision_message(decision), 0).result()
+    def decide(
+        self, half_offset: int, unique_key: str, outcome: Outcome, decider: Decider = "producer"
+    ) -> None:
+        """Decide about a half message; raises as :meth:`Transaction.commit`."""
+        wanted = Decision(half_offset, unique_key, self._group, outcome, decider)
+        try:
+            found = self._node.decide_transaction(wanted, to_disk=self._to_disk)
+        except ShardUnavailableError as error:
+            raise ShardUnavailableError(
+                error.shard,
+                error.retry_after_ms,
+                f"it is not known whether the {outcome} of transaction {unique_key} counts; "
+                f"{outcome} it again, which is safe: {error.reason}",
+            ) from error
+        if found.outcome != outcome:
+            raise TransactionDecidedError(unique_key, outcome, *found)
 
     def answer_checks(self) -> int:
         """Ask the node what it wants to know, and answer; how many questions there were.
@@ -181,15 +228,22 @@ class TransactionProducer:
         """
         asked = self._node.transaction_checks(self._group)
         for message in asked:
-            answer = self._answer(message)
+            unique_key = message.unique_key or ""
+            answer = "unknown" if unique_key in _OPEN else self._answer(message)
             if answer != "unknown":
-                self.decide(message.queue_offset, message.unique_key or "", answer)
+                try:
+                    self.decide(message.queue_offset, unique_key, answer, "check")
+                except TransactionDecidedError as error:
+                    _LOG.info("an answer came too late: %s", error)
         return len(asked)
 
     def close(self) -> None:
         """End the thread and give the rings back; undecided transactions are asked about."""
         self._closed.set()
         self._thread.join()
+        for transaction in list(_OPEN.values()):
+            if transaction.producer is self:
+                transaction.close()
         self._producer.close()
 
     def __enter__(self) -> Self:

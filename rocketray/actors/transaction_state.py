@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from rocketray.transaction import Outcome
+from rocketray.transaction import Ending, Verdict
 
 from .errands import Place
 
@@ -47,13 +47,18 @@ class Pending:
     asked_ms: int = -(10**18)
 
 
-Fate = Outcome | Literal["give up", "dead letter"]
+Fate = Ending | Literal["dead letter"]
 
 
 @dataclass(slots=True)
 class Decided:
-    """A decision that is not carried out yet."""
+    """A decision that is not carried out yet.
 
+    ``outcome`` is what is done, which is not always what the ``verdict`` says: a message that its
+    topic never takes is a dead letter.
+    """
+
+    verdict: Verdict
     outcome: Fate
     end_offset: int
     in_doubt: bool

@@ -6,7 +6,9 @@ What it knows is in its logs: a half is pending until an op message says that it
 progress that it saves only tells from where to read them again.
 
 Invariants
-  1. The first decision about a half counts; later ones and those of strangers are passed over.
+  1. The first decision about a half counts, also after a restart; later ones and those of strangers
+     are passed over. The node's own decision to give a half up is one of them. Whoever decides by
+     :meth:`TransactionService.decide` hears which one counts.
   2. A committed message is stored before the op that ends its half. Where it is not known whether
      it was stored, because a process died or a call failed, its own queue is asked for its unique
      key first: so it is stored once.
@@ -39,7 +41,10 @@ from rocketray.transaction import (
     HALF_TOPIC,
     OP_TOPIC,
     PRODUCER_GROUP,
+    Decision,
+    Verdict,
     committed,
+    decision_message,
     done_offsets,
     given_up,
     immunity_ms,
@@ -68,6 +73,7 @@ _OPS_A_MESSAGE = 200  # their numbers stay below RocketMQ's 4096 bytes
 _STORED_AT_ONCE = 1024
 _BATCH_BYTES = 1024 * 1024
 _RETRY_MS = 1000
+_COPIES_MAX = 64  # decisions about one half, with those of strangers
 
 
 class Places(Protocol):
@@ -75,6 +81,9 @@ class Places(Protocol):
 
     def read(self, topic: str, queue_offset: int, max_count: int) -> Sequence[StoredMessage]:
         """Messages of queue 0 of one of the node's own topics, from *queue_offset* on."""
+
+    def find(self, topic: str, key: str, max_count: int) -> Sequence[StoredMessage]:
+        """Messages of one of the node's own topics with that key or unique key, oldest first."""
 
     def store(self, message: Message) -> int:
         """Store a message in queue 0 of one of the node's own topics; its queue offset."""
@@ -141,6 +150,40 @@ class TransactionService:
         if self._errands.under_way():
             return now_ms + LOOK_MS
         return now_ms + _RETRY_MS if self._pending or self._decided else None
+
+    def decide(self, wanted: Decision) -> Verdict:
+        """Take note of a decision, unless there is one before it; the one that counts.
+
+        It is in the log when this returns. The same decision may be told again.
+
+        Raises:
+            StoreError: no such half is known; nothing was decided. StreamError: it is not known
+                whether the decision is in the log.
+        """
+        self._read_halves()
+        while self._read_decisions():
+            pass
+        half = self._pending.get(wanted.half_offset)
+        if half is None:
+            return self._verdict_of_old(wanted)
+        if (half.unique_key, half.group) != (wanted.unique_key, wanted.group):
+            raise _no_such_half(wanted)
+        if wanted.half_offset not in self._decided:
+            self._places.store(decision_message(wanted))
+            while self._read_decisions():
+                pass
+        return self._decided[wanted.half_offset].verdict
+
+    def _verdict_of_old(self, wanted: Decision) -> Verdict:
+        """The verdict on a half that is done with."""
+        for stored in self._places.find(END_TOPIC, wanted.unique_key, _COPIES_MAX):
+            decision = parse_decision(stored)
+            if decision is not None and decision[:3] == wanted[:3]:
+                return Verdict(decision.outcome, stored.store_timestamp_ms, decision.decider)
+        for stored in self._places.find(GIVEN_UP_TOPIC, wanted.unique_key, 1):
+            if stored.properties.get(PRODUCER_GROUP) == wanted.group:  # by an older version
+                return Verdict("give up", stored.store_timestamp_ms, "node")
+        raise _no_such_half(wanted)
 
     def checks(self, group: str, now_ms: int) -> list[StoredMessage]:
         """The half messages whose fate a producer of *group* is to tell now, as they were sent."""
@@ -238,7 +281,10 @@ class TransactionService:
                 _LOG.warning("a decision about half %d is a stranger's", decision.half_offset)
                 continue
             self._decided[decision.half_offset] = Decided(
-                decision.outcome, message.queue_offset, in_doubt
+                Verdict(decision.outcome, message.store_timestamp_ms, decision.decider),
+                decision.outcome,
+                message.queue_offset,
+                in_doubt or decision.decider == "node",  # it may have been given up before
             )
         if stored:
             self._end_next = stored[-1].queue_offset + 1
@@ -250,8 +296,16 @@ class TransactionService:
         for offset, half in self._pending.items():
             unanswered = now_ms - half.asked_ms >= limits.check_interval_ms
             is_over = half.checks >= limits.checks_max and unanswered
-            if is_over or now_ms - half.stored_ms >= limits.age_max_ms:
-                self._decided.setdefault(offset, Decided("give up", self._end_next, in_doubt=True))
+            is_old = now_ms - half.stored_ms >= limits.age_max_ms
+            if (is_over or is_old) and offset not in self._decided:
+                decision = Decision(offset, half.unique_key, half.group, "give up", "node")
+                try:
+                    self._places.store(decision_message(decision))
+                except StreamError as error:
+                    _LOG.warning("transaction %s is not given up yet: %s", half.unique_key, error)
+                    break
+        while self._read_decisions():
+            pass
 
     def abandon(self) -> None:
         """Wait for what is under way, and never look at it: another service begins anew."""
@@ -395,3 +449,11 @@ def _message(place: Place, half: StoredMessage) -> ForwardedMessage:
     if place[0] == TRANSACTION_LETTERS:
         return half_letter(half)
     return committed(half).message
+
+
+def _no_such_half(wanted: Decision) -> StoreError:
+    return StoreError(
+        f"transaction {wanted.unique_key} of producer group {wanted.group!r} is not known here: "
+        f"half message {wanted.half_offset} is another's, or was decided over 72 hours ago; look "
+        "for its message in its topic"
+    )

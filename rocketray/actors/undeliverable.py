@@ -23,12 +23,20 @@ from .send_back import (
     topic_of,
 )
 
-__all__ = ["NODE_GROUPS", "TRANSACTION_LETTERS", "delayed_letter", "first_place", "half_letter"]
+__all__ = [
+    "NODE_GROUPS",
+    "SCHEDULE_LETTERS",
+    "TRANSACTION_LETTERS",
+    "delayed_letter",
+    "first_place",
+    "half_letter",
+]
 
 _SCHEDULE_GROUP = "CID_RMQ_SYS_SCHEDULE"
 _TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 NODE_GROUPS = frozenset({_SCHEDULE_GROUP, _TRANSACTION_GROUP})
 """The groups under which the node itself gives messages up."""
+SCHEDULE_LETTERS = dead_letter_topic(_SCHEDULE_GROUP)
 TRANSACTION_LETTERS = dead_letter_topic(_TRANSACTION_GROUP)
 
 
@@ -37,7 +45,7 @@ def delayed_letter(stored: StoredMessage, place: Place | None) -> ForwardedMessa
     if place is not None and place[0].startswith(RETRY_PREFIX):
         topic = dead_letter_topic(place[0].removeprefix(RETRY_PREFIX))
         return ForwardedMessage.of(stored, topic=topic)
-    return _letter(stored, dead_letter_topic(_SCHEDULE_GROUP), place, stored.sys_flag)
+    return _letter(stored, SCHEDULE_LETTERS, place, stored.sys_flag)
 
 
 def half_letter(half: StoredMessage) -> ForwardedMessage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -19,6 +20,7 @@ FORM = RecordForm("Trade", born_host=("127.0.0.1", 1), id_prefix="AB")
 @dataclass
 class Queue:
     name: str = "Trade/3"
+    data: Path = Path("data")
     queue_id: int = 3
     id_prefix: str = "7F000001"
 

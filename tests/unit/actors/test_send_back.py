@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.stores import SMALL, FakeClock
 
 from rocketray.actors.send_back import (
+    FAILURE_REASON,
     GIVEN_UP_BY,
     MAX_ATTEMPTS,
     ORIGIN_MESSAGE_ID,
@@ -150,6 +151,21 @@ def test_a_dead_letter_names_its_group_where_its_topic_does_not() -> None:
     assert DELAY_LEVEL not in letter.message.properties
     assert letter.message.properties[GIVEN_UP_BY] == GROUP
     assert GIVEN_UP_BY not in dead_lettered(FIRST, GROUP, DEAD, 3).message.properties
+
+
+def test_a_dead_letter_says_why_it_is_one_unless_there_is_no_room() -> None:
+    for back in (
+        dead_lettered(FIRST, GROUP, DEAD, 3, reason="ValueError: 7"),
+        sent_back(FIRST, GROUP, 0, DEAD, reason="ValueError: 7"),
+    ):
+        assert back.message.properties[FAILURE_REASON] == "ValueError: 7"
+    waiting = sent_back(FIRST, GROUP, MAX_ATTEMPTS, DEAD, reason="ValueError: 7")
+    assert FAILURE_REASON not in waiting.message.properties
+    full = replace(FIRST, properties={**FIRST.properties, "a": "x" * 32_300})
+    assert (
+        FAILURE_REASON
+        not in dead_lettered(full, GROUP, DEAD, 3, reason="é" * 200).message.properties
+    )
 
 
 @pytest.mark.parametrize(

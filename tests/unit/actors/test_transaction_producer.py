@@ -9,11 +9,20 @@ from pathlib import Path
 import pytest
 from support.local_node import LocalNode
 
+from rocketray.actors import transaction_producer
 from rocketray.actors.transaction_producer import CheckAnswer, TransactionProducer
 from rocketray.actors.undeliverable import TRANSACTION_LETTERS
-from rocketray.errors import ConfigError, InvalidMessageError, TopicNotFoundError
+from rocketray.errors import (
+    ConfigError,
+    InvalidMessageError,
+    ShardUnavailableError,
+    StoreError,
+    TopicNotFoundError,
+    TransactionDecidedError,
+)
 from rocketray.message import StoredMessage
-from rocketray.transaction import GIVEN_UP_TOPIC, HALF_TOPIC
+from rocketray.testing import Broker
+from rocketray.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, Outcome
 
 
 @pytest.fixture
@@ -144,11 +153,144 @@ def test_another_producer_of_the_group_answers_for_one_that_died(
     with TransactionProducer(node, "payments", check) as second:
         now_ms = time.time_ns() // 1_000_000 + 7_000
         monkeypatch.setattr(node.hosting.transactions, "_clock_ms", lambda: now_ms)
-        wait_for(lambda: second.answer_checks() > 0 or len(asked) == 4)
+        wait_for(lambda: second.answer_checks() >= 0 and len(asked) == 4)
         wait_for(lambda: len(visible(node)) == 1)
         assert second.answer_checks() == 0, "those that are unknown are asked about later"
     assert sorted(asked) == ["0", "1", "2", "3"]
     assert [message.body for message in visible(node)] == [b"0"]
+
+
+def check_that_says(answer: CheckAnswer) -> Callable[[StoredMessage], CheckAnswer]:
+    return lambda _message: answer
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    monkeypatch.setattr(transaction_producer, "_ASK_INTERVAL_S", 1e6)
+    with Broker() as broker:
+        broker.create_topic("Trade", 1)
+        yield broker
+
+
+def test_no_check_is_asked_about_a_block_that_is_open_in_this_process(broker: Broker) -> None:
+    stored: list[str] = []
+
+    def was_stored(_message: StoredMessage) -> CheckAnswer:
+        return "commit" if stored else "rollback"
+
+    with (
+        TransactionProducer(broker, "orders", was_stored) as producer,
+        TransactionProducer(broker, "orders", was_stored) as beside,
+    ):
+        with producer.begin("Trade", b"17"):
+            broker.clock.advance(seconds=7)
+            assert beside.answer_checks() == 1
+            broker.clock.advance(seconds=31)
+            assert producer.answer_checks() == 1
+            stored.append("17")
+        assert [message.body for message in broker.messages("Trade")] == [b"17"]
+
+
+def test_a_check_may_answer_when_the_block_is_over_or_forgotten(broker: Broker) -> None:
+    with TransactionProducer(broker, "orders", check_that_says("commit")) as producer:
+        over = producer.begin("Trade", b"over")
+        with broker.shard_down(END_TOPIC), pytest.raises(ShardUnavailableError):
+            over.commit()
+        producer.begin("Trade", b"forgotten")
+        broker.clock.advance(seconds=7)
+        assert producer.answer_checks() == 2
+        assert len(broker.messages("Trade")) == 2
+        over.commit()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize(("first", "second"), [("rollback", "commit"), ("commit", "rollback")])
+def test_who_decides_otherwise_than_a_check_hears_so(
+    broker: Broker, *, first: Outcome, second: Outcome, is_restarted: bool
+) -> None:
+    with TransactionProducer(broker, "orders", check_that_says(first)) as producer:
+        transaction = producer.begin("Trade", b"1")
+        transaction.close()  # as if it were open in another process
+        broker.clock.advance(seconds=7)
+        assert producer.answer_checks() == 1
+        decided_ms = broker.clock()
+        if is_restarted:
+            broker.clock.advance(seconds=60)
+            broker.restart_shard(END_TOPIC)
+        with pytest.raises(TransactionDecidedError, match="a check decided before") as raised:
+            getattr(transaction, second)()
+        found = raised.value
+        assert (found.outcome, found.decided_ms, found.decider) == (first, decided_ms, "check")
+        getattr(transaction, first)()
+        assert len(broker.messages("Trade")) == (first == "commit")
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_who_commits_what_the_node_gave_up_hears_so(broker: Broker, *, is_restarted: bool) -> None:
+    with TransactionProducer(broker, "orders", unknown) as producer:
+        transaction = producer.begin("Trade", b"1")
+        transaction.close()
+        for _ in range(15):
+            broker.clock.advance(seconds=31)
+            assert producer.answer_checks() == 1
+        broker.clock.advance(seconds=31)
+        assert len(broker.messages(GIVEN_UP_TOPIC)) == 1
+        if is_restarted:
+            broker.restart_shard(END_TOPIC)
+        with pytest.raises(TransactionDecidedError, match=r"the node decided before.*give up"):
+            transaction.commit()
+        assert broker.messages("Trade") == []
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_decision_whose_answer_is_lost_may_be_told_again(
+    broker: Broker, *, is_stored: bool, is_restarted: bool
+) -> None:
+    with TransactionProducer(broker, "orders", unknown, ack="disk") as producer:
+        transaction = producer.begin("Trade", b"1")
+        (broker.lose_acks if is_stored else broker.fail_appends)(1, END_TOPIC)
+        with pytest.raises(ShardUnavailableError, match="not known whether the commit") as raised:
+            transaction.commit()
+        assert "commit it again, which is safe" in str(raised.value)
+        assert len(broker.messages("Trade")) == is_stored
+        if is_restarted:
+            broker.restart_shard(END_TOPIC)
+        transaction.commit()
+        transaction.commit()
+        assert len(broker.messages("Trade")) == 1
+        assert len(broker.messages(END_TOPIC)) == 1
+
+
+def test_a_block_that_raised_is_told_of_though_a_check_committed(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with TransactionProducer(broker, "orders", check_that_says("commit")) as producer:
+        transaction = producer.begin("Trade", b"1")
+        transaction.close()
+        broker.clock.advance(seconds=7)
+        producer.answer_checks()
+        with pytest.raises(ZeroDivisionError), transaction:
+            _ = 1 / 0
+        assert "the rollback is refused, for a check decided before" in caplog.text
+
+
+def test_what_is_no_half_of_the_group_cannot_be_decided(broker: Broker) -> None:
+    with (
+        TransactionProducer(broker, "orders", unknown) as producer,
+        TransactionProducer(broker, "others", unknown) as stranger,
+    ):
+        transaction = producer.begin("Trade", b"1")
+        for who, offset, key in (
+            (stranger, transaction.half_offset, transaction.message_id),
+            (producer, transaction.half_offset, "another"),
+            (producer, 99, transaction.message_id),
+        ):
+            with pytest.raises(StoreError, match="is not known here"):
+                who.decide(offset, key, "commit")
+        assert broker.messages("Trade") == []
+        transaction.commit()
+        assert len(broker.messages("Trade")) == 1
 
 
 def test_what_is_committed_for_a_deleted_topic_is_a_dead_letter(node: LocalNode) -> None:

@@ -71,6 +71,11 @@ class FakePlaces:
     def read(self, topic: str, queue_offset: int, max_count: int) -> Sequence[StoredMessage]:
         return self.logs[topic][queue_offset : queue_offset + min(max_count, 3)]
 
+    def find(self, topic: str, key: str, max_count: int) -> Sequence[StoredMessage]:
+        self._maybe_fail()
+        log = self.logs.get(topic, []) + self.logs.get(f"{topic}/0", [])
+        return [one for one in log if key in (one.unique_key, *one.keys)][:max_count]
+
     def store(self, message: Message) -> int:
         self._maybe_fail()
         offset = self.add(message)
@@ -195,7 +200,7 @@ def test_what_is_begun_and_committed_while_another_is_carried_out_is_carried_out
 def test_strangers_decide_nothing(node: Node) -> None:
     half = node.begin("Trade")
     node.decide(half, "commit", group="others")
-    node.places.add(decision_message(Decision(half, "another key", GROUP, "commit")))
+    node.places.add(decision_message(Decision(half, "another-key", GROUP, "commit")))
     node.places.add(decision_message(Decision(99, "key0", GROUP, "commit")))
     node.places.add(Message(END_TOPIC, b"", "commit"))
     node.step()

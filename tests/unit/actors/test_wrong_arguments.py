@@ -1,0 +1,159 @@
+"""What a program gives wrongly is one error of ours, before anything is sent, made or joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from support.local_node import LocalNode
+
+import rocketray as rr
+from rocketray.actors.producer import Producer
+from rocketray.actors.standalone import Client
+from rocketray.errors import ConfigError, InvalidMessageError, InvalidNameError
+
+ALL = rr.Subscription.tags("*")
+ROWS = pa.table({"body": [b"x"]})
+Wrong = Callable[[Any], object]
+SENDS: list[tuple[Wrong, str]] = [
+    (lambda p: p.send("T", b"x", tags=["pay"]), r"the tag is \['pay'\]; a message has one tag"),
+    (lambda p: p.send("T", b"x", tags=5), "the tag is 5"),
+    (lambda p: p.send("T", b"x", tag="x"), r"send\(\) has no argument tag=; did you mean tags=\?"),
+    (lambda p: p.send_async("T", b"x", key="x"), "no argument key=; did you mean keys="),
+    (lambda p: p.send("T", b"x", qqq="x"), "no argument qqq=; its arguments are topic"),
+    (lambda p: p.send("T", b"x", queue_id="1"), "queues 0 to 1, not '1'"),
+    (lambda p: p.send("T", b"x", queue_id=2), "queues 0 to 1, not 2"),
+    (lambda p: p.send("T", b"x", queue_id=-1), "queues 0 to 1, not -1"),
+    (lambda p: p.send("T", b"x", queue_id=True), "queues 0 to 1, not True"),
+    (lambda p: p.send("T", b"x", sharding_key=5), "sharding_key is 5; give a text"),
+    (lambda p: p.send(None, b"x"), "None is no name of a topic; give a text"),
+    (lambda p: p.send(["T"], b"x"), r"\['T'\] is no name of a topic"),
+    (lambda p: p.send("T", "x"), "the body is a str; encode it to bytes"),
+    (lambda p: p.send("T", None), "the body is a NoneType"),
+    (lambda p: p.send("T", b"x", properties=[("a", "b")]), r"properties is \[\('a', 'b'\)\]; give"),
+    (lambda p: p.send("T", b"x", properties={"a": 1}), r"use str\(1\)"),
+    (lambda p: p.send("T", b"x", properties={1: "a"}), "the name of property 1 is no text"),
+    (lambda p: p.send("T", b"x", properties={"TAGS": "a"}), "property TAGS is set by the field"),
+    (lambda p: p.send("T", b"x", keys=[5]), "key 5 is no text"),
+    (lambda p: p.send("T", b"x", keys=5), "keys is 5; give a list of texts"),
+    (lambda p: p.send("T", b"x", ack="all"), "ack 'all' is not 'memory' or 'disk'"),
+    (lambda p: p.send("T", b"x", ack=["disk"]), r"ack \['disk'\] is not"),
+    (lambda p: p.send("T", b"x", delay="soon"), "delay is 'soon'; give seconds"),
+    (lambda p: p.send_oneway("T", b"x", tags=["pay"]), "the tag is"),
+    (lambda p: p.send_messages("T", [b"x"]), r"message 0 is b'x'; make each of them with rr.Mess"),
+    (lambda p: p.send_messages("T", b"x"), "the messages are b'x'; give a list"),
+    (lambda p: p.send_messages("T", 5), "the messages are 5; give a list"),
+    (lambda p: p.send_messages(None, []), "None is no name of a topic"),
+    (lambda p: p.send_messages("T", [rr.Message("U", b"x")]), "message 0 is for topic 'U'"),
+    (lambda p: p.send_many("T", [b"x"]), r"the table is \[b'x'\]; give a pyarrow Table"),
+    (lambda p: p.send_many(None, ROWS), "None is no name of a topic"),
+    (lambda _: rr.Message("T", "x"), "the body is a str"),  # type: ignore[arg-type]
+    (lambda _: rr.Message("T", b"x", tags=["pay"]), "the tag is"),  # type: ignore[arg-type]
+]
+CONSUMERS: list[tuple[Wrong, str]] = [
+    (
+        lambda c: c("g", "T", "pay"),
+        r"the subscription is 'pay'; make one with rr.Subscription.tags",
+    ),
+    (lambda c: c("g", "T", None), "the subscription is None"),
+    (lambda c: c(None, "T", ALL), "None is no name of a consumer group"),
+    (lambda c: c("", "T", ALL), "a consumer group name is empty"),
+    (lambda c: c("g", None, ALL), "None is no name of a topic"),
+    (lambda c: c("g", "T", ALL, stategy="sticky"), r"no option stategy=; did you mean strategy=\?"),
+    (lambda c: c("g", "T", ALL, qqq=1), "no option qqq=; there are"),
+    (lambda c: c("g", "T", ALL, start="begin"), "start is 'begin'; give 'earliest'"),
+    (lambda c: c("g", "T", ALL, start=-1), "start is -1"),
+    (lambda c: c("g", "T", ALL, start=None), "start is None"),
+    (lambda c: c("g", "T", ALL, client_id=5), "client_id is 5; give a text"),
+]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path) as local:
+        local.create_topic("T", 2)
+        yield local
+
+
+@pytest.mark.parametrize(("send", "says"), SENDS)
+def test_a_wrong_send_is_refused_and_stores_nothing(
+    node: LocalNode, send: Wrong, says: str
+) -> None:
+    with node.producer() as producer, pytest.raises(ConfigError, match=says):
+        send(producer)
+    assert node.messages("T") == []
+    with node.producer() as producer:
+        producer.send("T", b"x", queue_id=0)  # the producer that was misused is no worse
+        with pytest.raises(ConfigError, match=says):
+            send(producer)
+        producer.send("T", b"y", queue_id=0)
+    assert len(node.messages("T")) == 2
+
+
+@pytest.mark.parametrize(("join", "says"), CONSUMERS)
+@pytest.mark.parametrize("kind", ["consumer", "remote_consumer"])
+def test_a_wrong_member_does_not_join(node: LocalNode, kind: str, join: Wrong, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        join(getattr(node, kind))
+    assert node.groups() == []
+
+
+@pytest.mark.parametrize("timeout_s", ["x", 0, -1, None, float("nan")])
+def test_a_timeout_is_a_number_of_seconds(node: LocalNode, timeout_s: Any) -> None:
+    with pytest.raises(ConfigError, match=r"timeout_s is .*; give seconds, more than 0"):
+        Producer(node, timeout_s=timeout_s)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        (("T", 8), ConfigError, r"exists and has 2 queues, not 8; .* alter_topic\('T', 8\)"),
+        (("T", 1), ConfigError, "has 2 queues, not 1"),
+        (("U", "4"), InvalidNameError, "1 to 1024 queues, not '4'"),
+        (("U", 0), InvalidNameError, "not 0"),
+        ((None,), InvalidNameError, "None is no name of a topic"),
+    ],
+)
+def test_a_topic_is_not_taken_for_one_of_another_size(
+    node: LocalNode,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[Any, ...],
+    error: type[Exception],
+    says: str,
+) -> None:
+    client = client_of(node, monkeypatch)
+    with pytest.raises(error, match=says):
+        client.create_topic(*arguments)
+    assert {name: topic.queues for name, topic in node.topics().items()} == {"T": 2}
+    assert client.create_topic("T").queues == 2
+    assert client.create_topic("T", queues=2).queues == 2
+    assert client.create_topic("New").queues == 4
+
+
+def client_of(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """A client whose coordinator is the node of this process."""
+
+    def create(_: object, *arguments: Any, **options: Any) -> Any:
+        return node.create_topic(*arguments, **options)
+
+    client = object.__new__(Client)
+    monkeypatch.setattr(Client.__mro__[1], "create_topic", create)
+    assert isinstance(client.create_topic, MethodType)
+    return client
+
+
+@pytest.mark.parametrize("expression", [None, 5, ["pay"], b"pay"])
+def test_an_expression_is_a_text(expression: Any) -> None:
+    for make in (rr.Subscription.tags, rr.Subscription.sql):
+        with pytest.raises(rr.StreamError, match="given as text, not as"):
+            make(expression)
+
+
+def test_a_message_error_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="the tag is 5"):
+        rr.Message("T", b"x", tags=5)  # type: ignore[arg-type]
+    assert issubclass(InvalidMessageError, ConfigError)
