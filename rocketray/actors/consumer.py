@@ -21,7 +21,7 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Protocol, Self, Unpack
 
 from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
@@ -31,13 +31,16 @@ from rocketray.filters.subscription import Subscription
 from .assignment import check_strategy
 from .clock import steady_clock_ms
 from .consumed_batch import ConsumedBatch
+from .failing import FailingMessage
+from .filter_errors import FilterErrorLog
 from .filter_plan import PlanFollower
 from .grants import Grants
+from .group_offsets import check_member_topic
 from .heartbeat import Heartbeat, HeartbeatReply
 from .layout import consumer_directory
 from .lease import Lease
 from .local_offsets import open_local_offsets
-from .member_options import MemberOptions, check_client_id
+from .member_options import MemberOptions, check_client_id, check_member, new_client_id
 from .member_queues import MemberQueues, OnRevoke, QueueNode
 from .processes import owned_name
 from .watermark import Doorbell
@@ -83,10 +86,10 @@ class GroupConsumer:
             FilterError: the subscription does not compile, or the node may not run its predicate.
         """
         self.on_revoke: OnRevoke | None = None
+        check_member(group, topic, subscription, options)
         self._node = node
-        subscription.check_text()
         self._topic = topic
-        client_id = check_client_id(options.get("client_id") or uuid.uuid4().hex)
+        client_id = check_client_id(options.get("client_id") or new_client_id())
         self._identity = (group, topic, subscription, client_id)
         self._together = options.get("together")
         self._strategy = options.get("strategy", "averagely")
@@ -115,6 +118,8 @@ class GroupConsumer:
         )
         self._beats = 0
         self._failure: StreamError | None = None
+        self._failing: Mapping[int, FailingMessage] = {}
+        self._filter_errors = FilterErrorLog(node.data, group, topic)
         self._closed = threading.Event()
         try:
             self._report(self._beat(self._grants.held()))
@@ -169,8 +174,16 @@ class GroupConsumer:
         return has_to or self._failure is not None
 
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
-        """Say that everything of the queue below the offset is finished; sent with a heartbeat."""
-        assert topic == self._topic
+        """Say that everything of the queue below the offset is finished; sent with a heartbeat.
+
+        For a queue that the member gave up meanwhile this does nothing: its next owner goes on
+        where the last commit was.
+
+        Raises:
+            ConfigError: the member does not read that topic, or never read that queue.
+            OffsetOutOfRangeError: the offset is negative, or behind the end of the queue.
+        """
+        check_member_topic(self._topic, topic)
         self._queues.commit(queue_id, next_queue_offset)
 
     def assignment(self) -> frozenset[tuple[str, int]]:
@@ -221,10 +234,16 @@ class GroupConsumer:
         """Add to the counters what became of messages that a handler could not finish."""
         self._queues.count(sent_back=sent_back, dead_lettered=dead_lettered)
 
+    def report_failing(self, failing: Mapping[int, FailingMessage]) -> None:
+        """Say at which messages queues are held now, and no others; sent with a heartbeat."""
+        self._failing = failing
+
     def _beat(self, held: frozenset[int]) -> Heartbeat:
         """A report; what is *held* was asked before, so the last commits of all else are in it."""
         self._beats += 1
         commits, starts, pulled = self._queues.progress()
+        counters = self._queues.counters()
+        self._filter_errors.look(self._queues.first_errors(), counters.evaluation_errors)
         if self._local is not None:
             self._local.commit(commits)  # may write a file: whoever commits does not wait for it
             commits = {}
@@ -233,7 +252,7 @@ class GroupConsumer:
             self._instance,
             held,
             commits,
-            self._queues.counters(),
+            counters,
             starts,
             self._together,
             self._strategy,
@@ -242,6 +261,7 @@ class GroupConsumer:
             self._follower.proposals(),
             self._local is not None,
             pulled,
+            self._failing,
         )
 
     def beat(self) -> None:

@@ -1,56 +1,59 @@
 """Why a message was or was not delivered to a group: the cause, and the steps that lead to it.
 
 Plain values: who asks gathers the facts, and nothing here or there is changed by asking. The
-steps follow a message's life: stored, in its queue, what the group wants, what its filter makes
-of the message, how far the group has come, who works for it.
+steps follow a message's life: on its way to its topic, stored, in its queue, what the group asks
+for, what the group did with that place of the queue, who works for it, what came back.
+
+What decides, in this order
+  1. A message ahead of the group: what its current filter makes of it, and who works for the group.
+     One that the group would not get again, but had before, is delivered.
+  2. A message behind the group: delivered, if some filter let it pass while the group went past.
+     Else the last that happened to it counts: a filter, a move, the group's beginning, or that
+     nothing is known of that time.
+  3. A message that the group gave back: where its newest copy is, by the same rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from enum import Enum
 from typing import Any
 
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.explain import BitmapFacts, ExplainStep, FilterReason, FilterVerdict
+from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.store.consume_queue_ext import ExtUnit
 from rocketray.store.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 
+from .cause import Cause, time_text
+from .failing import FailingMessage
+from .passages import Happening, PlaceHistory, Stretch
 from .retry_trace import RetryTrace, Stage
 
-__all__ = ["Cause", "Explanation", "GroupFacts", "StoredFacts", "explain", "not_found"]
+__all__ = [
+    "Cause",
+    "Explanation",
+    "GroupFacts",
+    "StandsStill",
+    "StoredFacts",
+    "explain_copy",
+    "explain_stored",
+]
 
-_END_OF_YEAR_9999_MS = 253_402_300_800_000
+Found = tuple[Cause | None, ExplainStep]
+Judge = Callable[[Subscription], FilterVerdict]
 
-
-class Cause(Enum):
-    """Where a message's way to a group ended; ``delivered`` and ``on_its_way`` are no failures."""
-
-    DELIVERED = "delivered"
-    ON_ITS_WAY = "on_its_way"
-    NOT_FOUND = "not_found"
-    HALF_MESSAGE = "half_message"
-    ROLLED_BACK = "rolled_back"
-    NOT_DISPATCHED = "not_dispatched"
-    EXPIRED = "expired"
-    NO_GROUP = "no_group"
-    NOT_SUBSCRIBED = "not_subscribed"
-    BEFORE_START = "before_start"
-    NO_CONSUMER = "no_consumer"
-    NOT_ASSIGNED = "not_assigned"
-    WAITS_FOR_RETRY = "waits_for_retry"
-    DEAD_LETTER = "dead_letter"
-    TAG_MISMATCH = "tag_mismatch"
-    TAG_COLLISION = "tag_collision"
-    SQL_FALSE = "sql_false"
-    SQL_NULL = "sql_null"
-    SQL_ERROR = "sql_error"
-    BLOOM_WRONG = "bloom_wrong"
-    CLASS_FALSE = "class_false"
-    CLASS_ERROR = "class_error"
+_LEFT_OUT = {
+    FilterReason.TAG_MISMATCH: "its tag is not one that the group subscribes to",
+    FilterReason.TAG_COLLISION: "its tag only has the hash code of one that the group subscribes to",
+    FilterReason.SQL_FALSE: "the expression is false for it",
+    FilterReason.SQL_NULL: "the expression is NULL for it",
+    FilterReason.SQL_ERROR: "the expression fails on it",
+    FilterReason.BLOOM_WRONG: "a damaged bitmap hides it",
+    FilterReason.CLASS_FALSE: "the predicate says no",
+    FilterReason.CLASS_ERROR: "the predicate fails on it, and the group skips such messages",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +81,36 @@ class StoredFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupFacts:
-    """A group on the message's topic.
+class StandsStill:
+    """The message at which a group stops, because its predicate fails on it."""
 
-    ``start`` is where it began in the message's queue and ``offset`` how far it has come, -1 for
-    not at all; ``members`` maps each living one to the queues that it reads.
+    queue_offset: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """A group on a topic, and what it did with the message's place in its queue.
+
+    ``offset`` is how far it has come in the queue, -1 for not at all; ``members`` maps each living
+    one to the queues that it reads, ``failing`` is the message at which the queue's owner holds it,
+    and ``stands_still`` the one on which its predicate fails.
     """
 
-    subscription: str
+    subscription: Subscription
     since_ms: int
-    start: int
     offset: int
     members: Mapping[str, list[int]]
+    history: PlaceHistory
+    failing: FailingMessage | None = None
+    stands_still: StandsStill | None = None
+    is_broadcast: bool = False
+    is_readable: bool = True
+
+    @property
+    def coming(self) -> Subscription:
+        """The filter under which the group gets to the message."""
+        return self.history.coming or self.subscription
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +121,18 @@ class Explanation:
     steps: tuple[ExplainStep, ...]
     message_id: str | None = None
 
+    @classmethod
+    def of(
+        cls, found: Iterator[Found], message_id: str | None, first: tuple[ExplainStep, ...] = ()
+    ) -> Explanation:
+        """The answer from steps up to the first one with a cause."""
+        steps = list(first)
+        for cause, step in found:
+            steps.append(step)
+            if cause is not None:
+                return cls(cause, tuple(steps), message_id)
+        raise AssertionError("the last step has a cause")
+
     def to_json(self) -> dict[str, Any]:
         """The answer as it is printed for programs."""
         return {
@@ -109,84 +142,53 @@ class Explanation:
         }
 
 
-def not_found(wanted: str) -> Explanation:
-    """The answer where no message has the id or key *wanted*."""
-    step = ExplainStep("stored", "no", f"no message has the id or key {wanted!r}")
-    return Explanation(Cause.NOT_FOUND, (step,))
+def explain_stored(
+    stored: StoredFacts, group: str, facts: GroupFacts | None, judge: Judge, without: Found
+) -> Iterator[Found]:
+    """The way of a message from its store to *group*.
 
-
-def explain(
-    stored: StoredFacts,
-    group: str,
-    *,
-    other_topics: list[str] | None,
-    facts: GroupFacts | None,
-    verdict: FilterVerdict | None,
-    retries: RetryTrace | None = None,
-    retry_facts: GroupFacts | None = None,
-) -> Explanation:
-    """Put the facts together.
-
-    Args:
-        stored: the message.
-        group: the group's name.
-        other_topics: what the group subscribes to, None where it is unknown.
-        facts: the group on the message's topic, None where it does not subscribe to it.
-        verdict: of the group's filter, given together with *facts*.
-        retries: what became of it after the group gave it back, None where it did not.
-        retry_facts: the group on its retry topic, None where no member reads it yet.
+    *judge* says what a filter makes of it; *without* is the end for a group that does not read its
+    topic, where *facts* is None.
     """
-    steps: list[ExplainStep] = []
-    cause = Cause.DELIVERED
-    if retries is None or facts is None:
-        end = None if facts is None else _at_the_group(stored.message, facts)
-    else:
-        end = _given_back(retries, retry_facts)
-    for found, step in _way(group, stored, other_topics, facts, verdict=verdict, end=end):
-        steps.append(step)
-        if found is not None:
-            cause = found
-            break
-    return Explanation(cause, tuple(steps), stored.message.offset_message_id)
-
-
-def _way(
-    group: str,
-    stored: StoredFacts,
-    other_topics: list[str] | None,
-    facts: GroupFacts | None,
-    *,
-    verdict: FilterVerdict | None,
-    end: tuple[Cause, ExplainStep] | None,
-) -> Iterator[tuple[Cause | None, ExplainStep]]:
-    """The steps in order; the first with a cause is the last that counts."""
     yield from _in_store(stored)
-    if facts is None or verdict is None or end is None:
-        yield _without_subscription(group, stored.message.topic, other_topics)
+    if facts is None:
+        yield without
         return
-    wants = f"group {group!r} wants {facts.subscription}, since {_time(facts.since_ms)}"
+    wants = f"group {group!r} subscribes to {facts.subscription}, since {time_text(facts.since_ms)}"
     yield None, ExplainStep("subscription", "found", wants)
-    if facts.start >= 0 and stored.message.queue_offset < facts.start:
-        detail = f"the group began at offset {facts.start} of this queue, behind the message"
-        yield Cause.BEFORE_START, ExplainStep("position", "before start", detail)
-    for step in verdict.steps:
-        yield None, step
-    if verdict.reason is not FilterReason.MATCHED:
-        detail = f"the filter leaves it out: {verdict.reason.value}"
-        yield Cause(verdict.reason.value), ExplainStep("filter", verdict.reason.value, detail)
-    yield end
+    yield from _in_queue(stored.message, facts, judge)
 
 
-def _in_store(stored: StoredFacts) -> Iterator[tuple[Cause | None, ExplainStep]]:
+def explain_copy(
+    retries: RetryTrace, facts: GroupFacts | None, judge: Judge, wait: str = ""
+) -> Iterator[Found]:
+    """The way of a message that a group gave back; *facts* and *judge* are about the newest copy."""
+    newest, failed = retries.newest, f"a handler failed on it {_times(retries.returns)}"
+    if retries.stage is Stage.WAITING:
+        detail = f"{failed}; it comes again at {time_text(retries.due_ms)}{wait}"
+        yield Cause.WAITS_FOR_RETRY, ExplainStep("retry", "waiting", detail)
+    elif retries.stage is Stage.GIVEN_UP:
+        detail = f"{failed}, and it is a dead letter: {newest.topic}, {newest.offset_message_id}"
+        yield Cause.DEAD_LETTER, ExplainStep("retry", "given up", detail)
+    elif facts is None:
+        detail = f"{failed}; it is in {newest.topic}, which no member of the group reads yet"
+        yield Cause.NOT_ASSIGNED, ExplainStep("retry", "before", detail)
+    else:
+        place = f"{newest.topic}/{newest.queue_id}, offset {newest.queue_offset}"
+        yield None, ExplainStep("retry", "back", f"{failed}; it came back to {place}")
+        yield from _in_queue(newest, facts, judge)
+
+
+def _in_store(stored: StoredFacts) -> Iterator[Found]:
     message = stored.message
     place = (
         f"{message.topic}/{message.queue_id}, physical offset {message.physical_offset}, "
-        f"{message.size} bytes, stored at {_time(message.store_timestamp_ms)}"
+        f"{message.size} bytes, stored at {time_text(message.store_timestamp_ms)}"
     )
     yield None, ExplainStep("stored", "yes", place)
     transaction = message.sys_flag & TRANSACTION
     if transaction == PREPARED:
-        detail = "a half message of a transaction, which nobody gets before it is committed"
+        detail = "a half message of a transaction: no group gets it before it is committed"
         yield Cause.HALF_MESSAGE, ExplainStep("dispatched", "no", detail)
     if transaction == ROLLBACK:
         detail = "a message of a transaction that was rolled back"
@@ -201,52 +203,163 @@ def _in_store(stored: StoredFacts) -> Iterator[tuple[Cause | None, ExplainStep]]
     yield None, ExplainStep("dispatched", "yes", detail)
 
 
-def _time(timestamp_ms: int) -> str:
-    """A time for people and programs, in UTC; what no calendar has, as a number."""
-    if not 0 <= timestamp_ms < _END_OF_YEAR_9999_MS:
-        return f"{timestamp_ms} ms"
-    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+def _in_queue(message: StoredMessage, facts: GroupFacts, judge: Judge) -> Iterator[Found]:
+    """What became of a message that is in a queue which the group reads."""
+    if facts.is_broadcast:
+        verdict = judge(facts.subscription)
+        yield from _as_asked(facts.subscription, facts, verdict)
+        if verdict.reason is not FilterReason.MATCHED:
+            yield _left_out(verdict)
+        detail = (
+            "each member of a broadcast group gets every message and keeps its own offsets, so "
+            "the node has no record of which of them got it"
+        )
+        yield Cause.UNKNOWN, ExplainStep("position", "broadcast", detail)
+        return
+    passed = [
+        (stretch, judge(stretch.subscription or facts.subscription))
+        for stretch in facts.history.stretches
+        if stretch.what is Happening.PASSED
+    ]
+    had = [stretch for stretch, verdict in passed if verdict.reason is FilterReason.MATCHED]
+    if facts.history.is_ahead:
+        yield from _ahead(message, facts, judge(facts.coming), had)
+    elif had:
+        yield from _delivered(facts, had[-1], judge)
+    else:
+        yield from _behind(facts, judge)
 
 
-def _without_subscription(
-    group: str, topic: str, other_topics: list[str] | None
-) -> tuple[Cause, ExplainStep]:
-    if other_topics is None:
-        detail = f"group {group!r} does not exist: it never had a member"
-        return Cause.NO_GROUP, ExplainStep("subscription", "no group", detail)
-    others = ", ".join(other_topics) or "nothing"
-    detail = f"group {group!r} subscribes to {others}, and not to {topic!r}"
-    return Cause.NOT_SUBSCRIBED, ExplainStep("subscription", "other topics", detail)
+def _ahead(
+    message: StoredMessage, facts: GroupFacts, verdict: FilterVerdict, had: list[Stretch]
+) -> Iterator[Found]:
+    """The group gets to the message, for the first time or again."""
+    again = facts.history.again
+    if again is not None:
+        detail = f"the group's offset was moved back to or before it at {time_text(again.time_ms)}"
+        yield None, ExplainStep("history", "again", f"{detail}, by {again.who or 'somebody'}")
+    for step in verdict.steps:
+        yield None, step
+    if had and verdict.reason is not FilterReason.MATCHED:
+        detail = f"the group got it{_until(had[-1])}; its current filter would leave it out"
+        yield Cause.DELIVERED, ExplainStep("history", "delivered", detail)
+    stands = facts.stands_still
+    if stands is not None:
+        which = "it" if stands.queue_offset == message.queue_offset else "one before it"
+        detail = (
+            f"the group stopped at {message.topic}/{message.queue_id}, offset "
+            f"{stands.queue_offset}, because its predicate fails on {which}: {stands.error}"
+        )
+        yield Cause.STANDS_STILL, ExplainStep("position", "stands still", detail)
+    if verdict.reason is not FilterReason.MATCHED:
+        yield _left_out(verdict)
+    if had:
+        detail = f"the group got it before{_until(had[-1])}, and gets it again"
+        yield None, ExplainStep("history", "delivered", detail)
+    yield _on_its_way(message, facts)
 
 
-def _at_the_group(message: StoredMessage, facts: GroupFacts) -> tuple[Cause, ExplainStep]:
-    if facts.offset > message.queue_offset:
-        detail = f"the group has finished this queue up to offset {facts.offset}"
-        return Cause.DELIVERED, ExplainStep("position", "past", detail)
-    begun = "has not begun with it" if facts.offset < 0 else f"is at offset {facts.offset}"
-    before = f"the group {begun}, {message.queue_offset - max(facts.offset, 0)} before the message"
+def _behind(facts: GroupFacts, judge: Judge) -> Iterator[Found]:
+    """The group is past the message, and never got it as far as is known: why."""
+    up_to = f"the group has finished this queue up to offset {facts.offset}"
+    last = facts.history.stretches[-1]
+    subscription = last.subscription or facts.subscription
+    if last.what is Happening.UNKNOWN:
+        detail = f"{up_to}; the group's journal does not go back that far"
+        yield Cause.UNKNOWN, ExplainStep("position", "unknown", detail)
+    if last.what is Happening.BEGUN_BEHIND:
+        assert last.entry is not None
+        detail = f"the group started after the message, {_by(last)}; {up_to}"
+        yield Cause.BEFORE_START, ExplainStep("position", "before start", detail)
+    verdict = judge(subscription)
+    yield from _as_asked(subscription, facts, verdict)
+    if last.what is Happening.SKIPPED:
+        skipped = ExplainStep(
+            "position", "skipped", f"the group's offset was moved past it, {_by(last)}"
+        )
+        if verdict.reason is FilterReason.MATCHED:
+            yield Cause.SKIPPED, skipped
+        yield None, skipped
+    if verdict.reason is FilterReason.CLASS_ERROR and subscription.on_error == "stop":
+        detail = (
+            f"{up_to}; the predicate fails on the message now, but did not when the group read it"
+        )
+        yield Cause.UNKNOWN, ExplainStep("position", "unknown", detail)
+    yield _left_out(verdict)
+
+
+def _delivered(facts: GroupFacts, last: Stretch, judge: Judge) -> Iterator[Found]:
+    """The group is past the message, and its filter let it pass."""
+    subscription = last.subscription or facts.subscription
+    yield from _as_asked(subscription, facts, judge(subscription))
+    detail = f"the group has finished this queue up to offset {facts.offset}{_until(last)}"
+    yield Cause.DELIVERED, ExplainStep("position", "past", detail)
+
+
+def _as_asked(
+    subscription: Subscription, facts: GroupFacts, verdict: FilterVerdict
+) -> Iterator[Found]:
+    """What the filter of then, *subscription*, made of the message."""
+    if subscription != facts.subscription:
+        detail = f"when the group was there, it subscribed to {subscription}"
+        yield None, ExplainStep("subscription", "then", detail)
+    for step in verdict.steps:
+        yield None, step
+
+
+def _left_out(verdict: FilterVerdict) -> Found:
+    reason = verdict.reason
+    detail = f"the filter leaves it out: {_LEFT_OUT[reason]}"
+    return Cause[reason.name], ExplainStep("filter", reason.value, detail)
+
+
+def _on_its_way(message: StoredMessage, facts: GroupFacts) -> Found:
+    """It matches, and the group has not finished it: who works for the group."""
+    before = _distance(message.queue_offset, facts.offset)
+    if not facts.is_readable:
+        detail = (
+            f"topic {message.topic!r} may not be read, so no member gets it; change that with: "
+            f"rocketray topics alter {message.topic} --perm 6"
+        )
+        return Cause.NOT_READABLE, ExplainStep("position", "before", f"{before}; {detail}")
     if not facts.members:
         detail = f"{before}; none of its members is alive"
         return Cause.NO_CONSUMER, ExplainStep("position", "before", detail)
     owners = [name for name, queues in facts.members.items() if message.queue_id in queues]
     if not owners:
-        detail = f"{before}; {len(facts.members)} members are alive and none has this queue yet"
+        count = len(facts.members)
+        alive = "its only member is alive and does" if count == 1 else f"its {count} members do"
+        detail = f"{before}; {alive} not have this queue yet"
         return Cause.NOT_ASSIGNED, ExplainStep("position", "before", detail)
+    failing = facts.failing
+    if failing is not None and failing.queue_offset <= message.queue_offset:
+        is_own = failing.queue_offset == message.queue_offset
+        detail = f"{before}; member {owners[0]} fails on {'it' if is_own else 'one before it'}"
+        cause = Cause.FAILING if is_own else Cause.ON_ITS_WAY
+        return cause, ExplainStep("position", "held", f"{detail}, and the queue is {failing}")
     detail = f"{before}; member {owners[0]} works on it, or on one before it"
     return Cause.ON_ITS_WAY, ExplainStep("position", "before", detail)
 
 
-def _given_back(retries: RetryTrace, facts: GroupFacts | None) -> tuple[Cause, ExplainStep]:
-    """Where a message is that the group gave back."""
-    newest, times = retries.newest, f"a handler failed on it {retries.returns} times"
-    if retries.stage is Stage.WAITING:
-        detail = f"{times}; it comes again at {_time(retries.due_ms)}"
-        return Cause.WAITS_FOR_RETRY, ExplainStep("retry", "waiting", detail)
-    if retries.stage is Stage.GIVEN_UP:
-        detail = f"{times}, and it is a dead letter: {newest.topic}, {newest.offset_message_id}"
-        return Cause.DEAD_LETTER, ExplainStep("retry", "given up", detail)
-    if facts is None:
-        detail = f"{times}; it is in {newest.topic}, which no member of the group reads yet"
-        return Cause.NOT_ASSIGNED, ExplainStep("retry", "before", detail)
-    cause, step = _at_the_group(newest, facts)
-    return cause, ExplainStep("retry", step.result, f"{times}; in {newest.topic} {step.detail}")
+def _distance(queue_offset: int, offset: int) -> str:
+    if offset < 0:
+        return "the group has not finished anything of this queue"
+    count = queue_offset - offset
+    if not count:
+        return f"the group is at offset {offset}, so this is the next message that it finishes"
+    return (
+        f"the group is at offset {offset}, {count} {'place' if count == 1 else 'places'} before it"
+    )
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _by(stretch: Stretch) -> str:
+    assert stretch.entry is not None
+    return f"at {time_text(stretch.entry.time_ms)} by {stretch.entry.who or 'somebody'}"
+
+
+def _until(stretch: Stretch) -> str:
+    return "" if stretch.entry is None else f", before {time_text(stretch.entry.time_ms)}"

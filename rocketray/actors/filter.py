@@ -19,6 +19,7 @@ from rocketray.filters.subscription import Subscription
 
 from .filter_rules import FilterRules
 from .filter_stream import FilterStream
+from .home import Home
 from .lag import FilteredLag, LagCounter, LagQuestion
 from .layout import consumer_directory, filter_doorbell_path
 from .match_ring import MatchRing
@@ -172,10 +173,12 @@ class FilterEngine:
 class FilterActor:
     """The Ray shell of :class:`FilterEngine`; a thread that fails ends the process."""
 
-    def __init__(self, data: str, rules: FilterRules) -> None:
+    def __init__(self, home: Home, rules: FilterRules) -> None:
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
-        self._engine = FilterEngine(Path(data), rules)
-        self._lag = LagCounter(Path(data))
+        self._home = home
+        data = home.directory()
+        self._engine = FilterEngine(data, rules)
+        self._lag = LagCounter(data)
         self._engine.attach_all()
         self._stop = threading.Event()
         threading.Thread(target=self._run, name="filter", daemon=True).start()
@@ -195,6 +198,10 @@ class FilterActor:
     def statistics(self) -> FilterStatistics:
         """See :class:`FilterStatistics`."""
         return self._engine.statistics()
+
+    def home(self) -> Home:
+        """Whose it is."""
+        return self._home
 
     def stop(self) -> None:
         """End the thread."""

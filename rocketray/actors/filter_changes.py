@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -56,9 +57,14 @@ class FilterChanges:
         if existing is not None and existing.new == plan.new:
             return existing
         if existing is not None:
+            ways_out = (
+                f"replace the members that ask for {existing.old}, or {_way_back(group, existing, topic)}"
+                if existing.is_switching
+                else f"let that come to its end, or drop it with: {_command(group, topic, '--abort')}"
+            )
             raise StreamError(
                 f"group {group!r} is on its way from {existing.old} to {existing.new} on topic "
-                f"{topic!r}: let that come to its end, or abort it before it switches"
+                f"{topic!r}: {ways_out}"
             )
         if plan.old == plan.new:
             raise StreamError(f"group {group!r} subscribes to topic {topic!r} with {plan.old}")
@@ -77,8 +83,8 @@ class FilterChanges:
             )
         return self._set((group, topic), replace(plan, is_switching=True))
 
-    def abort(self, group: str, topic: str, updated: list[str]) -> None:
-        """Drop a change that was prepared.
+    def abort(self, group: str, topic: str, updated: list[str], members: int) -> None:
+        """Drop a change that was prepared, or that no queue can have switched for lack of *members*.
 
         Raises:
             StreamError: there is none, queues may have switched already, or members ask for the
@@ -90,10 +96,10 @@ class FilterChanges:
                 f"members {', '.join(updated)} of group {group!r} ask for {plan.new}: stop them "
                 "first, then abort the change"
             )
-        if plan.is_switching:
+        if plan.is_switching and (plan.switches or members):
             raise StreamError(
-                f"group {group!r} has begun to switch to {plan.new}: let it come to its end, "
-                "then migrate it back"
+                f"group {group!r} has begun to switch to {plan.new} on topic {topic!r}, so that is "
+                f"not dropped any more: {_way_back(group, plan, topic)}"
             )
         self.end(group, topic)
 
@@ -155,3 +161,13 @@ class FilterChanges:
         self._plans[key] = plan
         self.changed = True
         return plan
+
+
+def _way_back(group: str, plan: FilterPlan, topic: str) -> str:
+    """What leads back from a change that is switching; see ``GroupAdministration``."""
+    command = _command(group, topic, *plan.old.options())
+    return f"when all queues have come to their switch, go back with: {command}"
+
+
+def _command(*arguments: str) -> str:
+    return shlex.join(["rocketray", "groups", "migrate", *arguments])

@@ -91,6 +91,8 @@ class FilterStream:
         self._test = self._bits.test()  # behind the window: see shard_bitmaps.py
         try:
             matches, counters = scan_block(self._filter, self._reader, start, stop, self._test)
+            if counters.evaluation_errors and self._ring.first_error is None:
+                self._note_error(start, start + counters.scanned)
         except Exception as error:  # noqa: BLE001 - the member has to hear of it
             self._fail(error)
             return False
@@ -128,6 +130,18 @@ class FilterStream:
         self._next = stop
         if len(matches):
             self._doorbell.ring()
+
+    def _note_error(self, start: int, stop: int) -> None:
+        """Tell the member of the first message from *start* on that the expression failed on."""
+        expression = self._filter.sql
+        assert expression is not None, "only SQL92 has evaluation errors"
+        if self._test is None:
+            entries = self._reader.match_tags(start, stop, self._filter.tag_codes)
+        else:
+            entries, _ = self._reader.match_bits(start, stop, self._test, RECORDS_MAX)
+        states = sql_states(expression, self._reader, entries)
+        failed = np.flatnonzero((states >= State.NOT_INT32) & (states < State.ODD))
+        self._ring.note_error(int(entries.queue_offsets[failed[0]]))
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, OffsetOutOfRangeError) and self._control.minimum() != self._minimum:

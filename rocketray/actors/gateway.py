@@ -9,10 +9,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 
 from .chores import start_chore
 from .consumer import GroupConsumer
+from .failing import FailingMessage
+from .home import Home
 from .remote_calls import CommitReply, JoinRequest, PollReply
 from .remote_members import MEMBERS_MAX, RemoteMembers
 
@@ -27,10 +28,10 @@ _SWEEP_INTERVAL_S = 5.0
 class GatewayActor:
     """The Ray shell of :class:`RemoteMembers`; started with the first remote member."""
 
-    def __init__(self, data: str) -> None:
+    def __init__(self, home: Home) -> None:
         from .client import Connection  # noqa: PLC0415  # it imports what starts this actor
 
-        connection = Connection(Path(data))
+        connection = Connection(home.directory())
 
         def join(request: JoinRequest) -> GroupConsumer:
             identity = request.group, request.topic, request.subscription
@@ -48,25 +49,31 @@ class GatewayActor:
         """Batches for a member."""
         return self._members.poll(name, timeout_s, received)
 
-    def commit(self, name: str, commits: Mapping[int, int]) -> CommitReply:
+    def commit(self, name: str, commits: Mapping[int, int], number: int = 0) -> CommitReply:
         """Next queue offsets by queue."""
-        return self._members.commit(name, commits)
+        return self._members.commit(name, commits, number)
 
     def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
         """Messages that were given back."""
         self._members.count_returns(name, sent_back, dead_lettered)
 
+    def report_failing(self, name: str, failing: Mapping[int, FailingMessage]) -> None:
+        """The messages at which the member holds queues."""
+        self._members.report_failing(name, failing)
+
     def leave_alone(self, name: str, queue_ids: frozenset[int]) -> None:
         """The member has enough of just these queues for now."""
         self._members.leave_alone(name, queue_ids)
 
-    def give_up(self, name: str, revocation: int, commits: Mapping[int, int]) -> None:
+    def give_up(
+        self, name: str, revocation: int, commits: Mapping[int, int], number: int = 0
+    ) -> None:
         """The member is through with revoked queues."""
-        self._members.give_up(name, revocation, commits)
+        self._members.give_up(name, revocation, commits, number)
 
-    def leave(self, name: str, commits: Mapping[int, int]) -> None:
+    def leave(self, name: str, commits: Mapping[int, int], number: int = 0) -> None:
         """The member leaves its group."""
-        self._members.leave(name, commits)
+        self._members.leave(name, commits, number)
 
     def ready(self) -> None:
         """Answer, which says that the others do too."""

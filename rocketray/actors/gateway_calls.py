@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .failing import FailingMessage
 from .gateway import GATEWAY_NAME
 from .remote_calls import CommitReply, JoinRequest, PollReply
 from .shard_calls import find_actor
@@ -29,9 +30,11 @@ class GatewayCalls:
         )
         return reply
 
-    def commit(self, name: str, commits: Mapping[int, int]) -> CommitReply:
+    def commit(self, name: str, commits: Mapping[int, int], number: int = 0) -> CommitReply:
         """Pass on what is finished."""
-        reply: CommitReply = self._ask(find_actor(GATEWAY_NAME).commit.remote(name, commits))
+        reply: CommitReply = self._ask(
+            find_actor(GATEWAY_NAME).commit.remote(name, commits, number)
+        )
         return reply
 
     def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
@@ -39,14 +42,20 @@ class GatewayCalls:
         actor = find_actor(GATEWAY_NAME)
         self._ask(actor.count_returns.remote(name, sent_back, dead_lettered))
 
+    def report_failing(self, name: str, failing: Mapping[int, FailingMessage]) -> None:
+        """Pass on at which messages the member holds queues."""
+        self._ask(find_actor(GATEWAY_NAME).report_failing.remote(name, failing))
+
     def leave_alone(self, name: str, queue_ids: frozenset[int]) -> None:
         """Say which queues, and no others, the stand-in reads no further for now."""
         self._ask(find_actor(GATEWAY_NAME).leave_alone.remote(name, queue_ids))
 
-    def give_up(self, name: str, revocation: int, commits: Mapping[int, int]) -> None:
+    def give_up(
+        self, name: str, revocation: int, commits: Mapping[int, int], number: int = 0
+    ) -> None:
         """Say that revoked queues are given up."""
-        self._ask(find_actor(GATEWAY_NAME).give_up.remote(name, revocation, commits))
+        self._ask(find_actor(GATEWAY_NAME).give_up.remote(name, revocation, commits, number))
 
-    def leave(self, name: str, commits: Mapping[int, int]) -> None:
+    def leave(self, name: str, commits: Mapping[int, int], number: int = 0) -> None:
         """Leave the group."""
-        self._ask(find_actor(GATEWAY_NAME).leave.remote(name, commits))
+        self._ask(find_actor(GATEWAY_NAME).leave.remote(name, commits, number))

@@ -10,6 +10,7 @@ from rocketray.filters.subscription import Subscription
 
 from .filter_changes import PlanProgress
 from .filter_plan import FilterPlan
+from .group_offsets import LONG_MAX, check_next_offset
 from .groups import GroupRegistry
 
 __all__ = ["GroupAdministration", "GroupQuestion"]
@@ -32,10 +33,18 @@ class GroupAdministration:
         self,
         registry: GroupRegistry,
         check: Callable[[str, str, Subscription], None] = lambda *_: None,
+        end_of: Callable[[str, int], int] = lambda *_: LONG_MAX,
+        wall_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """*check* raises when the node does not filter for a group by a subscription."""
+        """*check* raises when the node does not filter for a group by a subscription.
+
+        *end_of* is where a queue ends, and raises where the topic has no such queue; *wall_ms* is
+        the clock that people look at.
+        """
         self._registry = registry
         self._check = check
+        self._end_of = end_of
+        self._wall_ms = wall_ms
 
     def answer(self, question: GroupQuestion, now_ms: int, *arguments: Any) -> Any:
         """What the method of that name says."""
@@ -47,13 +56,20 @@ class GroupAdministration:
     ) -> FilterPlan:
         """Let the group hold another subscription beside its own; see filter_plan.py.
 
+        The one that a change came from may be asked for as soon as every queue has switched: the
+        change is over then, though members still ask for the old one, and another leads back.
+
         Raises:
             StreamError: the group is unknown, subscribes so already, or is changing to another.
             SubscriptionRefusedError: the node does not filter by it.
         """
-        existing = self._shared(group, topic)
+        self._shared(group, topic)
         self._check(group, topic, subscription)
-        version = max(now_ms, 1)
+        under_way, version = self._registry.changes.get(group, topic), max(now_ms, 1)
+        if under_way is not None and subscription == under_way.old:
+            version = max(version, under_way.version + 1)
+            self._registry.settle_change(group, topic, self._wall_ms(), goes_back=True)
+        existing = self._registry.subscriptions.get(group, topic)
         return self._registry.changes.begin(
             group, topic, FilterPlan(version, existing, subscription)
         )
@@ -78,18 +94,26 @@ class GroupAdministration:
             StreamError: queues may have switched, or members ask for the new subscription.
         """
         found = self._registry.progress(group, topic, now_ms)
-        self._registry.changes.abort(group, topic, found.updated if found else [])
+        updated = found.updated if found else []
+        members = len({*updated, *found.outdated}) if found else 0
+        self._registry.changes.abort(group, topic, updated, members)
 
-    def move_offsets(self, now_ms: int, group: str, topic: str, targets: Mapping[int, int]) -> str:
-        """Have the group go on at other offsets; see offset_moves.py.
+    def move_offsets(
+        self, now_ms: int, group: str, topic: str, targets: Mapping[int, int], who: str = ""
+    ) -> str:
+        """Have the group go on at other offsets; see offset_moves.py. *who* is for the journal.
 
-        Answers the name of the order. Raises :class:`StreamError` for an unknown group, a topic
-        that it does not read, or what is no offset.
+        Answers the name of the order. Nothing moves when one of them cannot.
+
+        Raises:
+            StreamError: the group is unknown, or does not read the topic.
+            ConfigError: the topic has no such queue.
+            OffsetOutOfRangeError: the offset is negative, or behind the end of the queue.
         """
         self._shared(group, topic)
-        if any(queue < 0 or offset < 0 for queue, offset in targets.items()):
-            raise StreamError(f"queues and offsets count from 0, so not {dict(targets)}")
-        name = self._registry.moves.order(group, topic, targets)
+        for queue, offset in targets.items():
+            check_next_offset(topic, queue, offset, self._end_of(topic, queue))
+        name = self._registry.moves.order(group, topic, targets, who)
         self._registry.carry_out_moves(group, topic, now_ms)
         return name
 

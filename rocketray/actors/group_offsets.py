@@ -6,10 +6,23 @@ places where groups began, which RocketMQ does not keep and passes over.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import operator
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-__all__ = ["GroupOffsets", "from_table", "to_table"]
+from rocketray.errors import ConfigError, OffsetOutOfRangeError
+
+__all__ = [
+    "LONG_MAX",
+    "GroupOffsets",
+    "check_known_queue",
+    "check_member_topic",
+    "check_next_offset",
+    "from_table",
+    "to_table",
+]
+
+LONG_MAX = 2**63 - 1  # an offset is an i64 on disk
 
 _OFFSETS, _STARTS = "offsetTable", "startTable"
 _Table = dict[tuple[str, str], dict[int, int]]
@@ -45,6 +58,10 @@ class GroupOffsets:
         """The group's next queue offset, or -1."""
         return self._offsets.get((group, topic), {}).get(queue, -1)
 
+    def of(self, group: str, topic: str) -> dict[int, int]:
+        """The group's next queue offset in each queue that it has one in."""
+        return dict(self._offsets.get((group, topic), {}))
+
     def start(self, group: str, topic: str, queue: int) -> int:
         """Where the group began, or -1."""
         return self._starts.get((group, topic), {}).get(queue, -1)
@@ -56,14 +73,61 @@ class GroupOffsets:
                 del table[key]
         self.changed = True
 
-    def to_json(self) -> dict[str, Any]:
-        """Both tables: ``{"offsetTable": {"topic@group": {"0": 17}}, "startTable": …}``."""
-        return {_OFFSETS: to_table(self._offsets), _STARTS: to_table(self._starts)}
+    def to_json(
+        self, instead: Mapping[tuple[str, str], Mapping[int, int]] | None = None
+    ) -> dict[str, Any]:
+        """Both tables: ``{"offsetTable": {"topic@group": {"0": 17}}, "startTable": …}``.
+
+        With other offsets *instead* of some, none for -1.
+        """
+        table = dict(self._offsets)
+        for key, others in (instead or {}).items():
+            queues = {**table.get(key, {}), **others}
+            table[key] = {queue: offset for queue, offset in queues.items() if offset >= 0}
+        return {_OFFSETS: to_table(table), _STARTS: to_table(self._starts)}
 
     def load(self, value: Mapping[str, Any]) -> None:
         """Take what :meth:`to_json` wrote."""
         self._offsets = _offsets(value.get(_OFFSETS, {}))
         self._starts = _offsets(value.get(_STARTS, {}))
+
+
+def check_member_topic(own: str, topic: object) -> None:
+    """Raise :class:`ConfigError` where a member of *own* commits for another topic."""
+    if topic != own:
+        raise ConfigError(
+            f"this member reads topic {own!r}, so it cannot commit for {topic!r:.140}; commit with "
+            "the topic of the batch"
+        )
+
+
+def check_known_queue(topic: str, queue_id: object, known: Collection[int]) -> None:
+    """Raise :class:`ConfigError` where a member commits for a queue that it never read."""
+    if queue_id not in known:
+        read = ", ".join(map(str, sorted(known))) or "none yet"
+        raise ConfigError(
+            f"this member never read queue {queue_id!r:.40} of topic {topic!r} (it read: {read}); "
+            "commit with the queue_id of a batch"
+        )
+
+
+def check_next_offset(topic: str, queue_id: int, next_queue_offset: object, end: int) -> int:
+    """*next_queue_offset*, where a group can go on there: from 0 up to and including *end*.
+
+    Raises:
+        ConfigError: it is no whole number.
+        OffsetOutOfRangeError: it is negative, or beyond *end*.
+    """
+    try:
+        offset = operator.index(next_queue_offset)  # type: ignore[arg-type]  # that is the question
+    except TypeError:
+        raise ConfigError(
+            f"the offset to commit for queue {topic}/{queue_id} is {next_queue_offset!r:.60}; give "
+            "a whole number, such as a batch's next_queue_offset"
+        ) from None
+    if not 0 <= offset <= end:
+        raise OffsetOutOfRangeError(f"queue {topic}/{queue_id}", offset, 0, end + 1)
+    return offset
 
 
 def to_table(queues_of: Mapping[tuple[str, str], Mapping[int, Any]]) -> dict[str, dict[str, Any]]:

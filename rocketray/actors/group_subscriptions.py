@@ -1,11 +1,13 @@
 """What each group subscribes to in each topic, since when, and whether its members share the messages.
 
 Members of one group subscribe to a topic alike; a group without members may change, and one with
-members goes through a change that filter_changes.py keeps.
+members goes through a change that filter_changes.py keeps. A change that leaves the text as it is,
+as an upgrade to a release with another default dialect makes it, is said in the log.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Iterator, Mapping
 from typing import Any
 
@@ -17,6 +19,8 @@ from .filter_changes import FilterChanges
 from .heartbeat import Heartbeat
 
 __all__ = ["GroupSubscriptions"]
+
+_LOG = logging.getLogger(__name__)
 
 
 class GroupSubscriptions:
@@ -83,6 +87,11 @@ class GroupSubscriptions:
             raise SubscriptionConflictError(
                 beat.group, beat.topic, str(existing), str(offered), difference
             )
+        if existing is not None and existing.expression == offered.expression:
+            # Nobody changed the text; an upgrade changed the default.
+            difference = describe_difference(existing, offered)
+            where = f"group {beat.group!r}, topic {beat.topic!r}"
+            _LOG.warning("%s: its filter changed: %s", where, difference)
         self.subscribe(beat.group, beat.topic, offered, wall_ms)
 
     def subscribe(self, group: str, topic: str, subscription: Subscription, wall_ms: int) -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 
+from .failing import FailingMessage
 from .filter_plan import FilterPlan
 
 __all__ = ["GroupDescription", "LiveSubscription"]
@@ -20,7 +21,9 @@ class GroupDescription:
     ``since_ms`` is when its subscription was first heard of, ``starts`` where it began in each
     queue (-1: not yet, or not known), ``counters`` are since the coordinator started, ``plan`` is
     the change of subscription that is under way, ``pulled`` up to which offset the owner of a queue
-    took it. The offsets of a group ``is_broadcast`` are with its members.
+    took it, ``failing`` the message at which the owner holds the queue. The offsets of a group
+    ``is_broadcast`` are with its members. Those of its members in ``unheard`` are known from before
+    the coordinator started, and have not reported since.
     """
 
     group: str
@@ -34,6 +37,8 @@ class GroupDescription:
     plan: FilterPlan | None = None
     pulled: dict[int, int] = field(default_factory=dict)
     is_broadcast: bool = False
+    failing: dict[int, FailingMessage] = field(default_factory=dict)
+    unheard: frozenset[str] = frozenset()
 
 
 class LiveSubscription(NamedTuple):

@@ -13,17 +13,23 @@ Invariants
   5. A queue number of an app that owns its queues together belongs to one of its instances, in all
      topics and groups of the app.
   6. What filters did is counted once: members report sums, and only their growth is added.
+  7. The journal notes what moves an offset besides reading, and each filter that takes over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
+from functools import partial
 from typing import Any
 
 from rocketray.errors import StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.filters.subscription import Subscription
 
+from .failing import FailingMessage
 from .filter_changes import PlanProgress
+from .filter_plan import FilterPlan
+from .group_journal import GroupJournals
 from .group_offsets import GroupOffsets
 from .group_subscriptions import GroupSubscriptions
 from .group_views import GroupDescription, LiveSubscription
@@ -34,15 +40,18 @@ from .offset_moves import OffsetMoves
 
 __all__ = ["GroupRegistry"]
 
+_MIGRATE = "rocketray groups migrate"
+
 
 class GroupRegistry:
     """All groups of a cluster."""
 
-    def __init__(self) -> None:
+    def __init__(self, journals: GroupJournals | None = None) -> None:
+        self.journals = journals or GroupJournals(lambda: 0)
         self.subscriptions = GroupSubscriptions()
         self.changes = self.subscriptions.changes
         self.offsets = GroupOffsets()
-        self.moves = OffsetMoves(self.offsets)
+        self.moves = OffsetMoves(self.offsets, self.journals)
         self._memberships: dict[tuple[str, str], Membership] = {}
         self._apps: dict[str, set[tuple[str, str]]] = {}  # where each app has, or had, members
 
@@ -76,17 +85,22 @@ class GroupRegistry:
             return HeartbeatReply(dict.fromkeys(range(queues), -1), len(membership.members))
         self._take_offsets(beat, membership.owned(beat.member) & held)
         lost = beat.held - membership.owned(beat.member)
-        self.changes.take_proposals(beat, membership.owned(beat.member) & beat.held)
-        self._settle_change(beat.group, beat.topic, membership, wall_ms)
+        self._take_proposals(beat, membership.owned(beat.member) & beat.held)
+        self.settle_change(beat.group, beat.topic, wall_ms)
         membership.give_up(beat)
         self.moves.carry_out(beat.group, beat.topic, membership)
         lost |= self.moves.waiting(beat.group, beat.topic)
+        kept = membership.owned(beat.member)
         granted = {
             queue: self.offsets.get(beat.group, beat.topic, queue)
             for queue in sorted(self._share(beat, membership, now_ms) - lost)
             if membership.take(queue, beat.member)
         }
-        plan = self.changes.get(beat.group, beat.topic)
+        key = beat.group, beat.topic
+        self.journals.changed_hands(*key, granted.keys() - kept)
+        plan = self.changes.get(*key)
+        if plan is None:  # else all read as the plan says
+            self.journals.is_read(*key, granted, beat.subscription, beat.member)
         return HeartbeatReply(granted, len(membership.members), plan)
 
     def leave(self, beat: Heartbeat) -> None:
@@ -141,6 +155,8 @@ class GroupRegistry:
                 self.changes.get(group, topic),
                 self._pulled(group, topic),
                 (group, topic) in self.subscriptions.broadcasts,
+                self._failing(group, topic),
+                self._unheard(group, topic),
             )
             for group, topic, subscription in self.subscriptions
         ]
@@ -153,9 +169,17 @@ class GroupRegistry:
         membership.expire(now_ms)
         return {name: sorted(membership.owned(name)) for name in membership.members}
 
+    def _unheard(self, group: str, topic: str) -> frozenset[str]:
+        membership = self._memberships.get((group, topic))
+        return frozenset() if membership is None else membership.unheard()
+
     def _pulled(self, group: str, topic: str) -> dict[int, int]:
         membership = self._memberships.get((group, topic))
         return {} if membership is None else membership.pulled()
+
+    def _failing(self, group: str, topic: str) -> dict[int, FailingMessage]:
+        membership = self._memberships.get((group, topic))
+        return {} if membership is None else membership.failing()
 
     def live_subscriptions(self, now_ms: int) -> list[LiveSubscription]:
         """The subscriptions that have members."""
@@ -187,16 +211,25 @@ class GroupRegistry:
                     "stop them first"
                 )
         self.subscriptions.delete(group)
+        self.journals.group_deleted(group)
         self._drop(lambda key: key[0] == group)
 
     def keep_topics(self, kept: Container[str]) -> None:
         """Drop everything about topics that are not among *kept*: they were deleted."""
+        for group, topic, _ in self.subscriptions:
+            if topic not in kept:
+                self.journals.topic_deleted(group, topic)
         self.subscriptions.keep_topics(kept)
         self._drop(lambda key: key[1] not in kept)
 
-    def offsets_to_json(self) -> dict[str, Any]:
-        """The offsets, and the moves that wait, in the form of RocketMQ's ``consumerOffset.json``."""
-        return {**self.offsets.to_json(), **self.moves.to_json()}
+    def offsets_to_json(self, *, before_moves: bool = False) -> dict[str, Any]:
+        """The offsets, and the moves that wait, in the form of RocketMQ's ``consumerOffset.json``.
+
+        With *before_moves* as if the moves that are not saved were still to be carried out.
+        """
+        instead = self.moves.offsets_before_done() if before_moves else {}
+        moves = self.moves.to_json(before_done=before_moves)
+        return {**self.offsets.to_json(instead), **moves}
 
     @property
     def offsets_changed(self) -> bool:
@@ -205,7 +238,8 @@ class GroupRegistry:
 
     def offsets_saved(self) -> None:
         """What :meth:`offsets_to_json` said is on disk."""
-        self.offsets.changed = self.moves.changed = False
+        self.offsets.changed = False
+        self.moves.saved()
 
     @property
     def owners_changed(self) -> bool:
@@ -253,6 +287,15 @@ class GroupRegistry:
             for app in membership.apps():
                 self._apps.setdefault(app, set()).add((group, topic))
 
+    def agree_with_journals(self) -> None:
+        """Have the journals say how offsets that were read from disk differ from what they know."""
+        for group, topic, subscription in self.subscriptions:
+            plan = self.changes.get(group, topic)
+            if (group, topic) not in self.subscriptions.broadcasts:
+                offsets = self.offsets.of(group, topic)
+                read = partial(_read_with, subscription, plan)
+                self.journals.agree(group, topic, offsets, read)
+
     def excuse(self, silent_ms: int) -> None:
         """Members could not be heard for so long: that does not count as their silence."""
         for membership in self._memberships.values():
@@ -298,10 +341,32 @@ class GroupRegistry:
 
     def _take_offsets(self, beat: Heartbeat, queues: set[int]) -> None:
         """Only what the member owns, and knows that it does (invariant 2)."""
+        key = beat.group, beat.topic
+        begins = {
+            queue: beat.starts[queue]
+            for queue in queues & beat.starts.keys()
+            if self.offsets.get(*key, queue) < 0
+        }
+        self.journals.began(*key, begins, beat.member)
         for queue in queues & beat.starts.keys():
-            self.offsets.begin(beat.group, beat.topic, queue, beat.starts[queue])
-        for queue in queues & beat.commits.keys():
-            self.offsets.commit(beat.group, beat.topic, queue, beat.commits[queue])
+            self.offsets.begin(*key, queue, beat.starts[queue])
+        commits = {queue: beat.commits[queue] for queue in queues & beat.commits.keys()}
+        self.journals.told_again(*key, commits, beat.member)
+        before = {queue: self.offsets.get(*key, queue) for queue in commits}
+        back = {q: (before[q], at) for q, at in commits.items() if at < before[q]}
+        self.journals.went_back(*key, back, beat.member)
+        for queue, offset in commits.items():
+            self.offsets.commit(*key, queue, offset)
+
+    def _take_proposals(self, beat: Heartbeat, owned: set[int]) -> None:
+        key = beat.group, beat.topic
+        before = self.changes.get(*key)
+        self.changes.take_proposals(beat, owned)
+        plan = self.changes.get(*key)
+        if before is not None and plan is not None and plan is not before:
+            fresh = plan.switches.keys() - before.switches.keys()
+            pairs = {q: (self.offsets.get(*key, q), plan.switches[q]) for q in fresh}
+            self.journals.switched(*key, pairs, plan.new, _MIGRATE)
 
     def progress(self, group: str, topic: str, now_ms: int) -> PlanProgress | None:
         """How far the group is on its way to another subscription; None when it is on none."""
@@ -312,11 +377,15 @@ class GroupRegistry:
         offsets = {queue: self.offsets.get(group, topic, queue) for queue in queues}
         return self.changes.progress(group, topic, membership, offsets)
 
-    def _settle_change(self, group: str, topic: str, membership: Membership, wall_ms: int) -> None:
-        """End a change that every queue and every member is through with."""
+    def settle_change(
+        self, group: str, topic: str, wall_ms: int, *, goes_back: bool = False
+    ) -> None:
+        """End a change that every queue is through with, and every member unless it *goes_back*."""
+        membership = self._memberships.get((group, topic)) or Membership()
         offsets = {q: self.offsets.get(group, topic, q) for q in range(membership.queues)}
         found = self.changes.progress(group, topic, membership, offsets)
-        if found is not None and found.plan.is_through(offsets) and not found.outdated:
+        is_through = found is not None and bool(offsets) and found.plan.is_through(offsets)
+        if found is not None and is_through and (goes_back or not found.outdated):
             self.changes.end(group, topic)
             self.subscriptions.subscribe(group, topic, found.plan.new, wall_ms)
 
@@ -327,3 +396,12 @@ class GroupRegistry:
             del self._memberships[key]
         for keys in self._apps.values():
             keys -= {key for key in keys if doomed(key)}
+
+
+def _read_with(
+    subscription: Subscription, plan: FilterPlan | None, queue: int
+) -> list[tuple[int, Subscription]]:
+    """The filters of a queue, each with the offset that it begins at."""
+    if plan is None or queue not in plan.switches:
+        return [(0, subscription)]
+    return [(0, plan.old), (plan.switches[queue], plan.new)]

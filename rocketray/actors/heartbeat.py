@@ -10,6 +10,7 @@ from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 
 from .assignment import Strategy
+from .failing import FailingMessage
 from .filter_plan import FilterPlan
 
 __all__ = ["AppInstance", "Heartbeat", "HeartbeatReply"]
@@ -34,7 +35,8 @@ class Heartbeat:
     with each heartbeat of an instance, so that one that comes late is known. ``plan`` is the version
     of the change of subscription that the member knows of, and ``switches`` are its proposals. In a
     group ``is_broadcast`` each member gets all queues, and keeps its offsets itself. ``pulled`` is
-    up to which offset it took each queue, finished or not.
+    up to which offset it took each queue, finished or not; ``failing`` maps a queue to the message at
+    which the member holds it.
     """
 
     group: str
@@ -53,6 +55,7 @@ class Heartbeat:
     switches: Mapping[int, int] = field(default_factory=dict)
     is_broadcast: bool = False
     pulled: Mapping[int, int] = field(default_factory=dict)
+    failing: Mapping[int, FailingMessage] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

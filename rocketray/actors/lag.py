@@ -110,7 +110,10 @@ class LagCounter:
         return [self._answer(question) for question in questions]
 
     def _answer(self, question: LagQuestion) -> FilteredLag:
-        control = self._control(question)
+        try:
+            control = self._control(question)
+        except FileNotFoundError:  # the queue is not made yet, or is closed: nobody can count there
+            return FilteredLag(0, 0, Exactness.AT_LEAST)
         stop = control.visible()
         start = min(max(question.queue_offset, control.minimum()), stop)
         if question.switch is None:

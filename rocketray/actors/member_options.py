@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
+import socket
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, get_args
 
 from rocketray.errors import ConfigError
+from rocketray.filters.subscription import Subscription
+from rocketray.meant import refuse_unknown
+from rocketray.names import check_group, check_topic
 
 from .assignment import Strategy
 from .heartbeat import AppInstance
 
-__all__ = ["MemberOptions", "StartFrom", "check_client_id"]
+__all__ = ["MemberOptions", "StartFrom", "check_client_id", "check_member", "new_client_id"]
 
 StartFrom = Literal["earliest", "latest"]
 _CLIENT_ID_MAX = 255
+_NOT_IN_HOSTS = re.compile(r"[^a-zA-Z0-9._-]")
+_UNIQUE_BYTES = 4  # for the members of one process, and of a process id that is used again
 
 
 class MemberOptions(TypedDict, total=False):
     """How a member takes part; what is left out is as in RocketMQ, unless it is said here.
 
-    ``client_id`` is its name in the group, a new one by default. ``start`` counts in queues where
-    the group has no offset yet: "earliest", the default, "latest", or the first message that was
-    stored at that time or later, in milliseconds since 1970. ``strategy`` divides the
+    ``client_id`` is its name in the group, by default :func:`new_client_id`. ``start`` counts in
+    queues where the group has no offset yet: "earliest", the default, "latest", or the first message
+    that was stored at that time or later, in milliseconds since 1970. ``strategy`` divides the
     queues, and the members of one ``together`` read the same queue numbers instead. With
     ``broadcast`` each member gets all messages, and keeps its offsets under its client id in
     ``offsets_directory``, by default DATA/broadcast.
@@ -35,8 +45,48 @@ class MemberOptions(TypedDict, total=False):
     offsets_directory: Path | str | None
 
 
+def check_member(
+    group: str, topic: str, subscription: Subscription, options: Mapping[str, object]
+) -> None:
+    """Check all that is said of a member before it joins.
+
+    Raises:
+        InvalidNameError: the group or the topic cannot be called so.
+        ConfigError: something is of the wrong kind, or there is no such option.
+        FilterError: the subscription is malformed.
+    """
+    check_group(group)
+    check_topic(topic)
+    if not isinstance(subscription, Subscription):
+        raise ConfigError(
+            f"the subscription is {subscription!r:.60}; make one with rr.Subscription.tags('pay'), "
+            "rr.Subscription.sql('amount > 100') or rr.Subscription.where(…)"
+        )
+    subscription.check_text()
+    known = sorted(MemberOptions.__annotations__)
+    refuse_unknown("a member has no option", options, known, f"there are {', '.join(known)}")
+    start = options.get("start", "earliest")
+    is_time = isinstance(start, int) and not isinstance(start, bool) and start >= 0
+    if not is_time and start not in get_args(StartFrom):
+        raise ConfigError(
+            f"start is {start!r:.60}; give 'earliest', 'latest', or milliseconds since 1970"
+        )
+
+
+def new_client_id(unit: str = "") -> str:
+    """A new name for a member of this process: ``HOST@PID#1f0c29ab``, and ``@UNIT`` where one is given.
+
+    The form is RocketMQ's ``IP@PID#TIME@UNIT``; no two members have the same name at any time.
+    """
+    host = _NOT_IN_HOSTS.sub("-", socket.gethostname())
+    name = f"{host}@{os.getpid()}#{secrets.token_hex(_UNIQUE_BYTES)}"
+    return check_client_id(f"{name}@{unit}" if unit else name)
+
+
 def check_client_id(client_id: str) -> str:
     """*client_id*; raises :class:`ConfigError` when a member cannot be called so."""
+    if not isinstance(client_id, str):
+        raise ConfigError(f"client_id is {client_id!r:.60}; give a text, or leave it out")
     if not (0 < len(client_id) <= _CLIENT_ID_MAX and client_id.isprintable()):
         raise ConfigError(
             f"client id {client_id[:40]!r}: a member's name has 1 to {_CLIENT_ID_MAX} characters, "

@@ -22,8 +22,10 @@ from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 
 from .consumed_batch import ConsumedBatch
+from .filter_errors import FirstError
 from .filter_plan import PlanFollower
 from .grants import Grants
+from .group_offsets import LONG_MAX, check_known_queue, check_next_offset
 from .layout import control_path
 from .match_ring import StreamDescription
 from .member_options import StartFrom
@@ -34,6 +36,7 @@ from .watermark import ControlPage
 __all__ = ["MemberQueues", "OnRevoke", "QueueNode"]
 
 _LOG = logging.getLogger(__name__)
+_NOT_MADE_RETRY_MS = 5000
 OnRevoke = Callable[[frozenset[tuple[str, int]]], None]
 
 
@@ -89,10 +92,11 @@ class MemberQueues:
         self._lock = threading.Lock()
         self.streams: dict[int, QueueStream] = {}
         self._unopened: dict[int, int] = {}  # taken up, by the offset to begin at
-        self._retry_ms = clock_ms()
+        self._reopen_ms = self._retry_ms = clock_ms()
         self._error: StreamError | OSError | None = None
         self._commits: dict[int, int] = {}
         self._starts: dict[int, int] = {}
+        self._known: set[int] = set()  # queues that were read at some time
         self._counted = NO_COUNTERS  # of queues given up, and the member's own part
 
     def assignment(self) -> frozenset[tuple[str, int]]:
@@ -100,11 +104,20 @@ class MemberQueues:
         return frozenset((self._topic, queue_id) for queue_id in tuple(self.streams))
 
     def commit(self, queue_id: int, next_queue_offset: int) -> None:
-        """Everything of the queue below the offset is finished, if it is read here."""
+        """Everything of the queue below the offset is finished; nothing, once it is given up.
+
+        Raises:
+            ConfigError: the member never read the queue, or the offset is no number.
+            OffsetOutOfRangeError: the queue ends before the offset, or the offset is negative.
+        """
         with self._lock:
-            if queue_id in self.streams:
-                self._commits[queue_id] = next_queue_offset
-                self.streams[queue_id].finished = next_queue_offset
+            check_known_queue(self._topic, queue_id, self._known)
+            stream = self.streams.get(queue_id)
+            end = LONG_MAX if stream is None else stream.visible()
+            offset = check_next_offset(self._topic, queue_id, next_queue_offset, end)
+            if stream is not None:
+                self._commits[queue_id] = offset
+                stream.finished = offset
 
     def commit_again(self, granted: Mapping[int, int]) -> None:
         """Tell a coordinator that started again, from older offsets, what it was told before."""
@@ -134,6 +147,16 @@ class MemberQueues:
         with self._lock:
             return sum((each.ring.counters() for each in self.streams.values()), self._counted)
 
+    def first_errors(self) -> list[FirstError]:
+        """The first message of each queue on which SQL92 failed, of those that have one."""
+        with self._lock:
+            streams = list(self.streams.values())
+        return [
+            FirstError(stream.part.subscription, stream.queue_id, offset)
+            for stream in streams
+            if (offset := stream.ring.first_error) is not None
+        ]
+
     def count(self, **numbers: int) -> None:
         """Add to the counters."""
         with self._lock:
@@ -142,9 +165,10 @@ class MemberQueues:
     @property
     def has_to_open(self) -> bool:
         """A queue waits to be opened, and it is time to try."""
-        streams = tuple(self.streams.values())
-        waits = self._unopened or not all(stream.is_attached for stream in streams)
-        return bool(waits) and self._clock_ms() >= self._retry_ms
+        if self._unopened and self._clock_ms() >= self._reopen_ms:
+            return True
+        are_attached = all(stream.is_attached for stream in tuple(self.streams.values()))
+        return not are_attached and self._clock_ms() >= self._retry_ms
 
     # The polling thread's
 
@@ -154,7 +178,9 @@ class MemberQueues:
         self.give_up(lost, on_revoke)
         self._grants.renew(late_answer)
         self._unopened |= self._grants.take_up()
-        for queue_id, offset in sorted(self._unopened.items()) if self.has_to_open else ():
+        if self._clock_ms() < self._reopen_ms:
+            return
+        for queue_id, offset in sorted(self._unopened.items()):
             try:
                 self._open(queue_id, offset)
             except (StreamError, OSError) as error:
@@ -208,7 +234,7 @@ class MemberQueues:
         self._grants.give_up(queue_ids)
 
     def _open(self, queue_id: int, offset: int) -> None:
-        control = ControlPage(control_path(self._node.data, self._topic, queue_id))
+        control = self._control(queue_id)
         if offset < 0:
             begin = NextBegin(self._begin(queue_id, control))
         else:
@@ -223,12 +249,23 @@ class MemberQueues:
         with self._lock:
             del self._unopened[queue_id]
             self.streams[queue_id] = stream
+            self._known.add(queue_id)
             self._counted += FilterCounters(missed=begin.missed)
             if start != offset:
                 self._commits[queue_id] = start  # a member that dies now must not skip or repeat
             if offset < 0:
                 self._starts[queue_id] = start
         self._follow(stream)
+
+    def _control(self, queue_id: int) -> ControlPage:
+        try:
+            return ControlPage(control_path(self._node.data, self._topic, queue_id))
+        except FileNotFoundError:
+            raise ShardUnavailableError(
+                f"{self._topic}/{queue_id}",
+                _NOT_MADE_RETRY_MS,
+                "it has no directory: it is yet to be made, or stays closed; see: rocketray status",
+            ) from None
 
     def _follow(self, stream: QueueStream) -> None:
         """Have the stream filled, and as far as its part goes."""
@@ -261,7 +298,11 @@ class MemberQueues:
 
     def _note(self, queue_id: int, error: StreamError | OSError) -> None:
         if isinstance(error, ShardUnavailableError):
-            self._retry_ms = self._clock_ms() + error.retry_after_ms
+            again_ms = self._clock_ms() + error.retry_after_ms
+            if queue_id in self._unopened:  # others are read on, and attached
+                self._reopen_ms = again_ms
+            else:
+                self._retry_ms = again_ms
             _LOG.warning("%s/%d waits for group %s: %s", self._topic, queue_id, self._group, error)
         else:
             self._error = self._error or error

@@ -23,6 +23,7 @@ from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 from rocketray.filters.subscription import Subscription
 
 from .assignment import Strategy, averagely, check_strategy, divide, sticky
+from .failing import FailingMessage
 from .heartbeat import AppInstance, Heartbeat
 from .lease import SESSION_TIMEOUT_MS
 
@@ -46,6 +47,7 @@ class Member:
     plan: int = 0
     subscription: Subscription | None = None
     pulled: Mapping[int, int] = field(default_factory=dict)
+    failing: Mapping[int, FailingMessage] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """What another coordinator has to know of it."""
@@ -130,6 +132,7 @@ class Membership:
         member.is_broadcast = beat.is_broadcast
         member.subscription = beat.subscription
         member.pulled = beat.pulled
+        member.failing = beat.failing
         self.count(member, beat)
 
     def _replace(self, name: str, member: Member) -> None:
@@ -182,12 +185,24 @@ class Membership:
             return set(range(self.queues))
         return {queue for queue, owner in self.owners.items() if owner == name}
 
+    def unheard(self) -> frozenset[str]:
+        """The members that another coordinator knew, and that did not report to this one yet."""
+        return frozenset(name for name, each in self.members.items() if each.counters is None)
+
     def pulled(self) -> dict[int, int]:
         """Up to which offset the owner of each queue said that it took it."""
         return {
             queue: self.members[name].pulled[queue]
             for queue, name in self.owners.items()
             if name in self.members and queue in self.members[name].pulled
+        }
+
+    def failing(self) -> dict[int, FailingMessage]:
+        """The message at which the owner of a queue said that it holds the queue."""
+        return {
+            queue: self.members[name].failing[queue]
+            for queue, name in self.owners.items()
+            if name in self.members and queue in self.members[name].failing
         }
 
     def count(self, member: Member, beat: Heartbeat) -> None:

@@ -2,6 +2,7 @@
 
 Invariants
   1. Commits reach the stand-in in the order in which they were made: one call at a time.
+     Each has a number: one that is carried out late, after a later one, commits nothing.
   2. What a call that failed was to say is said again, unless the member joined again meanwhile:
      what it had not committed then comes again.
 """
@@ -26,6 +27,7 @@ class RemoteCommits:
         self._name = ""
         self._commits: dict[int, int] = {}
         self._sent_back = self._dead_lettered = 0
+        self._number = 0
 
     def begin(self, name: str) -> None:
         """The stand-in is that of *name*; what was to be said to another one is forgotten."""
@@ -43,14 +45,16 @@ class RemoteCommits:
             self._sent_back += sent_back
             self._dead_lettered += dead_lettered
 
-    def send(self, call: Callable[[str, dict[int, int]], _T]) -> _T:
-        """Have *call* tell the stand-in what is finished, and what it answers."""
+    def send(self, call: Callable[[str, dict[int, int], int], _T]) -> _T:
+        """Have *call* tell the stand-in what is finished, with its number; and what it answers."""
         with self._calling:
             with self._lock:
                 name, commits = self._name, self._commits
                 self._commits = {}
+                self._number += 1
+                number = self._number
             try:
-                return call(name, commits)
+                return call(name, commits, number)
             except Exception:
                 with self._lock:
                     if name == self._name:

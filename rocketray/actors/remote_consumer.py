@@ -19,8 +19,8 @@ import contextlib
 import logging
 import threading
 import time
-import uuid
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
+from dataclasses import replace
 from typing import Self, Unpack
 
 from rocketray.errors import ShardUnavailableError, StreamError, UnknownMemberError
@@ -30,10 +30,12 @@ from rocketray.store.packed_records import unpack_records
 from .clock import steady_clock_ms
 from .consumed_batch import ConsumedBatch
 from .consumer import GroupConsumer
+from .failing import FailingMessage
+from .group_offsets import check_known_queue, check_member_topic, check_next_offset
 from .kept_batches import KeptBatches
 from .lease import Lease
 from .long_poll import NOTHING, LongPoll
-from .member_options import MemberOptions
+from .member_options import MemberOptions, check_member, new_client_id
 from .remote_calls import CommitReply, Gateway, JoinRequest, PollReply
 from .remote_commits import RemoteCommits
 
@@ -63,6 +65,7 @@ class RemoteGroupConsumer:
         Without a heart somebody else calls :meth:`beat` once a second, and :meth:`receive`.
         """
         self.on_revoke: Callable[[frozenset[tuple[str, int]]], None] | None = None
+        check_member(group, topic, subscription, options)
         self._gateway = gateway
         self._topic = topic
         self._request = JoinRequest(group, topic, subscription, options)
@@ -71,9 +74,12 @@ class RemoteGroupConsumer:
         self._told = 0, frozenset[int]()  # the last revocation that an answer named
         self._revoked = self._settled = 0  # the last revocation, here and as the gateway knows
         self._lost: dict[int, int] = {}  # by queue, in which revocation
+        self._ends: dict[int, int] = {}  # by queue, behind what was read of it at any time
         self._failure: StreamError | None = None
+        self._failing: Mapping[int, FailingMessage] = {}
+        self._told_failing: Mapping[int, FailingMessage] = {}  # as the gateway knows it
         self._name = ""
-        self._next_name = uuid.uuid4().hex
+        self._next_name = new_client_id()
         self._commits = RemoteCommits()
         self._join()
         self._long_poll = LongPoll(gateway, self._name)
@@ -137,6 +143,9 @@ class RemoteGroupConsumer:
         is_losing = self._has_to_give_up(*told)
         owned = reply.assignment | {batch.queue_id for batch in batches}
         with self._lock:
+            for batch in batches:
+                end = max(batch.next_queue_offset, self._ends.get(batch.queue_id, 0))
+                self._ends[batch.queue_id] = end
             self._assignment = frozenset(one for one in owned if self._is_after_loss(reply, one))
             if is_losing and reply.revocation > self._revoked:
                 self._assignment |= reply.revoked
@@ -172,15 +181,24 @@ class RemoteGroupConsumer:
         )
 
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
-        """Say that everything of the queue below the offset is finished; sent once a second."""
-        assert topic == self._topic
+        """Say that everything of the queue below the offset is finished; sent once a second.
+
+        Raises as the ordinary member's. Where the queue ends is known as far as it was read here.
+        """
+        check_member_topic(self._topic, topic)
         with self._lock:
+            check_known_queue(topic, queue_id, self._ends)
+            offset = check_next_offset(topic, queue_id, next_queue_offset, self._ends[queue_id])
             if queue_id in self._assignment:
-                self._commits.put(queue_id, next_queue_offset)
+                self._commits.put(queue_id, offset)
 
     def count_returns(self, *, sent_back: int = 0, dead_lettered: int = 0) -> None:
         """Add to the group's counters; sent once a second."""
         self._commits.count_returns(sent_back, dead_lettered)
+
+    def report_failing(self, failing: Mapping[int, FailingMessage]) -> None:
+        """Say at which messages queues are held now, and no others; sent once a second."""
+        self._failing = failing
 
     def assignment(self) -> frozenset[tuple[str, int]]:
         """The (topic, queue id) pairs that this member reads."""
@@ -239,7 +257,9 @@ class RemoteGroupConsumer:
             self._lost.update(dict.fromkeys(queue_ids, revocation))
         try:
             self._commits.send(
-                lambda name, commits: self._gateway.give_up(name, revocation, commits)
+                lambda name, commits, number: self._gateway.give_up(
+                    name, revocation, commits, number
+                )
             )
         except UnknownMemberError as error:
             self._join_again(error)
@@ -271,14 +291,17 @@ class RemoteGroupConsumer:
     def _join(self) -> None:
         asked_ms = self._lease.asked_at()
         name = self._next_name  # the same until that is answered: a lost answer leaves no stand-in
-        self._gateway.join(name, self._request)
+        options: MemberOptions = {**self._request.options}
+        options["client_id"] = options.get("client_id") or name
+        self._gateway.join(name, replace(self._request, options=options))
         reply = self._gateway.commit(name, {})
         with self._lock:
             self._commits.begin(name)
             self._name, self._told, self._lost = name, (0, frozenset()), {}
+            self._told_failing = {}
             self._revoked = self._settled = 0
             self._lease.renew(asked_ms, reply.lease_ms)
-        self._next_name = uuid.uuid4().hex
+        self._next_name = new_client_id()
 
     def receive(self) -> None:
         """Fetch what waits at the gateway; polls hand it out."""
@@ -289,6 +312,7 @@ class RemoteGroupConsumer:
         try:
             self._commits.send(self._commit)
             self._commits.tell_returns(self._gateway.count_returns)
+            self._tell_failing()
         except UnknownMemberError:
             return  # the long poll says so as well, and what was not committed comes again
         except (StreamError, OSError) as error:
@@ -298,13 +322,19 @@ class RemoteGroupConsumer:
         if self.has_to_settle:
             self.wake()
 
+    def _tell_failing(self) -> None:
+        name, failing = self._name, self._failing
+        if failing != self._told_failing:
+            self._gateway.report_failing(name, failing)
+            self._told_failing = failing
+
     def _keep_committing(self) -> None:
         while not self._closed.wait(_COMMIT_INTERVAL_S):
             self.beat()
 
-    def _commit(self, name: str, commits: dict[int, int]) -> None:
+    def _commit(self, name: str, commits: dict[int, int], number: int) -> None:
         asked_ms = self._lease.asked_at()
-        self._take_answer(name, asked_ms, self._gateway.commit(name, commits))
+        self._take_answer(name, asked_ms, self._gateway.commit(name, commits, number))
 
     def _take_answer(self, name: str, asked_ms: int, reply: CommitReply) -> None:
         with self._lock:

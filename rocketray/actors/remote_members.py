@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping
 from rocketray.errors import StreamError, UnknownMemberError
 
 from .consumer import GroupConsumer
+from .failing import FailingMessage
 from .remote_calls import POLL_MAX_S, CommitReply, JoinRequest, PollReply
 from .stand_in import StandIn
 
@@ -95,34 +96,42 @@ class RemoteMembers:
                 self._heard_s[name] = self._clock_s()
         return reply
 
-    def commit(self, name: str, commits: Mapping[int, int]) -> CommitReply:
+    def commit(self, name: str, commits: Mapping[int, int], number: int = 0) -> CommitReply:
         """Next queue offsets by queue; raises as :meth:`poll`. Also says that the member lives.
 
+        *number* grows from call to call of a member, here and in the calls below: what comes after
+        a later one is not heard. 0 is heard in any case.
         Answers how many milliseconds the member's lease is worth, and what it has to give up.
         """
-        return self._find(name).commit(commits)
+        return self._find(name).commit(commits, number)
 
     def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
         """Messages that the member gave back to the node; raises as :meth:`poll`."""
         self._find(name).count_returns(sent_back, dead_lettered)
 
+    def report_failing(self, name: str, failing: Mapping[int, FailingMessage]) -> None:
+        """At which messages the member holds queues; raises as :meth:`poll`."""
+        self._find(name).report_failing(failing)
+
     def leave_alone(self, name: str, queue_ids: frozenset[int]) -> None:
         """The member has enough of just these queues for now; raises as :meth:`poll`."""
         self._find(name).leave_alone(queue_ids)
 
-    def give_up(self, name: str, revocation: int, commits: Mapping[int, int]) -> None:
+    def give_up(
+        self, name: str, revocation: int, commits: Mapping[int, int], number: int = 0
+    ) -> None:
         """The member is through with what was revoked then; raises as :meth:`poll`."""
         stand_in = self._find(name)
-        stand_in.commit(commits)
+        stand_in.commit(commits, number)
         stand_in.give_up(revocation)
 
-    def leave(self, name: str, commits: Mapping[int, int]) -> None:
+    def leave(self, name: str, commits: Mapping[int, int], number: int = 0) -> None:
         """Take the last commits, and leave the group."""
         with self._lock:
             stand_in = self._stand_ins.pop(name, None)
             self._heard_s.pop(name, None)
         if stand_in is not None:
-            stand_in.commit(commits)
+            stand_in.commit(commits, number)
             stand_in.close()
 
     def sweep(self) -> None:

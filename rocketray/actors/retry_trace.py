@@ -17,7 +17,7 @@ from rocketray.message import StoredMessage
 from .catalog import TopicConfig
 from .send_back import GIVEN_UP_BY, REDRIVEN_FROM, dead_letter_topic, origin_of, retry_topic
 
-__all__ = ["RetryTrace", "Stage", "Traces", "first_of", "trace"]
+__all__ = ["RetryTrace", "Stage", "Traces", "first_of", "is_given_back", "trace"]
 
 _COPIES_MAX = 1000
 
@@ -58,6 +58,11 @@ class RetryTrace:
         known = level.isascii() and level.isdecimal() and 1 <= int(level) <= len(DELAY_LEVELS_MS)
         delay_ms = DELAY_LEVELS_MS[int(level) - 1] if known else 0
         return self.newest.store_timestamp_ms + delay_ms
+
+
+def is_given_back(message: StoredMessage, group: str) -> bool:
+    """Whether *message* is a copy that *group* gave back."""
+    return _stage(message, group) is not None
 
 
 def first_of(node: Traces, message: StoredMessage, group: str) -> StoredMessage:

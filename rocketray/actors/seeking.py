@@ -99,10 +99,13 @@ def carry_out(
     moves: Sequence[OffsetMove],
     timeout_s: float,
     sleep: Callable[[float], None] = time.sleep,
+    *,
+    who: str = "",
 ) -> None:
     """Move the offsets, and wait until members gave the queues up and go on behind the move.
 
-    A coordinator that starts again meanwhile knows what was ordered.
+    A coordinator that starts again meanwhile knows what was ordered. *who* moves the group: the
+    group's journal keeps it for explanations.
 
     Raises:
         StreamError: after *timeout_s* members still hold queues: those move as soon as they are
@@ -113,7 +116,7 @@ def carry_out(
         targets = orders.setdefault((move.group, move.topic), {})
         orders[move.group, move.topic] = {**targets, move.queue_id: move.to_offset}
     for (group, topic), targets in orders.items():
-        name = node.ask_groups("move_offsets", group, topic, targets)
+        name = node.ask_groups("move_offsets", group, topic, targets, who)
         waited_s = 0.0
         while left := _left(node, group, topic, name, set(targets)):
             if waited_s >= timeout_s:

@@ -10,12 +10,14 @@ that one the bitmaps are made of. Not thread-safe: the owner holds a lock.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.errors import ConfigError
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.subscription import Subscription
@@ -24,30 +26,31 @@ from .group_views import LiveSubscription
 
 __all__ = ["SqlFilters", "is_registered"]
 
-_ROCKETMQ = "rocketmq"  # the dialect that the file is of
+_LOG = logging.getLogger(__name__)
 
 
 def is_registered(subscription: Subscription) -> bool:
-    """Whether it is SQL92 that a broker can keep: in RocketMQ's dialect."""
-    return subscription.expression_type == "SQL92" and subscription.dialect == _ROCKETMQ
+    """Whether it is kept in the file, so that bitmaps are made of it: SQL92, of either dialect."""
+    return subscription.expression_type == "SQL92"
 
 
 class SqlFilters:
     """The registered filters, and their file."""
 
     def __init__(self, path: Path, clock_ms: Callable[[], int]) -> None:
-        """Take over the file at *path*, else the one before it; or begin without.
+        """Take over the file at *path*, or begin without one that is missing or damaged.
 
-        Raises:
-            ConfigError: it is no file of filters.
+        Filters that are not known are born again when members are heard of. One that stood in an
+        older file may have changed meanwhile, and bits of the one after it would be taken for its.
         """
         self._path = path
         self._manager = ConsumerFilterManager(clock_ms=clock_ms)
         self._unsaved = False
-        for candidate in (path, path.with_name(path.name + ".bak")):
-            if candidate.exists():
-                self._manager.load(candidate)
-                break
+        if path.exists():
+            try:
+                self._manager.load(path)
+            except ConfigError as error:
+                _LOG.warning("%s; it is made anew, and bitmaps of before are not used", error)
 
     def find(self, topic: str, group: str) -> ConsumerFilterData | None:
         """The filter of a group for a topic."""
@@ -72,7 +75,7 @@ class SqlFilters:
         living: Iterable[LiveSubscription],
         born_after_ms: Mapping[tuple[str, str], int] | None = None,
     ) -> bool:
-        """Let those of *living* that are RocketMQ's SQL92 be alive, and no others.
+        """Let those of *living* that are SQL92 be alive, and no others.
 
         *born_after_ms*, by topic and group, are times before which a filter cannot be born. The
         file is written when anything changes, or could not be written before; says whether it was.
@@ -84,9 +87,7 @@ class SqlFilters:
         }
         for group, topic, subscription, since_ms in living:
             if is_registered(subscription):
-                groups.setdefault(group, []).append(
-                    ConsumerSubscription(topic, subscription.expression, "SQL92", since_ms)
-                )
+                groups.setdefault(group, []).append(_registration(topic, subscription, since_ms))
         for group, subscriptions in groups.items():
             self._manager.register(group, subscriptions)
         for (topic, group), time_ms in (born_after_ms or {}).items():
@@ -101,3 +102,16 @@ class SqlFilters:
 
     def _snapshot(self) -> dict[str, dict[str, ConsumerFilterData]]:
         return {topic: dict(filters) for topic, filters in self._manager.filters.items()}
+
+
+def _registration(topic: str, subscription: Subscription, since_ms: int) -> ConsumerSubscription:
+    assert subscription.dialect is not None
+    assert subscription.rules is not None
+    return ConsumerSubscription(
+        topic,
+        subscription.expression,
+        "SQL92",
+        since_ms,
+        subscription.dialect,
+        subscription.rules,
+    )

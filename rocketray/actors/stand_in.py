@@ -18,6 +18,7 @@ from rocketray.store.packed_records import pack_records
 from .backlog import Backlog
 from .consumed_batch import ConsumedBatch
 from .consumer import GroupConsumer
+from .failing import FailingMessage
 from .lease import LEASE_MS
 from .remote_calls import CommitReply, PollReply
 
@@ -42,6 +43,8 @@ class StandIn:
         self._backlog = Backlog()
         self._unpacked: deque[ConsumedBatch] = deque()  # of the thread: taken, and without room yet
         self._polling = threading.Lock()
+        self._committing = threading.Lock()
+        self._last_number = 0  # of the calls that committed
         self._closing = threading.Event()
         self._revoking: frozenset[int] = frozenset()
         self._left_alone: frozenset[int] = frozenset()
@@ -69,15 +72,20 @@ class StandIn:
         owned = frozenset(queue_id for _, queue_id in self._member.assignment())
         return PollReply(taken.number, taken.frames, owned - self._revoking, *taken.revocation)
 
-    def commit(self, commits: Mapping[int, int]) -> CommitReply:
+    def commit(self, commits: Mapping[int, int], number: int = 0) -> CommitReply:
         """Pass on what the member finished, of queues that are still its own.
 
-        Answers for how many milliseconds the queues are certainly the member's.
+        Unless a call with that *number* or a later one came before: this one is late, and what it
+        says was said again since. Answers for how many milliseconds the queues are certainly the
+        member's.
         """
-        for queue_id, offset in commits.items():
-            for topic, owned in self._member.assignment():
-                if owned == queue_id:
-                    self._member.commit(topic, queue_id, offset)
+        with self._committing:
+            is_late = 0 < number <= self._last_number
+            self._last_number = max(self._last_number, number)
+            for queue_id, offset in ({} if is_late else commits).items():
+                for topic, owned in self._member.assignment():
+                    if owned == queue_id:
+                        self._member.commit(topic, queue_id, offset)
         revoke_left_s = max(self._revoke_end_s - self._clock_s(), 0.0)
         lease_ms = int(min(self._member.lease_left_ms, LEASE_MS, revoke_left_s * 1000))
         if self._closing.is_set():
@@ -87,6 +95,10 @@ class StandIn:
     def count_returns(self, sent_back: int, dead_lettered: int) -> None:
         """Count for the member."""
         self._member.count_returns(sent_back=sent_back, dead_lettered=dead_lettered)
+
+    def report_failing(self, failing: Mapping[int, FailingMessage]) -> None:
+        """Report for the member at which messages it holds queues."""
+        self._member.report_failing(failing)
 
     def leave_alone(self, queue_ids: frozenset[int]) -> None:
         """Read these queues no further, and all others."""

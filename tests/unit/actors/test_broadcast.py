@@ -121,6 +121,10 @@ def test_offsets_are_saved_from_time_to_time_and_at_the_end(tmp_path: Path) -> N
     assert (again.get(0), again.get(1), again.get(2)) == (6, 7, -1)
     again.close()
     file.write_text('{"offsetTable": [1]}')
+    again = opened()
+    assert (again.get(0), again.get(1)) == (6, 7)
+    again.close()
+    file.with_name("T.json.bak").write_text('{"offsetTable": [1]}')
     for _ in range(2):
-        with pytest.raises(StoreError, match="holds no offsets"):
+        with pytest.raises(StoreError, match=r"T\.json: damaged"):
             opened()

@@ -13,19 +13,28 @@ import pytest
 from support.batches import stored
 from support.local_node import LocalNode
 
-from rocketray.actors.explanation import Cause, Explanation, GroupFacts, StoredFacts, explain
+from rocketray.actors.explanation import (
+    Cause,
+    Explanation,
+    GroupFacts,
+    StoredFacts,
+    explain_stored,
+)
+from rocketray.actors.failing import FailingMessage
 from rocketray.actors.inquiry import inquire
 from rocketray.actors.layout import CONTROL_PAGE
+from rocketray.actors.passages import Happening, PlaceHistory, Stretch
 from rocketray.errors import FilterEvaluationError
-from rocketray.filters.explain import FilterReason, FilterVerdict
-from rocketray.filters.sql92 import compile_expression
+from rocketray.filters.explain import ExplainStep, FilterReason, FilterVerdict
 from rocketray.filters.subscription import Subscription
 from rocketray.hashing import tags_code
 from rocketray.message import Message
 from rocketray.store.sys_flag import PREPARED, ROLLBACK
 
 MATCHED = FilterVerdict(FilterReason.MATCHED, ())
-FACTS = GroupFacts("tags '*'", 0, 0, 0, {"m": [0]})
+AHEAD = PlaceHistory((), is_ahead=True)
+FACTS = GroupFacts(Subscription.tags("*"), 0, 0, {"m": [0]}, AHEAD)
+WITHOUT = Cause.NO_GROUP, ExplainStep("subscription", "no group", "")
 
 
 @pytest.fixture
@@ -124,7 +133,7 @@ def test_a_living_member_that_has_not_come_so_far_and_none_at_all(node: LocalNod
 
 
 def test_a_filter_that_says_no_is_named_whatever_else_is_true(node: LocalNode) -> None:
-    send(node, Message("Trade", b"no number", tags="BB", keys=("k",), properties={"a": "5.5"}))
+    send(node, Message("Trade", b"no number", tags="BB", keys=("k",), properties={"a": "5d"}))
     cases = {
         "tag": (Subscription.tags("Aa"), Cause.TAG_COLLISION),
         "tags": (Subscription.tags("pay"), Cause.TAG_MISMATCH),
@@ -132,8 +141,10 @@ def test_a_filter_that_says_no_is_named_whatever_else_is_true(node: LocalNode) -
         "null": (Subscription.sql("b = 'x'"), Cause.SQL_NULL),
         "error": (Subscription.sql("a > 5"), Cause.SQL_ERROR),
         "tagged": (Subscription.where("support.predicates:are_tagged"), Cause.CLASS_FALSE),
-        "even": (Subscription.where("support.predicates:is_even"), Cause.CLASS_ERROR),
-        "are": (Subscription.where("support.predicates:are_even"), Cause.CLASS_ERROR),
+        "even": (Subscription.where("support.predicates:is_even", "skip"), Cause.CLASS_ERROR),
+        "are": (Subscription.where("support.predicates:are_even", "skip"), Cause.CLASS_ERROR),
+        "stops": (Subscription.where("support.predicates:is_even"), Cause.STANDS_STILL),
+        "takes": (Subscription.where("support.predicates:is_even", "deliver"), Cause.NO_CONSUMER),
     }
     for group, (subscription, cause) in cases.items():
         node.consumer(group, "Trade", subscription).close()
@@ -159,12 +170,32 @@ def test_a_queue_that_nobody_has() -> None:
     facts = StoredFacts(stored(Message("T", b""), 1, 3), True, 0, 0, 5)
     assert explained(facts).cause is Cause.NOT_ASSIGNED
     assert explained(facts, replace(FACTS, members={})).cause is Cause.NO_CONSUMER
-    assert explained(facts, replace(FACTS, offset=4)).cause is Cause.DELIVERED
-    assert explained(facts, replace(FACTS, start=4, offset=4)).cause is Cause.BEFORE_START
+    passed = PlaceHistory((Stretch(Happening.PASSED, None),), is_ahead=False)
+    assert explained(facts, replace(FACTS, history=passed)).cause is Cause.DELIVERED
+
+
+def test_the_message_at_which_a_queue_is_held_and_those_behind_it(node: LocalNode) -> None:
+    send(node, *(Message("Trade", b"x", keys=(f"k{number}",)) for number in range(3)))
+    with node.consumer("g", "Trade", Subscription.tags("*")) as member:
+        member.poll(1.0)
+        member.report_failing({0: FailingMessage(1, 7, 17, "ValueError: no number")})
+        member.beat()
+        held = ask(node, "k1")
+        assert held.cause is Cause.FAILING
+        told = "held at offset 1: attempt 7 of 17, ValueError: no number"
+        assert held.steps[-1].detail.endswith(f"fails on it, and the queue is {told}")
+        behind = ask(node, "k2")
+        assert behind.cause is Cause.ON_ITS_WAY
+        assert behind.steps[-1].detail.endswith(f"one before it, and the queue is {told}")
+        assert "held" not in ask(node, "k0").steps[-1].detail
+        member.report_failing({})
+        member.beat()
+        assert ask(node, "k1").cause is Cause.ON_ITS_WAY
 
 
 def explained(stored_facts: StoredFacts, facts: GroupFacts = FACTS) -> Explanation:
-    return explain(stored_facts, "g", other_topics=["T"], facts=facts, verdict=MATCHED)
+    way = explain_stored(stored_facts, "g", facts, lambda _: MATCHED, WITHOUT)
+    return Explanation.of(way, stored_facts.message.offset_message_id)
 
 
 def test_random_messages_and_filters_have_the_cause_that_a_plain_look_gives(
@@ -177,7 +208,7 @@ def test_random_messages_and_filters_have_the_cause_that_a_plain_look_gives(
             b"x",
             tags=generator.choice([None, "Aa", "BB", "C"]),
             keys=(f"k{number}",),
-            properties={"a": generator.choice(["1", "7", "5.5"])} if number % 3 else {},
+            properties={"a": generator.choice(["1", "7", "5.5", "5d"])} if number % 3 else {},
         )
         for number in range(60)
     ]
@@ -206,7 +237,7 @@ def plain_cause(subscription: Subscription, message: Message) -> Cause:
     if message.tags:
         properties["TAGS"] = message.tags
     try:
-        value = compile_expression(subscription.expression).evaluate(properties)
+        value = subscription.compiled().evaluate(properties)
     except FilterEvaluationError:
         return Cause.SQL_ERROR
     return {True: Cause.DELIVERED, False: Cause.SQL_FALSE, None: Cause.SQL_NULL}[value]

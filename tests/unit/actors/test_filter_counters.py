@@ -74,9 +74,9 @@ def test_tags(node: LocalNode, sent: list[Message]) -> None:
     assert settled(counters) == COUNT
 
 
-def test_sql(node: LocalNode, sent: list[Message]) -> None:
+def test_sql_of_rocketmq(node: LocalNode, sent: list[Message]) -> None:
     amounts = Counter(message.properties.get("amount") for message in sent)
-    with node.consumer("sql", "Trade", Subscription.sql("amount > 10")) as member:
+    with node.consumer("sql", "Trade", Subscription.sql("amount > 10", "rocketmq")) as member:
         counters = consume_all(member)
     assert counters == FilterCounters(
         COUNT,

@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 
 from rocketray.actors.assignment import Strategy
+from rocketray.actors.failing import FailingMessage
+from rocketray.actors.group_journal import EntryKind
 from rocketray.actors.groups import GroupRegistry
 from rocketray.actors.heartbeat import AppInstance, Heartbeat
 from rocketray.actors.lease import SESSION_TIMEOUT_MS
@@ -49,6 +51,19 @@ def test_a_queue_changes_hands_only_after_it_was_given_up() -> None:
     assert registry.heartbeat(beat("b"), 2, 3).granted == {}
     registry.heartbeat(beat("a", {0}, commits={1: 17}), 2, 4)
     assert registry.heartbeat(beat("b"), 2, 5).granted == {1: 17}
+
+
+def test_only_the_owner_of_a_queue_says_at_which_message_it_is_held() -> None:
+    registry = GroupRegistry()
+    failing = {0: FailingMessage(3, 1, None, "ValueError: odd")}
+    registry.heartbeat(beat("a"), 1, 0)
+    registry.heartbeat(replace(beat("a", {0}), failing=failing), 1, 1)
+    registry.heartbeat(replace(beat("b"), failing={0: FailingMessage(9, 9, 9, "")}), 1, 2)
+    [described] = registry.describe({"Topic": 1}, 3)
+    assert described.failing == failing
+    registry.heartbeat(beat("a", {0}), 1, 4)
+    [described] = registry.describe({"Topic": 1}, 5)
+    assert described.failing == {}
 
 
 def test_a_silent_member_loses_its_queues_after_the_session_time() -> None:
@@ -138,6 +153,41 @@ def test_members_of_one_group_subscribe_alike() -> None:
     registry.heartbeat(beat("b", subscription=Subscription.tags("order")), 1, 2)
 
 
+def test_members_with_one_text_in_two_dialects_are_told_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """One runs an earlier release, whose default was RocketMQ's dialect."""
+    old, new = Subscription.sql("a > 5", "rocketmq"), Subscription.sql("a > 5")
+    for first, second in ((old, new), (new, old)):
+        registry = GroupRegistry()
+        registry.heartbeat(beat("a", subscription=first), 1, 0)
+        words = f"dialect {first.dialect} before, {second.dialect} now"
+        with pytest.raises(SubscriptionConflictError, match=words) as caught:
+            registry.heartbeat(beat("b", subscription=second), 1, 1)
+        assert 'dialect="rocketmq"' in str(caught.value)
+        assert registry.subscriptions.get("group", "Topic") == first
+        registry.leave(beat("a", subscription=first))
+        registry.heartbeat(beat("b", subscription=second), 1, 2)
+        assert registry.subscriptions.get("group", "Topic") == second
+        assert f"its filter changed: the same text, but {words}" in caplog.text
+
+
+def test_a_stored_subscription_without_a_dialect_is_rocketmqs() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a", subscription=Subscription.sql("a > 5")), 1, 0)
+    stored = registry.subscriptions.to_json()
+    [[topic]] = [
+        each["subscriptions"].items() for each in stored["subscriptionGroupTable"].values()
+    ]
+    again = GroupRegistry()
+    again.subscriptions.load(stored)
+    assert again.subscriptions.get("group", topic[0]) == Subscription.sql("a > 5")
+    del topic[1]["dialect"], topic[1]["dialectRules"]
+    earlier = GroupRegistry()
+    earlier.subscriptions.load(stored)
+    assert earlier.subscriptions.get("group", topic[0]) == Subscription.sql("a > 5", "rocketmq")
+
+
 def test_a_group_with_members_is_not_deleted() -> None:
     registry = GroupRegistry()
     registry.heartbeat(beat("a", commits={}), 1, 0)
@@ -172,6 +222,39 @@ def test_who_owns_what_survives_a_restart() -> None:
         0: 3,
         1: 4,
     }
+
+
+def forgetful_restart(*, has_owner: bool) -> GroupRegistry:
+    """Member a read queue 0 up to 14; the coordinator that starts again knows 5, and perhaps a."""
+    before = GroupRegistry()
+    before.heartbeat(beat("a"), 1, 0)
+    before.heartbeat(beat("a", {0}, commits={0: 14}), 1, 1)
+    before.journals.moved("group", "Topic", {0: (14, 14)}, "somebody")
+    before.offsets.commit("group", "Topic", 0, 5)
+    if not has_owner:
+        before.leave(beat("a"))
+    after = GroupRegistry(before.journals)
+    owners = before.owners_to_json()
+    after.load(before.subscriptions.to_json(), before.offsets.to_json(), owners, 2)
+    after.agree_with_journals()
+    assert after.journals.entries("group")[-1].queues == {0: (14, 5)}
+    return after
+
+
+def test_a_member_that_lived_through_a_restart_read_nothing_twice() -> None:
+    after = forgetful_restart(has_owner=True)
+    assert after.heartbeat(beat("a", {0}), 1, 3).granted == {0: 5}
+    after.heartbeat(beat("a", {0}, commits={0: 17}), 1, 4)
+    last = after.journals.entries("group")[-1]
+    assert (last.kind, last.who, last.queues) == (EntryKind.RESTART, "a", {0: (5, 14)})
+
+
+def test_who_gets_a_queue_after_a_restart_reads_again_what_was_forgotten() -> None:
+    after = forgetful_restart(has_owner=False)
+    assert after.heartbeat(beat("b"), 1, 3).granted == {0: 5}
+    count = len(after.journals.entries("group"))
+    after.heartbeat(beat("b", {0}, commits={0: 17}), 1, 4)
+    assert len(after.journals.entries("group")) == count
 
 
 def test_owners_are_saved_when_they_change_only() -> None:

@@ -13,7 +13,6 @@ from support.local_node import LocalNode
 from rocketray.actors import lag
 from rocketray.actors.lag import Exactness, LagCounter, LagQuestion, Switch
 from rocketray.errors import FilterEvaluationError
-from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 
@@ -22,6 +21,7 @@ SUBSCRIPTIONS = [
     Subscription.tags("Aa"),
     Subscription.tags("BB || C"),
     Subscription.sql("a > 5"),
+    Subscription.sql("a > 5", "rocketmq"),
     Subscription.sql("a > 5 OR TAGS = 'C'"),
 ]
 
@@ -39,7 +39,7 @@ def is_wanted(subscription: Subscription, message: Message) -> bool:
         return tags == ["*"] or message.tags in tags
     properties = {**message.properties, **({"TAGS": message.tags} if message.tags else {})}
     try:
-        return compile_expression(subscription.expression).evaluate(properties) is True
+        return subscription.compiled().evaluate(properties) is True
     except FilterEvaluationError:
         return False
 
@@ -55,7 +55,7 @@ def test_lag_equals_a_brute_force_count_over_random_histories(node: LocalNode) -
                     "Trade",
                     b"x",
                     tags=generator.choice([None, "Aa", "BB", "C"]),
-                    properties={"a": generator.choice(["1", "7", "5.5"])},
+                    properties={"a": generator.choice(["1", "7", "5.5", "5d"])},
                 )
                 for _ in range(generator.randrange(1, 40))
             ]
@@ -100,6 +100,17 @@ def test_a_question_that_costs_too_much_is_answered_with_at_least(
     counts = [counter.answer([question])[0] for _ in range(4)]
     assert [found.count for found in counts] == [32, 64, 96, 100]
     assert [found.exactness for found in counts] == [Exactness.AT_LEAST] * 3 + [Exactness.EXACT]
+
+
+def test_a_queue_without_a_directory_spoils_no_other_queue_s_answer(node: LocalNode) -> None:
+    with node.producer() as producer:
+        producer.send("Trade", b"x")
+    missing, there = (LagQuestion("Trade", queue, Subscription.tags("*"), 0) for queue in (7, 0))
+    answers = LagCounter(node.data).answer([missing, there])
+    assert [(answer.count, answer.exactness) for answer in answers] == [
+        (0, Exactness.AT_LEAST),
+        (1, Exactness.EXACT),
+    ]
 
 
 def test_a_predicate_is_not_asked(node: LocalNode) -> None:

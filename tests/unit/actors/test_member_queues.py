@@ -66,6 +66,22 @@ def take(
     return found
 
 
+def test_a_queue_without_a_directory_keeps_no_member_from_the_others(node: HinderedNode) -> None:
+    node.create_topic("T", 2)
+    lost, there = send(node, 1, queue_id=0), send(node, 1, queue_id=1, first=2000)
+    directory = shard_directory(node.data, "T", 0)
+    away = directory.with_name("away")
+    directory.rename(away)
+    now_ms = 0
+    with join(node, now_ms=lambda: now_ms) as member:
+        assert take(member, lambda found: found == there) == there
+        assert not member.has_to_settle
+        away.rename(directory)
+        now_ms = 10_000
+        member.beat()
+        assert take(member, lambda found: found == lost) == lost
+
+
 @contextmanager
 def damaged(node: LocalNode, body: bytes, queue_id: int = 0) -> Iterator[None]:
     """For the block, the header of the message with that body is not what was written."""

@@ -75,6 +75,44 @@ def test_a_queue_switches_at_one_offset_and_members_are_replaced(node: LocalNode
         migrate(node, "g", "T", NEW, timeout_s=1, tell=told.append)
 
 
+def test_a_change_that_has_switched_leads_back_while_members_ask_for_the_old_one(
+    node: LocalNode,
+) -> None:
+    def go_to(subscription: Subscription) -> None:
+        changing = threading.Thread(
+            target=lambda: migrate(node, "g", "T", subscription, timeout_s=30, tell=lambda _: None)
+        )
+        changing.start()
+        while changing.is_alive():
+            take([old], 0)
+
+    with node.consumer("g", "T", OLD, client_id="old") as old:
+        put(node, "T", [b"a1"], tags="a")
+        assert take([old], 1) == [b"a1"]
+        go_to(NEW)
+        put(node, "T", [b"b1"], tags="b")
+        assert take([old], 1) == [b"b1"], "the new filter delivers"
+        with pytest.raises(StreamError, match="not dropped any more: when all queues") as refused:
+            node.ask_groups("abort_change", "g", "T")
+        assert str(refused.value).endswith("rocketray groups migrate g T --tags 'a || both'")
+        with pytest.raises(StreamError, match="replace the members that ask for tags 'a"):
+            migrate(node, "g", "T", Subscription.tags("c"), timeout_s=0, tell=lambda _: None)
+        go_to(OLD)
+        assert node.ask_groups("change_progress", "g", "T") is None
+        (group,) = node.groups()
+        assert group.subscription == OLD
+        put(node, "T", [b"b2"], tags="b")
+        put(node, "T", [b"a2"], tags="a")
+        assert take([old], 1) == [b"a2"], "the old filter delivers again"
+
+
+def test_no_way_leads_back_before_every_queue_has_switched(node: LocalNode) -> None:
+    node.consumer("g", "T", OLD).close()
+    migrate(node, "g", "T", NEW, timeout_s=0.5, tell=lambda _: None)
+    with pytest.raises(StreamError, match="when all queues have come to their switch"):
+        migrate(node, "g", "T", OLD, timeout_s=0, tell=lambda _: None)
+
+
 def test_what_cannot_be_changed_is_said(node: LocalNode) -> None:
     def try_it(subscription: Subscription, **options: Any) -> None:
         migrate(node, "g", "T", subscription, tell=lambda _: None, **options)

@@ -51,8 +51,10 @@ def look(
 
 
 def test_sql_is_counted_by_what_became_of_it(data: Path) -> None:
-    found = look(data, Subscription.sql("amount > 10"))
+    found = look(data, Subscription.sql("amount > 10", "rocketmq"))
     quarter = COUNT // 4
+    ours = look(data, Subscription.sql("amount > 10")).counters
+    assert ours == FilterCounters(COUNT, sql_rejected=3 * quarter, delivered=quarter)
     assert found.counters == FilterCounters(
         COUNT,
         sql_rejected=2 * quarter,

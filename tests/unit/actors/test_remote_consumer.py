@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors import long_poll, remote_consumer, stand_in
+from rocketray.actors import consumer, long_poll, remote_consumer, stand_in
 from rocketray.actors.consumed_batch import ConsumedBatch
+from rocketray.actors.failing import FailingMessage
 from rocketray.actors.remote_calls import CommitReply, PollReply
 from rocketray.actors.remote_consumer import Member, RemoteGroupConsumer
 from rocketray.actors.remote_members import RemoteMembers
@@ -71,6 +72,22 @@ def test_a_remote_member_gets_what_matches_and_its_commits_count(node: LocalNode
     assert (group.offsets[1], group.offsets[3]) == (250, 250)
     with node.remote_consumer("g", "Trade", Subscription.tags("odd")) as member:
         assert sum(map(len, member.poll(1.0))) == 0, "what was committed does not come again"
+
+
+def test_the_message_at_which_a_remote_member_holds_a_queue_is_known(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "HEARTBEAT_INTERVAL_S", 0.02)
+    monkeypatch.setattr(remote_consumer, "_COMMIT_INTERVAL_S", 0.02)
+    failing = FailingMessage(3, 2, 17, "ValueError: odd")
+    with node.remote_consumer("g", "Trade", ALL) as member:
+        member.poll(0.1)
+        for expected in ({1: failing}, {}):
+            member.report_failing(expected)
+            deadline = time.monotonic() + 60
+            while node.groups()[0].failing != expected and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert node.groups()[0].failing == expected
 
 
 def test_large_messages_come_in_frames_of_a_bounded_size(
@@ -221,11 +238,11 @@ class DeafGateway:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._members, name)
 
-    def give_up(self, name: str, revocation: int, commits: Mapping[int, int]) -> None:
+    def give_up(self, name: str, revocation: int, commits: Mapping[int, int], number: int) -> None:
         self.deaf_times -= 1
         if self.deaf_times >= 0:
             raise ShardUnavailableError("gateway", 0, "away in the test")
-        self._members.give_up(name, revocation, commits)
+        self._members.give_up(name, revocation, commits, number)
 
 
 def test_a_gateway_that_is_away_when_queues_are_given_up_costs_neither_messages_nor_commits(
@@ -270,7 +287,7 @@ class LastGateway:
             raise ShardUnavailableError("gateway", 0, "away in the test")
         self.has_joined = True
 
-    def commit(self, _name: str, _commits: Mapping[int, int]) -> CommitReply:
+    def commit(self, _name: str, _commits: Mapping[int, int], _number: int = 0) -> CommitReply:
         return CommitReply(8000)
 
     def poll(self, _name: str, _timeout_s: float, received: int) -> PollReply:
@@ -279,10 +296,12 @@ class LastGateway:
             return PollReply(received + 1, [], frozenset({0}), 1, frozenset())
         return PollReply(1, self._frames, frozenset({0}), 1, frozenset({1}))
 
-    def give_up(self, _name: str, _revocation: int, _commits: Mapping[int, int]) -> None:
+    def give_up(self, *_: object) -> None:
         raise UnknownMemberError("given up in the test")
 
     def leave_alone(self, *_: object) -> None: ...
+
+    def report_failing(self, *_: object) -> None: ...
 
     def count_returns(self, *_: object) -> None: ...
 
@@ -315,16 +334,16 @@ class SlowGateway:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._members, name)
 
-    def commit(self, name: str, commits: Mapping[int, int]) -> CommitReply:
+    def commit(self, name: str, commits: Mapping[int, int], number: int = 0) -> CommitReply:
         if commits:
             self.is_asked.set()
             self.may_go_on.wait(60)
             self.log.append("commit")
-        return self._members.commit(name, commits)
+        return self._members.commit(name, commits, number)
 
-    def leave(self, name: str, commits: Mapping[int, int]) -> None:
+    def leave(self, name: str, commits: Mapping[int, int], number: int) -> None:
         self.log.append("leave")
-        self._members.leave(name, commits)
+        self._members.leave(name, commits, number)
 
 
 def test_the_last_word_does_not_overtake_a_commit_that_is_on_its_way(
@@ -385,3 +404,40 @@ def test_a_member_that_was_given_up_while_it_finished_joins_again(node: LocalNod
                 near.poll(0.05)
             assert member.assignment().isdisjoint(near.assignment())
             assert len(member.assignment()) == 2
+
+
+class LateGateway:
+    """Its first commits are carried out when the test says so: their caller has given them up."""
+
+    def __init__(self, members: RemoteMembers) -> None:
+        self._members = members
+        self.late: list[Any] = []
+        self.is_late = True
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._members, name)
+
+    def commit(self, name: str, commits: Mapping[int, int], number: int = 0) -> CommitReply:
+        if commits and self.is_late:
+            self.late.append((name, commits, number))
+            raise ShardUnavailableError("gateway", 0, "no answer within 60 s, in the test")
+        return self._members.commit(name, commits, number)
+
+
+def test_a_commit_that_is_carried_out_late_sets_no_offset_back(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RemoteGroupConsumer, "_keep_committing", lambda _member: None)
+    send(node, 40)
+    gateway = LateGateway(node.gateway)
+    with RemoteGroupConsumer(gateway, "g", "Trade", ALL) as member:
+        receive(member, 40, commit=False)
+        member.commit("Trade", 0, 2)
+        member.beat()
+        gateway.is_late = False
+        member.commit("Trade", 0, 8)
+        member.beat()
+        for call in gateway.late:
+            gateway.commit(*call)
+    [group] = [found for found in node.groups() if found.group == "g"]
+    assert group.offsets[0] == 8

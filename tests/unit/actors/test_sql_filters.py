@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -13,7 +15,6 @@ from rocketray.actors.heartbeat import Heartbeat
 from rocketray.actors.layout import filters_file
 from rocketray.actors.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.sql_filters import SqlFilters
-from rocketray.errors import ConfigError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData, read_filters
 from rocketray.filters.subscription import Subscription
 
@@ -77,12 +78,22 @@ def test_a_filter_is_born_with_its_groups_first_member(
     assert read_filters(filters_file(coordinator.data)) == {"T": {"g": found}}
 
 
-def test_only_what_rocketmq_can_read_is_registered(coordinator: Coordinator) -> None:
+def test_sql_is_registered_with_its_dialect_and_rules(coordinator: Coordinator) -> None:
     coordinator.beat("tags", Subscription.tags("a"))
-    coordinator.beat("extended", Subscription.sql('"a-b" IS NULL', "rocketray"))
     assert coordinator.filters.find("T", "tags") is None
-    assert coordinator.filters.find("T", "extended") is None
     assert not filters_file(coordinator.data).exists()
+    theirs = Subscription.sql("a > 1", "rocketmq")
+    ours = Subscription.sql('"a-b" IS NULL')
+    first = Subscription("SQL92", "a IN (1)", dialect="rocketray", rules=1)
+    for group, subscription in (("theirs", theirs), ("ours", ours), ("first", first)):
+        coordinator.beat(group, subscription)
+        assert coordinator.filter_of(group).subscription == subscription
+    filters = read_filters(filters_file(coordinator.data))["T"]
+    assert [filters[group].subscription for group in ("theirs", "ours", "first")] == [
+        *(theirs, ours, first)
+    ]
+    kept = json.loads(filters_file(coordinator.data).read_text())["filterDataByTopic"]["T"]
+    assert "dialect" not in kept["groupFilterData"]["theirs"], "as a broker writes it"
 
 
 def test_a_filter_dies_with_the_last_member_and_comes_back_unchanged(
@@ -150,17 +161,21 @@ def test_after_a_restart_a_filter_is_dead_until_its_members_are_back(
     assert again.filter_of("g") == first
 
 
-def test_the_file_before_stands_in_for_one_that_was_being_replaced(
-    coordinator: Coordinator,
-) -> None:
+def test_the_file_before_never_stands_in(coordinator: Coordinator, clock: FakeClock) -> None:
+    """It may have a filter that was changed since, and changed back: its bits lie."""
     coordinator.beat("g", SMALL)
+    born_ms = coordinator.filter_of("g").born_time_ms
     path = filters_file(coordinator.data)
     path.replace(path.with_name(path.name + ".bak"))
-    assert coordinator.restarted().filter_of("g").expression == "a < 5"
+    clock.now_ms += 1000
+    again = coordinator.restarted()
+    assert again.filters.find("T", "g") is None
+    again.beat("g", SMALL)
+    assert again.filter_of("g").born_time_ms > born_ms
 
 
 def test_what_could_not_be_written_is_written_later(coordinator: Coordinator) -> None:
-    half_made = filters_file(coordinator.data).with_name("consumerFilter.json.tmp")
+    half_made = filters_file(coordinator.data).with_name(f"consumerFilter.json.{os.getpid()}.tmp")
     half_made.mkdir(parents=True)  # in the way
     with pytest.raises(OSError, match=half_made.name):
         coordinator.beat("g", SMALL)
@@ -169,8 +184,14 @@ def test_what_could_not_be_written_is_written_later(coordinator: Coordinator) ->
     assert read_filters(filters_file(coordinator.data))["T"].keys() == {"g"}
 
 
-def test_a_file_of_something_else_is_refused(coordinator: Coordinator) -> None:
+def test_in_place_of_a_damaged_file_filters_are_born_again(
+    coordinator: Coordinator, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
     coordinator.beat("g", SMALL)
     filters_file(coordinator.data).write_text("[1]")
-    with pytest.raises(ConfigError, match="holds no consumer filters"):
-        coordinator.restarted()
+    clock.now_ms += 1000
+    again = coordinator.restarted()
+    assert "holds no consumer filters" in caplog.text
+    again.beat("g", SMALL)
+    assert again.filter_of("g").born_time_ms == clock.now_ms
+    assert read_filters(filters_file(coordinator.data))["T"].keys() == {"g"}

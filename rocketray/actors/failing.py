@@ -1,0 +1,58 @@
+"""A message on which a member fails again and again, as members report it and commands show it.
+
+A queue has at most one: the member holds the queue at that message. What failed is told as a
+reason: the type and the text of the exception on one line, of bounded length, so that it also fits
+into a property of a dead letter.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+__all__ = ["REASON_MAX_CHARS", "FailingMessage", "reason_of"]
+
+REASON_MAX_CHARS = 500
+_ELLIPSIS = "…"
+
+
+class FailingMessage(NamedTuple):
+    """The message at which a member holds a queue.
+
+    ``attempt`` attempts failed so far, the last one for ``reason``; after attempt number
+    ``last_attempt`` the message is a dead letter, and with None it is never given up.
+    """
+
+    queue_offset: int
+    attempt: int
+    last_attempt: int | None
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields as they are printed for programs."""
+        return {
+            "queueOffset": self.queue_offset,
+            "attempt": self.attempt,
+            "lastAttempt": self.last_attempt,
+            "reason": self.reason,
+        }
+
+    def __str__(self) -> str:
+        of = "" if self.last_attempt is None else f" of {self.last_attempt}"
+        return f"held at offset {self.queue_offset}: attempt {self.attempt}{of}, {self.reason}"
+
+
+def reason_of(error: BaseException) -> str:
+    """*error* as one line of text: its type, and what it says, in at most 500 characters.
+
+    Control characters, which properties cannot hold, become blanks; so do lone surrogates, which
+    have no UTF-8.
+    """
+    try:
+        text = str(error)
+    except Exception:  # noqa: BLE001 - the exception is a user's, and so is its __str__
+        text = ""
+    shown = "".join(char if char.isprintable() else " " for char in text)
+    line = " ".join([f"{type(error).__name__}:", *shown.split()]).removesuffix(":")
+    if len(line) > REASON_MAX_CHARS:
+        return line[: REASON_MAX_CHARS - 1] + _ELLIPSIS
+    return line

@@ -1,0 +1,433 @@
+"""What happened to a group's offsets and filters, kept so that explanations need not guess.
+
+A group's journal has an entry for each event that is no reading: where it began in a queue, moves
+by hand, filters that took over, offsets that went back, topics that were deleted. Between two
+entries a group's offset only moves on by reading. So the entries and the offset of now tell for each
+message under which filter the group passed it, or what moved the group over it (passages.py). There
+is no entry for a message.
+
+Invariants
+  1. An entry is on disk before what it tells of takes effect: whoever changes something notes it
+     here, and saves the journals first (journal_file.py).
+  2. A journal has at most ``ENTRIES_MAX`` entries and ``BYTES_MAX`` bytes besides its ``STATE``
+     entries. Beyond that its older half is replaced by entries that say where everything stood
+     then; what was read before that is not known any more.
+  3. Where an offset is found behind the one that the journal knows, an entry says so, and another
+     where a member that lived on tells the higher one: nothing was read twice then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, NamedTuple
+
+import orjson
+
+from rocketray.errors import StreamError
+from rocketray.filters.subscription import Subscription
+from rocketray.names import QUEUE_COUNT_MAX
+
+__all__ = [
+    "BYTES_MAX",
+    "ENTRIES_MAX",
+    "ENTRY_MAX_BYTES",
+    "EntryKind",
+    "GroupJournal",
+    "GroupJournals",
+    "JournalEntry",
+    "QueueState",
+    "Unsaved",
+    "decode_entry",
+    "encode_entry",
+]
+
+ENTRIES_MAX = 1_000
+BYTES_MAX = 512 * 1024
+ENTRY_MAX_BYTES = 128 * 1024  # 1,024 queues with two offsets each, and 4,096 characters
+_WHO_MAX_CHARS = 200
+_COORDINATOR = "the coordinator"
+_DELETED_MAX = 1_000  # deleted groups that are remembered
+
+
+class EntryKind(Enum):
+    """What an entry tells of; the pairs of offsets of its queues are (before, after)."""
+
+    STATE = "state"
+    """Where the group stood and which filter it had; what it read before is not known."""
+    BEGIN = "begin"
+    """The group began at an offset, behind the messages before it."""
+    MOVE = "move"
+    """Somebody moved the group."""
+    FILTER = "filter"
+    """From now on the queue is read with this filter, wherever that is."""
+    SWITCH = "switch"
+    """From the second offset on the queue is read with this filter, below it as before."""
+    BACK = "back"
+    """A member committed an offset below the group's: the end of the queue was lost."""
+    RESTART = "restart"
+    """A coordinator that started again knows a lower offset than the one before it did; or it was told
+    the higher one by the member that read on meanwhile."""
+    TOPIC_DELETED = "topic_deleted"
+    GROUP_DELETED = "group_deleted"
+
+
+_ABOUT_FILTERS = frozenset({EntryKind.FILTER, EntryKind.SWITCH})
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """One event; ``queues`` has the offset before it and behind it, -1 for none.
+
+    ``who`` is a member's client id, or the command that was given.
+    """
+
+    kind: EntryKind
+    time_ms: int
+    who: str
+    topic: str = ""
+    queues: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    subscription: Subscription | None = None
+
+
+class QueueState(NamedTuple):
+    """Where a group stood after an entry, and its filters, each with the offset that it begins at."""
+
+    offset: int = -1
+    filters: tuple[tuple[int, Subscription], ...] = ()
+
+    def after(self, entry: JournalEntry, before: int, behind: int) -> QueueState:
+        """The state after *entry*, which has these offsets for the queue."""
+        if entry.subscription is None:
+            return self._replace(offset=behind)
+        if entry.kind is not EntryKind.SWITCH:
+            return QueueState(behind, ((0, entry.subscription),))
+        kept = tuple(each for each in self.filters if each[0] < behind)
+        return QueueState(before, (*kept, (behind, entry.subscription)))
+
+    def filter_at(self, queue_offset: int) -> Subscription | None:
+        """The filter for the message at *queue_offset*, None where it is not known."""
+        found = None
+        for begin, subscription in self.filters:
+            if begin <= queue_offset:
+                found = subscription
+        return found
+
+
+States = dict[tuple[str, int], QueueState]
+
+
+class Unsaved(NamedTuple):
+    """What of a journal is to be written: the last entries, or all of them, in place of the file."""
+
+    entries: Sequence[JournalEntry]
+    is_whole: bool
+
+
+class GroupJournal:
+    """The entries of one group, oldest first."""
+
+    def __init__(
+        self,
+        entries: Iterable[JournalEntry] = (),
+        *,
+        is_cut: bool = False,
+        is_certain: bool = True,
+    ) -> None:
+        """Take the entries of a file.
+
+        *is_cut*: the file ends behind more than these. Without *is_certain* there were others,
+        which are lost.
+        """
+        self.entries = list(entries)
+        self.states: States = _states(self.entries)
+        self.is_certain = is_certain
+        self._unsaved = 0
+        self._is_whole = is_cut
+        self._fixed = _fixed(self.entries)
+        self._size = sum(len(encode_entry(entry)) for entry in self.entries[self._fixed :])
+
+    def add(self, entry: JournalEntry) -> None:
+        """Note *entry*."""
+        _apply(self.states, entry)
+        if entry.kind is EntryKind.GROUP_DELETED:
+            self.entries, self._fixed, self._size, self._is_whole = [], 0, 0, True
+        self.entries.append(entry)
+        self._unsaved += 1
+        self._size += len(encode_entry(entry))
+        if len(self.entries) - self._fixed > ENTRIES_MAX or self._size > BYTES_MAX:
+            self._compact()
+
+    @property
+    def is_deleted(self) -> bool:
+        """The group was deleted, and there is none of its name since."""
+        return bool(self.entries) and self.entries[-1].kind is EntryKind.GROUP_DELETED
+
+    def unsaved(self) -> Unsaved | None:
+        """What is not on disk yet."""
+        if self._is_whole:
+            return Unsaved(self.entries, is_whole=True)
+        if not self._unsaved:
+            return None
+        return Unsaved(self.entries[-self._unsaved :], is_whole=False)
+
+    def saved(self) -> None:
+        """All of it is on disk."""
+        self._unsaved, self._is_whole = 0, False
+
+    def _compact(self) -> None:
+        """Replace the older half by where everything stood then."""
+        sizes = [len(encode_entry(entry)) for entry in self.entries[self._fixed :]]
+        dropped, size = 0, 0
+        while dropped < len(sizes) // 2 or size < self._size // 2:
+            size += sizes[dropped]
+            dropped += 1
+        end = self._fixed + dropped
+        states, last = _states(self.entries[:end]), self.entries[end - 1]
+        fixed = list(_state_entries(states, last.time_ms))
+        self.entries[:end] = fixed
+        self._fixed, self._size, self._is_whole = len(fixed), self._size - size, True
+
+
+class GroupJournals:
+    """The journals of all groups; ``changed`` says that some are to be saved."""
+
+    def __init__(self, clock_ms: Callable[[], int]) -> None:
+        """*clock_ms* is the clock that people look at."""
+        self._clock_ms = clock_ms
+        self._journals: dict[str, GroupJournal] = {}
+        self._unsaved: set[str] = set()
+        self._forgotten: dict[tuple[str, str, int], tuple[int, int]] = {}  # by a restart
+
+    def load(self, journals: Mapping[str, GroupJournal]) -> None:
+        """Take what was read from disk."""
+        self._journals = dict(journals)
+        self._unsaved = {group for group, journal in journals.items() if journal.unsaved()}
+
+    def entries(self, group: str) -> tuple[JournalEntry, ...]:
+        """What is known of a group, oldest first."""
+        journal = self._journals.get(group)
+        return () if journal is None else tuple(journal.entries)
+
+    def began(self, group: str, topic: str, begins: Mapping[int, int], who: str) -> None:
+        """The group begins at these offsets."""
+        self._note(
+            EntryKind.BEGIN, group, topic, {q: (-1, at) for q, at in begins.items()}, who=who
+        )
+
+    def moved(
+        self, group: str, topic: str, queues: Mapping[int, tuple[int, int]], who: str
+    ) -> None:
+        """Somebody moved the group."""
+        self._note(EntryKind.MOVE, group, topic, queues, who=who)
+
+    def went_back(
+        self, group: str, topic: str, queues: Mapping[int, tuple[int, int]], who: str
+    ) -> None:
+        """A member committed less than the group had."""
+        self._note(EntryKind.BACK, group, topic, queues, who=who)
+
+    def is_read(
+        self, group: str, topic: str, offsets: Mapping[int, int], by: Subscription, who: str
+    ) -> None:
+        """Queues, which stand at *offsets*, are read with the filter *by*; noted where that is new."""
+        whole = ((0, by),)
+        fresh = {
+            queue: (offset, offset)
+            for queue, offset in offsets.items()
+            if self._state(group, topic, queue).filters != whole
+        }
+        self._note(EntryKind.FILTER, group, topic, fresh, who=who, subscription=by)
+
+    def switched(
+        self,
+        group: str,
+        topic: str,
+        queues: Mapping[int, tuple[int, int]],
+        subscription: Subscription,
+        who: str,
+    ) -> None:
+        """From the second offset on, queues are read with another filter."""
+        self._note(EntryKind.SWITCH, group, topic, queues, who=who, subscription=subscription)
+
+    def topic_deleted(self, group: str, topic: str) -> None:
+        """What the group did with the topic is over."""
+        self._note(EntryKind.TOPIC_DELETED, group, topic, {}, who=_COORDINATOR)
+
+    def group_deleted(self, group: str) -> None:
+        """What the group did is over."""
+        self._note(EntryKind.GROUP_DELETED, group, "", {}, who=_COORDINATOR)
+
+    def agree(
+        self,
+        group: str,
+        topic: str,
+        offsets: Mapping[int, int],
+        filters: Callable[[int], Sequence[tuple[int, Subscription]]],
+    ) -> None:
+        """See that the journal fits to the offsets that a coordinator found when it started.
+
+        *filters* says with which filters a queue is read, for groups without a journal.
+        """
+        journal = self._journals.get(group)
+        is_certain = journal is None or journal.is_certain
+        states = {} if journal is None else journal.states
+        fresh: States = {}
+        back: dict[int, tuple[int, int]] = {}
+        for queue, offset in offsets.items():
+            state = states.get((topic, queue))
+            if (state is None or not is_certain) and offset >= 0:
+                fresh[topic, queue] = QueueState(offset, tuple(filters(queue)))
+            elif state is not None and state.offset > offset:
+                back[queue] = state.offset, offset
+        for entry in _state_entries(fresh, self._clock_ms()):
+            self._add(group, entry)
+        self._note(EntryKind.RESTART, group, topic, back, who=_COORDINATOR)
+        self._forgotten |= {(group, topic, queue): pair for queue, pair in back.items()}
+
+    def told_again(self, group: str, topic: str, commits: Mapping[int, int], who: str) -> None:
+        """The owner of these queues tells how far it is; who owned them at a restart read on then."""
+        told = {}
+        for queue, offset in commits.items():
+            known, found = self._forgotten.pop((group, topic, queue), (-1, -1))
+            if found < min(known, offset):
+                told[queue] = found, min(known, offset)
+        self._note(EntryKind.RESTART, group, topic, told, who=who)
+
+    def changed_hands(self, group: str, topic: str, queues: Iterable[int]) -> None:
+        """These queues have another owner, who reads from the group's offsets."""
+        for queue in queues:
+            self._forgotten.pop((group, topic, queue), None)
+
+    @property
+    def changed(self) -> bool:
+        """Something is not on disk yet."""
+        return bool(self._unsaved)
+
+    def unsaved(self) -> dict[str, Unsaved]:
+        """What is to be written, by group."""
+        found = {group: self._journals[group].unsaved() for group in self._unsaved}
+        return {group: unsaved for group, unsaved in found.items() if unsaved}
+
+    def saved(self, group: str) -> None:
+        """The group's journal is on disk."""
+        self._journals[group].saved()
+        self._unsaved.discard(group)
+
+    def forgotten(self) -> list[str]:
+        """Groups that were deleted long ago, before many others: they are not known any more."""
+        deleted = [group for group, journal in self._journals.items() if journal.is_deleted]
+        deleted.sort(key=lambda group: self._journals[group].entries[-1].time_ms)
+        doomed = deleted[: max(0, len(deleted) - _DELETED_MAX)]
+        for group in doomed:
+            del self._journals[group]
+        return doomed
+
+    def _state(self, group: str, topic: str, queue: int) -> QueueState:
+        journal = self._journals.get(group)
+        return QueueState() if journal is None else journal.states.get((topic, queue), QueueState())
+
+    def _add(self, group: str, entry: JournalEntry) -> None:
+        self._journals.setdefault(group, GroupJournal()).add(entry)
+        self._unsaved.add(group)
+
+    def _note(
+        self,
+        kind: EntryKind,
+        group: str,
+        topic: str,
+        queues: Mapping[int, tuple[int, int]],
+        *,
+        who: str,
+        subscription: Subscription | None = None,
+    ) -> None:
+        is_about_queues = kind not in (EntryKind.TOPIC_DELETED, EntryKind.GROUP_DELETED)
+        if queues or not is_about_queues:
+            who = who[:_WHO_MAX_CHARS]
+            entry = JournalEntry(kind, self._clock_ms(), who, topic, dict(queues), subscription)
+            self._add(group, entry)
+
+
+def encode_entry(entry: JournalEntry) -> bytes:
+    """*entry* as JSON, on one line."""
+    value: dict[str, Any] = {"kind": entry.kind.value, "timeMs": entry.time_ms, "who": entry.who}
+    if entry.topic:
+        value["topic"] = entry.topic
+    if entry.queues:
+        value["queues"] = {str(queue): list(pair) for queue, pair in entry.queues.items()}
+    if entry.subscription is not None:
+        value["filter"] = entry.subscription.to_json()
+    return orjson.dumps(value)
+
+
+def decode_entry(text: bytes) -> JournalEntry:
+    """What :func:`encode_entry` made.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        value = orjson.loads(text)
+        kind = EntryKind(value["kind"])
+        pairs = value.get("queues", {}).items()
+        queues = {int(queue): (int(before), int(behind)) for queue, (before, behind) in pairs}
+        found = value.get("filter")
+        subscription = None if found is None else Subscription.from_json(found)
+        entry = JournalEntry(
+            kind, int(value["timeMs"]), str(value["who"]), str(value.get("topic", "")), queues,
+            subscription,
+        )  # fmt: skip
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError, StreamError) as error:
+        raise ValueError(f"no entry of a journal: {error!r:.200}") from None
+    if any(not 0 <= queue < QUEUE_COUNT_MAX for queue in entry.queues):
+        raise ValueError("an entry of a journal names a queue that no topic has")
+    if subscription is None and kind in _ABOUT_FILTERS:
+        raise ValueError("an entry of a journal that is about a filter has none")
+    if subscription is not None and kind not in _ABOUT_FILTERS | {EntryKind.STATE}:
+        raise ValueError("an entry of a journal that is not about filters has one")
+    return entry
+
+
+def _fixed(entries: Sequence[JournalEntry]) -> int:
+    """How many entries at the beginning only say where everything stood."""
+    kinds = (EntryKind.STATE, EntryKind.SWITCH)
+    return next(
+        (
+            place
+            for place, entry in enumerate(entries)
+            if entry.kind not in kinds or entry.who != _COORDINATOR
+        ),
+        len(entries),
+    )
+
+
+def _states(entries: Iterable[JournalEntry]) -> States:
+    states: States = {}
+    for entry in entries:
+        _apply(states, entry)
+    return states
+
+
+def _apply(states: States, entry: JournalEntry) -> None:
+    if entry.kind is EntryKind.GROUP_DELETED:
+        states.clear()
+    elif entry.kind is EntryKind.TOPIC_DELETED:
+        for key in [key for key in states if key[0] == entry.topic]:
+            del states[key]
+    for queue, (before, behind) in entry.queues.items():
+        key = entry.topic, queue
+        states[key] = states.get(key, QueueState()).after(entry, before, behind)
+
+
+def _state_entries(states: States, time_ms: int) -> Iterator[JournalEntry]:
+    """Entries that say all of *states*: a STATE, and a SWITCH for each further filter."""
+    alike: dict[tuple[int, str, Subscription | None], dict[int, tuple[int, int]]] = {}
+    for (topic, queue), state in states.items():
+        filters = state.filters or ((0, None),)
+        for place, (begin, subscription) in enumerate(filters):
+            behind = begin if place else state.offset
+            alike.setdefault((place, topic, subscription), {})[queue] = state.offset, behind
+    for (place, topic, subscription), queues in sorted(alike.items(), key=lambda one: one[0][:2]):
+        kind = EntryKind.SWITCH if place else EntryKind.STATE
+        yield JournalEntry(kind, time_ms, _COORDINATOR, topic, queues, subscription)

@@ -1,0 +1,93 @@
+"""What may be committed by hand: offsets that the queue has, of queues that the member read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.apps import numbers, put
+from support.local_node import LocalNode
+
+from rocketray.actors.remote_consumer import Member
+from rocketray.errors import ConfigError, OffsetOutOfRangeError, StreamError
+from rocketray.filters.subscription import Subscription
+
+Join = Callable[[], Member]
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path) as local:
+        local.create_topic("T", 1)
+        put(local, "T", numbers(5))
+        yield local
+
+
+@pytest.fixture(params=["local", "remote"])
+def join(request: pytest.FixtureRequest, node: LocalNode) -> Join:
+    make: Any = node.consumer if request.param == "local" else node.remote_consumer
+    return lambda: make("g", "T", Subscription.tags("*"))
+
+
+def read_all(member: Member) -> None:
+    count = 0
+    while count < 5:
+        count += sum(len(batch) for batch in member.poll(1))
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "says"),
+    [
+        (("T", 0, -1), OffsetOutOfRangeError, "T/0: offset -1 is out of range"),
+        (("T", 0, 6), OffsetOutOfRangeError, "from 0 up to, not including, 6"),
+        (("T", 0, 10**9), OffsetOutOfRangeError, "T/0: offset 1000000000"),
+        (("T", 0, "3"), ConfigError, "'3'; give a whole number"),
+        (("T", 0, 2.5), ConfigError, "2.5; give a whole number"),
+        (("T", 0, None), ConfigError, "None; give a whole number"),
+        (("T", 1, 0), ConfigError, "never read queue 1 of topic 'T' (it read: 0)"),
+        (("T", -1, 0), ConfigError, "never read queue -1"),
+        (("T", "0", 0), ConfigError, "never read queue '0'"),
+        (("U", 0, 0), ConfigError, "reads topic 'T', so it cannot commit for 'U'"),
+        ((None, 0, 0), ConfigError, "cannot commit for None"),
+    ],
+)
+def test_a_commit_that_cannot_be_is_refused_and_moves_nothing(
+    node: LocalNode, join: Join, place: tuple[Any, Any, Any], error: type[Exception], says: str
+) -> None:
+    with join() as member:
+        read_all(member)
+        member.commit("T", 0, 2)
+        with pytest.raises(error) as raised:
+            member.commit(*place)
+        assert says in str(raised.value)
+    assert node.groups()[0].offsets == {0: 2}
+
+
+def test_a_commit_may_go_up_to_the_end_and_back(node: LocalNode, join: Join) -> None:
+    with join() as member:
+        read_all(member)
+        member.commit("T", 0, 5)
+        member.commit("T", 0, 1)
+    assert node.groups()[0].offsets == {0: 1}
+
+
+@pytest.mark.parametrize(
+    ("targets", "error", "says"),
+    [
+        ({0: 6}, OffsetOutOfRangeError, "from 0 up to, not including, 6"),
+        ({0: -1}, OffsetOutOfRangeError, "offset -1"),
+        ({0: 1, 1: 0}, ConfigError, "has the queues 0 to 0, not 1"),
+        ({-1: 0}, ConfigError, "has the queues 0 to 0, not -1"),
+        ({0: "1"}, ConfigError, "give a whole number"),
+    ],
+)
+def test_a_group_is_not_moved_where_no_offset_is(
+    node: LocalNode, targets: dict[int, Any], error: type[StreamError], says: str
+) -> None:
+    with node.consumer("g", "T", Subscription.tags("*")) as member:
+        member.commit("T", 0, 3)
+    with pytest.raises(error, match=says):
+        node.ask_groups("move_offsets", "g", "T", targets)
+    assert node.groups()[0].offsets == {0: 3}
