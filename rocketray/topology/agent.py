@@ -10,14 +10,18 @@ is a handler again, and the message is settled all the same.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import faust
 from faust.agents.agent import _current_agent
 from mode.utils.aiter import aiter as any_aiter
+
+from rocketray.actors.failing import FailingMessage
+from rocketray.errors import ConfigError
 
 from .failure import fail
 from .group import Membership
@@ -26,16 +30,26 @@ from .retry import note_failure
 from .stream import Stream
 from .topic import Topic
 
-__all__ = ["Agent", "AgentStatistics"]
+__all__ = ["Agent", "AgentStatistics", "HeldQueue", "check_handler"]
 
 logger = logging.getLogger(__name__)
+
+
+class HeldQueue(NamedTuple):
+    """A queue that an agent holds at a message on which it fails."""
+
+    topic: str
+    queue_id: int
+    message: FailingMessage
 
 
 @dataclass(frozen=True, slots=True)
 class AgentStatistics:
     """Counters of one agent since its app started; messages unless said otherwise.
 
-    ``failures`` counts exceptions of the handler. ``sent_back`` messages come again later,
+    ``failures`` counts exceptions of the handler, and of all that a message goes through before;
+    ``decode_failures`` are those of decoding it. ``held`` are the queues that are held now at a
+    message that fails. ``sent_back`` messages come again later,
     ``dead_lettered`` ones do not; both are finished. ``overdue`` ones were not finished for 15
     minutes (overdue.py), and ``damaged`` ones were handed to nobody: they cannot be read.
     """
@@ -50,6 +64,19 @@ class AgentStatistics:
     dead_lettered: int = 0
     overdue: int = 0
     damaged: int = 0
+    decode_failures: int = 0
+    held: tuple[HeldQueue, ...] = ()
+
+
+def check_handler(function: Any) -> None:
+    """Raise :class:`ConfigError` for what is no ``async def``, which an agent awaits."""
+    for one in (function, getattr(function, "__call__", None)):  # noqa: B004  # an object's own
+        if inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one):
+            return
+    name = getattr(function, "__name__", repr(function))
+    raise ConfigError(
+        f"agent {name!r:.80} is not an async function; write: async def {name}(stream)"
+    )
 
 
 class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followed
@@ -113,7 +140,8 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
 
     def statistics(self) -> AgentStatistics:
         """Counters of this agent."""
-        feeds = [feed.statistics() for feed in self.app.feeds_of(self.membership)]
+        every = self.app.feeds_of(self.membership)
+        feeds = [feed.statistics() for feed in every]
         received = sum(feed.received for feed in feeds)
         return AgentStatistics(
             name=self.name,
@@ -121,11 +149,17 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
             batches=sum(feed.batches for feed in feeds),
             received=received,
             finished=received - sum(feed.unfinished for feed in feeds),
-            failures=self._failures,
+            failures=self._failures + sum(feed.unheard for feed in feeds),
             sent_back=sum(feed.sent_back for feed in feeds),
             dead_lettered=sum(feed.dead_lettered for feed in feeds),
             overdue=sum(feed.overdue for feed in feeds),
             damaged=sum(feed.damaged for feed in feeds),
+            decode_failures=sum(feed.decode_failures for feed in feeds),
+            held=tuple(
+                HeldQueue(feed.topic, queue_id, message)
+                for feed in every
+                for queue_id, message in sorted(feed.failing().items())
+            ),
         )
 
     async def _execute_actor(self, coro: Any, aref: Any) -> None:

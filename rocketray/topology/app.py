@@ -9,32 +9,37 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 import faust
 
 from rocketray.actors.assignment import Strategy, check_strategy
+from rocketray.actors.batch import AckMode
 from rocketray.actors.heartbeat import AppInstance
 from rocketray.actors.signal_handlers import restore_signal_handlers
+from rocketray.data_directory import data_directory
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
+from rocketray.meant import refuse_unknown
 from rocketray.message import Message
 from rocketray.names import check_queue_count
 
-from .agent import Agent
-from .connection import Connection
+from .agent import Agent, check_handler
+from .agent_doubts import warn_of_doubts
+from .connection import Connection, Producer
 from .declarations import Declarations
-from .failure import FailureOptions
+from .failure import DecodeErrorPolicy, FailureOptions
 from .faust.batch_transport import BatchTransport
 from .faust.fetcher import FeedFetcher
 from .faust.wire import group_name
@@ -44,10 +49,11 @@ from .flow import FlowLimits
 from .group import GroupRegistry, Membership, make_start, make_subscription
 from .isolation import check_isolation
 from .leadership import LedApp
-from .outbox import Outbox
+from .outbox import Outboxes
+from .program_log import show_log, show_warnings
 from .replies import Replies
 from .settings import check_settings, with_defaults
-from .spark.sink_spec import SinkSpec, add_sink
+from .spark.sink_spec import SinkSpec, add_sink, warn_of
 from .topic import Topic
 
 if TYPE_CHECKING:
@@ -55,11 +61,13 @@ if TYPE_CHECKING:
 
 __all__ = ["App"]
 
+logger = logging.getLogger(__name__)
+
 
 class App(LedApp):
     """A Faust app on rocketray.
 
-    *data* is the node's data directory (see ``rocketray start``); *connection*, where it is given,
+    *data* is the node's data directory, by default that of ROCKETRAY_DATA, else ./rocketray-data; *connection*, where it is given,
     is used instead of looking for a node. *flow* bounds what waits for handlers. All other options are Faust's settings.
     """
 
@@ -72,10 +80,10 @@ class App(LedApp):
         flow: FlowLimits | None = None,
         **options: Any,
     ) -> None:
-        self.data = data
+        self.data: Path | None = None if data is None else data_directory(data)
         self.flow = flow or FlowLimits()
         self._connection = connection
-        self._outbox: Outbox | None = None
+        self._outboxes = Outboxes(self._open_producer)
         self.declarations = Declarations(self)
         self._groups = GroupRegistry()
         self.sinks: dict[str, SinkSpec] = {}
@@ -85,6 +93,7 @@ class App(LedApp):
         """What its members are called in broadcast groups; each instance needs another one."""
         self._instance = uuid.uuid4().hex
         super().__init__(id, **with_defaults(options))
+        show_warnings()
 
     # What users declare
 
@@ -106,8 +115,9 @@ class App(LedApp):
         """
         if queues is not None:
             options["partitions"] = check_queue_count(queues)
-        known = inspect.signature(faust.App.topic).parameters
-        _refuse_unknown("app.topic", options, known)
+        _refuse_unknown(
+            "app.topic", options, [*_arguments(App.topic), *_arguments(faust.App.topic)]
+        )
         options.pop("maxsize", None)
         fields = MessageFields(tag, tuple(_names(keys)), tuple(_names(properties)))
         return Topic(self, topics=topics, fields=fields, **options)
@@ -120,7 +130,7 @@ class App(LedApp):
         sql: str | None = None,
         where: str | Callable[..., Any] | None = None,
         on_filter_error: ErrorPolicy = "stop",
-        dialect: Dialect = "rocketmq",
+        dialect: Dialect | None = None,
         group: str | None = None,
         strategy: Strategy = "averagely",
         start: StartFrom | datetime | None = None,
@@ -131,6 +141,7 @@ class App(LedApp):
         dead_letter: str | Literal[False] | None = None,
         ordered: bool | None = None,
         suspend: float | None = None,
+        on_decode_error: DecodeErrorPolicy | None = None,
         sink: Iterable[Any] | None = None,
         supervisor_strategy: Any = None,
         isolated_partitions: bool = False,
@@ -138,6 +149,7 @@ class App(LedApp):
         key_type: Any = None,
         value_type: Any = None,
         schema: Any = None,
+        **unknown: Never,
     ) -> Callable[[Callable[..., Any]], Agent]:
         """Make an agent of an async function, subscribed by at most one of *tags*, *sql*, *where*.
 
@@ -146,8 +158,9 @@ class App(LedApp):
         begins: "earliest", "latest", or at what was stored at a time; the app's setting otherwise.
         With *broadcast* each instance gets all messages, and keeps its offsets under its client id.
         *on_filter_error* says what becomes of a message on which the predicate *where* fails:
-        ``"stop"`` before it, ``"skip"`` it, or ``"deliver"`` it. *dialect* ``"rocketray"`` lets
-        *sql* have names in double quotes, LIKE, and IN with numbers.
+        ``"stop"`` before it, ``"skip"`` it, or ``"deliver"`` it. *dialect* says which SQL *sql* is:
+        ``"rocketray"``, the default, compares numbers in any form; ``"rocketmq"`` is exact to the
+        error.
         *concurrency* handlers of this process work side by side, which gives up the queue's order
         unless the agent is ordered. With *isolated_partitions* each queue has a handler of its own,
         and the agent is ordered.
@@ -157,14 +170,21 @@ class App(LedApp):
         with ``dead_letter=False`` no message is given up. An *ordered* agent, as one of an app with
         tables is, tries it again before any other of its queue, every *suspend* (1) seconds and
         without a limit unless *max_attempts* gives one.
+
+        A message that cannot be decoded has *max_attempts* (16) in either case. An ordered agent
+        holds its queue meanwhile, with pauses that double up to 30 seconds. *on_decode_error*
+        ``"dead_letter"`` then gives it up, as it is by default; with ``"stop"`` the queue is held
+        at it until it can be decoded, of an agent that is not ordered as well.
         """
+        _refuse_unknown("app.agent", unknown, _arguments(App.agent))
         check_strategy(strategy)
         subscription = make_subscription(tags, sql, where, on_filter_error, dialect)
         begin = make_start(start)
         is_ordered = True if isolated_partitions and not broadcast else ordered
-        failures = FailureOptions(max_attempts, dead_letter, is_ordered, suspend)
+        failures = FailureOptions(max_attempts, dead_letter, is_ordered, suspend, on_decode_error)
 
         def declare(function: Callable[..., Any]) -> Agent:
+            check_handler(function)
             agent_name = name or function.__name__
             if isolated_partitions:
                 check_isolation(agent_name, channel, concurrency, ordered=ordered)
@@ -275,18 +295,18 @@ class App(LedApp):
         queues: int | None = None,
         retention: Any = None,
         delay: Delay | None = None,
+        *,
+        ack: AckMode = "memory",
     ) -> asyncio.Future[Any]:
         """Queue *message* for sending (see outbox.py), and for delivery after *delay*.
 
-        Its topic is made with *queues* and *retention* if need be.
+        Its topic is made with *queues* and *retention* if need be. The future is done when the
+        message is in the node's memory, or on disk, as *ack* says.
         """
-        if self._outbox is None:
-            connection = await self.connect()
-            producer = await asyncio.to_thread(connection.producer)
-            self._outbox = self._outbox or Outbox(producer)
+        outbox = await self._outboxes.get(ack)
         if not self.declarations.knows(message.topic):
             await self.declare_topic(message.topic, queues, retention)
-        return await self._outbox.put(message, queue_id, delay)
+        return await outbox.put(message, queue_id, delay)
 
     async def flush_sends(self, *, is_commit: bool = True) -> None:
         """Wait until all that was sent, and every change of a table, is stored.
@@ -294,20 +314,26 @@ class App(LedApp):
         Raises what could not be; where no commit follows, only when nobody heard of it.
         """
         await self.tables.flush()
-        if self._outbox is not None:
-            await (self._outbox.flush() if is_commit else self._outbox.settle())
+        await (self._outboxes.flush() if is_commit else self._outboxes.settle())
 
     # Running
 
     def main(self) -> None:
         """Run until SIGINT or SIGTERM; starts a node in *data* when none runs there.
 
-        A node that is started here allows the predicates that the app's agents name.
+        A node that is started here allows the predicates that the app's agents name. What happens
+        is logged on stderr, unless the program set logging up itself. Ctrl-C while the node starts
+        ends the process with code 130.
         """
-        with ExitStack() as stack:
-            if self._connection is None:
-                self._connection = stack.enter_context(_ensure_node(self.data, self.predicates))
-            asyncio.run(self._run_until_signalled())
+        show_log()
+        warn_of(str(self.conf.id), self.sinks)
+        try:
+            with ExitStack() as stack:
+                if self._connection is None:
+                    self._connection = stack.enter_context(_ensure_node(self.data, self.predicates))
+                asyncio.run(self._run_until_signalled())
+        except KeyboardInterrupt:  # before it ran: from then on the signal stops it in order
+            raise SystemExit(_INTERRUPTED) from None
 
     async def run_until(self, asked: asyncio.Event) -> None:
         """Wait until *asked* is set or the app crashed, whichever is first."""
@@ -321,14 +347,14 @@ class App(LedApp):
     async def on_started(self) -> None:
         """Begin timers and tasks when every agent is a member of its group."""
         await self.wait_for_stopped(self.fetcher.is_open)
+        self._log_start()
+        self.add_future(self._warn_of_doubts())
         await super().on_started()
 
     async def on_stop(self) -> None:
         """Drain agents, store what was sent, and let Faust end the rest."""
         await super().on_stop()
-        if self._outbox is not None:
-            outbox, self._outbox = self._outbox, None
-            await outbox.close()
+        await self._outboxes.close()
         await self._reply_consumer.delete_topic()
 
     async def _run_until_signalled(self) -> None:
@@ -340,9 +366,40 @@ class App(LedApp):
         try:
             await self.run_until(asked)
         finally:
+            logger.info("app %s is stopping", self.conf.id)
             await self.stop()
         if self.crash_reason is not None:
             raise self.crash_reason
+
+    async def _open_producer(self, ack: AckMode) -> Producer:
+        connection = await self.connect()
+        return await asyncio.to_thread(partial(connection.producer, ack=ack))
+
+    async def _warn_of_doubts(self) -> None:
+        """Say which filters look like slips, while agents are at work already."""
+        agents = list(self.agents.values())
+        await asyncio.to_thread(warn_of_doubts, await self.connect(), agents)
+
+    def _log_start(self) -> None:
+        """Say which agents there are, and which of them keep order only because of tables."""
+        members = [
+            (agent.name, agent.membership)
+            for agent in self.agents.values()
+            if isinstance(agent.channel, Topic) and agent.membership is not None
+        ]
+        groups = [f"{name} (group {member.group})" for name, member in members]
+        logger.info("app %s is ready; agents: %s", self.conf.id, ", ".join(groups) or "none")
+        names = sorted(
+            name
+            for name, member in members
+            if member.failures.ordered is None and not member.is_broadcast
+        )
+        if self.tables and names:
+            logger.info(
+                "app %s has tables (%s), so these agents keep the order of each queue: %s; a "
+                "message that fails holds its queue; ordered=False at an agent gives that up",
+                *(self.conf.id, ", ".join(sorted(self.tables)), ", ".join(names)),
+            )
 
     def _join_group(self, channel: Any, agent_name: str, membership: Membership) -> None:
         """Check the group's name and that its members subscribe alike."""
@@ -369,6 +426,7 @@ class App(LedApp):
             super()._create_directories()
 
 
+_INTERRUPTED = 128 + signal.SIGINT
 _SINK_OWN = {"name", "function", "topic"}
 
 
@@ -382,17 +440,23 @@ def _open_connection(data: Path | str | None) -> Connection:
 def _ensure_node(
     data: Path | str | None, predicates: tuple[str, ...]
 ) -> AbstractContextManager[Connection]:
-    from rocketray.actors.client import default_data_directory  # noqa: PLC0415  # imports ray
-    from rocketray.actors.node import NodeOptions, ensure_node  # noqa: PLC0415  # the same
+    from rocketray.actors.node import NodeOptions, ensure_node  # noqa: PLC0415  # imports ray
 
-    return ensure_node(data or default_data_directory(), NodeOptions(own_predicates=predicates))
+    return ensure_node(data, NodeOptions(own_predicates=predicates))
 
 
 def _names(fields: Sequence[str] | str) -> Sequence[str]:
     return (fields,) if isinstance(fields, str) else fields
 
 
-def _refuse_unknown(what: str, options: dict[str, Any], known: Iterable[str]) -> None:
-    unknown = sorted(set(options) - set(known))
-    if unknown:
-        raise ConfigError(f"{what} has no option {unknown[0]!r}; it has {', '.join(sorted(known))}")
+def _arguments(function: Callable[..., Any]) -> list[str]:
+    """The names of what *function* can be called with by name, without itself."""
+    parameters = inspect.signature(function).parameters.values()
+    named = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [each.name for each in parameters if each.kind in named and each.name != "self"]
+
+
+def _refuse_unknown(what: str, options: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise :class:`ConfigError` for an option that is none of *known*."""
+    names = [*dict.fromkeys(known)]
+    refuse_unknown(f"{what} has no option", options, names, f"its options are {', '.join(names)}")

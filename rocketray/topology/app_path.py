@@ -21,6 +21,12 @@ def load_app(path: str) -> App:
     module_name, separator, name = path.partition(":")
     if not (module_name and separator and name):
         raise ConfigError(f"an app is named as module:app, for example trade:app, not {path!r}")
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        place = Path(module_name)
+        raise ConfigError(
+            f"app {path!r}: {module_name!r} is no name of a module; go to its directory and name it "
+            f"as Python imports it: cd {place.parent} && rocketray up {place.stem}:{name}"
+        )
     try:
         module = importlib.import_module(module_name)
     except Exception as error:

@@ -2,7 +2,7 @@
 
 JSON goes through orjson, raw bytes through nothing at all; every other codec and type is Faust's.
 A body that does not decode fails at its message's turn, like a handler that raises, so it is
-retried, counted and logged with its offset, and never skipped. Pickle is refused: whoever may
+retried, counted and logged with its offset, and is a dead letter in the end (failure.py). Pickle is refused: whoever may
 send to a topic could otherwise run code in its consumers.
 """
 

@@ -12,11 +12,15 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import numpy as np
     import numpy.typing as npt
     import pyarrow as pa
 
     from rocketray.actors.assignment import Strategy
+    from rocketray.actors.batch import AckMode
+    from rocketray.actors.failing import FailingMessage
     from rocketray.actors.heartbeat import AppInstance, Heartbeat, HeartbeatReply
     from rocketray.delay import Delay
     from rocketray.filters.subscription import Subscription
@@ -129,6 +133,10 @@ class GroupConsumer(Protocol):
         """Add to what the group's counters say of messages that failed. Local; for any thread."""
         ...
 
+    def report_failing(self, failing: Mapping[int, FailingMessage]) -> None:
+        """Say at which messages queues are held now, and no others. Local; for any thread."""
+        ...
+
     def close(self) -> None:
         """Send the commits and leave the group."""
         ...
@@ -226,6 +234,11 @@ class Forwarder(Producer, Protocol):
 class Connection(Protocol):
     """A node as an app sees it."""
 
+    @property
+    def data(self) -> Path:
+        """The node's data directory, whose files anybody may read."""
+        ...
+
     def consumer(
         self,
         group: str,
@@ -252,8 +265,8 @@ class Connection(Protocol):
         """The node's clock, in milliseconds since 1970."""
         ...
 
-    def producer(self) -> Forwarder:
-        """A producer for any topic."""
+    def producer(self, *, ack: AckMode = ...) -> Forwarder:
+        """A producer for any topic; what it sends is stored when it is in memory, or on disk."""
         ...
 
     def topics(self) -> Mapping[str, Any]:

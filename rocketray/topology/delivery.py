@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from faust.events import Event
 from faust.types.tuples import Message as FaustMessage
 
+from rocketray.actors.failing import FailingMessage
 from rocketray.message import SHARDING_KEY, StoredMessage
 
 from .shared_batch import SharedBatch
@@ -51,11 +52,17 @@ class Owner(Protocol):
         """Finish the message at *index*, which nobody can read."""
         ...
 
-    async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str | None:
+    def count_failure(self, *, in_handler: bool, is_decoding: bool) -> None:
+        """A message failed: *in_handler*, or before it had it, and maybe at its decoding."""
+        ...
+
+    async def give_back(
+        self, delivery: Delivery, index: int, reason: str, attempts: int | None = None
+    ) -> str | None:
         """Begin to give the message at *index* back to the node; says what becomes of it.
 
-        With *attempts* it is a dead letter, after so many. None: it was not given back. Raises one
-        of ``shared_batch.DAMAGE`` where the message cannot be read.
+        *reason* is what it failed of. With *attempts* it is a dead letter, after so many. None: it
+        was not given back. Raises one of ``shared_batch.DAMAGE`` where the message cannot be read.
         """
         ...
 
@@ -66,6 +73,7 @@ class Delivery:
     __slots__ = (
         "_attempts_at",
         "_event",
+        "_failing",
         "_start",
         "acks",
         "alone_until",
@@ -105,6 +113,7 @@ class Delivery:
         self.owner: Owner | None = None
         """Whoever has to know when it is released, once."""
         self._attempts_at = -1
+        self._failing: FailingMessage | None = None
         self._event: DeliveredEvent | None = None
 
     def __len__(self) -> int:
@@ -189,6 +198,16 @@ class Delivery:
         self.attempts = self.attempts + 1 if self._attempts_at == self.cursor else 1
         self._attempts_at = self.cursor
         return self.attempts
+
+    def hold(self, last_attempt: int | None, reason: str) -> None:
+        """The message at the cursor failed for *reason*, and its queue is held at it."""
+        self._failing = FailingMessage(self.queue_offset(), self.attempts, last_attempt, reason)
+
+    @property
+    def failing(self) -> FailingMessage | None:
+        """The message at the cursor, if its queue is held at it."""
+        is_held = self._attempts_at == self.cursor and not (self.is_passed or self.is_withdrawn)
+        return self._failing if is_held else None
 
     def begin_return(self, index: int) -> None:
         """The message at *index* goes back to the node; until :meth:`returned` it is unfinished."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import ray
 
+from rocketray.actors.client import node_placement
 from rocketray.errors import ActorError, ConfigError
 
 from .host import ConsumerHost
@@ -44,7 +45,7 @@ def deploy(
     """
     if consumers < 1:
         raise ConfigError(f"consumers is {consumers}; an app runs in at least one")
-    host = ray.remote(**HOST_OPTIONS)(ConsumerHost)
+    host = ray.remote(**HOST_OPTIONS, **node_placement())(ConsumerHost)
     where = None if data is None else str(data)
     options = {} if env is None else {"runtime_env": {"env_vars": dict(env)}}
     handles = [host.options(**options).remote(path, where) for _ in range(consumers)]

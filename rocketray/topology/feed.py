@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from rocketray.actors.failing import FailingMessage
 from rocketray.actors.send_back import dead_lettered, retry_topic, sent_back
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.errors import ActorError, ShardUnavailableError
@@ -39,7 +40,7 @@ from .flow import FlowLimits, SharedWindow, Window
 from .group import Membership
 from .offsets import OffsetLedger
 from .outlet import OrderedOutlet, Outlet
-from .overdue import OverdueWatch
+from .overdue import NOT_ACKNOWLEDGED, OverdueWatch
 from .queue_tables import NO_TABLES, QueueTables
 from .returns import Return, Returns
 from .shared_batch import DAMAGE
@@ -60,7 +61,8 @@ class FeedStatistics:
     """Counters since the feed was opened; ``unfinished`` is now.
 
     Of those that were received, ``sent_back`` come again later, ``dead_lettered`` do not, and
-    ``overdue`` were with a handler for too long; ``damaged`` were handed to nobody.
+    ``overdue`` were with a handler for too long; ``damaged`` were handed to nobody. ``unheard``
+    are failures before a handler had the message, and ``decode_failures`` are those of decoding.
     """
 
     batches: int
@@ -70,6 +72,8 @@ class FeedStatistics:
     dead_lettered: int
     overdue: int
     damaged: int
+    unheard: int
+    decode_failures: int
 
 
 class Feed:
@@ -95,6 +99,7 @@ class Feed:
         self.rules = rules
         """What becomes of messages that fail."""
         self._sent_back = self._dead_lettered = self._damaged = 0
+        self._unheard = self._decode_failures = 0
         self._member = member
         self._returns = returns
         put = channel_queue.force_put_nowait  # of mode: it passes Faust's flow control
@@ -110,7 +115,7 @@ class Feed:
         self._ledger = OffsetLedger()
         self._watch = OverdueWatch(membership.group)
         self._flow = flow
-        self._window = SharedWindow(flow, member.wake) if rules.is_ordered else Window(flow)
+        self._window = SharedWindow(flow, member.wake) if rules.rests else Window(flow)
         self._is_held = False
         self._closing = threading.Event()  # no more polls, and nothing is handed out
         self._leaving = threading.Event()  # what was finished is committed: nothing to wait for
@@ -133,6 +138,7 @@ class Feed:
             self._giving_back.add(task)
             task.add_done_callback(self._giving_back.discard)
         moved = self._ledger.advance()
+        self._member.report_failing(self.failing())
         self._hold_span()
         return moved
 
@@ -141,6 +147,14 @@ class Feed:
         for queue_id, next_offset in offsets:
             if self._ledger.commit(queue_id, next_offset):
                 self._member.commit(self.topic, queue_id, next_offset)
+
+    def failing(self) -> dict[int, FailingMessage]:
+        """The message at which each queue is held, of those that are."""
+        found: dict[int, FailingMessage] = {}
+        for delivery in self._ledger.outstanding():
+            if delivery.failing is not None:
+                found.setdefault(delivery.queue_id, delivery.failing)
+        return found
 
     def assignment(self) -> frozenset[tuple[str, int]]:
         """The (topic, queue id) pairs that the member reads now."""
@@ -157,6 +171,8 @@ class Feed:
             self._dead_lettered,
             self._watch.count,
             self._damaged,
+            self._unheard,
+            self._decode_failures,
         )
 
     async def drain(self, grace_s: float) -> None:
@@ -257,7 +273,7 @@ class Feed:
         """
         queue_id, span = self._ledger.span(self._flow.span)
         is_over = span > self._flow.span
-        if is_over and self.rules.is_ordered:
+        if is_over and self.rules.rests:
             waiting = self._ledger.outstanding()
             is_over = any(one.acks is not None for one in waiting if one.queue_id == queue_id)
         if is_over and not self._is_held:
@@ -280,11 +296,19 @@ class Feed:
         if self._is_held:
             self._hold_span()
 
-    async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str | None:
+    def count_failure(self, *, in_handler: bool, is_decoding: bool) -> None:
+        """A message failed: *in_handler*, or before it had it, and maybe at its decoding."""
+        self._unheard += not in_handler
+        self._decode_failures += is_decoding
+
+    async def give_back(
+        self, delivery: Delivery, index: int, reason: str, attempts: int | None = None
+    ) -> str | None:
         """Begin to give the message at *index* back to the node; says what becomes of it.
 
-        With *attempts* it is a dead letter, after so many in this process. None: it was not given
-        back, because meanwhile it was acknowledged, or its queue was taken away.
+        *reason* is what it failed of. With *attempts* it is a dead letter, after so many in this
+        process. None: it was not given back, because meanwhile it was acknowledged, or its queue
+        was taken away.
         """
         if self.membership.is_broadcast:
             delivery.acknowledge(index)
@@ -295,11 +319,16 @@ class Feed:
         stored, rules = delivery.shared.messages[index], self.rules
         if attempts is None:
             back = sent_back(
-                stored, rules.group, rules.max_attempts, rules.dead_letters, rules.retry_queues
+                stored,
+                rules.group,
+                rules.max_attempts,
+                rules.dead_letters,
+                rules.retry_queues,
+                reason=reason,
             )
         else:
             times = stored.reconsume_times + attempts - 1
-            back = dead_lettered(stored, rules.group, rules.dead_letters, times)
+            back = dead_lettered(stored, rules.group, rules.dead_letters, times, reason=reason)
         topics = retry_topic(rules.group), SCHEDULE_TOPIC
         if back.is_dead_letter:
             topics = (rules.dead_letters, rules.dead_letters)
@@ -325,7 +354,7 @@ class Feed:
         for delivery, index in overdue:
             if not (delivery.is_withdrawn or delivery.is_acknowledged(index)):
                 try:
-                    await self.give_back(delivery, index, None)
+                    await self.give_back(delivery, index, NOT_ACKNOWLEDGED)
                 except DAMAGE as error:
                     self.pass_damaged(delivery, index, error)
 

@@ -9,7 +9,7 @@ cause of lost messages where it is broken. Here breaking it is an error when the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +52,8 @@ class Membership:
         if self.is_broadcast and has_rules:
             raise ConfigError(
                 "what fails in a broadcast agent is logged, counted and passed, and nothing is "
-                "divided: leave out max_attempts, dead_letter, ordered, suspend and strategy"
+                "divided: leave out max_attempts, dead_letter, ordered, suspend, on_decode_error and "
+                "strategy"
             )
 
 
@@ -76,7 +77,7 @@ def make_subscription(
     sql: str | None,
     where: str | Callable[..., Any] | None,
     on_filter_error: ErrorPolicy = "stop",
-    dialect: Dialect = "rocketmq",
+    dialect: Dialect | None = None,
 ) -> Subscription:
     """The subscription of at most one of *tags*, *sql*, *where*; all messages when none is given.
 
@@ -93,7 +94,8 @@ def make_subscription(
             "tags can be part of an SQL expression: TAGS = 'pay' AND amount > 100"
         )
     if where is not None:
-        subscription = replace(Subscription.where(where, on_filter_error), dialect=dialect)
+        path = Subscription.where(where).expression
+        subscription = Subscription("CLASS", path, on_filter_error, dialect)
     elif sql is not None:
         subscription = Subscription("SQL92", sql, on_filter_error, dialect)
     else:

@@ -8,6 +8,9 @@ the process, Ray starts another one, and the groups go on from their committed o
 An app that crashes within ``SETTLE_S`` of its start has not started: tasks and timers begin last.
 Then, and where the module cannot be imported, the process waits a little before it ends, so that
 whoever waits for the start is told why, and the next attempt does not follow at once.
+
+The actor's class has no coroutines: Ray would call all its methods on one loop then, where a call
+that waits holds up every other.
 """
 
 from __future__ import annotations
@@ -20,9 +23,11 @@ import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 from rocketray.actors.clock import system_clock_ms
+from rocketray.actors.ray_runtime import output_files
 from rocketray.errors import ActorError
 
 from . import host_notes
@@ -30,6 +35,7 @@ from .agent import AgentStatistics
 from .app import App
 from .app_path import import_from, load_app
 from .host_failure import HostFailure
+from .program_log import show_log
 
 __all__ = ["ConsumerHost", "HostStatus"]
 
@@ -47,7 +53,8 @@ class HostStatus:
 
     ``data`` is the node's data directory, and ``directory`` one from which modules are imported
     too, where they were given. ``queues`` are pairs of a topic and a queue id. An app that
-    ``has_failed`` starts again soon, in another process.
+    ``has_failed`` starts again soon, in another process. ``logs`` are the files with what the
+    process prints, and with what it logs.
     """
 
     path: str
@@ -58,6 +65,7 @@ class HostStatus:
     data: str | None = None
     directory: str | None = None
     has_failed: bool = False
+    logs: tuple[str, ...] = ()
 
 
 def _end_process() -> None:
@@ -67,6 +75,35 @@ def _end_process() -> None:
 
 
 class ConsumerHost:
+    """The actor: see :class:`_HostedApp`, which does it all."""
+
+    def __init__(
+        self,
+        path: str,
+        data: str | None,
+        directory: str | None = None,
+        name: str | None = None,
+        *,
+        note: Callable[[str, HostFailure], None] = host_notes.note,
+        end: Callable[[], None] = _end_process,
+    ) -> None:
+        show_log()
+        self._hosted = _HostedApp(path, data, directory, name, note=note, end=end)
+
+    def start(self) -> HostFailure | None:
+        """Wait until the app has started, or has failed to: then why."""
+        return self._hosted.start()
+
+    def status(self) -> HostStatus:
+        """What the app does now."""
+        return self._hosted.status()
+
+    def stop(self) -> HostFailure | None:
+        """Drain the agents, commit, and leave the groups; returns what kept it from that."""
+        return self._hosted.stop()
+
+
+class _HostedApp:
     """Runs one app on a loop and thread of its own, from construction on. Any thread may call it.
 
     A handler that keeps the app's loop busy so does not keep the actor from answering, and an
@@ -78,11 +115,11 @@ class ConsumerHost:
         self,
         path: str,
         data: str | None,
-        directory: str | None = None,
-        name: str | None = None,
+        directory: str | None,
+        name: str | None,
         *,
-        note: Callable[[str, HostFailure], None] = host_notes.note,
-        end: Callable[[], None] = _end_process,
+        note: Callable[[str, HostFailure], None],
+        end: Callable[[], None],
     ) -> None:
         self._path, self._data, self._directory = path, data, directory
         self._name, self._note, self._end = name, note, end
@@ -113,6 +150,7 @@ class ConsumerHost:
             self._data,
             self._directory,
             self._has_failed,
+            output_files(),
         )
 
     def stop(self) -> HostFailure | None:
@@ -155,7 +193,7 @@ class ConsumerHost:
             import_from(self._directory)
         self._app = app = load_app(self._path)
         if self._data is not None:
-            app.data = self._data
+            app.data = Path(self._data)
         await app.start()
         if not app.crashed:
             with contextlib.suppress(TimeoutError):

@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import ray
 
+from rocketray.actors.client import node_placement
 from rocketray.actors.ray_runtime import NAMESPACE, GetTimeoutError, RayActorError
 from rocketray.errors import ActorError, ConfigError
 
@@ -174,7 +175,7 @@ def _start(
     *,
     detached: bool,
 ) -> list[Any]:
-    options = {**HOST_OPTIONS, "namespace": NAMESPACE}
+    options = {**HOST_OPTIONS, **node_placement(), "namespace": NAMESPACE}
     if detached:
         options["lifetime"] = "detached"
     actor = ray.remote(ConsumerHost)
@@ -207,9 +208,11 @@ def _is_up(app: str, path: str, up: Sequence[Host], consumers: int) -> str:
             f"app {app!r} is up with {count} from {', '.join(sorted(others))}, not from {path}; "
             f"give one of them another id, or end the other with: rocketray down {app}"
         )
+    more = f"; to have {consumers}: rocketray scale {app} {consumers}"
+    more = "" if consumers == len(up) else more
     return (
-        f"app {app!r} is up with {count}; change their number with: "
-        f"rocketray scale {app} {consumers}"
+        f"app {app!r} is up with {count} already; to run changed code: rocketray down {app}, then "
+        f"this command again{more}"
     )
 
 

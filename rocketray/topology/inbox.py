@@ -9,18 +9,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .delivery import Delivery
+from .trace_limit import TraceLimit
 
 __all__ = ["Hand", "Inbox", "Run"]
 
 Run = tuple[Delivery, int, int]
 """Messages of a delivery: from an index up to, not including, another."""
 LEASE_LOOK_S = 0.05
-_TRACE_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Inbox:
         self._hand = Hand()
         self._resting: dict[tuple[str, int], float] = {}  # queues, and until when
         self._failures = 0  # in a row, outside of a message
-        self._traced_at = -_TRACE_INTERVAL_S
+        self._traces = TraceLimit()
 
     @property
     def current(self) -> Delivery | None:
@@ -81,7 +81,7 @@ class Inbox:
     def unpassed(self) -> list[Delivery]:
         """What is at hand now and does not rest, oldest first."""
         self._drop_released()
-        return [delivery for delivery in self._unpassed if not self._rests(delivery)]
+        return [*self._in_order(self._rests)]
 
     async def next(self) -> Delivery:
         """The oldest unpassed delivery that does not rest, else what the channel brings next.
@@ -91,10 +91,9 @@ class Inbox:
         """
         while True:
             self._drop_released()
-            for delivery in self._unpassed:
-                if not delivery.is_suspended and not (self._resting and self._rests(delivery)):
-                    self._current, self._failures = delivery, 0
-                    return delivery
+            for delivery in self._in_order(lambda one: one.is_suspended or self._rests(one)):
+                self._current, self._failures = delivery, 0
+                return delivery
             await self.take_next_within(self._shortest_rest())
 
     async def until_leased(self) -> None:
@@ -144,13 +143,24 @@ class Inbox:
         self._failures += 1
         return self._failures
 
-    def may_trace(self) -> bool:
-        """Whether it is time to log a traceback again."""
-        now = self._now()
-        if now - self._traced_at < _TRACE_INTERVAL_S:
-            return False
-        self._traced_at = now
-        return True
+    def may_trace(self, error: BaseException) -> bool:
+        """Whether the traceback of *error* is to be logged; see trace_limit.py."""
+        return self._traces.allows(error, self._now())
+
+    def _in_order(self, waits: Callable[[Delivery], bool]) -> Iterator[Delivery]:
+        """What is at hand and does not wait, oldest first, and of no queue what is behind what waits.
+
+        A rest may end, and a lease be renewed, between two looks at deliveries of one queue.
+        """
+        waiting: set[tuple[str, int]] = set()
+        for delivery in self._unpassed:
+            queue = delivery.topic, delivery.queue_id
+            if queue in waiting:
+                continue
+            if waits(delivery):
+                waiting.add(queue)
+            else:
+                yield delivery
 
     def _rests(self, delivery: Delivery) -> bool:
         queue = delivery.topic, delivery.queue_id
@@ -163,7 +173,7 @@ class Inbox:
         return False
 
     def _shortest_rest(self) -> float | None:
-        """Seconds until a delivery that is at hand may go on; None when there is none."""
+        """Seconds until a delivery that is at hand may go on; None when there is none at hand."""
         if any(delivery.is_suspended for delivery in self._unpassed):
             return LEASE_LOOK_S
         ends = [
@@ -171,7 +181,9 @@ class Inbox:
             for delivery in self._unpassed
             if (end := self._resting.get((delivery.topic, delivery.queue_id))) is not None
         ]
-        return max(min(ends) - self._now(), 0.0) if ends else None
+        if not self._unpassed:
+            return None
+        return max(min(ends, default=0.0) - self._now(), 0.0)
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

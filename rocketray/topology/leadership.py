@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import uuid
 from functools import cached_property
 from typing import Any
 
 from rocketray.actors.app_member import AppMember
+from rocketray.actors.member_options import new_client_id
 from rocketray.errors import ActorError
 
 from .faust.wire import group_name
@@ -50,7 +50,7 @@ class Leadership:
         self._member = AppMember(
             await self._app.connect(),
             name,
-            uuid.uuid4().hex,
+            new_client_id(),
             lambda _: _NO_MESSAGES,
             on_change=self._adopt,
             on_failure=self._failed,

@@ -7,6 +7,9 @@ queue leave in the order of their sends. When too many wait, ``put`` does.
 A shard that is away for a moment is asked again. A batch that cannot be stored fails its futures,
 is logged, and is remembered: from then on each ``flush`` raises it, so that an app never commits
 input whose output was lost, nor in the commits that follow the one that failed.
+
+An app has two: what it sends is stored when the node has it in memory, as with a producer; changes of
+tables are when they are on disk, because the offsets that are committed behind them are.
 """
 
 from __future__ import annotations
@@ -14,12 +17,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from faust.types.tuples import TP, RecordMetadata
 
+from rocketray.actors.batch import AckMode
 from rocketray.delay import Delay
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
@@ -27,7 +31,7 @@ from rocketray.recall import RecallHandle
 
 from .connection import PendingMessages, Producer, SendResult
 
-__all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "StoredLater"]
+__all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "Outboxes", "StoredLater"]
 
 logger = logging.getLogger(__name__)
 
@@ -172,6 +176,51 @@ class Outbox:
             if not pending.future.done():
                 pending.future.set_exception(error)
                 pending.future.exception()  # said above, so asyncio need not say it again
+
+
+class Outboxes:
+    """The outboxes of one app, each opened at its first use; made and used on its loop."""
+
+    def __init__(self, open_producer: Callable[[AckMode], Awaitable[Producer]]) -> None:
+        """*open_producer* makes the producer of an outbox, by where its messages are to be."""
+        self._open_producer = open_producer
+        self._opened: dict[AckMode, Outbox] = {}
+        self._opening = asyncio.Lock()
+
+    async def get(self, ack: AckMode) -> Outbox:
+        """The one whose messages are stored when they are in memory, or on disk."""
+        outbox = self._opened.get(ack)
+        if outbox is None:
+            async with self._opening:
+                if ack not in self._opened:
+                    self._opened[ack] = Outbox(await self._open_producer(ack))
+                outbox = self._opened[ack]
+        return outbox
+
+    async def flush(self) -> None:
+        """Wait until all that was put so far is stored; raises as :meth:`Outbox.flush`."""
+        await _all(one.flush() for one in self._opened.values())
+
+    async def settle(self) -> None:
+        """As :meth:`flush`; raises as :meth:`Outbox.settle`."""
+        await _all(one.settle() for one in self._opened.values())
+
+    async def close(self) -> None:
+        """Close all; raises as :meth:`settle`."""
+        outboxes, self._opened = self._opened, {}
+        await _all(one.close() for one in outboxes.values())
+
+
+async def _all(steps: Iterable[Awaitable[None]]) -> None:
+    """Wait for all *steps*, then raise the first failure, with a note of each other one."""
+    ended = await asyncio.gather(*steps, return_exceptions=True)
+    failures = [failure for failure in ended if failure is not None]
+    for other in failures[1:]:
+        note = f"and another: {other!r}"
+        if note not in getattr(failures[0], "__notes__", ()):  # a failure is raised many times
+            failures[0].add_note(note)
+    if failures:
+        raise failures[0]
 
 
 def _by_destination(taken: Sequence[_Pending]) -> list[list[_Pending]]:

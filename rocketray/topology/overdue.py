@@ -15,11 +15,12 @@ from collections.abc import Iterable
 
 from .delivery import Delivery
 
-__all__ = ["CONSUME_TIMEOUT_MS", "OverdueWatch"]
+__all__ = ["CONSUME_TIMEOUT_MS", "NOT_ACKNOWLEDGED", "OverdueWatch"]
 
 logger = logging.getLogger(__name__)
 
 CONSUME_TIMEOUT_MS = 15 * 60_000
+NOT_ACKNOWLEDGED = "not acknowledged for 15 minutes"
 
 
 class OverdueWatch:

@@ -1,8 +1,9 @@
 """Messages on their way back to the node: those that failed, and come again or are dead letters.
 
 What waits together goes as one batch, whose records are whole messages. A message counts as
-finished only when the node has it; until then its queue is not committed past it. What cannot be
-stored is tried again for as long as the app runs: after a restart it comes again from its queue.
+finished only when the node has it on disk; until then its queue is not committed past it, because a
+committed offset is on disk as well. What cannot be stored is tried again for as long as the app
+runs: after a restart it comes again from its queue.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class Returns:
                 connection.create_topic(name, queues, hosted=True)
             self._made.add(name)
         if self._producer is None:
-            self._producer = connection.producer()
+            self._producer = connection.producer(ack="disk")
         self._producer.forward(topic, queue_id, [one.back.message for one in batch])
 
     def _again(self, one: Return) -> None:

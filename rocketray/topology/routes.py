@@ -8,19 +8,18 @@ nobody has now is answered with 503.
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from faust.app.router import Router
 from yarl import URL
 
+from rocketray.actors.member_options import new_client_id
 from rocketray.hashing import java_hash_code
 
 __all__ = ["LOOK_INTERVAL_S", "GroupOnTopic", "KeyRouter", "member_name", "owned_queues", "owners"]
 
 LOOK_INTERVAL_S = 2.0
-_URL_FOLLOWS = "@"
 Owners = Mapping[str, Mapping[int, str]]
 """The address of the instance that has a queue, by topic and queue id."""
 
@@ -43,7 +42,7 @@ class GroupOnTopic(Protocol):
 
 def member_name(conf: Any) -> str:
     """A new name for a member of a group, which tells where its instance's web server is."""
-    return f"{uuid.uuid4().hex}{_URL_FOLLOWS}{conf.canonical_url}"
+    return new_client_id(str(conf.canonical_url))
 
 
 def owned_queues(
@@ -52,9 +51,14 @@ def owned_queues(
     """(address, topic, queue id) of what members of the groups *names* have, as their names tell."""
     for entry in groups:
         for name, queues in entry.members.items() if entry.group in names else ():
-            address = name.partition(_URL_FOLLOWS)[2]
+            address = _address(name)
             if address:
                 yield from ((address, entry.topic, queue) for queue in queues)
+
+
+def _address(member: str) -> str:
+    """What follows ``HOST@PID#…@`` in a member's name; empty where that has no address."""
+    return member.partition("#")[2].partition("@")[2]
 
 
 def owners(groups: Iterable[GroupOnTopic], names: Container[str]) -> Owners:

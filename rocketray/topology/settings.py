@@ -6,10 +6,14 @@ the app is configured, with the reason and what to do instead.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+import faust
+
 from rocketray.errors import ConfigError
+from rocketray.meant import refuse_unknown
 
 from .agent import Agent
 from .codec import refuse_pickle
@@ -42,15 +46,19 @@ _DEFAULTS: Mapping[str, Any] = {
 
 
 _OLD_NAMES: Mapping[str, str] = {
+    "client_id": "broker_client_id",
     "commit_interval": "broker_commit_interval",
+    "create_reply_topic": "reply_create_topic",
     "default_partitions": "topic_partitions",
     "num_standby_replicas": "table_standby_replicas",
+    "replication_factor": "topic_replication_factor",
 }
 """Names that Faust still takes, and refuses beside the new ones."""
 
 
 def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
     """*options* over our defaults; raises :class:`ConfigError` for what we do not offer."""
+    _check_names(options)
     check_options(options)
     old = {_OLD_NAMES[name] for name in options if name in _OLD_NAMES}
     return {**{name: value for name, value in _DEFAULTS.items() if name not in old}, **options}
@@ -59,6 +67,7 @@ def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 def check_settings(conf: Any) -> None:
     """Check settings wherever they came from: arguments, an object or the environment."""
     names = (
+        "broker",
         "processing_guarantee",
         "consumer_auto_offset_reset",
         "stream_publish_on_commit",
@@ -74,6 +83,7 @@ def check_settings(conf: Any) -> None:
 
 def check_options(options: Mapping[str, Any]) -> None:
     """Raise :class:`ConfigError` when one of *options* asks for what we do not offer."""
+    _check_broker(options.get("broker"))
     guarantee = options.get("processing_guarantee")
     if "exactly_once" in str(getattr(guarantee, "value", guarantee)):
         raise ConfigError(
@@ -92,6 +102,28 @@ def check_options(options: Mapping[str, Any]) -> None:
     for name in ("key_serializer", "value_serializer"):
         refuse_pickle(name, options.get(name))
     check_store("store", options.get("store"))
+
+
+def _check_names(options: Mapping[str, Any]) -> None:
+    known = {
+        *faust.Settings.SETTINGS,
+        *inspect.signature(faust.Settings.on_init).parameters,
+        *inspect.signature(faust.App.__init__).parameters,
+        *_OLD_NAMES,
+    } - {"self", "options", "kwargs"}
+    own = {"data", "connection", "flow"}
+    what, otherwise = "rocketray.App has no setting", "see docs/reference/faust.md for those"
+    refuse_unknown(what, options, known | own, otherwise)
+
+
+def _check_broker(broker: Any) -> None:
+    urls = broker if isinstance(broker, Iterable) and not isinstance(broker, str) else [broker]
+    for url in urls:
+        if url is not None and str(url).rstrip("/") != "rocketray:":
+            raise ConfigError(
+                f"broker={str(url)!r:.100}: an app of rocketray.App runs on a rocketray node; leave "
+                "broker= out, and name the node's data directory with data="
+            )
 
 
 _REFUSED = {

@@ -15,7 +15,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 import faust
 from faust.exceptions import Skip
@@ -42,10 +42,14 @@ __all__ = ["SLICE_S", "Stream"]
 
 SLICE_S = 0.003
 _T = TypeVar("_T")
+_Value_co = TypeVar("_Value_co", covariant=True)
 
 
-class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not followed
-    """A Faust stream; over a topic, with redelivery, batches and a bounded hold of the loop."""
+class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]  # Faust's types are not followed
+    """A Faust stream; over a topic, with redelivery, batches and a bounded hold of the loop.
+
+    ``Stream[Order]`` is the type of what a handler gets whose topic has ``value_type=Order``.
+    """
 
     def __init__(self, channel: Any, **options: Any) -> None:
         self._inbox: Inbox | None = None
@@ -98,9 +102,9 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
             copy._inbox = self._inbox  # noqa: SLF001  # of this class
         return copy
 
-    def __aiter__(self) -> AsyncIterator[Any]:
+    def __aiter__(self) -> AsyncIterator[_Value_co]:
         if self._inbox is None:
-            iterator: AsyncIterator[Any] = super().__aiter__()
+            iterator: AsyncIterator[_Value_co] = super().__aiter__()
             return iterator
         iterator = self._iterate(self._inbox)
         self._active_agens.add(iterator)
@@ -123,13 +127,15 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
                         delivery.cursor = index
                         if delivery.is_withdrawn:
                             break
+                        is_decoding = True
                         try:
                             value = bodies[index] if decode is None else decode(bodies[index])
                             delivery.value = value
+                            is_decoding = False
                             if not is_plain:
                                 value = await self.process(delivery, index, value)
                         except Exception as error:  # noqa: BLE001  # of a codec or a filter
-                            if await self.fail(delivery, error):
+                            if await self.fail(delivery, error, is_decoding=is_decoding):
                                 continue
                             break
                         if value is not SKIPPED:
@@ -148,14 +154,14 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
         except StopAsyncIteration:
             await self._end()  # thrown into the channel when the agent stops
 
-    def take(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
+    def take(self, max_: int, within: Any) -> AsyncIterator[Sequence[_Value_co]]:
         """Lists of up to *max_* values, waiting at most *within* for a full one.
 
         When the handler raises, the messages of the list come again one by one, unless it says
         with :class:`~rocketray.errors.BatchError` which of them failed.
         """
         if self._inbox is None:
-            values: AsyncIterator[Sequence[Any]] = super().take(max_, within)
+            values: AsyncIterator[Sequence[_Value_co]] = super().take(max_, within)
             return values
         return self._track(self._take(self._inbox, self._collector(self._inbox, max_, within)))
 
@@ -354,10 +360,19 @@ class Stream(faust.Stream):  # type: ignore[misc]  # Faust's types are not follo
             return SKIPPED
         return value
 
-    async def fail(self, delivery: Delivery, error: Exception) -> bool:
+    async def fail(
+        self, delivery: Delivery, error: Exception, *, is_decoding: bool = False
+    ) -> bool:
         """The message at the cursor cannot be handed out; whether *delivery* goes on behind it."""
         assert self._inbox is not None
-        return await fail_message(self._inbox, delivery, error, f"reading {self.channel}")
+        return await fail_message(
+            self._inbox,
+            delivery,
+            error,
+            f"reading {self.channel}",
+            in_handler=False,
+            is_decoding=is_decoding,
+        )
 
     def _is_plain(self, delivery: Delivery) -> bool:
         """Values of *delivery* go to the handler as they are decoded."""

@@ -37,7 +37,9 @@ class Source(Protocol):
         """*value* after filters, or ``SKIPPED``."""
         ...
 
-    async def fail(self, delivery: Delivery, error: Exception) -> bool:
+    async def fail(
+        self, delivery: Delivery, error: Exception, *, is_decoding: bool = False
+    ) -> bool:
         """The message at the cursor cannot be handed out; whether *delivery* goes on behind it."""
         ...
 
@@ -147,13 +149,15 @@ class Collector:
         stop, is_cut = delivery.batch_end(), False
         index = self._take_plain(taken, delivery, max_count)
         while index < stop and len(taken.values) < max_count:
+            is_decoding = True
             try:
                 value = self._decode(bodies[index])
                 event = source.make_event(delivery, index, value) if self._as_events else None
+                is_decoding = False
                 value = await source.process(delivery, index, value)
             except Exception as error:  # noqa: BLE001  # whatever a codec or a filter raises
                 is_cut = index > delivery.cursor  # the next list begins with it
-                if is_cut or not await source.fail(delivery, error):
+                if is_cut or not await source.fail(delivery, error, is_decoding=is_decoding):
                     is_cut = True  # what is behind it must not pass it
                     break
             else:

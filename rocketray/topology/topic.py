@@ -17,7 +17,7 @@ import faust
 from mode.utils.queues import ThrowableQueue
 
 from rocketray.actors.queue_selector import QueueSelector, select_queue
-from rocketray.delay import Delay, DelayOptions
+from rocketray.delay import DelayOptions, delay_of
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message
 from rocketray.names import check_topic
@@ -116,7 +116,7 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         ``delay_level=``, ``delay=`` or ``deliver_at=`` it is delivered later (:class:`Delay`), and
         the result has a ``recall_handle``.
         """
-        later = Delay.of(**delay)
+        later = delay_of(self.send, delay)
         body, open_headers = self.prepare_value(
             value, value_serializer, schema, self.prepare_headers(headers)
         )

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 from faust.transport.producer import Producer
 from faust.types.tuples import TP, RecordMetadata
 
+from rocketray.actors.batch import AckMode
 from rocketray.errors import InvalidMessageError
-from rocketray.topology.outbox import Outbox
+from rocketray.topology.connection import Producer as Sender
+from rocketray.topology.outbox import Outboxes
 
 from .wire import key_hash, message_of, topic_name
 
@@ -25,8 +28,7 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
     """The producer of one app."""
 
     def __post_init__(self) -> None:
-        self._outbox: Outbox | None = None
-        self._opening = asyncio.Lock()
+        self._outboxes = Outboxes(self._open_producer)
 
     async def send(  # noqa: PLR0917  # Faust's interface
         self,
@@ -49,7 +51,8 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
         if partition is None and key is not None:
             partition = self._choose(key, queues)
         message = message_of(topic_name(topic), key, value, headers, timestamp)
-        outbox = self._outbox or await self._open()
+        ack: AckMode = "disk" if topic in self.transport.changelogs else "memory"
+        outbox = await self._outboxes.get(ack)
         future = await outbox.put(message, partition)
         if message.topic == topic:
             return future
@@ -62,14 +65,11 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
     async def flush(self) -> None:
         """Wait until everything that was sent is stored; raises what could not be."""
         await self.buffer.flush()
-        if self._outbox is not None:
-            await self._outbox.flush()
+        await self._outboxes.flush()
 
     async def on_stop(self) -> None:
         """Store what was sent."""
-        if self._outbox is not None:
-            outbox, self._outbox = self._outbox, None
-            await outbox.close()
+        await self._outboxes.close()
 
     async def create_topic(
         self,
@@ -100,12 +100,10 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
         numbers = list(range(queues))
         return int(self.partitioner(key, numbers, numbers))
 
-    async def _open(self) -> Outbox:
-        async with self._opening:
-            if self._outbox is None:
-                connection = await self.transport.connect()
-                self._outbox = Outbox(await asyncio.to_thread(connection.producer))
-        return self._outbox
+    async def _open_producer(self, ack: AckMode) -> Sender:
+        connection = await self.transport.connect()
+        sender: Sender = await asyncio.to_thread(partial(connection.producer, ack=ack))
+        return sender
 
 
 async def _renamed(future: Awaitable[RecordMetadata], topic: str) -> RecordMetadata:

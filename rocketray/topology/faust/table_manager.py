@@ -259,7 +259,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         await self.app.declare_topic(
             message.topic, table.changelog_queues, LAST_OF_EACH_KEY, hosted=True
         )
-        stored = await self.app.send_message(message, queue_id)
+        stored = await self.app.send_message(message, queue_id, ack="disk")
         if table.keeps_offsets:
             stored.add_done_callback(table.note_stored)
 

@@ -11,13 +11,14 @@ ROCKETRAY_DATA, else ./rocketray-data. It has to run, on this machine.
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 from typing import Any, Protocol
 
 from faust.transport.base import Transport as FaustTransport
 
+from rocketray.actors.batch import AckMode
 from rocketray.actors.signal_handlers import restore_signal_handlers
+from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, NodeNotRunningError, TopicNotFoundError
 from rocketray.topology.connection import Producer
 from rocketray.topology.topic import retention_policy
@@ -28,7 +29,7 @@ from .stock_producer import StockProducer
 from .table_manager import LAST_OF_EACH_KEY
 from .wire import topic_name
 
-__all__ = ["StockConnection", "Transport", "data_directory"]
+__all__ = ["StockConnection", "Transport", "directory_of_broker"]
 
 _LEADER_SUFFIX = "-__assignor-__leader"
 
@@ -48,7 +49,7 @@ class StockConnection(Protocol):
     ) -> Any:
         """Create *topic* unless it exists."""
 
-    def producer(self) -> Producer:
+    def producer(self, *, ack: AckMode = ...) -> Producer:
         """A producer for any topic."""
 
     def heartbeat(self, beat: Any) -> Any:
@@ -95,7 +96,7 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
     async def connect(self) -> StockConnection:
         """The connection to the node, opened on first use."""
         if self.connection is None:
-            directory = data_directory(self.url[0])
+            directory = directory_of_broker(self.url[0])
             self.connection = await asyncio.to_thread(_open_connection, directory)
             restore_signal_handlers()
         return self.connection
@@ -145,7 +146,7 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
         return self._queue_counts.get(topic)
 
 
-def data_directory(url: Any) -> Path:
+def directory_of_broker(url: Any) -> Path:
     """The node's data directory as the broker's URL or the environment tell it."""
     if url.host:
         raise ConfigError(
@@ -153,7 +154,7 @@ def data_directory(url: Any) -> Path:
             "rocketray:///absolute/path, or rocketray:// with ROCKETRAY_DATA"
         )
     named = url.path.strip("/")
-    return Path(f"/{named}" if named else os.environ.get("ROCKETRAY_DATA", "rocketray-data"))
+    return data_directory(f"/{named}" if named else None)
 
 
 def _check_settings(conf: Any) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 from faust.events import Event
+from faust.exceptions import DecodeError
 from faust.types.tuples import TP
 from faust.types.tuples import Message as FaustMessage
 
@@ -122,6 +123,9 @@ def changelog_event(
     """A change as the event that stores of tables take; its message's value None deletes the key.
 
     *decode* makes key and value of the message.
+
+    Raises:
+        InvalidMessageError: it cannot be decoded, or is no change.
     """
     tp = TP(stored.topic, stored.queue_id)
     message = FaustMessage(
@@ -136,7 +140,14 @@ def changelog_event(
         None,
         tp=tp,
     )
-    key, value = decode(message)
+    try:
+        key, value = decode(message)
+    except DecodeError as error:
+        raise InvalidMessageError(
+            f"{stored.topic}/{stored.queue_id} offset {stored.queue_offset}: the change of a table "
+            f"cannot be decoded, and the table not be made again without it: {error!r}; give the "
+            "table the key_type and value_type that it was written with, or another name"
+        ) from error
     return Event(app, key, value, {}, message)
 
 

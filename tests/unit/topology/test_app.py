@@ -66,8 +66,19 @@ def test_an_agents_group_is_the_apps_id_and_its_name() -> None:
 
 def test_unknown_keywords_of_an_agent_are_errors() -> None:
     app = App("app")
-    with pytest.raises(TypeError, match=r"tag"):
-        app.agent(app.topic("T"), tag="pay")  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match=r"app.agent has no option tag=; did you mean tags=\?"):
+        app.agent(app.topic("T"), tag="pay")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"zzz=; its options are channel, tags, sql, .* schema$"):
+        app.agent(app.topic("T"), zzz=1)  # type: ignore[arg-type]
+
+
+def test_unknown_keywords_of_a_topic_are_errors() -> None:
+    app = App("app")
+    with pytest.raises(ConfigError, match=r"app.topic has no option key=; did you mean keys=\?"):
+        app.topic("T", key=["a"])
+    with pytest.raises(ConfigError, match="its options are queues, tag, keys, properties, ") as no:
+        app.topic("T", zzz=1)
+    assert "self" not in str(no.value)
 
 
 def test_two_agents_of_one_name_are_refused() -> None:
@@ -104,7 +115,7 @@ def test_sinks_are_registered() -> None:
 
     assert app.sinks == {"pay_lake": pay_lake}
     assert pay_lake.topic == "T"
-    with pytest.raises(ConfigError, match=r"no option 'tag'"):
+    with pytest.raises(ConfigError, match=r"no option tag=; did you mean tags=\?"):
         app.sink(topic, tag="pay")
 
 

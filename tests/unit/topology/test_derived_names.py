@@ -64,10 +64,13 @@ def test_an_app_with_dots_in_every_name_groups_counts_answers_and_tries_again(
 
 def test_a_dot_in_a_name_that_the_user_gave_is_refused_at_once(node: LocalNode) -> None:
     app = App("shop.eu", connection=node)
+
+    async def read(stream: Any) -> None: ...
+
     with pytest.raises(
         ConfigError, match=r"topic 'a\.b' has characters that are not allowed: '\.'"
     ):
         app.topic("a.b")
     for channel, group in (("a.b", None), ("Orders", "a.b")):
         with pytest.raises(ConfigError, match=r"'a\.b' has characters that are not allowed: '\.'"):
-            app.agent(channel, name="read", group=group)(lambda stream: stream)
+            app.agent(channel, name="read", group=group)(read)

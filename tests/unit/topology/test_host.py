@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ray._private.async_compat import has_async_methods
 from support.local_node import LocalNode
 
 from rocketray.topology import host
@@ -107,7 +108,7 @@ def test_an_app_that_crashes_later_ends_its_process_and_leaves_its_reason(
         end=ended.set,
     )
     assert one.start() is None
-    one._loop.call_soon_threadsafe(sys.modules["host_node"].crash.set)
+    one._hosted._loop.call_soon_threadsafe(sys.modules["host_node"].crash.set)
     assert ended.wait(30)
     assert [(name, failure.kind) for name, failure in noted] == [("app:shop:1", "OSError")]
 
@@ -121,3 +122,8 @@ def test_what_keeps_an_app_from_draining_is_said(start: Callable[..., ConsumerHo
     failure = one.stop()
     assert failure is not None
     assert (failure.kind, failure.message) == ("OSError", "disk full")
+
+
+def test_a_call_that_waits_holds_up_no_other() -> None:
+    """Ray would call a class with coroutines on one loop, and complain of each call that blocks."""
+    assert not has_async_methods(ConsumerHost)

@@ -134,6 +134,9 @@ def test_what_was_not_drained_is_said_of_each_host_and_all_are_ended(
 
 def test_an_app_that_is_up_from_elsewhere_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     up = [Host("shop", 0, "running", 0, STATUS)]
+    again = hosting._is_up("shop", "shop:app", up, 1)
+    assert "to run changed code: rocketray down shop, then this command again" in again
+    assert "rocketray scale" not in again, "it has the number that was asked for"
     assert "rocketray scale shop 3" in hosting._is_up("shop", "shop:app", up, 3)
     said = hosting._is_up("shop", "other:app", up, 3)
     assert "is up with 1 host from shop:app, not from other:app" in said

@@ -29,7 +29,12 @@ class Released:
     def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
         raise NotImplementedError
 
-    async def give_back(self, delivery: Delivery, index: int, attempts: int | None) -> str | None:
+    def count_failure(self, *, in_handler: bool, is_decoding: bool) -> None:
+        raise NotImplementedError
+
+    async def give_back(
+        self, delivery: Delivery, index: int, reason: str, attempts: int | None = None
+    ) -> str | None:
         raise NotImplementedError
 
 
@@ -143,6 +148,41 @@ def test_the_deliveries_of_a_queue_that_rests_wait_and_others_go_before_them() -
     asyncio.run(scenario())
 
 
+def test_a_rest_that_ends_while_the_inbox_looks_lets_nothing_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(*, as_list: bool) -> None:
+        inbox, queue = make()
+        failed, behind = one(1), one(2)
+        queue.force_put_nowait(failed)
+        queue.force_put_nowait(behind)
+        assert await inbox.next() is failed
+        await inbox.take_next()
+        times = iter([0.0, 9.9, 10.1])  # at the failure, at the first look, and at all later ones
+        monkeypatch.setattr(inbox, "_now", lambda: next(times, 10.2))
+        inbox.rest(failed, 10.0)
+        assert not as_list or inbox.unpassed() == []
+        assert await inbox.next() is failed
+
+    asyncio.run(scenario(as_list=False))
+    asyncio.run(scenario(as_list=True))
+
+
+def test_a_lease_that_is_renewed_while_the_inbox_looks_lets_nothing_pass() -> None:
+    async def scenario() -> None:
+        inbox, queue = make()
+        first, behind = one(1), one(2)
+        answers = iter([False])
+        for delivery in (first, behind):
+            delivery.is_leased = lambda: next(answers, True)  # renewed by another thread
+            queue.force_put_nowait(delivery)
+        await inbox.take_next()
+        await inbox.take_next()
+        assert await inbox.next() is first
+
+    asyncio.run(scenario())
+
+
 def test_a_queue_that_rests_and_is_taken_away_is_released() -> None:
     async def scenario() -> None:
         inbox, queue = make()
@@ -175,7 +215,8 @@ def test_what_is_withdrawn_behind_a_queue_without_a_lease_is_dropped_and_the_loo
     async def scenario() -> None:
         inbox, queue = make()
         owner = Released()
-        waiting, withdrawn, last = one(1), one(2), one(3)
+        waiting, withdrawn = one(1), one(2)
+        (last,) = split(list_batch([1], queue_id=1), 1)
         for delivery in (waiting, withdrawn):
             delivery.owner = owner
             queue.force_put_nowait(delivery)

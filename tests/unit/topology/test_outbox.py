@@ -10,12 +10,12 @@ from support.apps import committed, make_app, numbers, put, until
 from support.local_node import LocalNode
 
 from rocketray.actors.pending_messages import PendingMessages
-from rocketray.actors.producer import Producer, SendResult
+from rocketray.actors.producer import AckMode, Producer, SendResult
 from rocketray.delay import TIMER_TOPIC, Delay
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
 from rocketray.message import Message
 from rocketray.topology import outbox as outbox_module
-from rocketray.topology.outbox import Outbox, StoredLater
+from rocketray.topology.outbox import Outbox, Outboxes, StoredLater
 
 
 class WatchedProducer:
@@ -266,4 +266,76 @@ def test_an_app_whose_output_was_lost_does_not_commit_its_input_when_it_stops(
         assert isinstance(app.crash_reason, ConfigError)
         assert committed(node, "app-reader", "T") == 0
 
+    asyncio.run(scenario())
+
+
+def test_an_app_has_an_outbox_for_memory_and_one_for_disk(node: LocalNode) -> None:
+    opened: list[str] = []
+    producers: list[WatchedProducer] = []
+
+    async def open_producer(ack: AckMode) -> WatchedProducer:
+        await asyncio.sleep(0.01)
+        opened.append(ack)
+        producers.append(WatchedProducer(node.producer(ack=ack)))
+        return producers[-1]
+
+    async def scenario() -> None:
+        outboxes = Outboxes(open_producer)
+        await outboxes.flush()
+        assert not opened
+        memory, again = await asyncio.gather(outboxes.get("memory"), outboxes.get("memory"))
+        assert memory is again
+        disk = await outboxes.get("disk")
+        assert opened == ["memory", "disk"]
+        await memory.put(Message("T", b"m"), 0)
+        await disk.put(Message("T", b"d"), 0)
+        await outboxes.flush()
+        assert [one.batches for one in producers] == [[[b"m"]], [[b"d"]]]
+        producers[1].failures = [StoreFullError("no room")]
+        await disk.put(Message("T", b"lost"), 0)
+        with pytest.raises(StoreFullError):
+            await outboxes.flush()
+        await outboxes.settle()
+        await outboxes.close()
+        await outboxes.close()
+
+    node.create_topic("T", 1)
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("act", ["flush", "settle", "close"])
+def test_an_outbox_that_fails_keeps_no_other_from_being_stored(node: LocalNode, act: str) -> None:
+    producers: dict[AckMode, WatchedProducer] = {}
+
+    async def open_producer(ack: AckMode) -> WatchedProducer:
+        producers[ack] = WatchedProducer(node.producer(ack=ack))
+        return producers[ack]
+
+    async def scenario() -> None:
+        outboxes = Outboxes(open_producer)
+        memory, disk = await outboxes.get("memory"), await outboxes.get("disk")
+        producers["memory"].failures = [StoreFullError("no room")]
+        producers["disk"].gate.clear()
+        lost = await memory.put(message(1), 0)
+        stored = await disk.put(message(2), 0)
+        with pytest.raises(StoreFullError):
+            await lost
+        acting = asyncio.ensure_future(getattr(outboxes, act)())
+        await asyncio.sleep(0.05)
+        is_early = acting.done()
+        producers["disk"].gate.set()
+        assert not is_early, "what the disk has not got yet is not waited for"
+        with pytest.raises(StoreFullError, match="no room"):
+            await acting
+        assert stored.done()
+        if act != "close":
+            producers["disk"].failures = [StoreFullError("no room either")]
+            await disk.put(message(3), 0)
+            for _ in range(2):
+                with pytest.raises(StoreFullError, match=r"^no room") as raised:
+                    await outboxes.flush()
+                assert raised.value.__notes__ == ["and another: StoreFullError('no room either')"]
+            await outboxes.close()
+
+    node.create_topic("T", 1)
     asyncio.run(scenario())

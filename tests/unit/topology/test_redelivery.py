@@ -8,7 +8,7 @@ import time
 from typing import Any
 
 import pytest
-from support.apps import collecting, committed, make_app, numbers, put, running, until
+from support.apps import committed, make_app, numbers, put, running, until
 from support.ladder import Ladder
 from support.local_node import LocalNode
 
@@ -141,26 +141,6 @@ def test_a_handler_that_raises_before_its_loop_is_called_again(node: LocalNode) 
             await topic.send(value=b"1")
             await until(lambda: seen == [b"1"])
         assert len(calls) == 4
-
-    asyncio.run(scenario())
-
-
-def test_a_body_that_does_not_decode_stops_an_ordered_queue(
-    node: LocalNode, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def scenario() -> None:
-        app, topic = make_app(node, value_serializer="json")
-        seen: list[Any] = []
-
-        reader = app.agent(topic, name="reader", ordered=True, suspend=0.01)(collecting(seen))
-
-        node.create_topic("T", 1)
-        put(node, "T", [b"1", b"{broken", b"2"])
-        async with running(app):
-            await until(lambda: "attempt 3" in caplog.text)
-        assert reader.statistics().failures == 0  # the handler never saw it
-        assert seen == [1]
-        assert committed(node, "app-reader", "T") == 1
 
     asyncio.run(scenario())
 

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 import pytest
 from support.apps import committed, make_app, put, running, until
+from support.durable import CommitWatch, Input
 from support.feeds import feeding
 from support.ladder import Ladder
 from support.local_node import LocalNode
@@ -18,11 +19,13 @@ from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.member_options import MemberOptions
 from rocketray.actors.producer import Producer, SendResults
 from rocketray.actors.schedule_host import ScheduleHost
+from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
-from rocketray.message import ForwardedMessage
+from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.names import RETRY_PREFIX
 from rocketray.topology import returns as returns_module
+from rocketray.topology.app import App
 from rocketray.topology.failure import fail_message
 from rocketray.topology.faust import fetcher
 from rocketray.topology.inbox import Inbox
@@ -129,4 +132,33 @@ def test_a_message_that_is_settled_while_there_is_no_room_is_not_sent_back(
         assert [one.body for one in Ladder(node).waiting()] == [body]
 
     asyncio.run(scenario())
+    node.close()
+
+
+@pytest.mark.parametrize("max_attempts", [16, 0], ids=["a retry", "a dead letter"])
+def test_what_is_sent_back_is_on_disk_before_its_offset_is_committed(
+    node: FailingNode, monkeypatch: pytest.MonkeyPatch, max_attempts: int
+) -> None:
+    def input_of(message: StoredMessage) -> Input:
+        return Input("T", 0, int(message.body) - 1)
+
+    watch = CommitWatch(node, monkeypatch, input_of, SCHEDULE_TOPIC, "%DLQ%app-reader")
+
+    async def scenario() -> None:
+        app = App("app", connection=node, broker_commit_interval=0.01)
+        topic = app.topic("T", queues=1, value_serializer="raw")
+
+        @app.agent(topic, max_attempts=max_attempts)
+        async def reader(stream: Any) -> None:
+            async for _ in stream:
+                raise ValueError("on purpose")
+
+        node.create_topic("T", 1)
+        async with running(app):
+            for number in (1, 2, 3):
+                put(node, "T", [b"%d" % number])
+                await until(lambda: watch.seen == number)  # noqa: B023 - awaited in this round
+
+    asyncio.run(scenario())
+    assert not watch.endangered, "a power failure would take what no queue has any more"
     node.close()

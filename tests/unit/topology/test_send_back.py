@@ -230,7 +230,9 @@ def test_without_dead_letters_no_message_is_given_up(node: LocalNode) -> None:
         ({"dead_letter": "T"}, "round for ever"),
         ({"dead_letter": "%RETRY%app-x"}, "delivered again"),
         ({"dead_letter": "a.b"}, "not allowed"),
-        ({"dead_letter": "D", "ordered": True}, "give max_attempts="),
+        ({"dead_letter": "D", "ordered": True, "on_decode_error": "stop"}, "give max_attempts="),
+        ({"on_decode_error": "skip"}, "say 'dead_letter'.* or 'stop'"),
+        ({"on_decode_error": "dead_letter", "dead_letter": False}, "nowhere to go"),
         ({"suspend": 2}, "ordered=True"),
         ({"suspend": 0.001, "ordered": True}, "from 0.01 to 30 seconds"),
         ({"suspend": 31, "ordered": True}, "from 0.01 to 30 seconds"),
@@ -264,7 +266,7 @@ def interrupted(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> type[Interr
     class Mine(Interrupted):
         pass
 
-    monkeypatch.setattr(node, "producer", lambda: Mine(node))
+    monkeypatch.setattr(node, "producer", lambda **options: Mine(node, **options))
     return Mine
 
 

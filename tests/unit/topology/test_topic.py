@@ -128,7 +128,7 @@ def test_names_are_checked(name: str) -> None:
     ("options", "text"),
     [
         ({"pattern": "a("}, "pattern 'a\\('"),
-        ({"quues": 3}, "no option 'quues'"),
+        ({"quues": 3}, "no option quues=; did you mean queues="),
         ({"queues": 0}, "1 to 1024 queues"),
         ({"value_type": Order, "tag": "colour"}, "no field 'colour'"),
         ({"value_serializer": "pickle"}, "asks for pickle"),

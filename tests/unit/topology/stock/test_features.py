@@ -10,6 +10,7 @@ from typing import Any
 import faust
 import pytest
 from support.apps import collecting, committed, numbers, put, running, until
+from support.durable import CommitWatch, summed_input
 from support.local_node import LocalNode
 from support.stock_apps import stock_app
 
@@ -20,6 +21,31 @@ class Order(faust.Record, serializer="json"):  # type: ignore[misc,call-arg]  # 
     number: int
     user: str
     amount: float = 0.0
+
+
+def test_changes_are_on_disk_before_the_offsets_behind_them_are_committed(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = CommitWatch(node, monkeypatch, summed_input(node, "T"), "stock-totals-changelog")
+
+    async def scenario() -> None:
+        app = stock_app(node, broker_commit_interval=0.02)
+        topic = app.topic("T", key_type=str, value_type=int)
+        totals = app.Table("totals", default=int, key_type=str, value_type=int)
+
+        async def count(stream: Any) -> None:
+            async for key, value in stream.items():
+                totals[key] += value
+
+        app.agent(topic, name="count")(count)
+        async with running(app):
+            for number in range(20):
+                await topic.send(key="k", value=number)
+                await until(lambda: committed(node, "stock", "T") > number)  # noqa: B023  # awaited
+
+    asyncio.run(scenario())
+    assert watch.seen
+    assert not watch.endangered
 
 
 def test_tables_are_recovered_from_their_changelogs(node: LocalNode) -> None:

@@ -15,7 +15,7 @@ from yarl import URL
 from rocketray.actors.app_member import AppMember
 from rocketray.errors import ConfigError, ShardUnavailableError, TopicNotFoundError
 from rocketray.message import Message
-from rocketray.topology.faust.transport import data_directory
+from rocketray.topology.faust.transport import directory_of_broker
 
 
 def put_in_each(node: LocalNode, first: int, count: int) -> None:
@@ -42,6 +42,23 @@ def test_a_restarted_app_goes_on_where_it_committed(node: LocalNode) -> None:
     assert committed(node, "stock", "T") == 40
     put(node, "T", numbers(10, first=40))
     assert sorted(map(int, asyncio.run(run(10)))) == list(range(40, 50))
+
+
+def test_a_message_that_does_not_decode_is_lost_as_one_on_which_a_handler_raises(
+    node: LocalNode,
+) -> None:
+    async def scenario() -> list[Any]:
+        app = stock_app(node)
+        seen: list[Any] = []
+        app.agent(app.topic("T", value_type=int, value_serializer="json"))(collecting(seen))
+        async with running(app):
+            await until(lambda: len(seen) == 2)
+            await until(lambda: committed(node, "stock", "T") == 3)
+        return seen
+
+    node.create_topic("T", 1)
+    put(node, "T", [b"1", b"{broken", b"2"])
+    assert asyncio.run(scenario()) == [1, 2]
 
 
 def test_two_instances_share_the_queues_and_none_is_missed_or_doubled(node: LocalNode) -> None:
@@ -113,13 +130,13 @@ def test_settings_that_rest_on_kafka_are_refused(node: LocalNode) -> None:
 
 def test_the_node_is_found_by_the_url_or_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ROCKETRAY_DATA", raising=False)
-    assert data_directory(URL("rocketray://")) == Path("rocketray-data")
-    assert data_directory(URL("rocketray:///srv/data")) == Path("/srv/data")
+    assert directory_of_broker(URL("rocketray://")) == Path("rocketray-data")
+    assert directory_of_broker(URL("rocketray:///srv/data")) == Path("/srv/data")
     monkeypatch.setenv("ROCKETRAY_DATA", "/srv/other")
-    assert data_directory(URL("rocketray://")) == Path("/srv/other")
-    assert data_directory(URL("rocketray:///srv/data")) == Path("/srv/data")
+    assert directory_of_broker(URL("rocketray://")) == Path("/srv/other")
+    assert directory_of_broker(URL("rocketray:///srv/data")) == Path("/srv/data")
     with pytest.raises(ConfigError, match="found by its data directory"):
-        data_directory(URL("rocketray://host/srv"))
+        directory_of_broker(URL("rocketray://host/srv"))
 
 
 def test_a_rebalance_is_done_again_when_the_node_did_not_answer(

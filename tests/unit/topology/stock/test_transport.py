@@ -11,20 +11,20 @@ from support import stock_apps
 from yarl import URL
 
 from rocketray.errors import ConfigError, NodeNotRunningError
-from rocketray.topology.faust.transport import Transport, data_directory
+from rocketray.topology.faust.transport import Transport, directory_of_broker
 
 assert stock_apps  # it makes the transport known, as the installed package does
 
 
 def test_the_node_is_named_by_its_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROCKETRAY_DATA", "/from/environment")
-    assert data_directory(URL("rocketray:///data/node")) == Path("/data/node")
-    assert data_directory(URL("rocketray://")) == Path("/from/environment")
+    assert directory_of_broker(URL("rocketray:///data/node")) == Path("/data/node")
+    assert directory_of_broker(URL("rocketray://")) == Path("/from/environment")
 
 
 def test_another_machine_is_refused_with_what_to_do_instead(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a node is found by its data directory"):
-        data_directory(URL("rocketray://elsewhere:9092"))
+        directory_of_broker(URL("rocketray://elsewhere:9092"))
     app = faust.App("far", broker=f"rocketray://{tmp_path}/none")
     assert isinstance(app.transport, Transport)
     with pytest.raises(NodeNotRunningError, match="on another, make it a rocketray"):

@@ -11,7 +11,12 @@ from support.batches import stored
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.topology.app import App
-from rocketray.topology.tables.changelog import ChangelogBuffer, change_message, changed_key
+from rocketray.topology.tables.changelog import (
+    ChangelogBuffer,
+    change_message,
+    changed_key,
+    changelog_event,
+)
 
 TOPIC = App("app").topic("C", value_serializer="raw")
 
@@ -44,6 +49,14 @@ def test_what_no_message_can_hold_is_refused_where_it_is_changed(key: str, value
 def test_a_message_without_a_key_is_no_change() -> None:
     with pytest.raises(InvalidMessageError, match="keep other messages out of changelogs"):
         changed_key(stored(Message("C", b"v"), 0, 0))
+
+
+def test_a_change_that_does_not_decode_says_where_it_is() -> None:
+    app = App("app")
+    table = app.Table("t", value_type=int)
+    change = stored(change_message(TOPIC, b"k", b"no number"), 3, 17)
+    with pytest.raises(InvalidMessageError, match=r"C/3 offset 17: .*give the table the key_type"):
+        changelog_event(app, change, table.decode)
 
 
 class Sent:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from typing import Any
 
 import faust
 import pytest
-from support.apps import committed, running, until
+from support.apps import collecting, committed, put, running, until
+from support.durable import CommitWatch, summed_input
+from support.ladder import stored_in
 from support.local_node import LocalNode
 
 from rocketray.store.retention import RetentionPolicy
+from rocketray.topology import failure
 from rocketray.topology.app import App
 
 
@@ -323,3 +327,47 @@ def test_a_handler_that_raises_keeps_what_it_did_before(node: LocalNode) -> None
             assert dict(table.items()) == {"before": 2, "behind": 1}
 
     asyncio.run(scenario())
+
+
+def test_an_app_with_a_table_says_which_agents_keep_order_and_gives_up_what_does_not_decode(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(failure, "_PAUSE_MAX_S", 0.01)
+    caplog.set_level(logging.INFO)
+
+    async def scenario() -> None:
+        app, topic, totals, _ = counting(node, queues=1)
+        events = app.topic("Events", value_serializer="raw")
+        app.agent(events, name="loose", ordered=False)(collecting([]))
+        app.agent(events, name="all", broadcast=True)(collecting([]))
+        app.agent(app.channel(), name="inner")(collecting([]))
+        async with running(app):
+            await topic.send(key="k", value=1)
+            put(node, "T", [b"{broken"], keys=["k"])
+            await topic.send(key="k", value=2)
+            await until(lambda: totals["k"] == 3)
+        [letter] = stored_in(node, "%DLQ%app-reader")
+        assert letter.body == b"{broken"
+
+    asyncio.run(scenario())
+    [line] = [text for text in caplog.messages if "keep the order of each queue" in text]
+    assert line.startswith("app app has tables (totals), so these agents")
+    assert line.partition("each queue: ")[2].startswith("reader;")
+
+
+def test_changes_are_on_disk_before_the_offsets_behind_them_are_committed(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch = CommitWatch(node, monkeypatch, summed_input(node, "T"), "app-totals-changelog")
+
+    async def scenario() -> None:
+        app, topic, _, seen = counting(node)
+        async with running(app):
+            for round_ in range(1, 6):
+                await send(topic, 10)
+                await until(lambda: len(seen) == 10 * round_)  # noqa: B023  # awaited here
+                await until(lambda: committed(node, "app-reader", "T") == len(seen))
+
+    asyncio.run(scenario())
+    assert watch.seen
+    assert not watch.endangered, "a power failure would leave the table too low"
