@@ -1,14 +1,23 @@
 """What went wrong in a Spark query, out of the pages that Spark writes about it.
 
 Spark wraps an error of Python code in its own message, the query's plan and the JVM's stack. The
-reader wants the Python error: the last lines of the first traceback.
+reader wants the Python error: the last lines of the first traceback. Errors of ours are for who
+wrote the query, so :func:`plainly` has Spark write them without the frames that led to them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
 from itertools import dropwhile, takewhile
+from typing import ParamSpec, TypeVar
 
-__all__ = ["describe_failure"]
+from rocketray.errors import StreamError
+
+__all__ = ["describe_failure", "plainly"]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 _TRACEBACK = "Traceback (most recent call last):"
 _ENDS = ("During handling of", "\tat ", " SQLSTATE:", "=== Streaming Query", "JVM stacktrace:")
@@ -25,6 +34,19 @@ def describe_failure(error: BaseException) -> str:
         if lines:
             return "\n".join(lines)
     return before.strip().partition("\n")[0]
+
+
+def plainly(method: Callable[_P, _R]) -> Callable[_P, _R]:
+    """What Spark calls: an error of ours leaves it with a traceback of one frame."""
+
+    @wraps(method)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        try:
+            return method(*args, **kwargs)
+        except StreamError as error:
+            raise error.with_traceback(None) from None
+
+    return call
 
 
 def _is_indented(line: str) -> bool:

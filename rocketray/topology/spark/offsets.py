@@ -1,8 +1,9 @@
 """Positions in the queues of several topics: as Spark keeps them, as users write them, as limits.
 
 An offset is the next queue offset to read. Spark's checkpoint holds ``{"topic": {"0": 123}}``, and
-old checkpoints must stay readable, so this form only ever gains keys. Users write the same form,
-with -2 for earliest and -1 for latest.
+old checkpoints must stay readable, so this form only ever gains keys: under ``@``, which is no name
+of a topic, checkpoint.py says whose offsets they are. Users write the same form, with -2 for
+earliest and -1 for latest; what they copy from a checkpoint may have its ``@``.
 """
 
 from __future__ import annotations
@@ -16,20 +17,22 @@ from rocketray.errors import ConfigError, OffsetOutOfRangeError, StoreError
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "ORIGIN",
     "Bounds",
     "OffsetRule",
     "QueueKey",
     "QueueOffsets",
     "data_loss",
-    "from_json",
     "limit_ends",
+    "offsets_from_json",
+    "offsets_to_json",
     "parse_rule",
     "resolve_rule",
-    "to_json",
 ]
 
 EARLIEST = -2
 LATEST = -1
+ORIGIN = "@"
 _JSON_MAX_CHARS = 1 << 20
 _OFFSET_MAX = (1 << 63) - 1
 
@@ -62,7 +65,7 @@ class OffsetRule:
     named: Mapping[QueueKey, int]
 
 
-def to_json(offsets: Mapping[QueueKey, int]) -> dict[str, dict[str, int]]:
+def offsets_to_json(offsets: Mapping[QueueKey, int]) -> dict[str, dict[str, int]]:
     """The form that Spark keeps, in the order of the keys."""
     result: dict[str, dict[str, int]] = {}
     for (topic, queue_id), offset in sorted(offsets.items()):
@@ -70,7 +73,7 @@ def to_json(offsets: Mapping[QueueKey, int]) -> dict[str, dict[str, int]]:
     return result
 
 
-def from_json(value: object, topics: Sequence[str]) -> QueueOffsets:
+def offsets_from_json(value: object, topics: Sequence[str]) -> QueueOffsets:
     """The offsets in a checkpoint of a query on *topics*.
 
     Raises:
@@ -173,7 +176,8 @@ def _resolve(offset: int, key: QueueKey, held: Bounds) -> int:
 def _parse(value: object, what: str, *, least: int) -> QueueOffsets:
     if not isinstance(value, dict):
         raise ConfigError(f'{what} is not an object like {{"Trade":{{"0":123}}}}')
-    return dict(_entries(value.items(), what, least))
+    topics = [(topic, queues) for topic, queues in value.items() if topic != ORIGIN]
+    return dict(_entries(topics, what, least))
 
 
 def _entries(

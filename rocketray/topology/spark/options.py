@@ -6,19 +6,21 @@ an option that is silently dropped is a filter that silently does not hold.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
+from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError
+from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_topic
 
-from .environment import data_directory
 from .offsets import EARLIEST, LATEST, OffsetRule, parse_rule
+from .strangers import MAY_BE_WRITING, explain_stranger
 
-__all__ = ["OPTION_NAMES", "SourceOptions", "parse_options"]
+__all__ = ["OPTION_NAMES", "SourceOptions", "may_be_writing", "parse_options"]
 
 OPTION_NAMES = (
     "topic",
@@ -33,6 +35,7 @@ OPTION_NAMES = (
     "longPollMs",
     "arrowBatchRows",
     "failOnDataLoss",
+    "allowFilterChange",
 )
 _CANONICAL = {name.lower(): name for name in OPTION_NAMES}
 _TOPICS_MAX = 1000
@@ -58,6 +61,7 @@ class SourceOptions:
     long_poll_ms: int
     arrow_batch_rows: int
     fail_on_data_loss: bool
+    allow_filter_change: bool
 
 
 def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptions:
@@ -70,10 +74,8 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
     given = {_canonical_name(name): value for name, value in options.items()}
     return SourceOptions(
         topics=_topics(given.get("topic")),
-        subscription=_subscription(
-            given.get("tags"), given.get("sql"), given.get("dialect", "rocketmq")
-        ),
-        data=data_directory(given.get("data"), environ),
+        subscription=_subscription(given.get("tags"), given.get("sql"), given.get("dialect")),
+        data=data_directory(given.get("data"), environ).absolute(),  # the same in every process
         starting=_rule(given, "startingOffsets", others=EARLIEST),
         ending=_rule(given, "endingOffsets", others=LATEST),
         max_offsets_per_trigger=_max_offsets(given),
@@ -82,18 +84,21 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
             given, "arrowBatchRows", _ARROW_BATCH_ROWS, 1, _ARROW_BATCH_ROWS_MAX
         ),
         fail_on_data_loss=_claim(given, "failOnDataLoss", default=True),
+        allow_filter_change=_claim(given, "allowFilterChange", default=False),
     )
+
+
+def may_be_writing(options: Mapping[str, str]) -> bool:
+    """Whether wrong options may be a writer's: then to say what is wrong with them is no help."""
+    names = {name.lower() for name in options}
+    return "topic" not in names or not MAY_BE_WRITING.isdisjoint(names)
 
 
 def _canonical_name(name: str) -> str:
     canonical = _CANONICAL.get(name.lower())
     if canonical is not None:
         return canonical
-    if name.lower() == "path":
-        raise ConfigError('load() takes no path here; name the topic: .option("topic", "Trade")')
-    near = difflib.get_close_matches(name.lower(), _CANONICAL, n=1, cutoff=0.5)
-    hint = f"did you mean {_CANONICAL[near[0]]}? " if near else ""
-    raise ConfigError(f"unknown option {name!r}; {hint}The options are {', '.join(OPTION_NAMES)}")
+    raise ConfigError(explain_stranger(name, OPTION_NAMES))
 
 
 def _topics(text: str | None) -> tuple[str, ...]:
@@ -107,12 +112,14 @@ def _topics(text: str | None) -> tuple[str, ...]:
     return names
 
 
-def _subscription(tags: str | None, sql: str | None, dialect: str) -> Subscription:
+def _subscription(tags: str | None, sql: str | None, dialect: str | None) -> Subscription:
     if tags is not None and sql is not None:
         raise ConfigError("both tags and sql are given; put TAGS into the sql, or drop one of them")
-    kind, expression = ("TAG", tags or "*") if sql is None else ("SQL92", sql)
-    subscription = Subscription.from_json(
-        {"expressionType": kind, "expression": expression, "dialect": dialect}
+    named = cast("Dialect | None", dialect)  # which the subscription checks
+    subscription = (
+        Subscription("TAG", tags or "*", dialect=named)
+        if sql is None
+        else Subscription("SQL92", sql, dialect=named)
     )
     subscription.check()
     return subscription

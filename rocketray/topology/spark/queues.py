@@ -10,9 +10,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rocketray.actors.catalog import TopicCatalog
+from rocketray.actors.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.control_view import ControlView
-from rocketray.actors.layout import config_directory, control_path
+from rocketray.actors.layout import config_directory, control_path, identity_file
+from rocketray.data_directory import DATA_VARIABLE
+from rocketray.errors import ConfigError, TopicNotFoundError
 
 from .offsets import Bounds, QueueKey
 
@@ -29,11 +31,13 @@ class TopicQueues:
 
         Raises:
             TopicNotFoundError: one of them is not in the catalog.
+            ConfigError: no node has ever run on the directory.
         """
         self._data = data
         self._topics = topics
         self._catalog_version: tuple[int, int] | None = None
         self._keys: list[QueueKey] = []
+        self._topic_ids: dict[str, str] = {}
         self._pages: dict[QueueKey, ControlView] = {}
         self.keys()
 
@@ -41,12 +45,17 @@ class TopicQueues:
         """All queues that the topics have now."""
         version = self._read_catalog_version()
         if version is None or version != self._catalog_version:
-            catalog = TopicCatalog.load(self._data)
-            counts = {topic: catalog.get(topic).queues for topic in self._topics}
-            self._keys = [(topic, queue) for topic in counts for queue in range(counts[topic])]
+            found = self._look_up()
+            self._keys = [(topic.name, queue) for topic in found for queue in range(topic.queues)]
+            self._topic_ids = {topic.name: topic.topic_id for topic in found}
             self._catalog_version = version
             self._pages.clear()  # a topic may have been made anew under its old name
         return self._keys
+
+    def topic_ids(self) -> dict[str, str]:
+        """The id of each topic: another one where a topic was deleted and made again."""
+        self.keys()
+        return dict(self._topic_ids)
 
     def bounds(self) -> dict[QueueKey, Bounds]:
         """What each queue holds now."""
@@ -64,6 +73,21 @@ class TopicQueues:
             if left <= 0:
                 return
             time.sleep(min(_POLL_S, left))
+
+    def _look_up(self) -> list[TopicConfig]:
+        catalog = TopicCatalog.load(self._data)
+        is_node = identity_file(self._data).exists() or self._read_catalog_version() is not None
+        if not catalog.topics and not is_node:  # directories of before have no identity
+            raise ConfigError(
+                f"no node's data is in {self._data}, where topic {self._topics[0]!r} was looked for; "
+                f"start its node (rocketray start --data {self._data}), or name the data directory "
+                "that it has: .option('data', …) of a read, data= of a SinkHost, or "
+                f"{DATA_VARIABLE} in the environment"
+            )
+        for name in self._topics:
+            if name not in catalog.topics:
+                raise TopicNotFoundError(name, str(self._data))
+        return [catalog.topics[name] for name in self._topics]
 
     def _bounds_of(self, key: QueueKey) -> Bounds:
         page = self._page(key)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketray.actors.control_view import ControlView
+from rocketray.actors.filter_advice import doubts
 from rocketray.actors.layout import control_path, shard_directory
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.store.columns import read_columns
@@ -25,7 +26,7 @@ from .block_filter import BlockFilter
 from .offsets import Bounds, data_loss
 from .planning import Range, ReadPlan
 
-__all__ = ["BATCH_BYTES", "cut_batches", "read_range"]
+__all__ = ["BATCH_BYTES", "cut_batches", "read_range", "tell_doubts"]
 
 BATCH_BYTES = 8 * 1024 * 1024  # of records; 20 thousand messages of 4 MiB would not fit a worker
 _OPEN_QUEUES = 64
@@ -69,6 +70,12 @@ def read_range(plan: ReadPlan, part: Range) -> Iterator[pa.RecordBatch]:
             part.start,
             part.stop - 1,
         )
+
+
+def tell_doubts(plan: ReadPlan, part: Range) -> None:
+    """Warn where the query's filter most likely leaves out what is wanted of the topic of *part*."""
+    for line in doubts(plan.data, [part.key[0]], plan.subscription):
+        logger.warning("%s", line)
 
 
 def cut_batches(sizes: npt.NDArray[np.int32], max_rows: int, max_bytes: int) -> Iterator[slice]:

@@ -10,7 +10,6 @@ computed by the same function.
 
 from __future__ import annotations
 
-import difflib
 from typing import cast
 
 import pyarrow as pa
@@ -28,6 +27,7 @@ from pyspark.sql.types import (
 )
 
 from rocketray.errors import ConfigError
+from rocketray.meant import meant
 
 __all__ = ["COLUMN_TYPES", "SOURCE_SCHEMA", "arrow_schema", "check_schema"]
 
@@ -71,7 +71,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 def _check_field(field: StructField) -> None:
     expected = COLUMN_TYPES.get(field.name)
     if expected is None:
-        near = difflib.get_close_matches(field.name, COLUMN_TYPES, n=1, cutoff=0.5)
+        near = meant(field.name, COLUMN_TYPES, cutoff=0.5)
         hint = f"did you mean {near[0]!r}? " if near else ""
         raise ConfigError(
             f"the source has no column {field.name!r}; {hint}It has {', '.join(COLUMN_TYPES)}"

@@ -15,9 +15,9 @@ from pathlib import Path
 import pyspark
 from pyspark.sql import SparkSession
 
+from rocketray.environment import process_environ, with_environ
 from rocketray.errors import StreamError
 
-from .environment import process_environ, with_environ
 from .java import Java, find_java
 
 __all__ = ["check_callbacks", "spark_session", "spark_settings"]

@@ -8,6 +8,8 @@ Invariants
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
@@ -20,8 +22,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from rocketray.errors import ConfigError, StreamError
+from rocketray.data_directory import data_directory
+from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
 
+from .batch_function import BatchFunction
 from .committed_files import committed_files
 from .failures import describe_failure
 from .queues import TopicQueues
@@ -29,6 +33,7 @@ from .schema import check_schema
 from .session import check_callbacks, spark_session
 from .sink_runner import QueryProgress, RestartPolicy, SinkRunner, SinkState
 from .sink_spec import AVAILABLE_NOW, SinkSpec, add_sink
+from .stop_signals import stop_signals
 
 __all__ = [
     "AVAILABLE_NOW",
@@ -40,6 +45,10 @@ __all__ = [
     "add_sink",
     "committed_files",
 ]
+
+_LOOK_AGAIN_S = 0.25  # how long a signal, a failure or a new topic may go unseen
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +76,10 @@ class SinkHost:
 
     def __init__(
         self,
-        sinks: Iterable[SinkSpec],
+        sinks: Iterable[SinkSpec] | Mapping[str, SinkSpec],
         *,
-        data: Path,
-        checkpoints: Path,
+        data: Path | str | None = None,
+        checkpoints: Path | str = "checkpoints",
         session: SparkSession | None = None,
         open_session: Callable[[], SparkSession] | None = None,
         restarts: RestartPolicy | None = None,
@@ -78,8 +87,8 @@ class SinkHost:
         """Prepare the sinks; nothing runs yet.
 
         Args:
-            sinks: what to run; their names differ.
-            data: the node's data directory.
+            sinks: what to run, as ``app.sinks``; their names differ.
+            data: the node's data directory, by default as for every program (data_directory.py).
             checkpoints: where sinks without a checkpoint of their own keep it, by name.
             session: a session to use and leave running.
             open_session: how to start one, by default :func:`spark_session` as it is.
@@ -89,17 +98,28 @@ class SinkHost:
             ConfigError: two sinks have one name, or one checkpoint.
         """
         self._specs: dict[str, SinkSpec] = {}
-        for spec in sinks:
+        for spec in sinks.values() if isinstance(sinks, Mapping) else sinks:
             add_sink(self._specs, spec)
-        self._data = data.absolute()
-        self._checkpoints = checkpoints.absolute()
+        self._data = data_directory(data).absolute()
+        self._checkpoints = Path(checkpoints).absolute()
         self._check_checkpoints()
         self._session = session
         self._owns_session = session is None
         self._open_session = open_session or (lambda: spark_session("rocketray"))
         policy = restarts or RestartPolicy()
+        self._functions = {
+            name: BatchFunction(spec.function)
+            for name, spec in self._specs.items()
+            if spec.is_foreach_batch
+        }
         self._runners = {
-            name: SinkRunner(name, self._opener(spec), policy) for name, spec in self._specs.items()
+            name: SinkRunner(
+                name,
+                self._opener(spec),
+                policy,
+                self._functions[name].close if spec.is_foreach_batch else None,
+            )
+            for name, spec in self._specs.items()
         }
 
     def start(self) -> None:
@@ -116,6 +136,27 @@ class SinkHost:
         except BaseException:
             self._stop_queries()
             raise
+
+    def run(self) -> None:
+        """Run the sinks until SIGINT or SIGTERM, or until each has read what is available.
+
+        Topics that are not there yet are waited for: agents may make them later. For the main
+        thread; a micro-batch that is under way when the signal comes is done again by the next run.
+
+        Raises:
+            As :meth:`start`, but for a topic that is not there.
+            StreamError: a sink failed for good; the others have ended too.
+        """
+        with stop_signals() as stopping:
+            try:
+                self._await_topics(stopping.event)
+                if not stopping.event.is_set():
+                    self._open()
+                    stopping.take_back()  # Spark has put its own handler in their place
+                    self.start()
+                    self._watch(stopping.event)
+            finally:
+                self.stop()
 
     def process_available(self, timeout_s: float | None = None) -> tuple[SinkStatistics, ...]:
         """Bring every sink up to the messages that are there now, and leave all of them stopped.
@@ -178,6 +219,35 @@ class SinkHost:
     ) -> None:
         self.stop()
 
+    def _await_topics(self, stopping: threading.Event) -> None:
+        topics = {topic: None for spec in self._specs.values() for topic in spec.topics}
+        for topic in topics:
+            is_told = False
+            while not stopping.is_set():
+                try:
+                    TopicQueues(self._data, [topic])
+                    break
+                except TopicNotFoundError as error:
+                    if not is_told:
+                        logger.warning("sinks wait for a topic: %s", error)
+                        is_told = True
+                    stopping.wait(_LOOK_AGAIN_S)
+
+    def _watch(self, stopping: threading.Event) -> None:
+        """Wait for the signal, or for the end of all sinks."""
+        while not stopping.wait(_LOOK_AGAIN_S):
+            try:
+                self.check()
+            except StreamError as error:
+                raise error from None  # Spark's own pages add nothing to it
+            if all(runner.state is SinkState.FINISHED for runner in self._runners.values()):
+                return
+
+    def _open(self) -> SparkSession:
+        if self._session is None:
+            self._session = self._open_session()
+        return self._session
+
     def _stop_queries(self) -> None:
         with ExitStack() as stack:  # stops each, whatever becomes of the others
             for runner in reversed(self._runners.values()):
@@ -185,11 +255,14 @@ class SinkHost:
 
     def _opener(self, spec: SinkSpec) -> Callable[[Mapping[str, Any]], StreamingQuery]:
         def open_query(trigger: Mapping[str, Any]) -> StreamingQuery:
-            if self._session is None:
-                self._session = self._open_session()
+            session = self._open()
+            frame = self._frame(session, spec)
             if spec.is_foreach_batch:
-                check_callbacks(self._session)
-            writer = _writer_of(spec, self._frame(self._session, spec))
+                check_callbacks(session)
+                self._functions[spec.name].open()
+                writer = frame.writeStream.foreachBatch(self._functions[spec.name])
+            else:
+                writer = _writer_of(spec, frame)
             checkpoint = self._checkpoint_of(spec)
             named = writer.queryName(spec.name).option("checkpointLocation", checkpoint)
             return named.trigger(**trigger).start()
@@ -244,8 +317,6 @@ class SinkHost:
 
 def _writer_of(spec: SinkSpec, frame: DataFrame) -> DataStreamWriter:
     """The query that the sink's function describes, not started."""
-    if spec.is_foreach_batch:
-        return frame.writeStream.foreachBatch(spec.function)
     writer: object = spec.function(frame)
     if isinstance(writer, StreamingQuery):
         writer.stop()

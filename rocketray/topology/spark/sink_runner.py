@@ -24,9 +24,14 @@ from .failures import describe_failure
 __all__ = ["Query", "QueryProgress", "RestartPolicy", "SinkRunner", "SinkState"]
 
 _STOP_TIMEOUT_S = 60.0
+_SETTLE_TIMEOUT_S = 30.0  # for the function of a micro-batch that is under way
 _WAY_OUT = "stop its Spark session, or end the process"
 
 logger = logging.getLogger(__name__)
+
+
+Settle = Callable[[Callable[[], int | None], float], None]
+"""Takes how to ask for the last batch that Spark has reported, and how many seconds it may wait."""
 
 
 class SinkState(Enum):
@@ -99,13 +104,19 @@ class QueryProgress:
 class SinkRunner:
     """Runs the queries that *open_query* starts, one after the other, in a thread of its own.
 
-    ``open_query`` gets the arguments of Spark's trigger and returns a started query.
+    ``open_query`` gets the arguments of Spark's trigger and returns a started query. ``settle`` is
+    called before a query is stopped: it waits for what must not be interrupted (batch_function.py).
     """
 
     def __init__(
-        self, name: str, open_query: Callable[[Mapping[str, Any]], Query], policy: RestartPolicy
+        self,
+        name: str,
+        open_query: Callable[[Mapping[str, Any]], Query],
+        policy: RestartPolicy,
+        settle: Settle | None = None,
     ) -> None:
         self.name = name
+        self._settle = settle
         self._open_query = open_query
         self._policy = policy
         self._lock = threading.Lock()  # over what follows
@@ -166,9 +177,11 @@ class SinkRunner:
         if self._thread is None:
             return
         self._stopping.set()
+        self.progress()
+        if self._settle is not None:
+            self._settle(self._batch_id, _SETTLE_TIMEOUT_S)
         with self._lock:
             if self._query is not None:
-                self._note_progress()
                 try:
                     self._query.stop()
                 except Exception as error:
@@ -181,6 +194,10 @@ class SinkRunner:
                 f"sink {self.name!r} does not stop, its query still starts; {_WAY_OUT}"
             )
         self._thread = None
+
+    def _batch_id(self) -> int | None:
+        progress = self.progress()
+        return None if progress is None else progress.batch_id
 
     def _supervise(self, trigger: Mapping[str, Any]) -> None:
         failures = 0

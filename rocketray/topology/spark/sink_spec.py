@@ -12,6 +12,7 @@ def alert(df, batch_id):            # two arguments: called for each micro-batch
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,12 +23,14 @@ from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_topic
 
-__all__ = ["AVAILABLE_NOW", "DEFAULT_TRIGGER", "SinkSpec", "add_sink"]
+__all__ = ["AVAILABLE_NOW", "DEFAULT_TRIGGER", "SinkSpec", "add_sink", "how_to_run", "warn_of"]
 
 DEFAULT_TRIGGER = "1 second"
 AVAILABLE_NOW = "available now"
 _TRIGGER = re.compile(r"(\d{1,9}) *(?:milliseconds?|seconds?|minutes?|hours?)\Z")
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}\Z")  # also the name of the default checkpoint directory
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +48,7 @@ class SinkSpec:
     topic: str
     tags: str | None = None
     sql: str | None = None
-    dialect: Dialect = "rocketmq"
+    dialect: Dialect | None = None
     checkpoint: str | None = None
     trigger: str = DEFAULT_TRIGGER
     schema: str | None = None
@@ -104,7 +107,7 @@ class SinkSpec:
             "topic": self.topic,
             "tags": self.tags,
             "sql": self.sql,
-            "dialect": None if self.dialect == "rocketmq" else self.dialect,
+            "dialect": self.dialect,
             "startingOffsets": self.starting_offsets,
             "maxOffsetsPerTrigger": None if self.max_rows is None else str(self.max_rows),
         }
@@ -126,6 +129,22 @@ def add_sink(sinks: dict[str, SinkSpec], spec: SinkSpec) -> None:
                 "each needs a directory of its own"
             )
     sinks[spec.name] = spec
+
+
+def how_to_run(app: str, sinks: Mapping[str, SinkSpec]) -> str:
+    """What to do about *sinks* where only the agents of *app* run; nothing to say without sinks."""
+    if not sinks:
+        return ""
+    return (
+        f"the Spark sinks of app {app} are not run here: {', '.join(sinks)}; run them in a program of "
+        "their own: SinkHost(app.sinks).run(), with SinkHost of rocketray.topology.spark.sink"
+    )
+
+
+def warn_of(app: str, sinks: Mapping[str, SinkSpec]) -> None:
+    """Log :func:`how_to_run`, where there are sinks."""
+    if line := how_to_run(app, sinks):
+        logger.warning("%s", line)
 
 
 def _count_arguments(name: str, function: Callable[..., Any]) -> int:

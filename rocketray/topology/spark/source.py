@@ -12,7 +12,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -31,52 +33,85 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rocketray.environment import process_environ
 from rocketray.errors import ConfigError
 
-from .environment import process_environ
-from .offsets import LATEST, OffsetRule, QueueOffsets, from_json, resolve_rule, to_json
-from .options import SourceOptions, parse_options
+from .checkpoint import Admission, Position, from_json, to_json
+from .failures import plainly
+from .offsets import LATEST, OffsetRule, QueueOffsets, offsets_to_json, resolve_rule
+from .options import SourceOptions, may_be_writing, parse_options
 from .planning import Range, ReadPlan, next_ends, plan_batch, plan_stream
 from .queues import TopicQueues
 from .schema import SOURCE_SCHEMA, arrow_schema, check_schema
 
 __all__ = ["QueueRange", "RocketRaySource"]
 
+_NO_WRITER = (
+    "Spark cannot write into a topic yet; send the rows of each micro-batch with a Producer: "
+    ".writeStream.foreachBatch(lambda frame, batch_id: producer.send_many('Trade', frame.toArrow())), "
+    "or those of a batch: producer.send_many('Trade', frame.toArrow())"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class QueueRange(InputPartition):
-    """What one task reads."""
+    """What one task reads; *is_first* of its topic, in this query."""
 
     range: Range
+    is_first: bool
 
 
 class RocketRaySource(DataSource):
     """The data source; options.py lists its options, schema.py its columns."""
 
+    @plainly
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._options = parse_options(options, process_environ())
+        self._parsed: SourceOptions | None = None
+        if not may_be_writing(options):
+            self._read_options()
 
     @classmethod
     def name(cls) -> str:
         """The short name that users write."""
         return "rocketray"
 
+    @plainly
     def schema(self) -> StructType:
         """All columns but those that come only on request."""
+        self._read_options()  # a writer brings its schema along, so this is a reader
         return SOURCE_SCHEMA
 
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader for ``spark.read``."""
-        if self._options.max_offsets_per_trigger is not None:
+        options = self._read_options()
+        if options.max_offsets_per_trigger is not None:
             raise ConfigError("maxOffsetsPerTrigger is for readStream; limit a batch by its ends")
-        return _BatchReader(self._options, schema)
+        return _BatchReader(options, schema)
 
+    @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """A reader for ``spark.readStream``."""
-        if self._options.ending is not None:
+        options = self._read_options()
+        if options.ending is not None:
             raise ConfigError("endingOffsets is for spark.read; a stream has no end")
-        return _StreamReader(self._options, schema)
+        return _StreamReader(options, schema)
+
+    @plainly
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001 - Spark's
+        """Not offered: says what to do instead."""
+        raise ConfigError(_NO_WRITER)
+
+    @plainly
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002, FBT001 - Spark's
+        """Not offered: says what to do instead."""
+        raise ConfigError(_NO_WRITER)
+
+    def _read_options(self) -> SourceOptions:
+        if self._parsed is None:
+            self._parsed = parse_options(self.options, process_environ())
+        return self._parsed
 
 
 class _Reading:
@@ -92,20 +127,34 @@ class _Reading:
             batch_rows=options.arrow_batch_rows,
             fail_on_data_loss=options.fail_on_data_loss,
         )
+        self._begun: set[str] = set()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The matching messages of one range, in queue order."""
         if isinstance(partition, QueueRange):  # Spark makes one of its own when there is none
-            from .range_reader import read_range  # noqa: PLC0415 - loads kernels: not for planners
+            # Loads kernels, which tasks have and planners do not.
+            from .range_reader import read_range, tell_doubts  # noqa: PLC0415
 
+            if partition.is_first:
+                tell_doubts(self._plan, partition.range)
             yield from read_range(self._plan, partition.range)
+
+    def _tasks(self, ranges: Iterable[Range]) -> list[InputPartition]:
+        """A task a range; the first one of each topic looks whether the filter is a slip."""
+        tasks: list[InputPartition] = []
+        for part in ranges:
+            topic = part.key[0]
+            tasks.append(QueueRange(part, is_first=topic not in self._begun))
+            self._begun.add(topic)
+        return tasks
 
 
 class _BatchReader(_Reading, DataSourceReader):
+    @plainly
     def partitions(self) -> list[InputPartition]:
         """One range a queue that has something to read."""
         queues = TopicQueues(self._options.data, self._options.topics)
-        return [QueueRange(part) for part in plan_batch(self._options, queues.bounds())]
+        return self._tasks(plan_batch(self._options, queues.bounds()))
 
 
 class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -113,52 +162,70 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         super().__init__(options, schema)
         self._opened: TopicQueues | None = None
         self._target: QueueOffsets | None = None
+        self._admission = Admission(
+            options.subscription,
+            fail_on_data_loss=options.fail_on_data_loss,
+            allow_filter_change=options.allow_filter_change,
+        )
 
+    @plainly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """Where a query without a checkpoint starts."""
         rule = self._options.starting or OffsetRule(LATEST, {})
-        return to_json(resolve_rule(rule, self._queues().bounds(), "startingOffsets"))
+        return self._kept(resolve_rule(rule, self._queues().bounds(), "startingOffsets"))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """What a micro-batch may take."""
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end of this run."""
         self._target = self._queues().ends()
 
+    @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next micro-batch ends; waits ``longPollMs`` for a message when idle."""
-        starts = from_json(start, self._options.topics)
+        starts = self._admit(start)
         if self._target is None:
             self._queues().wait_for_more(starts, self._options.long_poll_ms / 1000)
         bounds = self._queues().bounds()
         ends = self._target or {key: held.visible for key, held in bounds.items()}
         max_rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
-        return to_json(next_ends(starts, ends, bounds, max_rows))
+        return self._kept(next_ends(starts, ends, bounds, max_rows))
 
+    @plainly
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The end of each queue now; a query's lag is this less its own end offset."""
-        return to_json(self._queues().ends())
+        return dict(offsets_to_json(self._queues().ends()))
 
+    @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """One range a queue that has something to read between two offsets."""
-        topics = self._options.topics
-        starts, ends = from_json(start, topics), from_json(end, topics)
         ranges = plan_stream(
-            starts,
-            ends,
+            self._admit(start),
+            self._admit(end),
             self._queues().bounds(),
             fail_on_data_loss=self._options.fail_on_data_loss,
         )
-        return [QueueRange(part) for part in ranges]
+        return self._tasks(ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nothing: the checkpoint is Spark's, and messages stay until they are too old."""
 
     def stop(self) -> None:
         """Nothing: maps are closed with the process."""
+
+    def _admit(self, offset: dict[str, Any]) -> QueueOffsets:
+        """The offsets of a checkpoint that still hold."""
+        position = from_json(offset, self._options.topics)
+        return self._admission.admit(position, self._queues().topic_ids())
+
+    def _kept(self, offsets: QueueOffsets) -> dict[str, Any]:
+        """What Spark keeps of them."""
+        ids = self._queues().topic_ids()
+        return to_json(Position(offsets, ids, self._options.subscription))
 
     def _queues(self) -> TopicQueues:
         """Opened in the process that uses it: the reader itself is pickled and sent to others."""

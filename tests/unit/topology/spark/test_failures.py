@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from rocketray.topology.spark.failures import describe_failure
+from rocketray.errors import ConfigError
+from rocketray.topology.spark.failures import describe_failure, plainly
 
 FOREACH = """\
 [STREAM_FAILED] Query [id = 1] terminated with exception: Reason: Traceback (most recent call last):
@@ -52,3 +53,20 @@ ANALYSIS = "[UNRESOLVED_COLUMN] A column `nope` cannot be resolved.\n'Project ['
 )
 def test_the_python_error_is_found_in_what_spark_says(text: str, expected: str) -> None:
     assert describe_failure(RuntimeError(text)) == expected
+
+
+def test_an_error_of_ours_has_one_frame_and_the_others_have_all() -> None:
+    def fail(error: Exception) -> None:
+        raise error
+
+    @plainly
+    def method(error: Exception) -> None:
+        fail(error)
+
+    with pytest.raises(ConfigError) as caught:
+        method(ConfigError("wrong option"))
+    assert [frame.name for frame in caught.traceback][1:] == ["call"]
+    assert caught.value.__suppress_context__
+    with pytest.raises(ZeroDivisionError) as other:
+        method(ZeroDivisionError())
+    assert [frame.name for frame in other.traceback][1:] == ["call", "method", "fail"]

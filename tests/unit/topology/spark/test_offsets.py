@@ -9,11 +9,11 @@ from rocketray.topology.spark.offsets import (
     Bounds,
     OffsetRule,
     data_loss,
-    from_json,
     limit_ends,
+    offsets_from_json,
+    offsets_to_json,
     parse_rule,
     resolve_rule,
-    to_json,
 )
 
 BOUNDS = {("T", 0): Bounds(5, 20), ("T", 1): Bounds(0, 0), ("U", 0): Bounds(0, 7)}
@@ -22,13 +22,13 @@ BOUNDS = {("T", 0): Bounds(5, 20), ("T", 1): Bounds(0, 0), ("U", 0): Bounds(0, 7
 def test_offsets_survive_the_form_of_the_checkpoint() -> None:
     offsets = {("U", 0): 7, ("T", 10): 1, ("T", 2): 2**62}
 
-    assert to_json(offsets) == {"T": {"2": 2**62, "10": 1}, "U": {"0": 7}}
-    assert from_json(to_json(offsets), ["T", "U"]) == offsets
+    assert offsets_to_json(offsets) == {"T": {"2": 2**62, "10": 1}, "U": {"0": 7}}
+    assert offsets_from_json(offsets_to_json(offsets), ["T", "U"]) == offsets
 
 
 def test_a_checkpoint_of_other_topics_is_refused() -> None:
     with pytest.raises(ConfigError, match="belongs to a query on Old too"):
-        from_json({"T": {"0": 1}, "Old": {"0": 1}}, ["T"])
+        offsets_from_json({"T": {"0": 1}, "Old": {"0": 1}}, ["T"])
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_a_checkpoint_of_other_topics_is_refused() -> None:
 )
 def test_a_damaged_checkpoint_is_refused(value: object) -> None:
     with pytest.raises(ConfigError, match="the checkpoint's offset"):
-        from_json(value, ["T"])
+        offsets_from_json(value, ["T"])
 
 
 def test_words_and_numbers_name_the_ends_of_a_queue() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,12 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from rocketray.errors import ConfigError, FilterSyntaxError, InvalidNameError
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.spark.offsets import EARLIEST, LATEST, OffsetRule
-from rocketray.topology.spark.options import OPTION_NAMES, SourceOptions, parse_options
+from rocketray.topology.spark.options import (
+    OPTION_NAMES,
+    SourceOptions,
+    may_be_writing,
+    parse_options,
+)
 
 
 def parsed(**options: str) -> SourceOptions:
@@ -26,6 +32,7 @@ def test_the_defaults_read_everything() -> None:
         long_poll_ms=500,
         arrow_batch_rows=20_000,
         fail_on_data_loss=True,
+        allow_filter_change=False,
     )
 
 
@@ -40,6 +47,7 @@ def test_every_option_is_read_whatever_its_case() -> None:
         longpollms="0",
         ArrowBatchRows="3",
         failondataloss="FALSE",
+        allowfilterchange="true",
     )
 
     assert options == SourceOptions(
@@ -52,6 +60,7 @@ def test_every_option_is_read_whatever_its_case() -> None:
         long_poll_ms=0,
         arrow_batch_rows=3,
         fail_on_data_loss=False,
+        allow_filter_change=True,
     )
 
 
@@ -85,13 +94,14 @@ def test_a_slip_of_the_pen_names_the_option_that_was_meant(name: str) -> None:
     [
         ({"qqqqqqq": "1"}, ConfigError, "unknown option 'qqqqqqq'; The options are topic"),
         ({"path": "Trade"}, ConfigError, r"load\(\) takes no path"),
+        ({"allowFilterChange": "yes"}, ConfigError, "write true or false"),
         ({"topic": "a.b"}, InvalidNameError, "not allowed"),
         ({"topic": ""}, InvalidNameError, "empty"),
         ({"topic": "A,A"}, ConfigError, "names a topic twice"),
         ({"topic": ",".join(f"T{n}" for n in range(1001))}, ConfigError, "1001 topics"),
         ({"tags": "a", "sql": "b = 1"}, ConfigError, "both tags and sql"),
-        ({"sql": "a LIKE 'x'"}, FilterSyntaxError, "rocketray"),
-        ({"sql": "a = 1", "dialect": "x"}, ConfigError, "not rocketmq or rocketray"),
+        ({"sql": "a LIKE 'x'", "dialect": "rocketmq"}, FilterSyntaxError, "rocketray"),
+        ({"sql": "a = 1", "dialect": "x"}, ConfigError, "give 'rocketray' or 'rocketmq'"),
         ({"tags": "a", "dialect": "rocketray"}, ConfigError, "leave it out"),
         ({"sql": "a ="}, FilterSyntaxError, "a ="),
         ({"sql": ""}, FilterSyntaxError, "end of the expression"),
@@ -107,6 +117,38 @@ def test_a_value_that_cannot_be_used_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         parsed(**options)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("subscribe", 'its name here is topic: .option("topic"'),
+        ("maxTriggerDelay", "does not wait to grow; give the trigger a longer interval"),
+        ("kafka.bootstrap.servers", "data names the node's data directory"),
+        ("kafka.security.protocol", "data names the node's data directory"),
+        ("kafka.group.id", "belongs to no group"),
+        ("minPartitions", "a topic with more queues gives more tasks"),
+        ("checkpointLocation", "belongs to writeStream"),
+        ("nameServer", "data names the node's data directory"),
+        ("where", "filter further with .where"),
+    ],
+)
+def test_an_option_of_another_connector_is_answered_with_its_reason(name: str, says: str) -> None:
+    told = f"option '{name}' is not one of this source: .*{re.escape(says)}"
+    with pytest.raises(ConfigError, match=told):
+        parsed(**{name: "x"})
+
+
+def test_what_is_like_nothing_is_not_guessed_at() -> None:
+    with pytest.raises(ConfigError, match="unknown option 'failontuesdays'; The options are"):
+        parsed(failOnTuesdays="1")
+
+
+def test_options_that_a_writer_may_have_are_not_judged_before_it_is_known() -> None:
+    assert may_be_writing({"topic": "T", "checkpointLocation": "x"})
+    assert may_be_writing({"TOPIC": "T", "Path": "x"})
+    assert may_be_writing({})
+    assert not may_be_writing({"Topic": "T", "tags": "a"})
 
 
 def test_a_topic_is_needed() -> None:

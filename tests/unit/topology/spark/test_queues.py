@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from support.shards import Shards
 
-from rocketray.errors import TopicNotFoundError
+from rocketray.actors.catalog import TopicCatalog
+from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.topology.spark.offsets import Bounds
 from rocketray.topology.spark.queues import TopicQueues
 
@@ -20,10 +21,27 @@ def shards(tmp_path: Path) -> Iterator[Shards]:
 
 
 def test_a_topic_that_is_not_there_is_an_error(tmp_path: Path, shards: Shards) -> None:
-    with pytest.raises(TopicNotFoundError, match="topics create Nobody"):
+    where = f"'Nobody' does not exist in {tmp_path}; create it with: rocketray topics create Nobody"
+    with pytest.raises(TopicNotFoundError, match=where):
         TopicQueues(tmp_path, ["Trade", "Nobody"])
-    with pytest.raises(TopicNotFoundError):
+
+
+def test_a_directory_without_a_node_is_named(tmp_path: Path) -> None:
+    where = f"no node's data is in {tmp_path}/nowhere, where topic 'Trade' was looked for; "
+    with pytest.raises(ConfigError, match=where):
         TopicQueues(tmp_path / "nowhere", ["Trade"])
+
+
+def test_a_topic_that_is_made_again_has_another_id(tmp_path: Path, shards: Shards) -> None:
+    queues = TopicQueues(tmp_path, ["Trade"])
+    before = queues.topic_ids()
+    shards.create("Trade", 3)
+    assert queues.topic_ids() == before
+
+    TopicCatalog.load(tmp_path).without_topic("Trade").without_deleted("Trade").save(tmp_path)
+    shards.create("Trade", 2)
+
+    assert queues.topic_ids()["Trade"] != before["Trade"]
 
 
 def test_bounds_follow_the_shards(tmp_path: Path, shards: Shards) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from rocketray.errors import StreamError
 from rocketray.topology.spark import session as session_module
-from rocketray.topology.spark.environment import with_environ
 from rocketray.topology.spark.session import check_callbacks, spark_settings
 
 
@@ -31,16 +30,6 @@ def test_a_work_directory_keeps_what_spark_writes_on_the_side(tmp_path: Path) ->
     assert settings["spark.local.dir"] == str(tmp_path / "local")
     assert settings["spark.sql.warehouse.dir"] == str(tmp_path / "warehouse")
     assert "TieredStopAtLevel=1" in settings["spark.driver.extraJavaOptions"]
-
-
-def test_variables_are_set_for_a_while_and_come_back() -> None:
-    with with_environ({"ROCKETRAY_TEST_OUTER": "1"}):
-        with with_environ({"ROCKETRAY_TEST_OUTER": "2", "ROCKETRAY_TEST_INNER": "3"}):
-            assert os.environ["ROCKETRAY_TEST_OUTER"] == "2"
-            assert os.environ["ROCKETRAY_TEST_INNER"] == "3"
-        assert os.environ["ROCKETRAY_TEST_OUTER"] == "1"
-    assert "ROCKETRAY_TEST_OUTER" not in os.environ
-    assert "ROCKETRAY_TEST_INNER" not in os.environ
 
 
 def test_a_process_with_many_open_files_is_told_that_spark_cannot_call_it(

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
+from rocketray.actors.home import settle_identity
+from rocketray.data_directory import DATA_VARIABLE
 from rocketray.errors import ConfigError
 from rocketray.topology.spark.sink import SinkHost
-from rocketray.topology.spark.sink_spec import SinkSpec
+from rocketray.topology.spark.sink_spec import SinkSpec, how_to_run
 
 
 def lake(frame: object, batch_id: int) -> None:
@@ -25,3 +31,54 @@ def test_two_sinks_do_not_share_a_directory_however_it_is_written(
     with pytest.raises(ConfigError, match="sinks 'one' and 'two' have one checkpoint"):
         SinkHost([first, second], data=tmp_path, checkpoints=Path("kept"))
     SinkHost([second], data=tmp_path, checkpoints=Path("kept"))
+
+
+def test_paths_are_texts_too_and_sinks_those_of_an_app(tmp_path: Path) -> None:
+    spec = SinkSpec("one", lake, "Trade", checkpoint=str(tmp_path / "kept" / "two"))
+    other = SinkSpec("two", lake, "Trade")
+    for sinks in ([spec, other], {"one": spec, "two": other}):
+        with pytest.raises(ConfigError, match="have one checkpoint"):
+            SinkHost(sinks, data=str(tmp_path), checkpoints=str(tmp_path / "kept"))
+    SinkHost({"two": other}, data=str(tmp_path), checkpoints="kept")
+    SinkHost({"two": other})
+
+
+def no_session() -> SparkSession:
+    pytest.fail("Spark was started")
+
+
+def test_a_run_where_no_node_ever_was_says_where_it_looked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(DATA_VARIABLE, raising=False)
+    with pytest.raises(ConfigError) as raised:
+        SinkHost([SinkSpec("one", lake, "Trade")], open_session=no_session).run()
+    looked = tmp_path / "rocketray-data"
+    assert str(raised.value) == (
+        f"no node's data is in {looked}, where topic 'Trade' was looked for; start its node "
+        f"(rocketray start --data {looked}), or name the data directory that it has: .option('data', "
+        "…) of a read, data= of a SinkHost, or ROCKETRAY_DATA in the environment"
+    )
+    assert not looked.exists()
+
+
+def test_a_run_waits_for_topics_of_a_node_that_has_none_yet(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settle_identity(tmp_path)
+    interrupt = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    host = SinkHost([SinkSpec("one", lake, "Trade")], data=tmp_path, open_session=no_session)
+    interrupt.start()
+    try:
+        host.run()
+    finally:
+        interrupt.cancel()
+    [waits] = [line for line in caplog.messages if "wait for a topic" in line]
+    assert f"topic 'Trade' does not exist in {tmp_path}; create it" in waits
+
+
+def test_no_sinks_need_no_word() -> None:
+    assert how_to_run("shop", {}) == ""
+    said = how_to_run("shop", {"one": SinkSpec("one", lake, "Trade")})
+    assert said.startswith("the Spark sinks of app shop are not run here: one; run them in")

@@ -1,0 +1,63 @@
+"""A sink's function of two arguments, and whether Spark may be in it.
+
+Spark ends a query by interrupting whatever it does. A function that is interrupted fails with pages
+of Java, on which Spark's own check for interruptions overflows its stack, and prints it all. So
+before a query is stopped, a call that is under way comes to its end, Spark comes to the end of its
+micro-batch, which then is not done again, and no further call begins.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rocketray.errors import StreamError
+
+__all__ = ["BatchFunction"]
+
+_REPORT_S = 5.0  # Spark commits a batch, and reports it, some 0.1 s after the function returned
+_POLL_S = 0.01
+
+
+class BatchFunction:
+    """What Spark calls; it is called from one thread, and closed in another."""
+
+    def __init__(self, function: Callable[[Any, int], Any]) -> None:
+        self._function = function
+        self._is_running = threading.Lock()
+        self._is_closed = False
+        self._done: int | None = None
+
+    def __call__(self, frame: Any, batch_id: int) -> None:
+        """Do a micro-batch.
+
+        Raises:
+            StreamError: it is closed; Spark does not commit the batch, and the next run does it.
+        """
+        with self._is_running:
+            if self._is_closed:
+                raise StreamError(f"the sink is being stopped; its next run does batch {batch_id}")
+            self._function(frame, batch_id)
+            self._done = batch_id
+
+    def open(self) -> None:
+        """Let calls begin."""
+        self._is_closed, self._done = False, None
+
+    def close(self, reported: Callable[[], int | None], timeout_s: float) -> None:
+        """Let no call begin, and wait until the last one has ended and *reported* gives its batch.
+
+        Some time after *timeout_s* it returns in any case: a function that hangs is Spark's to tell.
+        """
+        self._is_closed = True
+        if not self._is_running.acquire(timeout=timeout_s):
+            return
+        self._is_running.release()
+        deadline = time.monotonic() + _REPORT_S
+        while self._is_ahead_of(reported()) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+    def _is_ahead_of(self, batch_id: int | None) -> bool:
+        return self._done is not None and (batch_id is None or batch_id < self._done)

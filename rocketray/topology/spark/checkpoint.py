@@ -1,0 +1,145 @@
+"""What the offset of a micro-batch says: how far each queue was read, of which topics, by which filter.
+
+Spark keeps an offset as JSON in the query's checkpoint, and hands it back when the query starts again:
+
+    {"Trade": {"0": 123}, "@": {"topics": {"Trade": "<topic id>"}, "filter": {…}}}
+
+``@`` is no name of a topic. Offsets of earlier releases do not have it, and are taken as they are.
+
+Invariants
+  1. An offset means something only in the topic that it was written for: a topic that was deleted
+     and made again under its name has another id, and so has one of another data directory.
+  2. Messages behind an offset were judged by its filter, so another filter is never taken in silence.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rocketray.errors import ConfigError, StoreError
+from rocketray.filters.subscription import Subscription, describe_difference
+
+from .offsets import ORIGIN, QueueOffsets, offsets_from_json, offsets_to_json
+
+__all__ = ["Admission", "Position", "from_json", "to_json"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """An offset: the next queue offset of each queue, the topics' ids, and the filter.
+
+    ``topic_ids`` is empty and ``subscription`` None in an offset of an earlier release.
+    """
+
+    offsets: QueueOffsets
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    subscription: Subscription | None = None
+
+
+def to_json(position: Position) -> dict[str, object]:
+    """The form that Spark keeps; equal positions give equal texts."""
+    origin: dict[str, object] = {}
+    if position.topic_ids:
+        origin["topics"] = dict(sorted(position.topic_ids.items()))
+    if position.subscription is not None:
+        origin["filter"] = position.subscription.to_json()
+    return {**offsets_to_json(position.offsets), **({ORIGIN: origin} if origin else {})}
+
+
+def from_json(value: object, topics: Sequence[str]) -> Position:
+    """The offset in a checkpoint of a query on *topics*.
+
+    Raises:
+        ConfigError: it is not such an object, or it is of a query on other topics.
+    """
+    offsets = offsets_from_json(value, topics)
+    origin = value.get(ORIGIN, {}) if isinstance(value, dict) else {}
+    try:
+        ids = {str(topic): _checked_id(text) for topic, text in origin.get("topics", {}).items()}
+    except (AttributeError, TypeError):
+        raise ConfigError(
+            f"the checkpoint's offset has {origin!r:.200} under {ORIGIN!r}, which is not what this "
+            "source writes there; restore the checkpoint from a copy, or begin a new one"
+        ) from None
+    kept = origin.get("filter")
+    return Position(offsets, ids, None if kept is None else Subscription.from_json(kept))
+
+
+def _checked_id(text: object) -> str:
+    if not isinstance(text, str):
+        raise TypeError
+    return text
+
+
+class Admission:
+    """Which offsets a running query takes up: those of its own topics and its own filter.
+
+    One process asks it, again and again; what it warns about it says once.
+    """
+
+    def __init__(
+        self, subscription: Subscription, *, fail_on_data_loss: bool, allow_filter_change: bool
+    ) -> None:
+        self._subscription = subscription
+        self._fail_on_data_loss = fail_on_data_loss
+        self._allow_filter_change = allow_filter_change
+        self._told: set[str] = set()
+
+    def admit(self, position: Position, topic_ids: Mapping[str, str]) -> QueueOffsets:
+        """The offsets of *position* that hold in topics with these ids; the others are left out.
+
+        Raises:
+            ConfigError: it was written with another filter.
+            StoreError: a topic is not the one that it was written for, and that is to be an error.
+        """
+        self._check_filter(position)
+        if not position.topic_ids:
+            self._say_once(
+                "this query's checkpoint is older than topic ids: whether its topics were made anew, "
+                "or its filter was changed, cannot be checked; from its next micro-batch on it can"
+            )
+        anew = {
+            topic
+            for topic, kept in position.topic_ids.items()
+            if topic_ids.get(topic, kept) != kept
+        }
+        for topic in sorted(anew):
+            self._report(topic, position.topic_ids[topic], topic_ids[topic])
+        return {key: offset for key, offset in position.offsets.items() if key[0] not in anew}
+
+    def _check_filter(self, position: Position) -> None:
+        kept = position.subscription
+        if kept is None or kept == self._subscription:
+            return
+        what = (
+            f"the checkpoint was written with the filter {kept}, and this query has "
+            f"{self._subscription} ({describe_difference(kept, self._subscription)})"
+        )
+        if not self._allow_filter_change:
+            raise ConfigError(
+                f"{what}: what the old filter left out would stay left out. Use the old filter; or "
+                "begin a new checkpoint, to read from startingOffsets on with the new one; or set "
+                "allowFilterChange=true, to go on from here with the new one"
+            )
+        self._say_once(f"{what}: it goes on from there, as allowFilterChange says")
+
+    def _report(self, topic: str, kept: str, now: str) -> None:
+        what = (
+            f"topic {topic!r}: the checkpoint is of another topic of this name (id {kept}, now {now}): "
+            "it was deleted and made again, or data names another node's directory"
+        )
+        if self._fail_on_data_loss:
+            raise StoreError(
+                f"{what}. Begin a new checkpoint, or set failOnDataLoss=false to read the topic that "
+                "is there now from its first message"
+            )
+        self._say_once(f"{what}; the topic that is there now is read from its first message")
+
+    def _say_once(self, line: str) -> None:
+        if line not in self._told:
+            self._told.add(line)
+            logger.warning("%s", line)

@@ -1,0 +1,107 @@
+"""An offset is taken up by its own topics and its own filter, and by no other in silence."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from rocketray.errors import ConfigError, StoreError
+from rocketray.filters.subscription import Subscription
+from rocketray.topology.spark.checkpoint import Admission, Position, from_json, to_json
+
+IDS = {"T": "1" * 32, "U": "2" * 32}
+OFFSETS = {("T", 0): 7, ("T", 1): 3, ("U", 0): 5}
+PAY = Subscription.tags("pay")
+POSITION = Position(OFFSETS, IDS, PAY)
+
+
+def admission(
+    subscription: Subscription = PAY, *, fail: bool = True, allow: bool = False
+) -> Admission:
+    return Admission(subscription, fail_on_data_loss=fail, allow_filter_change=allow)
+
+
+@pytest.mark.parametrize(
+    "subscription", [PAY, Subscription.sql("a > 1"), Subscription.sql("a > 1", "rocketray")]
+)
+def test_an_offset_survives_the_checkpoint(subscription: Subscription) -> None:
+    position = Position(OFFSETS, IDS, subscription)
+    assert from_json(to_json(position), ["T", "U"]) == position
+    assert to_json(position)["T"] == {"0": 7, "1": 3}
+
+
+def test_an_offset_of_an_earlier_release_is_taken_and_said_to_be_unchecked_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    old = from_json({"T": {"0": 7}}, ["T"])
+    assert old == Position({("T", 0): 7})
+
+    admitting = admission(Subscription.sql("a > 1"))
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert admitting.admit(old, IDS) == {("T", 0): 7}
+
+    (record,) = caplog.records
+    assert "cannot be checked" in record.getMessage()
+
+
+def test_a_topic_that_was_made_again_is_an_error_that_names_it() -> None:
+    now = IDS | {"T": "3" * 32}
+    with pytest.raises(
+        StoreError, match=f"'T'.*id {'1' * 32}, now {'3' * 32}.*failOnDataLoss=false"
+    ):
+        admission().admit(POSITION, now)
+
+
+def test_a_topic_that_was_made_again_begins_anew_with_one_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    admitting = admission(fail=False)
+    with caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert admitting.admit(POSITION, IDS | {"T": "3" * 32}) == {("U", 0): 5}
+
+    (record,) = caplog.records
+    assert "read from its first message" in record.getMessage()
+
+
+def test_a_topic_that_the_query_has_lately_is_no_other() -> None:
+    position = Position({("T", 0): 7}, {"T": IDS["T"]}, PAY)
+    assert admission().admit(position, IDS) == {("T", 0): 7}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "says"),
+    [
+        (PAY, Subscription.tags("order"), "tags 'pay', .*tags 'order' .added: order; removed: pay"),
+        (PAY, Subscription.sql("a > 1"), "TAG before, SQL92 now"),
+        (
+            Subscription.sql("a > 1", "rocketmq"),
+            Subscription.sql("a > 1", "rocketray"),
+            "dialect rocketmq before, rocketray now",
+        ),
+    ],
+)
+def test_another_filter_is_an_error_that_names_both_and_the_ways_out(
+    before: Subscription, after: Subscription, says: str
+) -> None:
+    position = Position(OFFSETS, IDS, before)
+    with pytest.raises(ConfigError, match=rf"{says}.*new checkpoint.*allowFilterChange=true"):
+        admission(after).admit(position, IDS)
+
+
+def test_another_filter_is_taken_where_it_is_allowed(caplog: pytest.LogCaptureFixture) -> None:
+    admitting = admission(Subscription.tags("order"), allow=True)
+    with caplog.at_level(logging.WARNING):
+        assert admitting.admit(POSITION, IDS) == OFFSETS
+        assert admitting.admit(POSITION, IDS) == OFFSETS
+
+    (record,) = caplog.records
+    assert "as allowFilterChange says" in record.getMessage()
+
+
+@pytest.mark.parametrize("origin", [3, {"topics": 3}, {"topics": {"T": 3}}, {"filter": 3}, []])
+def test_a_damaged_origin_is_refused(origin: object) -> None:
+    with pytest.raises(ConfigError):
+        from_json({"T": {"0": 1}, "@": origin}, ["T"])
