@@ -1,9 +1,12 @@
 """The command line: the only reader of arguments and environment, and the only one that prints.
 
 Exit codes
-  0  it worked
-  1  it failed: the message on stderr says what, where and what to do; no traceback
-  2  it was asked for wrongly: an option, a name or an expression that cannot be right
+  0    success
+  1    failure: the message on stderr says what, where and what to do; no traceback. So it is where
+       query, store query, store get or explain finds no such message
+  2    usage error: an option, a name or an expression that cannot be right
+  130  Ctrl-C ended it before it was through
+  141  the reader of its output has gone, as after "| head"
 
 Results go to stdout, everything else to stderr. Commands import late what is slow to import, so
 that ``--version``, ``filter eval`` and ``store scan`` start without Ray, Faust and Spark.
@@ -11,6 +14,32 @@ that ``--version``, ``filter eval`` and ``store scan`` start without Ray, Faust 
 
 from __future__ import annotations
 
-from .application import main
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from typing import NoReturn
 
 __all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run one command and exit with its code; *arguments* are those of the process by default.
+
+    Until the commands are imported, Ctrl-C ends the process at once: nothing has been done, and a
+    traceback through an import would tell nobody anything. In a thread, which may not say what a
+    signal does, it stays as it is.
+    """
+    try:
+        before = signal.getsignal(signal.SIGINT)
+        is_ours = threading.current_thread() is threading.main_thread()
+        ends_at_once = is_ours and before is signal.default_int_handler
+        if ends_at_once:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+        from .application import main as run  # noqa: PLC0415 - see the docstring
+
+        if ends_at_once:
+            signal.signal(signal.SIGINT, before)
+        run(arguments)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from rocketray import __version__
 from rocketray.errors import StreamError
+from rocketray.meant import meant
 
 from .apps import down, scale, status, up
 from .bench import bench
@@ -20,6 +23,7 @@ from .dlq import dlq
 from .explain import explain
 from .filters import filters
 from .groups import groups
+from .output import OutputClosedError, drop_output, print_any_text
 from .query import query
 from .recall import recall
 from .send import send
@@ -30,6 +34,9 @@ from .transactions import transactions
 
 __all__ = ["application", "main"]
 
+_COMMAND_ERROR: Any = typer.BadParameter.__mro__[2]  # click's ClickException, wherever typer has it
+_INTERRUPTED = 128 + signal.SIGINT
+_READER_GONE = 128 + signal.SIGPIPE
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 application = typer.Typer(
@@ -44,12 +51,41 @@ application = typer.Typer(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command and exit with its code; *arguments* are those of the process by default."""
     logging.basicConfig(level=logging.WARNING, format=_LOG_FORMAT, stream=sys.stderr)
+    print_any_text()
     try:
-        application(arguments, prog_name="rocketray")
+        code = application(arguments, prog_name="rocketray", standalone_mode=False)
+    except _COMMAND_ERROR as error:
+        _say_plainly(error)
+        error.show()
+        sys.exit(error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        sys.exit(_INTERRUPTED)
+    except OutputClosedError:
+        drop_output()
+        sys.exit(_READER_GONE)
     except (StreamError, OSError) as error:
-        sys.stderr.write(f"rocketray: {error}\n")
+        sys.stderr.write(f"rocketray: {_said(error)}\n")
         sys.exit(1)
-    sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _said(error: Exception) -> str:
+    """What an error says; of one of the system's, the file comes first and its number is left out."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    return str(error)
+
+
+def _say_plainly(error: Any) -> None:
+    """Leave out what the libraries that check options add of themselves.
+
+    Of the options that they propose for a mistyped one, the one that is most alike is kept.
+    """
+    error.message = error.message.removeprefix("Value error, ")
+    error.message = error.message.replace("Input should be", "it has to be", 1)
+    if getattr(error, "possibilities", None):
+        near = meant(error.option_name, error.possibilities)
+        error.possibilities = near or error.possibilities
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it with the flag's value
@@ -74,7 +110,8 @@ def _root(
     watch everything at work on real data with "rocketray demo".
 
     Commands find the node by its data directory: --data, else ROCKETRAY_DATA, else
-    ./rocketray-data. Exit codes: 0 it worked, 1 it failed, 2 it was asked for wrongly.
+    ./rocketray-data. Exit codes: 0 success, 1 failure, 2 usage error, 130 ended by Ctrl-C, 141 the
+    reader of a pipe has gone.
     """
 
 

@@ -9,11 +9,18 @@ import typer
 
 from rocketray.errors import ActorError, ConfigError
 
-from .app_status import show_hosts
+from .app_status import (
+    filter_errors,
+    idle_instances,
+    show_hosts,
+    show_problems,
+    without_hosts,
+)
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption
 from .output import print_json, print_line, progress
 from .signals import until_signalled
+from .waiting import waiting
 
 if TYPE_CHECKING:
     from rocketray.topology.hosting import Host
@@ -47,21 +54,32 @@ def up(
     Without --detach the app runs until SIGINT (Ctrl-C) or SIGTERM, and is drained then.
     """
     from rocketray.topology import hosting  # noqa: PLC0415 - imports Ray and Faust
-    from rocketray.topology.app_path import import_from  # noqa: PLC0415 - the same
+    from rocketray.topology.agent_doubts import agent_doubts  # noqa: PLC0415 - the same
+    from rocketray.topology.app_path import import_from, load_app  # noqa: PLC0415 - the same
+    from rocketray.topology.spark.sink_spec import how_to_run  # noqa: PLC0415 - the same
 
     directory = Path.cwd()
     import_from(directory)
     with connect(data) as connection, until_signalled() as signalled:
-        app, handles = hosting.bring_up(
-            path,
-            data=connection.data,
-            directory=directory,
-            consumers=consumers,
-            detached=detach,
-            is_given_up=signalled.is_set,
-        )
+        with waiting(f"starting {path}"):
+            app, handles = hosting.bring_up(
+                path,
+                data=connection.data,
+                directory=directory,
+                consumers=consumers,
+                detached=detach,
+                is_given_up=signalled.is_set,
+            )
         hosts = hosting.find_hosts(app)
-        show_hosts(hosts, as_json=as_json)
+        groups = connection.groups()
+        show_hosts(hosts, filter_errors(groups), as_json=as_json)
+        for line in idle_instances(hosts, groups, consumers):
+            progress(f"warning: {line}")
+        declared = load_app(path)
+        if line := how_to_run(app, declared.sinks):
+            progress(line)
+        for line in agent_doubts(connection, declared.agents.values()):
+            progress(f"warning: {line}")
         if detach:
             return
         told = {host.name: host.last_error for host in hosts}
@@ -104,20 +122,29 @@ def status(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the apps that are up, and what their agents did.
+    """Show the apps that are up, and what is wrong with the node.
 
-    Under the tables stands what ended a host last, if it has failed since it was started. The counts are of the host's process: they begin again at a restart. Failures are exceptions of
-    the handler; sent back are messages that come again later, also those that could not be decoded,
-    and dead letters those that do not: "rocketray explain" tells what became of one.
+    Under the tables stands what ended a host last, if it has failed since it was started; how many
+    failures are of messages that could not be decoded; at which message a queue is held, because an
+    ordered agent tries it again before any other; and on how many messages the filter of a group
+    failed. The counts are of the host's process: they begin again at a restart. Failures are
+    exceptions of the handler, and of what a message goes through before it. Sent back are messages
+    that come again later, dead letters those that do not: "rocketray explain" tells what became of
+    one.
+    A line "problem: ..." says what is wrong with the node and what to do about it, such as a
+    damaged file of its state; with --json it is an object with the key "problem".
     """
     from rocketray.topology import hosting  # noqa: PLC0415 - imports Ray and Faust
 
-    with connect(data):
+    with connect(data) as connection, waiting("asking the node and the hosts of apps"):
+        problems = connection.problems()
+        groups = connection.groups()
         hosts = hosting.find_hosts() if app is None else _hosts_of(app)
-    if not hosts and not as_json:
-        print_line("no app is up; start one with: rocketray up MODULE:APP")
-        return
-    show_hosts(hosts, as_json=as_json)
+    if hosts or as_json:
+        show_hosts(hosts, filter_errors(groups), as_json=as_json)
+    else:
+        print_line(without_hosts(groups))
+    show_problems(problems, as_json=as_json)
 
 
 def scale(
@@ -129,13 +156,22 @@ def scale(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Start more instances of an app, or drain and end some. The others take over their queues."""
+    """Start more instances of an app, or drain and end some. The others take over their queues.
+
+    A queue is read by one instance at a time: with more instances than a topic has queues, some get
+    none of its messages, and a warning says so.
+    """
     from rocketray.topology import hosting  # noqa: PLC0415 - imports Ray and Faust
 
-    with connect(data), until_signalled() as signalled:
+    with connect(data) as connection, until_signalled() as signalled:
         _hosts_of(app)
-        said = hosting.scale(app, consumers, signalled.is_set)
-        show_hosts(hosting.find_hosts(app), as_json=as_json)
+        with waiting(f"scaling {app}"):
+            said = hosting.scale(app, consumers, signalled.is_set)
+        hosts = hosting.find_hosts(app)
+        groups = connection.groups()
+        show_hosts(hosts, filter_errors(groups), as_json=as_json)
+        for line in idle_instances(hosts, groups, consumers):
+            progress(f"warning: {line}")
     _say_what_is_left(said)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from .doubts import tell_doubts
 from .lookup_options import parse_place
 from .messages import one_line, to_json
 from .node import connect
@@ -24,18 +25,23 @@ from .options import (
     WhereOption,
     chosen_subscription,
 )
-from .output import print_json, print_line
+from .output import print_json, print_line, progress
+from .reader import OutputReader
 from .signals import until_signalled
 
 if TYPE_CHECKING:
     import threading
+    from collections.abc import Sequence
 
     from rocketray.actors.consumed_batch import ConsumedBatch
+    from rocketray.actors.group_views import GroupDescription
     from rocketray.actors.member_options import MemberOptions
     from rocketray.actors.remote_consumer import Member
+    from rocketray.filters.subscription import Subscription
 
 __all__ = ["consume"]
 
+_HINT_S = 3.0  # without a message; then who waits is told so, once
 _POLL_S = 0.25  # how long a signal may go unseen
 
 
@@ -45,7 +51,7 @@ def consume(
     group: GroupOption,
     tags: TagsOption = None,
     sql: SqlOption = None,
-    dialect: DialectOption = "rocketmq",
+    dialect: DialectOption = None,
     where: WhereOption = None,
     on_filter_error: OnFilterErrorOption = "stop",
     start: Annotated[
@@ -85,12 +91,18 @@ def consume(
 ) -> None:
     """Consume messages as a member of a group, and print them.
 
-    They are printed as "store scan" does with --json.
+    They are printed as "store scan" does with --json. A group without members that subscribed
+    otherwise until now takes the new subscription, and the old one is told on stderr.
 
-    Ends after --max messages, after --timeout seconds without one, or with Ctrl-C. What was
-    printed is committed, so the group goes on behind it; if the process is killed, the last
-    messages may be printed again by the next one. All messages come unless one of --tags, --sql
-    and --where says which.
+    Ends after --max messages, after --timeout seconds without one, when the reader of a pipe goes,
+    or with Ctrl-C. All messages come unless one of --tags, --sql and --where says which.
+
+    A message is committed when it was printed, and the group goes on behind it. Into a pipe
+    messages go one at a time, and one is committed when the reader has read it: "consume ... |
+    head -2" commits two, and what lies in the pipe unread comes again. What a program reads and
+    then drops is committed: a program that must not lose any has to be a member itself, with
+    Client.consumer, and commit when its work is done. If the process is killed, the last messages
+    may be printed again by the next one.
 
     With --broadcast each member gets everything, and goes on where it was by its client id: the
     offsets are in DATA/broadcast/ID/GROUP/TOPIC.json. Several on one host need an id each.
@@ -101,12 +113,26 @@ def consume(
     if broadcast:
         options["broadcast"] = True
         options["client_id"] = client_id or platform.node()
-    with (
-        connect(data) as connection,
-        until_signalled() as signalled,
-        connection.consumer(group, topic, subscription, **options) as consumer,
-    ):
-        _print_all(consumer, signalled, max_count, timeout_s, as_json=as_json)
+    with connect(data) as connection, until_signalled() as signalled:
+        before = _subscribed(connection.groups(), group, topic)
+        with connection.consumer(group, topic, subscription, **options) as consumer:
+            if before not in (None, subscription):
+                progress(f"group {group} subscribed with {before} until now")
+            tell_doubts(connection.data, [topic], subscription)
+            hint = f"waiting for messages of topic {topic} that match {subscription}; Ctrl-C stops"
+            _print_all(consumer, signalled, max_count, timeout_s, hint, as_json=as_json)
+
+
+def _subscribed(groups: Sequence[GroupDescription], group: str, topic: str) -> Subscription | None:
+    """What *group* subscribes to, unless it is about to change; None for a new group."""
+    return next(
+        (
+            each.subscription
+            for each in groups
+            if (each.group, each.topic) == (group, topic) and each.plan is None
+        ),
+        None,
+    )
 
 
 def _print_all(
@@ -114,27 +140,58 @@ def _print_all(
     signalled: threading.Event,
     max_count: int | None,
     timeout_s: float | None,
+    hint: str,
     *,
     as_json: bool,
 ) -> None:
-    count, last = 0, time.monotonic()
-    while not signalled.is_set() and (max_count is None or count < max_count):
-        if timeout_s is not None and time.monotonic() - last > timeout_s:
+    printer = _Printer(consumer, signalled, as_json=as_json)
+    last = time.monotonic()
+    while not signalled.is_set() and (max_count is None or printer.count < max_count):
+        waited_s = time.monotonic() - last
+        if timeout_s is not None and waited_s > timeout_s:
             return
+        if hint and waited_s > _HINT_S:
+            progress(hint)
+            hint = ""
         for batch in consumer.poll(_POLL_S):
-            room = len(batch) if max_count is None else max_count - count
-            printed = _print_batch(consumer, batch, room, as_json=as_json)
-            count += printed
-            last = time.monotonic() if printed else last
+            before = printer.count
+            printer.print(batch, len(batch) if max_count is None else max_count - before)
+            last = last if printer.count == before else time.monotonic()
 
 
-def _print_batch(consumer: Member, batch: ConsumedBatch, room: int, *, as_json: bool) -> int:
-    """Print up to *room* messages of a batch, commit behind the last one; how many it were."""
-    shown = batch.messages()[:room]
-    for message in shown:
-        print_json(to_json(message)) if as_json else print_line(one_line(message))
-    if len(shown) == len(batch):
-        consumer.commit(batch.topic, batch.queue_id, batch.next_queue_offset)
-    elif shown:
-        consumer.commit(batch.topic, batch.queue_id, shown[-1].queue_offset + 1)
-    return len(shown)
+class _Printer:
+    """Prints messages, and commits behind those that whoever reads them has got."""
+
+    def __init__(self, consumer: Member, signalled: threading.Event, *, as_json: bool) -> None:
+        self.count = 0
+        self._consumer = consumer
+        self._signalled = signalled
+        self._as_json = as_json
+        self._reader = OutputReader()
+
+    def print(self, batch: ConsumedBatch, room: int) -> None:
+        """Print up to *room* messages of a batch, and commit behind the last one that was read.
+
+        Raises:
+            OutputClosedError: the reader has gone; what it had read before is committed.
+        """
+        finished = 0
+        shown = batch.messages()[:room]
+        try:
+            for message in shown:
+                if self._as_json:
+                    print_json(to_json(message))
+                else:
+                    print_line(one_line(message))
+                if not self._reader.has_read(self._signalled):
+                    break
+                finished += 1
+        finally:
+            self.count += finished
+            if finished == len(batch):
+                self._commit(batch, batch.next_queue_offset)
+            elif finished:
+                self._commit(batch, shown[finished - 1].queue_offset + 1)
+
+    def _commit(self, batch: ConsumedBatch, next_queue_offset: int) -> None:
+        self._consumer.commit(batch.topic, batch.queue_id, next_queue_offset)

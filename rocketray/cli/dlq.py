@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketray.actors.send_back import origin_of, topic_of
+from rocketray.actors.send_back import FAILURE_REASON, origin_of, topic_of
+from rocketray.names import DEAD_LETTER_PREFIX
 
-from .messages import one_line, to_json
+from .doubts import tell_doubts
+from .messages import one_line, printable, to_json
 from .node import connect
 from .options import (
     DATA_DEFAULT,
@@ -44,7 +46,10 @@ _TopicOption = Annotated[
 
 @dlq.command("list")
 def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
-    """List the groups that have dead letters. Says how many, and how many were redriven."""
+    """List the groups that have dead letters. Says how many, and how many were redriven.
+
+    Also what the newest one failed of.
+    """
     from rocketray.actors.dead_letters import letter_boxes  # noqa: PLC0415 - imports NumPy
 
     with connect(data) as connection:
@@ -57,11 +62,13 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
                     "topic": box.topic,
                     "letters": box.letters,
                     "redriven": box.redriven,
+                    "newestReason": box.newest_reason,
                 }
             )
         return
-    rows = [(box.group, box.topic, box.letters, box.redriven) for box in boxes]
-    print_table(("group", "topic", "letters", "redriven"), rows, right=("letters", "redriven"))
+    rows = [(box.group, box.topic, box.letters, box.redriven, box.newest_reason) for box in boxes]
+    columns = ("group", "topic", "letters", "redriven", "newest failed of")
+    print_table(columns, rows, right=("letters", "redriven"))
 
 
 @dlq.command()
@@ -74,24 +81,30 @@ def show(
         int, typer.Option("--limit", metavar="N", min=1, help="Show so many, the oldest first.")
     ] = 100,
     topic: _TopicOption = None,
-    dialect: DialectOption = "rocketmq",
+    dialect: DialectOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Show the dead letters of a group, oldest first. Nothing is changed.
 
-    --json prints each as "query" does, and attempts, originTopic, originMsgId and redriven.
+    Each says how many attempts there were, and what the last one failed of.
+    --json prints each as "query" does, and attempts, originTopic, originMsgId, redriven and reason:
+    the exception's type and text, null for a letter that does not have it.
     """
     from rocketray.actors.dead_letters import letters  # noqa: PLC0415 - imports NumPy
 
     subscription = chosen_subscription(tags, sql, None, dialect=dialect)
     with connect(data) as connection:
+        tell_doubts(connection.data, [topic or DEAD_LETTER_PREFIX + group], subscription)
         for letter, is_redriven in islice(letters(connection, group, subscription, topic), limit):
             if as_json:
                 print_json(_fields(letter, is_redriven=is_redriven))
             else:
                 mark = "redriven" if is_redriven else "-"
-                print_line(f"{one_line(letter)}  from {topic_of(letter)}  {mark}")
+                reason = letter.properties.get(FAILURE_REASON, "-")
+                attempts = f"{letter.reconsume_times} attempts"
+                parts = (one_line(letter), f"from {topic_of(letter)}", mark, attempts)
+                print_line("  ".join((*parts, printable(reason))))
 
 
 @dlq.command()
@@ -108,7 +121,7 @@ def redrive(
         bool, typer.Option("--dry-run", help="Only count what would be delivered again.")
     ] = False,
     topic: _TopicOption = None,
-    dialect: DialectOption = "rocketmq",
+    dialect: DialectOption = None,
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
@@ -123,6 +136,7 @@ def redrive(
 
     subscription = chosen_subscription(tags, sql, None, dialect=dialect)
     with connect(data) as connection:
+        tell_doubts(connection.data, [topic or DEAD_LETTER_PREFIX + group], subscription)
         if dry_run:
             found = letters(connection, group, subscription, topic)
             new = (letter for letter, is_redriven in found if not is_redriven)
@@ -145,4 +159,5 @@ def _fields(letter: StoredMessage, *, is_redriven: bool) -> dict[str, Any]:
         "originTopic": topic_of(letter),
         "originMsgId": origin_of(letter),
         "redriven": is_redriven,
+        "reason": letter.properties.get(FAILURE_REASON),
     }

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.actors.cause import Cause
+
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption
 from .output import print_json, print_line
@@ -37,32 +39,50 @@ def explain(
 
     \b
     The cause is one of
-      delivered          the group has finished it
-      on_its_way         it matches and a member works on its queue
-      waits_for_retry    a handler failed on it, and it comes again later
-      dead_letter        handlers failed on it too often; see: rocketray dlq
-      not_found          there is no such message, or not any more
-      half_message       of a transaction that is not committed
-      rolled_back        of a transaction that was rolled back
-      not_dispatched     it is in the log and not in its queue
-      expired            the queue begins behind it now
-      no_group           the group never had a member
-      not_subscribed     the group does not subscribe to the message's topic
-      before_start       the group began behind it
-      tag_mismatch       its tag is none that the group wants
-      tag_collision      its tag only has the same hash code
-      sql_false, sql_null, sql_error         the SQL92 expression: false, unknown, failed
-      bloom_wrong                            a damaged bitmap hides a message that matches
-      class_false, class_error               the predicate: said no, failed
-      no_consumer        it matches, and no member is alive
-      not_assigned       it matches, and no member has its queue yet
+      delivered        the group has finished it
+      on_its_way       it matches, and a member works on its queue
+      waits_for_retry  a handler failed on it, and it comes again later
+      failing          its member keeps failing on it, and the queue waits meanwhile
+      dead_letter      handlers failed on it too often; see: rocketray dlq
+      skipped          the group's offset was moved past it: groups skip, seek or reset
+      before_start     the group started after it
+      tag_mismatch     its tag is not one that the group subscribes to
+      tag_collision    its tag only has the hash code of one that the group subscribes to
+      sql_false        the SQL92 expression is false
+      sql_null         the SQL92 expression is NULL for it, as where a property is absent
+      sql_error        the SQL92 expression fails on it
+      bloom_wrong      a damaged bitmap hides a message that matches
+      class_false      the predicate says no
+      class_error      the predicate fails on it, and the group skips such messages
+      stands_still     the predicate fails on it or on one before it, and the group stopped there
+      no_consumer      it matches, and no member is alive
+      not_assigned     it matches, and no member has its queue yet
+      not_readable     its topic has no read permission (perm 2)
+      delayed          it waits until it is due
+      recalled         it was recalled before it was due
+      half_message     its transaction is not committed, or was given up
+      rolled_back      its transaction was rolled back
+      undeliverable    its topic could not take it: it is a dead letter of the node's own
+      not_dispatched   it is in the commit log, but not in its consume queue
+      expired          retention removed it
+      not_found        there is no such message, or not any more
+      no_group         the group never had a member
+      group_deleted    the group was deleted, with its offsets
+      not_subscribed   the group does not read the message's topic
+      topic_deleted    the message's topic was deleted
+      unknown          no record of it: the group is broadcast, or its journal begins later
 
-    Nothing is changed by asking. A key finds the newest message that has it.
+    Nothing is changed by asking. A key finds the newest message that has it, wherever that is: in
+    its topic, or on its way there. What moved the group's offsets and changed its filter is read
+    from the group's journal.
     --json prints one object: cause, offsetMsgId, and steps, each with stage, result and detail.
+    The exit code is 1 for not_found, and 0 for each other cause.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
     with connect(data) as connection:
         found = connection.explain(message, group, topic)
     print_json(found.to_json()) if as_json else _print(found)
+    if found.cause is Cause.NOT_FOUND:
+        raise typer.Exit(1)
 
 
 def _print(found: Explanation) -> None:

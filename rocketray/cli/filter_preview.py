@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .doubts import tell_doubts
 from .lookup_options import BeginOption, EndOption, check_span
 from .messages import one_line, to_json
 from .options import (
     DATA_DEFAULT,
+    AnyDataOption,
     DialectOption,
     JsonOption,
     SqlOption,
@@ -25,20 +26,9 @@ if TYPE_CHECKING:
     from rocketray.actors.preview import Preview
     from rocketray.filters.subscription import Subscription
 
-__all__ = ["AnyDataOption", "preview"]
+__all__ = ["preview"]
 
 _SCAN_DEFAULT = 10_000_000
-
-AnyDataOption = Annotated[
-    Path,
-    typer.Option(
-        "--data",
-        envvar="ROCKETRAY_DATA",
-        metavar="DIR",
-        file_okay=False,
-        help="A node's data directory, running or not, or any store directory.",
-    ),
-]
 
 
 def preview(
@@ -70,13 +60,14 @@ def preview(
         int,
         typer.Option("--max-scan", metavar="N", min=1, help="Look at so many messages at most."),
     ] = _SCAN_DEFAULT,
-    dialect: DialectOption = "rocketmq",
+    dialect: DialectOption = None,
     data: AnyDataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a filter would match in a topic. No group is involved.
 
-    Nothing is changed, and no offset moves; the node need not run. A predicate (--where) is
+    Nothing is changed, and no offset moves; the node need not run. A filter that looks like a slip
+    is warned about on stderr. A predicate (--where) is
     imported and run by this command. --json prints one object: scanned, matched, rejected, failed,
     failures by kind, bytesRead, and the first matches as "store scan" prints them.
     """
@@ -90,6 +81,7 @@ def preview(
     check_span(begin_ms, end_ms)
     within = PreviewRange(begin_offset, end_offset, begin_ms, end_ms, queue_id, max_scan)
     found = run(data, topic, subscription, within, show=limit)
+    tell_doubts(data, [topic], subscription)
     if as_json:
         print_json(_fields(topic, subscription, found))
     else:

@@ -43,9 +43,10 @@ def evaluate_lines(
       {"expr": "a > 5 AND region = 'eu'", "props": {"a": "7", "region": "eu"}}
       {"result": true, "message": null}
 
-    "dialect": "rocketray" takes its extensions of SQL92. result is true, false or null (unknown:
-    the message does not match); "error" when the expression fails on these properties (the message
-    does not match); or "parse-error".
+    The default dialect of this command is RocketMQ's, exact to the error. Agents, Spark and all
+    other commands default to "dialect": "rocketray". result is true, false or null (unknown: the
+    message does not match); "error" when the expression fails on these properties (the message does
+    not match); or "parse-error".
 
     \b
     Tags, in the two steps of a delivery, the hash and the exact text (null: no tag):

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rocketray.errors import ConfigError
+
 if TYPE_CHECKING:
     from rocketray.actors.group_views import GroupDescription
 
@@ -22,5 +24,8 @@ def chosen_groups(groups: Sequence[GroupDescription], group: str | None) -> list
     found = sorted(groups, key=lambda each: (each.group, each.topic))
     chosen = [each for each in found if group is None or each.group == group]
     if group is not None and not chosen:
-        raise typer.BadParameter(f"there is no group {group!r}; see: rocketray groups list")
+        from rocketray.actors.suggestions import like  # noqa: PLC0415 - imports the node
+
+        meant = like(group, {each.group for each in groups})
+        raise ConfigError(f"there is no group {group!r}{meant or '; see: rocketray groups list'}")
     return chosen

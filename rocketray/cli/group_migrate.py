@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from .doubts import tell_doubts
 from .node import connect
 from .options import (
     DATA_DEFAULT,
@@ -34,11 +36,11 @@ def migrate(
     *,
     tags: TagsOption = None,
     sql: SqlOption = None,
-    dialect: DialectOption = "rocketmq",
+    dialect: DialectOption = None,
     where: WhereOption = None,
     on_filter_error: OnFilterErrorOption = "stop",
     abort: Annotated[
-        bool, typer.Option("--abort", help="Drop a change that has not begun to switch.")
+        bool, typer.Option("--abort", help="Drop a change that no queue has begun to switch.")
     ] = False,
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="S", min=0, help="Wait so many seconds at most.")
@@ -61,6 +63,7 @@ def migrate(
             print_json({"aborted": True}) if as_json else print_line("the change is dropped")
             return
         subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
+        tell_doubts(connection.data, [topic], subscription)
         found = carry_out(
             connection, group, topic, subscription, timeout_s=timeout_s, tell=progress
         )
@@ -91,11 +94,19 @@ def _lines(group: str, topic: str, found: PlanProgress | None) -> list[str]:
         for queue, offset in sorted(found.plan.switches.items())
     ]
     if found.without_switch:
+        way_out = "" if found.plan.switches else ", and until then --abort drops the change"
         lines.append(
-            f"queues without a reader, which switch when they have one: {found.without_switch}"
+            f"queues {_queues(found.without_switch)} have no consumer; they switch when one joins"
+            f"{way_out}"
         )
     if found.before_switch:
-        lines.append(f"queues that are still read up to their switch: {found.before_switch}")
+        lines.append(f"queues {_queues(found.before_switch)} are still read up to their switch")
     if found.outdated:
-        lines.append(f"members that still ask for the old one, to be replaced: {found.outdated}")
+        lines.append(
+            f"members to be replaced, as they ask for the old one: {', '.join(found.outdated)}"
+        )
     return lines
+
+
+def _queues(numbers: Sequence[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))

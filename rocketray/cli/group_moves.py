@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from rocketray.actors.machine import user_name
+from rocketray.errors import ConfigError
 
 from .group_choice import chosen_groups
 from .lookup_options import parse_place, parse_time_ms
@@ -66,7 +70,7 @@ def reset(
             return plan_moves(connection, found, time_ms=goal, queue_id=queue)
         return plan_moves(connection, found, to=goal, queue_id=queue)
 
-    _move(data, group, topic, plan, dry_run=dry_run, as_json=as_json)
+    _move("reset", data, group, topic, plan, dry_run=dry_run, as_json=as_json)
 
 
 def skip(
@@ -88,7 +92,7 @@ def skip(
 
         return plan_moves(connection, found, to="latest", queue_id=queue)
 
-    _move(data, group, topic, plan, dry_run=dry_run, as_json=as_json)
+    _move("skip", data, group, topic, plan, dry_run=dry_run, as_json=as_json)
 
 
 def seek(
@@ -126,10 +130,11 @@ def seek(
 
         return plan_moves(connection, found, time_ms=at, offset=offset, queue_id=queue)
 
-    _move(data, group, topic, plan, dry_run=dry_run, as_json=as_json)
+    _move("seek", data, group, topic, plan, dry_run=dry_run, as_json=as_json)
 
 
 def _move(
+    command: str,
     data: Path,
     group: str,
     topic: str | None,
@@ -147,10 +152,11 @@ def _move(
             if topic is None or each.topic == topic
         ]
         if not found:
-            raise typer.BadParameter(f"group {group!r} does not read topic {topic!r}")
+            raise ConfigError(f"group {group!r} does not read topic {topic!r}")
         moves = plan(connection, found)
         if not dry_run:
-            carry_out(connection, moves, _WAIT_S)
+            who = f"rocketray groups {command} by {user_name()} on {socket.gethostname()}"
+            carry_out(connection, moves, _WAIT_S, who=who)
     if as_json:
         for move in moves:
             print_json({**_fields(move), "moved": not dry_run})

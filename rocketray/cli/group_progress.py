@@ -31,11 +31,12 @@ _COLUMNS = {
     "lag": "lag",
     "exactness": "exactness",
     "lastTime": "last time",
+    "held": "held",
 }
 _SHOWN = {  # the group and the topic stand above, what the lag is worth beside it
     name: column
     for name, column in _COLUMNS.items()
-    if name not in ("group", "topic", "exactness", "clientId")
+    if name not in ("group", "topic", "exactness", "clientId", "held")
 } | {"clientId": _COLUMNS["clientId"]}
 _NUMBERS = ("queue", "broker offset", "consumer offset", "diff", "inflight", "lag")
 
@@ -53,13 +54,17 @@ def progress(
     the member that reads the queue now, and inflight is what it took and has not finished, as it
     said about a second ago. Last time is when the message before the consumer's offset was stored.
     Members of a broadcast group know themselves how far they are: its rows have no such numbers.
+    Under the table stands at which message a member holds a queue, because it fails on it, and on
+    how many messages the group's filter failed since the coordinator started.
     """
     with connect(data) as connection:
         found = chosen_groups(connection.groups(), group)
         rows = [row for each in found for row in _rows(connection, each)]
+    errors = {(each.group, each.topic): each.counters.errors for each in found}
     if as_json:
         for row in rows:
-            print_json(row)
+            held = row["held"] and row["held"].to_json()
+            print_json(row | {"held": held, "filterErrors": errors[row["group"], row["topic"]]})
         return
     for (name, topic), of_topic in groupby(rows, key=itemgetter("group", "topic")):
         print_line(f"group {name}, topic {topic}")
@@ -69,6 +74,11 @@ def progress(
         print_table(
             list(_SHOWN.values()), [[row[each] for each in _SHOWN] for row in cells], right=_NUMBERS
         )
+        for row in cells:
+            if row["held"]:
+                print_line(f"queue {row['queueId']} is {row['held']}")
+        if errors[name, topic]:
+            print_line(f"the filter failed on {errors[name, topic]} messages")
         print_line("")
     for name in ("diff", "inflight"):
         print_line(f"{name} total: {sum(row[name] or 0 for row in rows)}")
@@ -100,6 +110,7 @@ def _rows(connection: Connection, group: GroupDescription) -> Iterator[dict[str,
                 "lag": lags[queue].count,
                 "exactness": lags[queue].exactness.value,
                 "lastTime": None if before is None else before.store_timestamp_ms,
+                "held": group.failing.get(queue),
             }
         yield row
 

@@ -14,17 +14,21 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
+
+import typer
 
 from rocketray.delay import DELAY_MAX_MS, Delay
 from rocketray.errors import InvalidMessageError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message, StoredMessage
 from rocketray.store.sys_flag import sys_flag_names
 
-__all__ = ["Outgoing", "from_json", "one_line", "printable", "to_json"]
+from .output import print_json, print_line, progress
+
+__all__ = ["Outgoing", "from_json", "one_line", "print_found", "printable", "to_json"]
 
 _OF_THE_STORE = {"topic", "queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId"}
 _DELAYS = ("delayLevel", "delayMs", "deliverAt")
@@ -68,6 +72,15 @@ def one_line(message: StoredMessage) -> str:
     return "  ".join(parts)
 
 
+def print_found(messages: Sequence[StoredMessage], *, as_json: bool) -> None:
+    """Print what a look-up found; raises ``Exit`` with code 1 where that is nothing, as grep ends."""
+    for message in messages:
+        print_json(to_json(message)) if as_json else print_line(one_line(message))
+    if not messages:
+        progress("no such message")
+        raise typer.Exit(1)
+
+
 def printable(text: str, *, also: str = "") -> str:
     """*text* without what a terminal would obey; the characters of *also* stay."""
     return "".join(char if char.isprintable() or char in also else "·" for char in text)
@@ -97,6 +110,8 @@ def from_json(topic: str, value: Mapping[str, Any]) -> Outgoing:
 
 def _delay(value: Mapping[str, Any]) -> Delay | None:
     level, delay_ms, deliver_at_ms = (_number(value, name) for name in _DELAYS)
+    if sum(one is not None for one in (level, delay_ms, deliver_at_ms)) > 1:
+        raise InvalidMessageError(f"give one of {', '.join(_DELAYS)}: a message has one delay")
     delay = None if delay_ms is None else timedelta(milliseconds=min(delay_ms, 2 * DELAY_MAX_MS))
     return Delay.of(level, delay, deliver_at_ms)
 

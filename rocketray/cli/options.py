@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
+from rocketray.data_directory import DATA_VARIABLE, DEFAULT_DATA, data_directory
 from rocketray.errors import ConfigError, FilterError
 from rocketray.names import check_group, check_queue_count, check_topic
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DATA_DEFAULT",
+    "AnyDataOption",
     "DataOption",
     "DialectOption",
     "GroupArgument",
@@ -35,7 +37,7 @@ __all__ = [
     "chosen_subscription",
 ]
 
-DATA_DEFAULT = Path("rocketray-data")
+DATA_DEFAULT = DEFAULT_DATA
 _T = TypeVar("_T")
 
 
@@ -53,15 +55,24 @@ def checked(check: Callable[[_T], _T]) -> Callable[[_T | None], _T | None]:
     return callback
 
 
-DataOption = Annotated[
-    Path,
-    typer.Option(
-        "--data",
-        envvar="ROCKETRAY_DATA",
-        metavar="DIR",
-        file_okay=False,
-        help="The node's data directory.",
-    ),
+def _data(given: str | Path) -> Path:
+    """The directory of --data or of the environment, which are texts; the default is neither."""
+    try:
+        path = data_directory(given if isinstance(given, str) else None)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+    if path.exists() and not path.is_dir():
+        raise typer.BadParameter(f"{path} is no directory; name a data directory")
+    return path
+
+
+def _data_option(help_text: str) -> Any:
+    return typer.Option("--data", envvar=DATA_VARIABLE, metavar="DIR", parser=_data, help=help_text)
+
+
+DataOption = Annotated[Path, _data_option("The node's data directory.")]
+AnyDataOption = Annotated[
+    Path, _data_option("A node's data directory, running or not, or any store directory.")
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print JSON for programs, an object a line.")
@@ -94,8 +105,11 @@ SqlOption = Annotated[
     typer.Option("--sql", metavar="SQL92", help='Messages whose properties match: "amount > 100".'),
 ]
 DialectOption = Annotated[
-    Literal["rocketmq", "rocketray"],
-    typer.Option(help='Whose SQL it is; "rocketray" adds "names", LIKE and IN with numbers.'),
+    Literal["rocketmq", "rocketray"] | None,
+    typer.Option(
+        help='Whose SQL it is: "rocketray", the default, takes numbers in any form, "names", LIKE '
+        'and IN with numbers; "rocketmq" is exact to the error.'
+    ),
 ]
 WhereOption = Annotated[
     str | None,
@@ -118,7 +132,7 @@ def chosen_subscription(
     sql: str | None,
     where: str | None,
     on_error: ErrorPolicy = "stop",
-    dialect: Dialect = "rocketmq",
+    dialect: Dialect | None = None,
 ) -> Subscription:
     """The one subscription that the options say; all messages without any.
 

@@ -2,19 +2,54 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-__all__ = ["as_time", "print_json", "print_line", "print_table", "progress"]
+__all__ = [
+    "OutputClosedError",
+    "as_time",
+    "drop_output",
+    "print_any_text",
+    "print_json",
+    "print_line",
+    "print_table",
+    "progress",
+]
+
+
+class OutputClosedError(Exception):
+    """The reader of stdout has gone, as ``head`` does: nobody gets what is printed from now on."""
 
 
 def print_line(text: str) -> None:
-    """One line on stdout, flushed."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    """One line on stdout, flushed.
+
+    Raises:
+        OutputClosedError: its reader has gone.
+    """
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise OutputClosedError from None
+
+
+def drop_output() -> None:
+    """Let what is still to be printed go nowhere, as at exit nobody could be told of a failure."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
+
+
+def print_any_text() -> None:
+    """Have what stdout's encoding cannot say printed as an escape of ASCII."""
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def print_json(value: object) -> None:

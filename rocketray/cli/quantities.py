@@ -12,7 +12,14 @@ import typer
 
 from rocketray.errors import ConfigError
 
-__all__ = ["format_bytes", "format_duration", "parse_bytes", "parse_delay", "parse_duration"]
+__all__ = [
+    "format_bytes",
+    "format_duration",
+    "parse_bytes",
+    "parse_delay",
+    "parse_duration",
+    "parse_mode",
+]
 
 _NUMBER_AND_UNIT = re.compile(r"(\d{1,18}) ?([A-Za-z]+)", re.ASCII)
 _NO_LIMIT = "none"
@@ -77,3 +84,10 @@ def _format(value: int | None, units: Mapping[str, int]) -> str:
         return _NO_LIMIT
     unit = next(unit for unit, size in units.items() if value % size == 0)
     return f"{value // units[unit]}{unit}"
+
+
+def parse_mode(text: str) -> int:
+    """Permissions as chmod takes them: ``750``; raises :class:`typer.BadParameter`."""
+    if re.fullmatch("0?[0-7]{3}", text, re.ASCII) is None:
+        raise typer.BadParameter(f"mode {text!r} is not three octal digits like 700 or 750")
+    return int(text, 8)

@@ -9,10 +9,9 @@ import typer
 from rocketray.errors import ConfigError
 
 from .lookup_options import MAX_DEFAULT, TIME_MAX_MS, BeginOption, EndOption, MaxOption, check_span
-from .messages import one_line, to_json
+from .messages import print_found
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
-from .output import print_json, print_line, progress
 
 if TYPE_CHECKING:
     from rocketray.actors.client import Connection
@@ -49,7 +48,7 @@ def query(
 
     They come oldest first. Give one of --id, --key and --unique-key, or a time with --from, --to or
     both; a time also narrows a key. TIME is milliseconds since 1970 or ISO 8601, in local time
-    unless it names a zone. Nothing found is no failure: nothing is printed, and the exit code is 0.
+    unless it names a zone. Where nothing is found the exit code is 1, and stderr says so.
     """
     named = [name for name in (message_id, key, unique_key) if name is not None]
     if len(named) > 1 or not (named or begin_ms is not None or end_ms is not None):
@@ -68,10 +67,7 @@ def query(
             found = _by_unique_key(connection, topic, unique_key)
         else:
             found = connection.query_by_time(topic, begin, end, max_count)
-    for message in found:
-        print_json(to_json(message)) if as_json else print_line(one_line(message))
-    if not found:
-        progress("no such message")
+    print_found(found, as_json=as_json)
 
 
 def _by_id(connection: Connection, topic: str, message_id: str) -> list[StoredMessage]:

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rocketray.errors import InvalidMessageError, StreamError
+from rocketray.message import KEYS, TAGS, UNIQUE_KEY
 
 from .lines import parse_object, read_lines
 from .lookup_options import parse_time_ms
 from .messages import Outgoing, from_json
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
-from .output import print_json, print_line
+from .output import as_time, print_json, print_line
 from .quantities import parse_delay
 
 if TYPE_CHECKING:
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
 __all__ = ["send"]
 
 _STDIN = 0
+_OF_OPTIONS = {
+    TAGS: "give the tag with --tags",
+    KEYS: "give keys with --key",
+    UNIQUE_KEY: "each message gets one by itself",
+}
 _UNACKNOWLEDGED_MAX = 16_384  # messages that are sent and not yet printed
 
 
@@ -117,6 +123,8 @@ def send(
             connection.topic(topic)
             _send_lines(producer, topic)
         return
+    if sum(value is not None for value in delays.values()) > 1:
+        raise typer.BadParameter("--delay-level, --delay and --deliver-at exclude each other")
     if body is None:
         raise typer.BadParameter("give the BODY of the message, or --jsonl to read from stdin")
     outgoing = _by_hand(
@@ -135,15 +143,17 @@ def send(
         connect(data) as connection,
         connection.producer(ack=ack, compression=compression) as producer,
     ):
+        now_ms = connection.clock_ms()
         result = _send_async(producer, outgoing).result()
     if as_json:
         print_json(_fields(result))
     else:
-        place = f"{topic}/{result.queue_id}@{result.queue_offset}"
-        waits = result.recall_handle is not None
-        shown = "waits" if waits else f"stored at {place}"
-        print_line(f"{shown}  id {result.offset_message_id}  key {result.message_id}")
-        if waits:
+        if outgoing.delay is None:
+            shown = f"stored at {topic}/{result.queue_id}@{result.queue_offset}"
+        else:
+            shown = f"waits for topic {topic} until {as_time(outgoing.delay.due_ms(now_ms))}"
+        print_line(f"{shown}  id {result.offset_message_id}  unique key {result.message_id}")
+        if result.recall_handle is not None:
             print_line(f"recall it with: rocketray recall {result.recall_handle}")
 
 
@@ -160,6 +170,10 @@ def _pairs(texts: list[str]) -> dict[str, str]:
         name, separator, value = text.partition("=")
         if not separator:
             raise typer.BadParameter(f"{text!r} has no '='; write NAME=VALUE")
+        if name in _OF_OPTIONS:
+            raise typer.BadParameter(
+                f"property {name} is RocketMQ's own, not one of the sender; {_OF_OPTIONS[name]}"
+            )
         pairs[name] = value
     return pairs
 

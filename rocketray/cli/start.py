@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
 
 from .options import DATA_DEFAULT, DataOption, JsonOption
 from .output import print_json, print_line, progress
+from .quantities import parse_mode
 from .signals import until_signalled
+from .waiting import waiting
 
 __all__ = ["start"]
+
+_LOOK_AGAIN_S = 0.5
 
 
 def start(
@@ -51,6 +57,15 @@ def start(
             "first they may]",
         ),
     ] = None,
+    data_mode: Annotated[
+        str,
+        typer.Option(
+            "--data-mode",
+            metavar="MODE",
+            help="Who may enter a data directory that is made, as for chmod: 750 lets the group "
+            "read messages. One that is there keeps its mode.",
+        ),
+    ] = "700",
     as_json: JsonOption = False,
 ) -> None:
     """Run a node in the foreground.
@@ -60,6 +75,7 @@ def start(
     and all that was acknowledged is on disk when it has stopped. SIGTERM is for this process alone,
     because Ray's have to outlive it: under systemd say KillMode=mixed.
     """
+    mode = parse_mode(data_mode)
     from rocketray.actors.node import Node, NodeOptions  # noqa: PLC0415 - Ray takes a second
 
     progress(f"starting a node on {data.resolve()}")
@@ -68,14 +84,24 @@ def start(
         allow_predicates=None if allow_predicates is None else tuple(allow_predicates),
         predicate_time_limit_ms=predicate_time_limit_ms,
         property_filter=property_filter,
+        data_mode=mode,
     )
-    with Node(data, options) as node, until_signalled() as signalled:
+    with ExitStack() as stack:
+        with waiting("starting Ray and the node's actors"):
+            node = stack.enter_context(Node(data, options))
+        signalled = stack.enter_context(until_signalled())
         if as_json:
             print_json(node.description())
         else:
             print_line(f"ready: pid {node.description()['pid']}, data {node.data}")
+            print_line(f"logs:  {node.description()['logs']}")
             print_line(f"try:   rocketray topics create Trade --data {node.data}")
-        signalled.wait()
+        if note := node.note():
+            progress(note)
+        while not signalled.wait(_LOOK_AGAIN_S):
+            if said := node.lost():
+                progress(said)
+                os._exit(1)  # Ray's own way out waits a minute for the GCS, and prints stacks
         progress("stopping")
         _take_apps_down()
 

@@ -53,6 +53,8 @@ def get(
 
     DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker; where
     it has several stores, the first message found is it. When there is none the exit code is 1.
+    A store host is what offset ids name a store by. The queues of a node have addresses of their
+    own for that, 10.0.0.1:10911 and so on, at which nothing listens.
     """
     given = [name for name in (message_id, queue_offset, physical_offset) if name is not None]
     if len(given) != 1:

@@ -20,9 +20,9 @@ from rocketray.message import QueueOffset
 
 from .lines import parse_object, read_lines
 from .lookup_options import MAX_DEFAULT, TIME_MAX_MS, BeginOption, EndOption, MaxOption, check_span
-from .messages import one_line, to_json
+from .messages import print_found
 from .options import JsonOption
-from .output import print_json, print_line, progress
+from .output import print_json
 from .store_directory import DirectoryArgument, OpenStore, SlotsOption, open_stores
 from .store_questions import Answers, Registered
 
@@ -91,8 +91,8 @@ lets pass; the reference answers in rocketray's own tests were made so.""",
     It is opened as it lies; nothing is changed or locked.
 
     Give --key, or a time with --from, --to or both; a time also narrows a key. TIME is
-    milliseconds since 1970 or ISO 8601, in local time unless it names a zone. Nothing found is no
-    failure: nothing is printed, and the exit code is 0.
+    milliseconds since 1970 or ISO 8601, in local time unless it names a zone. Where nothing is found
+    the exit code is 1, and stderr says so.
 
     \b
     With --jsonl, questions come on stdin, a JSON object a line, and each is printed back with its
@@ -118,10 +118,7 @@ lets pass; the reference answers in rocketray's own tests were made so.""",
             found = list(islice(_by_time(opened, topic, span), max_count))
         else:
             found = _by_key(opened, topic, key, span, max_count)
-    for message in found:
-        print_json(to_json(message)) if as_json else print_line(one_line(message))
-    if not found:
-        progress("no such message")
+    print_found(found, as_json=as_json)
 
 
 def _by_key(

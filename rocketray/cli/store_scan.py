@@ -34,7 +34,7 @@ def scan(
     end_ms: EndOption = None,
     tags: TagsOption = None,
     sql: SqlOption = None,
-    dialect: DialectOption = "rocketmq",
+    dialect: DialectOption = None,
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", min=1, help="Stop after so many messages.")
     ] = None,
@@ -73,7 +73,8 @@ def _filtered(messages: Iterable[StoredMessage], chosen: Subscription) -> Iterat
     from rocketray.filters.message_filter import compile_filter  # noqa: PLC0415 - the same
 
     if chosen.expression_type == "SQL92":
-        expression = ExpressionFilter(chosen.expression, dialect=chosen.dialect)
+        assert chosen.dialect is not None, "a subscription by SQL has one"
+        expression = ExpressionFilter(chosen.expression, dialect=chosen.dialect, rules=chosen.rules)
         yield from filter(expression.matches_record, messages)
     else:
         tag_filter = compile_filter(chosen)

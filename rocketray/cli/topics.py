@@ -10,8 +10,9 @@ from rocketray.errors import ConfigError
 
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption, QueuesOption, TopicArgument
-from .output import print_json, print_line, print_table
+from .output import print_json, print_line, print_table, progress
 from .quantities import format_bytes, format_duration, parse_bytes, parse_duration
+from .topic_progress import TopicWait
 
 if TYPE_CHECKING:
     from rocketray.actors.catalog import TopicConfig
@@ -59,19 +60,28 @@ def create(
 ) -> None:
     """Make a topic. One that exists is left as it is; its queues must be as many as asked for.
 
+    Returns when all its queues answer, which takes a while on a busy machine. When it was
+    interrupted, or failed, the same command starts the queues that are missing.
+
     Without --retention and --retention-bytes it keeps every message until it is removed.
     """
     policy = _retention(retention, retention_bytes)
     _check_mode(bitmaps)
     with connect(data) as connection:
         exists = topic in connection.topics()
-        config = connection.create_topic(topic, queues, policy)
+        with TopicWait() as wait:
+            config = connection.create_topic(topic, queues, policy, on_progress=wait)
+        if exists and wait.started:
+            progress(
+                f"topic {topic} was there with {wait.started} of its {config.queues} queues "
+                "missing; all of them run now"
+            )
         if config.queues != queues:
             raise ConfigError(
                 f"topic {topic!r} exists with {config.queues} queues, not {queues}; more queues: "
                 f"rocketray topics alter {topic} --queues N"
             )
-        if bitmaps is not None and not exists:
+        if bitmaps is not None and (wait.started or not exists):
             config = connection.set_bitmaps(topic, bitmaps)
         _show(connection, config, as_json=as_json)
 
@@ -146,7 +156,8 @@ def alter(
     with connect(data) as connection:
         config = connection.topic(topic)
         if queues is not None:
-            config = connection.alter_topic(topic, queues)
+            with TopicWait() as wait:
+                config = connection.alter_topic(topic, queues, on_progress=wait)
         if permission is not None:
             config = connection.set_permission(topic, permission)
         if retention is not None or retention_bytes is not None:
@@ -168,13 +179,24 @@ def delete(
     """Remove a topic and all its messages, for good. Asks first, unless --yes is given."""
     with connect(data) as connection:
         connection.topic(topic)
-        if not yes:
-            typer.confirm(f"Remove topic {topic} and all its messages?", abort=True, err=True)
+        if not yes and not _is_wanted(topic):
+            raise typer.Exit(1)
         connection.delete_topic(topic)
     if as_json:
         print_json({"topic": topic, "deleted": True})
     else:
         print_line(f"topic {topic} is removed")
+
+
+def _is_wanted(topic: str) -> bool:
+    """The answer of who is asked whether *topic* is to be removed; the end of the input is a no."""
+    try:
+        return typer.confirm(f"Remove topic {topic} and all its messages?", err=True)
+    except typer.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise
+    progress(f"\ntopic {topic} is not removed; add --yes to remove it without a question")
+    return False
 
 
 def _show(connection: Connection, config: TopicConfig, *, as_json: bool) -> None:
@@ -205,6 +227,7 @@ def _show(connection: Connection, config: TopicConfig, *, as_json: bool) -> None
 def _fields(config: TopicConfig) -> dict[str, Any]:
     return {
         "topic": config.name,
+        "topicId": config.topic_id,
         "queues": config.queues,
         "perm": config.perm,
         "retentionMs": config.retention.max_age_ms,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+from support.command_server import run_here
 from support.commands import printed, rocketray
 
 
@@ -11,8 +13,10 @@ def test_an_expression_comes_back_with_warnings() -> None:
     first, *warnings = done.stdout.splitlines()
     assert first == "a > 5 AND NOT b = 'x'"
     assert warnings[0].startswith("never-true: ") or warnings[0].startswith("not-binds-tight: ")
+    assert warnings[-1] == "dialect: rocketray"
     [found] = printed(rocketray("filter", "check", "a > 5 AND a < 3", "--json"))
     assert found["valid"] is True
+    assert (found["dialect"], found["dialectRules"]) == ("rocketray", 2)
     assert found["canonical"] == "a > 5 AND a < 3"
     assert found["properties"] == ["a"]
     assert [warning["code"] for warning in found["warnings"]] == ["never-true"]
@@ -26,3 +30,39 @@ def test_a_syntax_error_has_a_caret_and_ends_with_1() -> None:
     assert done.returncode == 1
     assert '"valid": false' in done.stdout
     assert '"start": 3' in done.stdout
+
+
+def test_the_dialect_decides_what_can_be_true() -> None:
+    [ours] = printed(rocketray("filter", "check", "a > 5 AND a < 6", "--json"))
+    assert ours["warnings"] == []  # 5.5
+    theirs = rocketray("filter", "check", "a > 5 AND a < 6", "--dialect", "rocketmq")
+    first, warning, last = theirs.stdout.splitlines()
+    assert first == "a > 5 AND a < 6"
+    assert warning.startswith("never-true: ")
+    assert last == "dialect: rocketmq"
+
+
+@pytest.mark.parametrize("written", ["pay, ship", "pay|ship"])
+def test_tags_that_look_like_several_are_one(written: str) -> None:
+    """The hint is the one of ``consume``."""
+    done = run_here("filter", "check", "--tags", written)
+    first, warning = done.out.splitlines()
+    assert (done.code, first) == (0, f"tags: {written!r}")
+    assert warning == (
+        f"one-tag: {written!r} is one tag, since only || separates tags; write pay || ship"
+    )
+    [found] = run_here("filter", "check", "--tags", written, "--json").lines()
+    assert (found["valid"], found["tags"]) == (True, [written])
+    assert [each["code"] for each in found["warnings"]] == ["one-tag"]
+
+
+def test_tags_without_a_slip_are_shown_one_by_one() -> None:
+    assert run_here("filter", "check", "--tags", "ship || pay").out == "tags: 'pay', 'ship'\n"
+    assert run_here("filter", "check", "--tags", "*").out == "tags: all messages\n"
+    assert run_here("filter", "check", "--tags", " || ").out.startswith("tags: none\nnever-true: ")
+
+
+def test_one_filter_is_checked_at_a_time() -> None:
+    for arguments in ((), ("a > 5", "--tags", "pay")):
+        done = run_here("filter", "check", *arguments)
+        assert (done.code, "give an SQL92 expression or --tags" in done.err) == (2, True)

@@ -24,6 +24,10 @@ def test_a_preview_counts_and_shows(data: Path) -> None:
     arguments = ("filter", "preview", "Trade", "amount > 10", "--limit", "2", "--data", data)
     [found] = printed(rocketray(*arguments, "--json"))
     numbers = [found[name] for name in ("held", "scanned", "matched", "rejected", "failed")]
+    assert numbers == [5, 5, 4, 1, 0]
+    assert [message["properties"]["amount"] for message in found["messages"]] == ["15", "15.5"]
+    [found] = printed(rocketray(*arguments, "--json", "--dialect", "rocketmq"))
+    numbers = [found[name] for name in ("held", "scanned", "matched", "rejected", "failed")]
     assert numbers == [5, 5, 3, 1, 1]
     assert found["failures"] == {"evaluationErrors": 1, "notInt32": 1}
     assert [message["properties"]["amount"] for message in found["messages"]] == ["15", "25"]
@@ -31,6 +35,14 @@ def test_a_preview_counts_and_shows(data: Path) -> None:
     shown = rocketray(*arguments, "--max-scan", "2")
     assert shown.stdout.startswith("Trade/0@1")
     assert "only 2 of 5 messages were looked at" in shown.stdout
+
+
+def test_a_filter_that_looks_like_a_slip_is_told(data: Path) -> None:
+    arguments = ("filter", "preview", "Trade", "amont > 100", "--data", data, "--json")
+    shown = rocketray(*arguments)
+    assert [found["matched"] for found in printed(shown)] == [0]
+    assert "warning: topic Trade, " in shown.stderr
+    assert "did you mean amount?" in shown.stderr
 
 
 def test_every_kind_of_failure_is_named(data: Path) -> None:
@@ -49,8 +61,9 @@ def test_wrong_usage_and_missing_topics_end_with_their_codes(data: Path) -> None
 
 def test_a_check_compares_with_recent_messages(data: Path) -> None:
     expression = "amount > 10 AND regoin = 'eu'"
-    [found] = printed(
-        rocketray("filter", "check", expression, "--topic", "Trade", "--data", data, "--json")
-    )
+    arguments = ("filter", "check", expression, "--topic", "Trade", "--data", data, "--json")
+    [found] = printed(rocketray(*arguments))
+    assert [warning["code"] for warning in found["warnings"]] == ["never-seen"]
+    [found] = printed(rocketray(*arguments, "--dialect", "rocketmq"))
     assert [warning["code"] for warning in found["warnings"]] == ["never-seen", "will-fail"]
     assert "fails on 1 of the last 5 messages" in found["warnings"][1]["message"]

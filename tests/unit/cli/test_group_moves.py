@@ -60,11 +60,25 @@ def test_progress_has_the_columns_of_mqadmin_and_the_filtered_lag(node: LocalNod
         "lag": 4,
         "exactness": "exact",
         "lastTime": before.store_timestamp_ms,
+        "held": None,
+        "filterErrors": 0,
     }
     table = run_here("groups", "progress").out
     assert "consumer offset" in table
     assert "diff total: 6" in table
     assert "inflight total: 0" in table
+
+
+def test_progress_counts_the_messages_on_which_a_filter_failed(node: LocalNode) -> None:
+    with node.producer() as producer:
+        for amount in ("200", "abc", "12a", "50"):
+            producer.send("T", b"x", properties={"amount": amount})
+    with node.consumer("audit", "T", Subscription.sql("amount > 100")) as member:
+        while run("progress", "audit")[0]["filterErrors"] < 2:
+            member.poll(0.1)
+            member.beat()
+        assert "the filter failed on 2 messages\n" in run_here("groups", "progress", "audit").out
+    assert "the filter failed" not in run_here("groups", "progress", "g").out
 
 
 def test_progress_of_a_broadcast_group_tells_its_members_and_no_offsets(node: LocalNode) -> None:
@@ -74,10 +88,11 @@ def test_progress_of_a_broadcast_group_tells_its_members_and_no_offsets(node: Lo
         node.consumer("b", "T", everything, client_id="two", broadcast=True),
     ):
         (row,) = run("progress", "b")
-    unknown = ("consumerOffset", "diff", "inflight", "lag", "exactness", "lastTime")
+    unknown = ("consumerOffset", "diff", "inflight", "lag", "exactness", "lastTime", "held")
     assert [row.pop(name) for name in unknown] == [None] * len(unknown)
     assert row == {
         "group": "b", "topic": "T", "queueId": 0, "brokerOffset": 8, "clientId": "one, two",
+        "filterErrors": 0,
     }  # fmt: skip
 
 
@@ -110,9 +125,9 @@ def test_a_group_is_moved(node: LocalNode, arguments: tuple[str, ...], offset: i
 @pytest.mark.parametrize(
     ("arguments", "code", "reason"),
     [
-        (("reset", "h", "--to", "latest"), 2, "there is no group 'h'"),
+        (("reset", "h", "--to", "latest"), 1, "there is no group 'h'"),
         (("reset", "g", "--to", "soon"), 2, "is no time"),
-        (("reset", "g", "--to", "latest", "--topic", "U"), 2, "does not read topic 'U'"),
+        (("reset", "g", "--to", "latest", "--topic", "U"), 1, "does not read topic 'U'"),
         (("seek", "g", "T"), 2, "give one of --offset and --time"),
         (("seek", "g", "T", "--offset", "9"), 1, "offset 9 is out of range"),
     ],
@@ -122,3 +137,15 @@ def test_what_cannot_be_done_is_said(arguments: tuple[str, ...], code: int, reas
     result = run_here("groups", *arguments)
     assert result.code == code
     assert reason in " ".join(result.err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("command", [("skip",), ("reset", "--to", "latest"), ("progress",)])
+def test_a_mistyped_group_is_told_which_one_was_meant(
+    node: LocalNode, command: tuple[str, ...]
+) -> None:
+    with node.consumer("audit", "T", Subscription.tags("*")):
+        done = run_here("groups", command[0], "audti", *command[1:])
+    assert (done.code, done.out) == (1, "")
+    assert "there is no group 'audti'; did you mean 'audit'?" in done.err
+    done = run_here("groups", command[0], "zzz", *command[1:])
+    assert "there is no group 'zzz'; see: rocketray groups list" in done.err

@@ -1,8 +1,15 @@
 from __future__ import annotations
 
 import pytest
+import typer
 
-from rocketray.cli.quantities import format_bytes, format_duration, parse_bytes, parse_duration
+from rocketray.cli.quantities import (
+    format_bytes,
+    format_duration,
+    parse_bytes,
+    parse_duration,
+    parse_mode,
+)
 from rocketray.errors import ConfigError
 
 
@@ -45,3 +52,10 @@ def test_what_is_no_time_and_no_size_is_refused(text: str) -> None:
         parse_duration(text)
     with pytest.raises(ConfigError, match="is not a size like"):
         parse_bytes(text)
+
+
+def test_modes_are_three_octal_digits() -> None:
+    assert (parse_mode("700"), parse_mode("0750")) == (0o700, 0o750)
+    for text in ("", "7", "rwx", "788", "4755", "-700", "7000"):
+        with pytest.raises(typer.BadParameter, match="three octal digits"):
+            parse_mode(text)

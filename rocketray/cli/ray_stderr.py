@@ -1,0 +1,54 @@
+"""What Ray's C++ prints in a command's process: into a file of the node's logs, not the terminal.
+
+Ray prints its errors on file 2, whatever Python has as ``sys.stderr``, and has no switch for it:
+twenty lines where a token is wrong, one a second where a node was lost. The command says itself what
+failed and what to do. In a program of the user's, file 2 stays as it is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+
+from rocketray.data_directory import data_directory
+
+__all__ = ["ray_stderr_in_file"]
+
+_STDERR = 2
+_NAME = "commands.err"
+
+
+def ray_stderr_in_file(data: Path) -> bool:
+    """From now on have file 2 be that of the node on *data*, and ``sys.stderr`` the one of before.
+
+    Without effect where ``sys.stderr`` is not file 2, as in a program that runs the command; the
+    answer is whether it had one.
+    """
+    before = sys.__stderr__
+    if before is None or sys.stderr is not before or before.fileno() != _STDERR:
+        return False
+    before.flush()
+    terminal = os.fdopen(
+        os.dup(_STDERR), "w", buffering=1, encoding=before.encoding, errors=before.errors
+    )
+    file = _open(data)
+    os.dup2(file, _STDERR)
+    os.close(file)
+    sys.stderr = sys.__stderr__ = terminal  # type: ignore[misc]  # faulthandler writes to the latter
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream is before:
+            handler.setStream(terminal)
+    return True
+
+
+def _open(data: Path) -> int:
+    """The end of the file in the node's logs; nowhere, where there is no node or it is not ours."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        logs = json.loads((data_directory(data) / "node.json").read_text())["logs"]
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        return os.open(Path(logs) / _NAME, flags, 0o600)
+    return os.open(os.devnull, os.O_WRONLY)

@@ -1,0 +1,72 @@
+"""Whether the reader of stdout has read what was printed.
+
+Where stdout is a pipe, a line that was written lies in the pipe until its reader asks for it, and
+is lost when the reader ends before. So the pipe is made as small as can be, and whoever must know
+waits after each line until the pipe is empty. Terminals, files and sockets have what was written.
+
+The limit: a line that its reader has read counts, whatever the reader does with it then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import io
+import os
+import select
+import stat
+import sys
+import termios
+import threading
+import time
+
+from .output import OutputClosedError
+
+__all__ = ["OutputReader"]
+
+_PIPE_BYTES = 4096  # one page, the least: such a pipe can be written to when it is empty
+_LOOK_MS = 250  # how long a signal may go unseen
+_PAUSE_S = 0.001
+
+
+class OutputReader:
+    """Who reads stdout; made before the first line that counts is printed."""
+
+    def __init__(self) -> None:
+        self._pipe = _pipe_of_stdout()
+        if self._pipe is not None:
+            with contextlib.suppress(OSError):  # it holds more already: then it is looked at
+                fcntl.fcntl(self._pipe, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+
+    def has_read(self, ended: threading.Event) -> bool:
+        """Wait until everything that was printed is read; False when *ended* is set before.
+
+        Raises:
+            OutputClosedError: the reader has gone, and did not read all of it.
+        """
+        if self._pipe is None:
+            return True
+        poller = select.poll()
+        poller.register(self._pipe, select.POLLOUT)
+        while _unread(self._pipe):
+            if ended.is_set():
+                return False
+            events = poller.poll(_LOOK_MS)
+            if events and _unread(self._pipe):
+                if events[0][1] & select.POLLERR:
+                    raise OutputClosedError
+                time.sleep(_PAUSE_S)  # a larger pipe has room before it is empty
+        return True
+
+
+def _pipe_of_stdout() -> int | None:
+    try:
+        number = sys.stdout.fileno()
+    except (io.UnsupportedOperation, ValueError):
+        return None  # no file, or a closed one
+    return number if stat.S_ISFIFO(os.fstat(number).st_mode) else None
+
+
+def _unread(pipe: int) -> int:
+    """How many bytes lie in the pipe."""
+    return int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)), sys.byteorder)

@@ -1,0 +1,35 @@
+"""A line on stderr every 15 seconds while a command waits for what says nothing itself.
+
+Ray starts and is joined in one call, which takes a minute or two on a busy machine.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .output import progress
+
+__all__ = ["AGAIN_S", "waiting"]
+
+AGAIN_S = 15.0
+
+
+@contextmanager
+def waiting(what: str, again_s: float = AGAIN_S) -> Iterator[None]:
+    """Say *what* is still going on, and for how long, until the block is left."""
+    begun, is_over = time.monotonic(), threading.Event()
+
+    def tell() -> None:
+        while not is_over.wait(again_s):
+            progress(f"still {what}, for {time.monotonic() - begun:.0f} s now")
+
+    teller = threading.Thread(target=tell, name="waiting", daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        teller.join()
