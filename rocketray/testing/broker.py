@@ -28,6 +28,7 @@ from rocketray.actors.producer import Producer
 from rocketray.actors.ring import Ack
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import DiskUse
+from rocketray.transaction import END_TOPIC, Decision, Verdict
 
 from .clock import Clock
 from .gate import Gate
@@ -47,6 +48,7 @@ _BEAT_MS = 1_000
 _RESTLESS_MS = SESSION_TIMEOUT_MS + 5 * _BEAT_MS  # after it, queues have changed hands
 _SAVE_MS = 5_000
 _EXPIRE_MS = 10_000
+_COMMIT_S = 0.5  # more than a commit takes that waits for nothing
 _IDLE_MS = 60_000  # while no member comes or goes, leases stand still and all is done so rarely
 _LOOK_MS = 1_000  # how soon services notice that the clock was set
 
@@ -125,6 +127,15 @@ class Broker(LocalNode):
             append = partial(self._append, key)
             self._gates[key] = Gate(f"{topic}/{queue_id}", append)
         return self._gates[key]
+
+    def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
+        """Decide by a call, which fails as the test asked of the topic of decisions."""
+        decide = partial(super().decide_transaction, wanted, to_disk=to_disk)
+        with self._lock:
+            try:
+                return self.gate(END_TOPIC, 0).call(decide)
+            finally:
+                self._stored()
 
     def attach_stream(self, path: str) -> None:
         """Let the filter fill a match ring, as far as it can now."""
@@ -338,11 +349,13 @@ class Broker(LocalNode):
             return next(filter(None, found), "")
 
     async def _commit(self, app: Any, deadline: float) -> bool:
-        """Have *app* commit; False when it still waits for its sends at the *deadline*."""
+        """Have *app* commit; False when it still waits for its sends at the *deadline*.
+
+        A commit that began shortly before has its time: it does not wait for sends.
+        """
         task = self._commits.get(app) or asyncio.create_task(app.consumer.force_commit())
-        done, _ = await asyncio.wait(
-            {task}, timeout=max(0.0, deadline - asyncio.get_running_loop().time())
-        )
+        left_s = deadline - asyncio.get_running_loop().time()
+        done, _ = await asyncio.wait({task}, timeout=max(_COMMIT_S, left_s))
         if done:
             self._commits.pop(app, None)
         else:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
 
 from rocketray.actors.ring import Ack, AppendStatus
 from rocketray.errors import ShardUnavailableError
 
 __all__ = ["Gate"]
 
+ResultT = TypeVar("ResultT")
 _RETRY_AFTER_MS = 1  # of real time, so that no test waits long
 
 
@@ -37,11 +40,23 @@ class Gate:
         if self.failing:
             self.failing -= 1
             return Ack(AppendStatus.FAILED)
-        ack = self._append(payload, durability, attempt)
+        return self._answer(partial(self._append, payload, durability, attempt))
+
+    def call(self, run: Callable[[], ResultT]) -> ResultT:
+        """Do what the shard's process is asked to do beside the batches that it stores."""
+        if self.is_down:
+            raise self._unavailable("it is down, as the test asked")
+        if self.failing:
+            self.failing -= 1
+            raise self._unavailable("it could not store the batch, as the test asked")
+        return self._answer(run)
+
+    def _answer(self, run: Callable[[], ResultT]) -> ResultT:
+        result = run()
         if self.losing_acks:
             self.losing_acks -= 1
             raise self._unavailable("its answer was lost, as the test asked")
-        return ack
+        return result
 
     def _unavailable(self, reason: str) -> ShardUnavailableError:
         return ShardUnavailableError(self._name, _RETRY_AFTER_MS, reason)

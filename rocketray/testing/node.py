@@ -15,10 +15,10 @@ from typing import Any, Self
 from rocketray.actors.catalog import TopicConfig
 from rocketray.actors.cluster_state import ClusterState
 from rocketray.actors.explanation import Explanation, StoredFacts
-from rocketray.actors.files import remove_topic
 from rocketray.actors.filter import FilterEngine
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.group_administration import GroupQuestion
+from rocketray.actors.group_journal import JournalEntry
 from rocketray.actors.group_views import GroupDescription
 from rocketray.actors.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.hosting import Hosting
@@ -30,11 +30,13 @@ from rocketray.actors.owned_shard import OwnedShard
 from rocketray.actors.queue_tail import QueueTail
 from rocketray.actors.runtime_lock import remove_runtime
 from rocketray.actors.shard_writer import ShardStatistics
+from rocketray.actors.topic_start import TopicProgress
 from rocketray.actors.transaction_state import TransactionOverview
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.store.retention import KEEP_ALL, DiskUse, ExpiredFile, RetentionPolicy
+from rocketray.transaction import Decision, Verdict
 
 __all__ = ["EMPTY_DISK", "LocalNode"]
 
@@ -64,8 +66,14 @@ class LocalNode:
         self.filter = FilterEngine(data, rules)
         self._lag = LagCounter(data)
         self._opening = threading.Lock()  # who is told of a topic finds its shards
+        for deleted in self.state.deleted_topics():
+            self.state.remove_files(deleted)
         for topic in self.topics().values():
             self._open(topic)
+
+    def problems(self) -> list[str]:
+        """What is wrong with the node, a line each; none when all is well."""
+        return self.state.problems.lines()
 
     # Topics
 
@@ -76,20 +84,30 @@ class LocalNode:
         retention: RetentionPolicy = KEEP_ALL,
         *,
         hosted: bool = False,
+        on_progress: Callable[[TopicProgress], None] | None = None,
     ) -> TopicConfig:
-        """Make a topic unless it is there; an existing one keeps its queues and its retention."""
+        """Make a topic unless it is there; an existing one keeps its queues and its retention.
+
+        Queues that are missing, because an earlier call failed half-way, are opened.
+        """
         with self._opening:
             existing = self.topics().get(topic)
-            if existing is None:
-                existing = self.state.create_topic(topic, queues, retention, hosted=hosted)
-                self._open(existing)
-            return existing
+            made = existing or self.state.create_topic(topic, queues, retention, hosted=hosted)
+            missing = self._missing(made)
+            if missing or existing is None:
+                self._open(made)
+            _report(made, missing, on_progress)
+            return made
 
-    def alter_topic(self, topic: str, queues: int) -> TopicConfig:
+    def alter_topic(
+        self, topic: str, queues: int, on_progress: Callable[[TopicProgress], None] | None = None
+    ) -> TopicConfig:
         """Make a topic, or give it more queues."""
         with self._opening:
             altered = self.state.create_topic(topic, queues)
+            missing = self._missing(altered)
             self._open(altered)
+            _report(altered, missing, on_progress)
             return altered
 
     def set_retention(self, topic: str, retention: RetentionPolicy) -> TopicConfig:
@@ -123,7 +141,7 @@ class LocalNode:
             self.hosting.host.remove(topic)
         for queue_id in () if deleted.hosted else range(deleted.queues):
             self.shards.pop((topic, queue_id)).close()
-        remove_topic(self.data, topic)
+        self.state.remove_files(deleted)
 
     def topics(self) -> dict[str, TopicConfig]:
         """All topics."""
@@ -159,6 +177,10 @@ class LocalNode:
     def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
         """How many messages *group* still has to get from each queue of its topic."""
         return dict(zip(group.offsets, self._lag.answer(lag_questions(group)), strict=True))
+
+    def journal(self, group: str) -> tuple[JournalEntry, ...]:
+        """What happened to a group's offsets and filters, oldest first, as far as that is known."""
+        return self.state.journal(group)
 
     def delete_group(self, group: str) -> None:
         """Forget a group that has no members."""
@@ -263,6 +285,10 @@ class LocalNode:
         """The messages of which a producer of *group* is to say what became of them."""
         return self.hosting.transactions.checks(group)
 
+    def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
+        """Take note of a decision, unless there is one before it; the one that counts."""
+        return self.hosting.transactions.decide(wanted, to_disk=to_disk)
+
     def transactions(self, most: int) -> TransactionOverview:
         """The transactions that nobody has decided."""
         return self.hosting.transactions.overview(most)
@@ -270,6 +296,10 @@ class LocalNode:
     def recall(self, handle: str) -> bool:
         """Let a delayed message never be delivered; see :meth:`ScheduleHost.recall`."""
         return self.hosting.schedule.recall(handle)
+
+    def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether the delayed message at a place of its waiting queue is not delivered or recalled."""
+        return self.hosting.schedule.is_waiting(topic, queue_id, queue_offset)
 
     def queue_tail(self, topic: str, queue_id: int) -> QueueTail:
         """A reader of one queue, without a group."""
@@ -296,6 +326,11 @@ class LocalNode:
     def _shards_of(self, topic: str) -> list[OwnedShard]:
         return [self.shard(topic, queue_id) for queue_id in range(self.topic(topic).queues)]
 
+    def _missing(self, topic: TopicConfig) -> int:
+        """How many queues have no shard; the host opens its own when they are asked for."""
+        queues = () if topic.hosted else range(topic.queues)
+        return sum((topic.name, queue_id) not in self.shards for queue_id in queues)
+
     def _open(self, topic: TopicConfig) -> None:
         if topic.hosted:
             self.hosting.host.open(topic)
@@ -308,3 +343,10 @@ class LocalNode:
         sizes: dict[str, Any] = dict(self.sizes)
         config = StoreConfig(store_host=topic.store_hosts[queue_id], **sizes)
         return OwnedShard(self.data, topic, queue_id, config, clock_ms=self.clock_ms)
+
+
+def _report(
+    topic: TopicConfig, started: int, on_progress: Callable[[TopicProgress], None] | None
+) -> None:
+    if on_progress is not None:
+        on_progress(TopicProgress(topic.name, topic.queues, topic.queues, started))

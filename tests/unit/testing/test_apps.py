@@ -14,7 +14,7 @@ from rocketray.delay import DELAY_LEVELS_MS
 from rocketray.testing import Broker, Clock
 
 
-class Order(rr.Record, serializer="json"):  # type: ignore[call-arg,misc]  # Faust has no types
+class Order(rr.Record, serializer="json"):
     region: str
     amount: int
 
@@ -109,7 +109,7 @@ def test_settling_says_what_does_not_come_to_an_end(broker: Broker) -> None:
         async with broker.running(app):
             await orders.send(value=Order("eu", 1))
             with pytest.raises(TimeoutError, match="orders/0 at offset 0 of 1"):
-                await broker.settle(timeout_s=0.3)
+                await broker.settle(timeout_s=1)
 
     asyncio.run(scenario())
 

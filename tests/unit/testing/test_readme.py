@@ -28,15 +28,21 @@ class Reached:
         """It goes on."""
 
 
+def started(broker: Broker) -> dict[str, Any]:
+    """The names of README's app, on *broker*."""
+    connected = APP.replace('rr.App("trade")', 'rr.App("trade", connection=broker)')
+    assert connected != APP
+    names: dict[str, Any] = {"broker": broker, "__name__": "trade"}
+    exec(compile(connected, "README.md", "exec"), names)
+    return names
+
+
 def test_the_agents_get_what_the_program_sends_and_it_finds_it_again(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(rr, "Producer", broker.producer, raising=False)
     monkeypatch.setattr(rr, "Client", lambda: Reached(broker), raising=False)
-    connected = APP.replace('rr.App("trade")', 'rr.App("trade", connection=broker)')
-    assert connected != APP
-    names: dict[str, Any] = {"broker": broker, "__name__": "trade"}
-    exec(compile(connected, "README.md", "exec"), names)
+    names = started(broker)
 
     async def scenario() -> None:
         async with broker.running(names["app"]):
@@ -48,3 +54,25 @@ def test_the_agents_get_what_the_program_sends_and_it_finds_it_again(
     assert {"order-17 pay", "1"} < lines, "each agent has it: as an order, and in a batch of one"
     assert ['"amount": 120' in line for line in lines].count(True) == 1  # what was looked up
     assert broker.topics().keys() == {"Trade"}, "nothing was sent back"
+
+
+def test_a_filter_of_whole_numbers_takes_the_fields_of_its_records(
+    broker: Broker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``amount: float`` is the text 120.0 beside the log, and BETWEEN 100 AND 500 compares it."""
+    names = started(broker)
+    amounts = {"below": 99.0, "whole": 120.0, "between": 130.5, "int": 400, "above": 500.01}
+
+    async def scenario() -> None:
+        async with broker.running(names["app"]):
+            for name, amount in amounts.items():
+                order = names["Order"](order_id=name, kind="pay", region="eu", amount=amount)
+                await names["trade"].send(value=order)
+            await broker.settle()
+
+    asyncio.run(scenario())
+    lines = capsys.readouterr().out.splitlines()
+    assert {f"{name} pay" for name in amounts} < set(lines), "tags let all of them through"
+    assert sum(int(line) for line in lines if line.isdigit()) == 3  # whole, between, int
+    [filtered] = [each for each in broker.groups() if each.group == "trade-large_payments"]
+    assert filtered.counters.evaluation_errors == 0
