@@ -4,12 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["own_memory_bytes", "processor_s"]
+__all__ = ["descendants", "own_memory_bytes", "processor_s"]
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_USER_TICKS, _SYSTEM_TICKS = 11, 12  # of /proc/PID/stat behind the command's name
+_PARENT, _USER_TICKS, _SYSTEM_TICKS = 1, 11, 12  # of /proc/PID/stat behind the command's name
+
+
+def descendants(pid: int) -> list[int]:
+    """The processes that *pid* started, and those that they started."""
+    children: dict[int, list[int]] = {}
+    for directory in Path("/proc").iterdir():
+        if directory.name.isdecimal():
+            with suppress(OSError):  # it has ended meanwhile
+                fields = (directory / "stat").read_text().rpartition(")")[2].split()
+                children.setdefault(int(fields[_PARENT]), []).append(int(directory.name))
+    found, rest = [], [pid]
+    while rest:
+        new = children.get(rest.pop(), [])
+        found += new
+        rest += new
+    return found
 
 
 def processor_s(pid: int) -> float:

@@ -12,7 +12,7 @@ from .report import BenchOptions, Row
 __all__ = ["BENCHMARKS", "run"]
 
 BENCHMARKS = {
-    "send": "one producer: one at a time, unbatched, batches, Arrow tables",
+    "send": "one producer, to four queues and to one: one at a time, unbatched, lists, Arrow tables",
     "consume": "a backlog is read: by an app's agent (bytes, JSON, Records, Arrow), by a plain member, filtered",
     "groups": "1, 10 and 100 groups on one topic, and the memory of a member that is far behind",
     "store": "the store alone: put, lookups by key, Arrow columns, recovery",
@@ -20,6 +20,7 @@ BENCHMARKS = {
     "flush": "two ways of flushing beside a thread that is busy in Python",
     "scan": "the store alone: tag scan of the ConsumeQueue, SQL92 over records",
     "bitmaps": "filter bitmaps: what they save when groups scan by SQL92, what they cost at the put",
+    "idle": "processor time and memory of a node that does nothing, and of each of its queues",
     "latency": "from publishing to an agent's handler, and to a plain member, at 1000 messages a second",
 }
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from rocketray.actors.filter_stream import sql_states
 from rocketray.config import StoreConfig
 from rocketray.filters.sql92 import compile_expression
+from rocketray.filters.sql92.dialect import DEFAULT_DIALECT
 from rocketray.filters.sql92.vectorized import VectorizedExpression
 from rocketray.hashing import tags_code
 from rocketray.kernels.consume_queue import match_tags
@@ -142,7 +143,7 @@ def _sql_rate(
     block: int = _RECORD_BLOCK,
 ) -> float:
     """As the filter actor does it: needed properties from the log, then the expression."""
-    groups = [VectorizedExpression(compile_expression(sql)) for sql in expressions]
+    groups = [VectorizedExpression(compile_expression(sql, DEFAULT_DIALECT)) for sql in expressions]
 
     def scan() -> None:
         for first in range(0, count, block):

@@ -1,11 +1,21 @@
-"""How many messages a second does one producer get acknowledged, by batch and by durability?"""
+"""How many messages a second does one producer get acknowledged, by way of sending and durability?
+
+Messages are made as users make them: inside the clock, each a new object with a body of 100 bytes,
+a tag, a key and two properties. The first number of a row is for a topic of four queues, which the
+producer takes in turn, the other for a topic of one.
+"""
 
 from __future__ import annotations
 
+import itertools
+import statistics
 import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypedDict
 
 from rocketray.actors.client import Connection
-from rocketray.actors.producer import Producer
+from rocketray.actors.producer import AckMode, Producer
 from rocketray.message import Message
 
 from .ceilings import Ceilings, measure
@@ -14,89 +24,119 @@ from .report import BenchOptions, Row, median_rate
 
 __all__ = ["run"]
 
-_BODY = bytes(BODY_BYTES)
-_RECORD_BYTES = 190  # a record of this benchmark, with its unique key
+_QUEUES = (4, 1)
+_RECORD_BYTES = 260  # a record of this benchmark: key, two properties and unique key
+_FILLING = bytes(BODY_BYTES - 12)
+
+Work = Callable[[Producer, str, int], None]
+"""Sends a number of messages to a topic; returns when all are acknowledged."""
 
 
 def run(options: BenchOptions) -> list[Row]:
-    """Send through shared memory to one queue."""
+    """Send through shared memory, to four queues and to one."""
     ceilings = measure()
+    copy = ceilings.copy(_RECORD_BYTES)
     with bench_node() as connection:
-        connection.create_topic("Bench", 1)
+        for queues in _QUEUES:
+            connection.create_topic(f"Bench{queues}", queues)
+        bench = _Bench(options, connection)
         return [
-            _single(options, connection, ceilings, "memory", options.amount(20_000)),
-            _single(options, connection, ceilings, "disk", options.amount(2_000)),
-            _unbatched(options, connection, ceilings),
-            *(_batches(options, connection, ceilings, size) for size in (32, 1024)),
-            _arrow(options, connection, ceilings),
+            *bench.latencies("memory", options.amount(20_000), ceilings),
+            *bench.latencies("disk", options.amount(2_000), ceilings),
+            *bench.rates("unbatched calls, acks awaited later", 200_000, _unbatched, copy),
+            *bench.rates("lists of 32, each acknowledged", 200_000, _lists(32), copy),
+            *bench.rates("lists of 1024, each acknowledged", 400_000, _lists(1024), copy),
+            *_arrow(options, connection, ceilings),
         ]
 
 
-def _single(
-    options: BenchOptions, connection: Connection, ceilings: Ceilings, ack: str, count: int
-) -> Row:
-    with connection.producer(ack="disk" if ack == "disk" else "memory") as producer:
+class _Bench:
+    def __init__(self, options: BenchOptions, connection: Connection) -> None:
+        self._options = options
+        self._connection = connection
 
-        def work() -> None:
-            for _ in range(count):
-                producer.send("Bench", _BODY, tags="pay")
+    def rates(
+        self, question: str, full: int, work: Work, ceiling: str, ack: AckMode = "memory"
+    ) -> Iterator[Row]:
+        """A row for each number of queues."""
+        count = self._options.amount(full)
+        for queues in _QUEUES:
+            topic = f"Bench{queues}"
+            with self._connection.producer(ack=ack) as producer:
+                work(producer, topic, max(1, count // 10))  # rings, files and the first look-up
+                rate = median_rate(self._options, count, partial(work, producer, topic, count))
+            yield Row(f"send, {question}; {_queues(queues)}", rate, "messages/s", ceiling)
 
-        rate = median_rate(options, count, work)
-    ceiling = ceilings.sync() if ack == "disk" else ceilings.wake()
-    return Row(f"send, one at a time, each acknowledged (ack={ack})", rate, "messages/s", ceiling)
+    def latencies(self, ack: AckMode, count: int, ceilings: Ceilings) -> Iterator[Row]:
+        """One at a time: the rate, and the median of one send."""
+        ceiling = ceilings.sync() if ack == "disk" else ceilings.wake()
+        took: list[float] = []
 
+        def work(producer: Producer, topic: str, count: int) -> None:
+            for number in range(count):
+                begun = time.perf_counter()
+                producer.send(topic, _body(number), **_options(number))
+                took.append(time.perf_counter() - begun)
 
-def _unbatched(options: BenchOptions, connection: Connection, ceilings: Ceilings) -> Row:
-    count = options.amount(200_000)
-    with connection.producer() as producer:
-
-        def work() -> None:
-            sends = [producer.send_async("Bench", _BODY, tags="pay") for _ in range(count)]
-            for send in sends:
-                send.result()
-
-        rate = median_rate(options, count, work)
-    return Row(
-        "send, unbatched calls, acks awaited later",
-        rate,
-        "messages/s",
-        ceilings.copy(_RECORD_BYTES),
-    )
-
-
-def _batches(options: BenchOptions, connection: Connection, ceilings: Ceilings, size: int) -> Row:
-    """Messages are made beforehand, as an application has them."""
-    count = options.amount(200_000) // size * size
-    messages = [Message("Bench", _BODY, "pay")] * size
-    with connection.producer() as producer:
-
-        def work() -> None:
-            for _ in range(count // size):
-                producer.send_messages("Bench", messages)
-
-        rate = median_rate(options, count, work)
-    return Row(
-        f"send, batches of {size}, each acknowledged",
-        rate,
-        "messages/s",
-        ceilings.copy(_RECORD_BYTES),
-    )
+        for row in self.rates(f"one at a time, acked (ack={ack})", count, work, ceiling, ack):
+            yield row
+            yield Row(f"{row.question}, p50", statistics.median(took) * 1e6, "µs", ceiling)
+            took.clear()
 
 
-def _arrow(options: BenchOptions, connection: Connection, ceilings: Ceilings) -> Row:
+def _queues(count: int) -> str:
+    return f"{count} queue{'s' if count > 1 else ''}"
+
+
+class _Options(TypedDict):
+    tags: str
+    keys: list[str]
+    properties: dict[str, str]
+
+
+def _body(number: int) -> bytes:
+    return b"%012d" % number + _FILLING
+
+
+def _options(number: int) -> _Options:
+    """What goes with one message: its key and a property are its own."""
+    properties = {"region": "eu", "amount": str(number % 1000)}
+    return {"tags": "pay", "keys": [f"order-{number}"], "properties": properties}
+
+
+def _unbatched(producer: Producer, topic: str, count: int) -> None:
+    sends = [
+        producer.send_async(topic, _body(number), **_options(number)) for number in range(count)
+    ]
+    for send in sends:
+        send.result()
+
+
+def _lists(size: int) -> Work:
+    def work(producer: Producer, topic: str, count: int) -> None:
+        messages = (Message(topic, _body(number), **_options(number)) for number in range(count))
+        while batch := list(itertools.islice(messages, size)):
+            producer.send_messages(topic, batch)
+
+    return work
+
+
+def _arrow(options: BenchOptions, connection: Connection, ceilings: Ceilings) -> Iterator[Row]:
+    """Tables of columns, made before the clock starts, as an application has them."""
     table = order_table(options.amount(1_000_000))
-
-    def work(producer: Producer) -> None:
-        producer.send_many("Bench", table, property_columns=["a", "region"])
-
-    with connection.producer() as producer:
-        begun = time.perf_counter()
-        work(producer)
-        first_s = time.perf_counter() - begun
-        rate = median_rate(options, table.num_rows, lambda: work(producer))
-    return Row(
-        f"send_many, Arrow table (first run, fresh memory: {table.num_rows / first_s / 1e6:.2f} M/s)",
-        rate,
-        "messages/s",
-        ceilings.copy(_RECORD_BYTES),
-    )
+    for queues in _QUEUES:
+        with connection.producer() as producer:
+            work = partial(
+                producer.send_many, f"Bench{queues}", table, property_columns=["a", "region"]
+            )
+            begun = time.perf_counter()
+            work()
+            first = table.num_rows / (time.perf_counter() - begun)
+            rate = median_rate(options, table.num_rows, work)
+        yield Row(
+            f"send_many, Arrow tables without keys; {_queues(queues)} "
+            f"(the first, in fresh memory: {first / 1e6:.2f} M/s)",
+            rate,
+            "messages/s",
+            ceilings.copy(_RECORD_BYTES),
+        )

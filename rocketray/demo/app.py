@@ -43,7 +43,7 @@ def tally_path(data: Path, agent: str) -> Path:
 
 
 @app.agent(flights, tags="UA || DL")
-async def destinations(stream: Stream) -> None:
+async def destinations(stream: Stream[Any]) -> None:
     """Count the flights of two carriers, with their mean delay at arrival, by destination."""
     path = _own_path("destinations")
     tally = load_tally(path)
@@ -55,7 +55,7 @@ async def destinations(stream: Stream) -> None:
 
 
 @app.agent(flights, sql=LATE_FROM_JFK)
-async def late_from_jfk(stream: Stream) -> None:
+async def late_from_jfk(stream: Stream[Any]) -> None:
     """Count late departures, event by event as in any Faust app."""
     path = _own_path("late_from_jfk")
     tally = load_tally(path)
@@ -66,7 +66,7 @@ async def late_from_jfk(stream: Stream) -> None:
 
 
 @app.agent(flights, where=is_red_eye)
-async def red_eyes(stream: Stream) -> None:
+async def red_eyes(stream: Stream[Any]) -> None:
     """Count what a Python predicate lets through."""
     path = _own_path("red_eyes")
     tally = load_tally(path)

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from rocketray.actors.files import read_json, write_json
+from rocketray.actors.private_files import DATA_MODE, make_directory
 from rocketray.errors import ConfigError
 
 __all__ = ["LOG", "DemoOptions", "RunDirectory", "open_run"]
@@ -51,7 +52,8 @@ def open_run(options: DemoOptions) -> RunDirectory:
     path = (options.data or _RUNS / _name()).resolve()
     if (path / _DESCRIPTION).exists():
         raise ConfigError(f"{path} has a run of the demo; go on with it: --resume {path}")
-    write_json(path / _DESCRIPTION, {"version": 1, "limit": options.limit})
+    make_directory(path, DATA_MODE)
+    write_json(path / _DESCRIPTION, {"version": 1, "limit": options.limit}, backup=False)
     return RunDirectory(path, options.limit, is_resumed=False)
 
 

@@ -7,7 +7,6 @@ asks for more messages, that is before the group's offset moves on, so nothing i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +15,7 @@ import orjson
 import pyarrow as pa
 
 from rocketray.actors.clock import system_clock_ms
+from rocketray.whole_file import replace_file
 
 __all__ = ["Delays", "Tally", "load_tally", "save_tally"]
 
@@ -86,7 +86,4 @@ def load_tally(path: Path) -> Tally:
 def save_tally(tally: Tally, path: Path) -> None:
     """Replace *path*; who reads it, also after the end of this process, finds a whole tally."""
     tally.last_ms = system_clock_ms()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half_made = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    half_made.write_bytes(orjson.dumps(asdict(tally)))
-    half_made.replace(path)
+    replace_file(path, orjson.dumps(asdict(tally)), sync=False)

@@ -1,0 +1,51 @@
+"""What the benchmark of sending sends is what users send, over a node in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from support.local_node import LocalNode
+
+from rocketray.actors.producer import Producer, SendResults
+from rocketray.bench import send
+from rocketray.bench.report import BenchOptions
+from rocketray.message import Message
+
+COUNT = 2048
+
+
+class Few(BenchOptions):
+    """Two lists of the larger kind, and few of what is sent one by one."""
+
+    def amount(self, full: int) -> int:
+        return COUNT if full > 20_000 else 20
+
+
+def test_no_message_is_made_before_the_clock_or_sent_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lists: list[list[Message]] = []
+    send_messages = Producer.send_messages
+
+    def note(producer: Producer, topic: str, messages: Sequence[Message]) -> SendResults:
+        lists.append([*messages])
+        return send_messages(producer, topic, messages)
+
+    monkeypatch.setattr(Producer, "send_messages", note)
+    with LocalNode(tmp_path) as node:
+        monkeypatch.setattr(send, "bench_node", lambda: nullcontext(node))
+        rows = send.run(Few(quick=True))
+        assert all(row.value > 0 for row in rows)
+        assert {len(batch) for batch in lists} >= {32, 1024}
+        assert len({id(one) for batch in lists for one in batch}) == sum(map(len, lists))
+        for batch in lists:
+            assert len({one.keys[0] for one in batch}) == len(batch)
+            assert {(one.tags, len(one.properties), len(one.body)) for one in batch} == {
+                ("pay", 2, 100)
+            }
+        for topic, queues in (("Bench1", 1), ("Bench4", 4)):
+            assert {one.queue_id for one in node.messages(topic)} == {*range(queues)}
+        assert all(" queue" in row.question for row in rows), "each figure says of how many"
