@@ -13,11 +13,25 @@ from collections.abc import Iterable, Iterator
 import pytest
 from support.source_tree import ROOT, SourceFile, imports_of, package_files
 
-MAX_LINES = 400
+MAX_LINES = 500
 
 # A layer imports itself and what stands in earlier rows; parts of one row do not know each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "names", "message", "hashing", "config", "delay", "recall", "transaction"),
+    (
+        "errors",
+        "names",
+        "message",
+        "hashing",
+        "config",
+        "data_directory",
+        "delay",
+        "recall",
+        "transaction",
+        "interpreter",
+        "environment",
+        "whole_file",
+        "meant",
+    ),
     ("kernels",),
     ("store", "filters"),
     ("actors",),
@@ -61,14 +75,13 @@ BANNED_IMPORTS = {
 # What a file may do all the same, and why. An entry that is not needed any more fails too.
 ALLOWED = {
     ("rocketray/actors/clock.py", "time.time_ns"): "the clock that is handed to everything else",
+    ("rocketray/actors/ray_access.py", "os.environ"): "where Ray looks for its token",
     ("rocketray/actors/ray_runtime.py", "os.environ"): "what Ray reads when it is imported",
+    ("rocketray/data_directory.py", "os.environ"): "ROCKETRAY_DATA means one thing everywhere",
     ("rocketray/demo/run_directory.py", "datetime.now"): "a person finds a run by its hour",
+    ("rocketray/environment.py", "os.environ"): "Ray and Spark are told things by it",
+    ("rocketray/interpreter.py", "os.environ"): "Spark reads from it which Python to run",
     ("rocketray/kernels/_compile.py", "os.environ"): "kernels are chosen once, at import",
-    (
-        "rocketray/topology/faust/transport.py",
-        "os.environ",
-    ): "a stock Faust app says nothing of rocketray but its broker",
-    ("rocketray/topology/spark/environment.py", "os.environ"): "Spark starts its JVM from it",
 }
 
 

@@ -42,6 +42,10 @@ async def note(stream):
             if number == b"bad":
                 raise ValueError("asked to")
             seen.write(number + b"\\n")
+
+@app.sink(orders)
+def lake(frame, batch_id):
+    pass
 """
 
 # An app that runs until its file says what it is to do at its start.
@@ -59,12 +63,28 @@ async def begin():
 )
 
 
+# An app with a table, so that its agents keep order, and with values that are decoded.
+LEDGER = """
+import rocketray as rr
+
+app = rr.App("ledger")
+entries = app.topic("ledger-entries", value_serializer="json", queues=1)
+totals = app.Table("totals", default=int)
+
+@app.agent(entries, max_attempts=4)
+async def book(stream):
+    async for event in stream.events():
+        print("booked", event.value)
+"""
+
+
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("apps")
     for name in ("shop", "kiosk", "stall"):
         (directory / f"{name}.py").write_text(APP)
     (directory / "failing.py").write_text(FAILING)
+    (directory / "ledger.py").write_text(LEDGER)
     return directory
 
 
@@ -133,8 +153,9 @@ def counts(found: list[dict[str, Any]], name: str) -> list[int]:
 
 
 def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
-    up = run("up", "shop:app", "--consumers", "2", "--detach", "--json").lines()
-    assert [(host["app"], host["host"]) for host in up] == [("shop", 0), ("shop", 1)]
+    up = run("up", "shop:app", "--consumers", "2", "--detach", "--json")
+    assert [(host["app"], host["host"]) for host in up.lines()] == [("shop", 0), ("shop", 1)]
+    assert "the Spark sinks of app shop are not run here: lake; run them in" in up.err
     wait_for(lambda: sorted(map(len, queues(hosts(run)))) == [1, 1], "the queues are not shared")
     send(run, "shop", range(24))
     wait_for(lambda: len(seen(directory, "shop")) >= 24, "not all messages were handled")
@@ -142,6 +163,10 @@ def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     assert [host["state"] for host in found] == ["running", "running"]
     assert sum(counts(found, "finished")) == 24
     assert sorted(queue for each in queues(found) for queue in each) == [0, 1]
+    for host in found:
+        logged = Path(host["logs"][1]).read_text()
+        for noise in ("blocking ray.get", "RayDeprecationWarning", "mode.timers"):
+            assert noise not in logged
 
     run("send", "shop-orders", "bad")
     wait_for(lambda: sum(counts(hosts(run), "deadLettered")) == 1, "it is no dead letter")
@@ -154,6 +179,42 @@ def test_the_life_of_an_app(run: CommandServer, directory: Path) -> None:
     wait_for(lambda: len(seen(directory, "shop")) >= 36, "not all messages were handled")
     assert run("down", "shop", "--json").lines() == [{"app": "shop", "ended": 1, "notDrained": []}]
     assert hosts(run) == []
+
+
+def test_a_message_that_does_not_decode_is_seen_everywhere_and_given_up(
+    run: CommandServer,
+) -> None:
+    up = run("up", "ledger:app", "--detach")
+    assert up.code == 0, up.err
+    run("send", "ledger-entries", "{broken", "--key", "broken")
+    run("send", "ledger-entries", '{"amount": 7}', "--key", "behind")
+    wait_for(lambda: counts(hosts(run), "decodeFailures")[0] > 2, "it is not tried again")
+
+    held = "held at offset 0: attempt "
+    assert f"ledger host 0 agent book: topic ledger-entries queue 0 is {held}" in run("status").out
+    progress = run("groups", "progress", "ledger-book").out
+    assert f"queue 0 is {held}" in progress
+    assert " of 5, JSONDecodeError: " in progress
+    explained = run("explain", "broken", "--group", "ledger-book")
+    assert explained.out.startswith("failing ")
+    assert held in explained.out
+    assert run("explain", "behind", "--group", "ledger-book").out.startswith("on_its_way ")
+
+    wait_for(lambda: counts(hosts(run), "deadLettered") == [1], "it is no dead letter")
+    wait_for(lambda: counts(hosts(run), "finished") == [2], "the queue does not go on")
+    [letter] = run("dlq", "show", "ledger-book", "--json").lines()
+    assert letter["attempts"] == 5
+    assert letter["reason"].startswith("JSONDecodeError: ")
+    assert "JSONDecodeError" in run("dlq", "list").out
+
+    [host] = hosts(run)
+    printed, logged = map(Path, host["logs"])
+    assert f"ledger host 0 writes to {printed} and {logged}" in run("status").out
+    assert "booked {'amount': 7}" in printed.read_text()
+    said = logged.read_text()
+    assert "these agents keep the order of each queue: book;" in said
+    assert said.count("offset 0, attempt ") == 5
+    assert said.count("Traceback (most recent call last)") <= 2  # with what it was raised from
 
 
 def test_an_app_in_the_foreground_survives_a_crash_and_ends_with_its_command(
@@ -236,7 +297,7 @@ def test_what_cannot_be_done_says_what_to_do(
     again = run("up", "stall:app", "--detach")
     assert (again.code, again.out) == (1, "")
     assert "app 'stall' is up with 1 host" in again.err
-    assert "rocketray scale stall 1" in again.err
+    assert "to run changed code: rocketray down stall" in again.err
     (directory / "twin.py").write_text(APP.replace("pathlib.Path(__file__).stem", "'stall'"))
     twin = run("up", "twin:app", "--detach")
     assert "app 'stall' is up with 1 host from stall:app, not from twin:app" in twin.err

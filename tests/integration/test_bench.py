@@ -14,11 +14,13 @@ from rocketray.errors import ConfigError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
-TOO_LITTLE = {"MiB", "ns/entry", "ns/message"}
+TOO_LITTLE = {"% of a core", "MiB", "ns/entry", "ns/message"}
 """Units of which a quick run may use none: memory comes in pages, processor time in ticks."""
 
 
-@pytest.mark.parametrize("name", ["scan", "bitmaps", "latency", "consume", "groups"])
+@pytest.mark.parametrize(
+    "name", ["scan", "bitmaps", "send", "idle", "latency", "consume", "groups"]
+)
 def test_a_benchmark_ends_with_its_rows(name: str, tmp_path: Path) -> None:
     """In a process of its own, as people run it."""
     command = [sys.executable, "-m", "rocketray", "bench", name, "--quick", "--json"]

@@ -61,11 +61,10 @@ def await_flow(fleet: Fleet) -> None:
 def test_nothing_is_lost_and_no_queue_loses_its_order(
     connection: Connection,
     rng: Random,
-    pytestconfig: pytest.Config,
+    seed: int,
     record_property: Callable[[str, object], None],
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    seed = pytestconfig.getoption("--seed")
     struck: list[str] = []
     with ExitStack() as stack:
         fleet = Fleet(connection, rng)

@@ -264,6 +264,7 @@ def test_main_starts_a_node_of_its_own_and_ends_on_a_signal(tmp_path: Path) -> N
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == 0, errors.decode()
+        assert b"the Spark sinks of app trade are not run here: lake; run them in" in errors
         assert not node_file.exists()
     finally:
         process.kill()

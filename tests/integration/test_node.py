@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +17,8 @@ import ray
 
 from rocketray.actors.client import Connection
 from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.coordinator import COORDINATOR_NAME
+from rocketray.actors.explanation import Cause
 from rocketray.actors.layout import (
     config_directory,
     filters_file,
@@ -25,10 +28,11 @@ from rocketray.actors.layout import (
 from rocketray.actors.node import Node, NodeOptions, ensure_node
 from rocketray.actors.ray_runtime import NAMESPACE
 from rocketray.actors.remote_consumer import RemoteGroupConsumer
+from rocketray.actors.seeking import carry_out, plan_moves
 from rocketray.actors.shard_calls import HOST_NAME, find_actor, shard_name
 from rocketray.actors.transaction_producer import TransactionProducer
 from rocketray.delay import Delay
-from rocketray.errors import NodeNotRunningError, StoreLockedError
+from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StoreLockedError
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
@@ -110,6 +114,36 @@ def test_a_second_node_on_the_directory_is_refused_and_a_connection_is_not(node:
         Node(node.data)
     with ensure_node(node.data) as connection:
         assert isinstance(connection.topics(), dict)
+
+
+def test_the_nodes_own_ray_has_no_process_that_nothing_uses(node: Node) -> None:
+    assert node.connection().topics() is not None
+    programs = [
+        (path / "cmdline").read_bytes()
+        for path in Path("/proc").glob("[0-9]*")
+        if _parent(path) == os.getpid()
+    ]
+    assert any(b"gcs_server" in program for program in programs)
+    idle = (b"autoscaler/_private/monitor.py", b"log_monitor.py", b"dashboard/dashboard.py")
+    assert [program for program in programs if any(name in program for name in idle)] == []
+
+
+def _parent(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0  # it has ended
+
+
+def test_actors_run_at_the_priority_of_the_program_that_started_the_node(
+    connection: Connection,
+) -> None:
+    """Ray's default is nice 15: a program that computes would take nearly all of the processor."""
+    connection.create_topic("Nice", 1)
+    actors = [find_actor(shard_name("Nice", 0)), find_actor(COORDINATOR_NAME)]
+    pids = [*ray.get([actor.pid.remote() for actor in actors]), connection.filter_statistics().pid]
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    assert [os.getpriority(os.PRIO_PROCESS, pid) for pid in pids] == [own] * 3
 
 
 def test_no_node_is_a_clear_error(tmp_path: Path) -> None:
@@ -335,6 +369,51 @@ def test_a_transaction_survives_the_death_of_the_shard_host(connection: Connecti
         second.commit()
         first.rollback()
     assert read_all(connection, "Paid", "*", lambda found: 2 in found) == [3, 2]
+
+
+def test_explain_finds_what_is_not_in_its_topic_yet_and_knows_after_a_restart(
+    connection: Connection,
+) -> None:
+    connection.create_topic("Why", 1)
+    everything = Subscription.tags("*")
+    with connection.consumer("why", "Why", everything) as member:
+        member.poll(0.1)
+    with TransactionProducer(connection, "deciders", lambda _: "unknown") as transactions:
+        half = transactions.begin("Why", b"half")
+        back = transactions.begin("Why", b"back")
+        back.rollback()
+        with connection.producer() as producer:
+            sent = [producer.send("Why", b"", delay=delay) for delay in (60, 60, 0.1)]
+            assert sent[1].recall_handle is not None
+            assert producer.recall(sent[1].recall_handle)
+        expected = {
+            half.message_id: Cause.HALF_MESSAGE,
+            back.message_id: Cause.ROLLED_BACK,
+            sent[0].offset_message_id: Cause.DELAYED,
+            sent[1].offset_message_id: Cause.RECALLED,
+        }
+        found = {wanted: connection.explain(wanted, "why").cause for wanted in expected}
+        assert found == expected
+    with connection.consumer("why", "Why", everything) as member:
+        while not (batches := member.poll(1.0)):
+            pass
+        member.commit("Why", 0, batches[-1].next_queue_offset)
+    with connection.producer() as producer:
+        skipped = producer.send("Why", b"")
+    [group] = [each for each in connection.groups() if each.group == "why"]
+    moves = plan_moves(connection, [group], to="latest")
+    carry_out(connection, moves, 30, who="a test")
+    os.kill(ray.get(find_actor(COORDINATOR_NAME).pid.remote()), signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ShardUnavailableError):
+            assert connection.journal("why")
+            break
+        time.sleep(0.1)
+    assert connection.explain(sent[2].offset_message_id, "why").cause is Cause.DELIVERED
+    told = connection.explain(skipped.message_id, "why")
+    assert told.cause is Cause.SKIPPED
+    assert told.steps[-1].detail.endswith("by a test")
 
 
 def test_a_node_that_was_stopped_starts_with_all_it_had(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from support.shards import Shards
 
-from rocketray.message import StoredMessage
+from rocketray.message import Message, StoredMessage
 
 pytestmark = pytest.mark.integration
 
@@ -137,6 +138,25 @@ def test_sql_sees_properties_and_a_failed_evaluation_is_no_match(
     assert offsets_of(read(spark, shards, sql="region > 5")) == []
 
 
+def test_numbers_are_compared_in_any_form_unless_the_dialect_is_rocketmqs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    amounts = ["99.0", "120.0", "130.5", "400", "500.01", "1.2e2", "none", "9" * 400]
+    with Shards(tmp_path, Trade=1) as written:
+        written.append([Message("Trade", b"", properties={"a": a}) for a in amounts], 0)
+        stored = written.stored("Trade")
+
+        def found(sql: str, **options: str) -> list[str]:
+            places = offsets_of(read(spark, written, sql=sql, **options))
+            return [stored[offset].properties["a"] for _, offset in places]
+
+        between = "a BETWEEN 100 AND 500"
+        assert found(between) == ["120.0", "130.5", "400", "1.2e2"]
+        assert found(between, dialect="rocketray") == found(between)
+        assert found(between, dialect="rocketmq") == ["400"]
+        assert found("a > 500") == ["500.01", "9" * 400]
+
+
 def test_offsets_bound_each_queue_and_many_small_batches_are_one_table(
     spark: SparkSession, shards: Shards
 ) -> None:
@@ -185,6 +205,31 @@ def test_a_wrong_option_is_an_error_that_says_what_to_do(
         read(spark, shards, "queueOffset bigint", **options).collect()
 
     assert message.replace(r"\n", "\n") in str(caught.value)
+
+
+def test_a_directory_without_a_node_is_named(
+    spark: SparkSession, shards: Shards, tmp_path: Path
+) -> None:
+    with pytest.raises(PySparkException, match=f"no node's data is in {tmp_path}"):
+        read(spark, shards, data=str(tmp_path)).collect()
+
+
+@pytest.mark.parametrize("options", [{}, {"topic": "Trade"}, {"path": "Trade"}])
+def test_a_batch_into_a_topic_is_refused_with_what_to_do(
+    spark: SparkSession, options: dict[str, str]
+) -> None:
+    writer = spark.range(1).write.format("rocketray").mode("append").options(**options)
+    with pytest.raises(PySparkException, match=r"cannot write into a topic yet; send .*Producer"):
+        writer.save()
+
+
+def test_a_stream_into_a_topic_is_refused_with_what_to_do(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    writer = spark.readStream.format("rate").load().writeStream.format("rocketray")
+    query = writer.option("topic", "Trade").option("checkpointLocation", str(tmp_path)).start()
+    with pytest.raises(PySparkException, match=r"cannot write into a topic yet; send .*Producer"):
+        query.awaitTermination(60)
 
 
 def test_a_wrong_column_is_an_error(spark: SparkSession, shards: Shards) -> None:

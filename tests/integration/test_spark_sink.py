@@ -203,6 +203,48 @@ def run_until_killed(data: Path, directory: Path, *, batches: int) -> int:
     return done
 
 
+def test_sinks_wait_for_their_topic_and_end_quietly_with_ctrl_c(tmp_path: Path) -> None:
+    with Shards(tmp_path / "data", Other=1) as shards:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "support.sink_program",
+                str(shards.data),
+                str(tmp_path / "kept"),
+            ],
+            env={**os.environ, "PYTHONPATH": python_path()},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            said = process.stderr.readline()
+            shards.create("Trade", 1)
+            shards.fill("Trade", 0, 2000)
+            batches = [process.stdout.readline() for _ in range(3)]
+            os.killpg(process.pid, signal.SIGINT)  # as a terminal sends Ctrl-C, to all of them
+            _, errors = process.communicate(timeout=90)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+
+    assert said.startswith("sinks wait for a topic: topic 'Trade' does not exist in ")
+    assert batches == ["0 10\n", "1 10\n", "2 10\n"]
+    assert process.returncode == 0, errors
+    # A worker of Spark's whose socket is closed may still say so.
+    assert [line for line in errors.splitlines() if "Interrupt" in line or "\tat " in line] == []
+
+
+def python_path() -> str:
+    tests = str(Path(__file__).parents[1])
+    return os.pathsep.join([tests, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+
+
 def path_without_java(directory: Path) -> Path:
     """A directory with the programs that Spark's launcher calls, and no java."""
     directory.mkdir()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,7 +73,7 @@ def test_a_run_over_what_is_available_ends_while_a_producer_goes_on(
     stop = threading.Event()
 
     def produce() -> None:
-        while not stop.wait(0.002):
+        while not stop.wait(0.02):
             shards.fill("Trade", 0, 5)
 
     producer = threading.Thread(target=produce)
@@ -144,6 +145,57 @@ def test_a_checkpoint_of_another_topic_is_refused(spark: SparkSession, shards: S
 
     with pytest.raises(PySparkException, match="belongs to a query on Trade too"):
         run(spark, shards, topic="Other")
+
+
+def test_a_topic_made_again_and_grown_beyond_the_checkpoint_is_not_read_on(
+    spark: SparkSession, shards: Shards
+) -> None:
+    shards.fill("Trade", 0, 10)
+    run(spark, shards, startingOffsets="earliest")
+    shards.make_again("Trade", 2)
+    shards.fill("Trade", 0, 30)
+
+    with pytest.raises(PySparkException, match=r"'Trade'.*it was deleted and made again"):
+        run(spark, shards)
+    assert run(spark, shards, failOnDataLoss="false").all() == places(q0=range(30))
+    assert run(spark, shards).all() == []
+
+
+def test_another_filter_on_a_checkpoint_is_taken_only_where_it_is_allowed(
+    spark: SparkSession, shards: Shards
+) -> None:
+    shards.fill("Trade", 0, 10)  # the tags are pay, order, none, Aa and BB in turn
+    read = run(spark, shards, startingOffsets="earliest", tags="pay")
+    assert read.all() == [(0, 0), (0, 5)]
+    shards.fill("Trade", 0, 10)
+
+    with pytest.raises(
+        PySparkException, match=r"filter tags 'pay', and this query has tags 'order'"
+    ):
+        run(spark, shards, tags="order")
+    assert run(spark, shards, tags="order", allowFilterChange="true").all() == [(0, 11), (0, 16)]
+    assert run(spark, shards, tags="order").all() == []
+
+
+def test_a_checkpoint_of_an_earlier_release_is_read_on(spark: SparkSession, shards: Shards) -> None:
+    shards.fill("Trade", 0, 10)
+    run(spark, shards, startingOffsets="earliest")
+    without_origin(shards.data.parent / "checkpoint")
+    shards.fill("Trade", 0, 5)
+
+    assert run(spark, shards, tags="pay").all() == [(0, 10)]
+    with pytest.raises(PySparkException, match="allowFilterChange"):
+        run(spark, shards)
+
+
+def without_origin(checkpoint: Path) -> None:
+    """Make the offsets of a checkpoint what they were before they said whose they are."""
+    for log in (checkpoint / "offsets").glob("[0-9]*"):
+        *head, offset = log.read_text().splitlines()
+        kept = {topic: queues for topic, queues in json.loads(offset).items() if topic != "@"}
+        assert kept
+        log.write_text("\n".join([*head, json.dumps(kept)]))
+        log.with_name(f".{log.name}.crc").unlink()
 
 
 def test_a_stream_has_no_end(spark: SparkSession, shards: Shards) -> None:

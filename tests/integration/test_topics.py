@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import ray
 
 from rocketray.actors.client import Connection
-from rocketray.actors.coordinator import COORDINATOR_NAME
+from rocketray.actors.coordinator import COORDINATOR_NAME, COORDINATOR_THREADS
+from rocketray.actors.heartbeat import Heartbeat
 from rocketray.actors.layout import producer_rings_directory, shard_directory
 from rocketray.actors.node import Node, NodeOptions
 from rocketray.actors.ray_runtime import NAMESPACE
@@ -80,3 +83,28 @@ def test_a_topic_goes_whole_though_its_shard_was_killed_a_moment_ago(
     connection.create_topic("Doomed", 1)
     assert connection.shard_statistics("Doomed")[0].max_queue_offset == 0
     connection.delete_topic("Doomed")
+
+
+def test_topics_that_are_slow_to_start_keep_no_heartbeat_waiting(connection: Connection) -> None:
+    """As many calls as the coordinator has threads wait for shards that do not answer."""
+    topics = [connection.create_topic(f"Slow{number}", 1) for number in range(4)]
+    shards = [ray.get_actor(shard_name(topic.name, 0), namespace=NAMESPACE) for topic in topics]
+    pids = ray.get([shard.pid.remote() for shard in shards])
+    coordinator = ray.get_actor(COORDINATOR_NAME, namespace=NAMESPACE)
+    beat = Heartbeat("g", "Slow0", Subscription.tags("*"), "member", "instance", frozenset())
+    ray.get(coordinator.heartbeat.remote(beat))
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        starting = [
+            coordinator.start_queues.remote(topic.name, topic.topic_id, range(1), 8.0)
+            for topic in topics * (COORDINATOR_THREADS // len(topics))
+        ]
+        begun = time.monotonic()
+        ray.get(coordinator.heartbeat.remote(replace(beat, number=1)))
+        heard_after_s = time.monotonic() - begun
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+    assert heard_after_s < 4
+    ray.get(starting)

@@ -82,7 +82,9 @@ def test_a_tag_consumer_gets_what_our_filter_gives(scene: Scene, expression: str
 def test_an_sql_consumer_gets_what_our_filter_gives(scene: Scene) -> None:
     found = 0
     for queue in scene.written:
-        ours = read_matching(scene.directory, scene.config, queue, Subscription.sql(SQL))
+        ours = read_matching(
+            scene.directory, scene.config, queue, Subscription.sql(SQL, "rocketmq")
+        )
         assert scene.client.pull(*queue, sql=SQL) == ours
         found += len(ours)
     assert 0 < found < 840
@@ -125,7 +127,7 @@ def test_a_shard_that_kept_filter_bitmaps_at_times_is_served(rocketmq: RocketMQ)
     directory, config = rocketmq.work / "bitmaps", small_files()
     TopicCatalog().with_topic("Trade", 1).save(directory)
     writer = ShardWriter(directory, "Trade", 0, config, clock_ms=system_clock_ms)
-    wanted = [LiveSubscription("CID_sql", "Trade", Subscription.sql(SQL), 1)]
+    wanted = [LiveSubscription("CID_sql", "Trade", Subscription.sql(SQL, "rocketmq"), 1)]
     for order in (None, wanted, None, wanted):
         writer.keep_bitmaps(order)
         for first in range(0, 140, 7):
@@ -142,7 +144,9 @@ def test_a_shard_that_kept_filter_bitmaps_at_times_is_served(rocketmq: RocketMQ)
         assert client.pull("Trade", 0) == written["Trade", 0]
         for options in ({"sql": SQL}, {"tags": "pay || größe"}):
             subscription = (
-                Subscription.sql(SQL) if "sql" in options else Subscription.tags(options["tags"])
+                Subscription.sql(SQL, "rocketmq")
+                if "sql" in options
+                else Subscription.tags(options["tags"])
             )
             ours = read_matching(directory, config, ("Trade", 0), subscription)
             assert client.pull("Trade", 0, **options) == ours

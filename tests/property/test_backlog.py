@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from support.machines import run_histories
 
 from rocketray.actors.backlog import Backlog, Taken
 
@@ -88,5 +88,5 @@ class Backlogs(RuleBasedStateMachine):
         assert self.backlog.wait_for_room(0)
 
 
-TestBacklogs = Backlogs.TestCase
-TestBacklogs.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+def test_what_waits_for_a_remote_member(seed: int) -> None:
+    run_histories(Backlogs, seed, 150, 30)

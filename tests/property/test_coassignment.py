@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.machines import run_histories
 
 from rocketray.actors.groups import GroupRegistry
 from rocketray.actors.heartbeat import AppInstance, Heartbeat
@@ -117,7 +117,7 @@ class Coassignment(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """Left alone, the instances come to equal shares, and every queue has a reader."""
-        self.now_ms += SESSION_TIMEOUT_MS - 1
+        self.pass_time(SESSION_TIMEOUT_MS - 1)
         for _ in range(12):
             self.now_ms += 1
             for member in self.members.values():
@@ -141,5 +141,5 @@ class Coassignment(RuleBasedStateMachine):
         assert max(sizes.values()) - min(sizes.values()) <= 1
 
 
-TestCoassignment = Coassignment.TestCase
-TestCoassignment.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+def test_no_number_is_with_two_instances(seed: int) -> None:
+    run_histories(Coassignment, seed, 60, 30)

@@ -12,7 +12,7 @@ import pytest
 from support.faults import more_memory_at_most
 
 from rocketray.actors.match_ring import CAPACITY, MatchRing, StreamDescription, StreamState
-from rocketray.actors.ring import SLOT_COUNT, Durability, ProducerRing, RingCorruptError, ShardRing
+from rocketray.actors.ring import SLOT_COUNT, Durability, ProducerRing, ShardRing
 from rocketray.actors.watermark import ControlPage
 from rocketray.errors import StoreVersionError, StreamError
 from rocketray.filters.subscription import Subscription
@@ -138,5 +138,5 @@ def test_a_file_whose_maker_was_killed_is_refused(
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"\xff", b'{"topic": 3}', b"null", b"[" * 999])
 def test_a_description_that_nobody_wrote_is_refused(text: bytes) -> None:
-    with pytest.raises(RingCorruptError, match="describes no stream"):
+    with pytest.raises(StreamError, match=r"describes no stream|is no name of a topic"):
         StreamDescription.from_json(text)

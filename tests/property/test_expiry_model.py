@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from support.machines import run_histories
 from support.stores import SMALL, FakeClock, kill, message, read_all
 
 from rocketray.errors import OffsetOutOfRangeError
@@ -193,5 +193,5 @@ class ForgettingStore(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
 
-TestForgettingStore = ForgettingStore.TestCase
-TestForgettingStore.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+def test_a_store_that_forgets_against_lists(seed: int) -> None:
+    run_histories(ForgettingStore, seed, 25, 25)

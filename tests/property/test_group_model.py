@@ -9,18 +9,22 @@ import os
 
 import pytest
 from support.group_machine import Group
-from support.machines import run
+from support.machines import STEPS_EACH, run, run_histories
 
 STEPS = 10_000
 
 
+def test_some_histories(seed: int) -> None:
+    run_histories(Group, seed, 10, STEPS_EACH)
+
+
 @pytest.mark.timeout(600)
-def test_ten_thousand_steps(request: pytest.FixtureRequest) -> None:
-    run(Group, STEPS, request.config.getoption("--seed"))
+def test_ten_thousand_steps(seed: int) -> None:
+    run(Group, STEPS, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_many_more_steps(request: pytest.FixtureRequest) -> None:
+def test_many_more_steps(seed: int) -> None:
     steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(10 * STEPS)))
-    run(Group, steps, request.config.getoption("--seed"))
+    run(Group, steps, seed)

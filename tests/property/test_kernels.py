@@ -38,6 +38,18 @@ property_text = st.binary(max_size=200).map(
     lambda raw: bytes(b"\x01\x02abT|* "[b % 8] for b in raw)
 )
 utf8 = st.text(max_size=40).map(str.encode)
+# Parts of characters, surrogates in three bytes and what no character begins with, in any order.
+broken_utf8 = st.lists(
+    st.one_of(
+        st.sampled_from([b"\xed\xa0\x80", b"\xed\xbf", b"\xe0\x80", b"\xf4\x90", b"\xf0\x9f\x98"]),
+        st.sampled_from(
+            [b"\xc0", b"\xc3", b"\xe4", b"\xf1", b"\xff", b"\x80", b"\xbf", b"abcdefgh"]
+        ),
+        st.characters(exclude_categories=["Cs"]).map(str.encode),
+        st.binary(max_size=3),
+    ),
+    max_size=12,
+).map(b"".join)
 records = st.builds(
     RawRecord,
     body=st.binary(max_size=80),
@@ -195,7 +207,7 @@ def entry_columns(count: int) -> list[npt.NDArray[Any]]:
 
 
 @few
-@given(st.lists(st.one_of(st.none(), utf8), max_size=6), int32)
+@given(st.lists(st.one_of(st.none(), utf8, broken_utf8), max_size=6), int32)
 def test_texts_are_hashed_alike(several: list[bytes | None], seed: int) -> None:
     data, starts, sizes = back_to_back(several)
     for kernel, twin in (

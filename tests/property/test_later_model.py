@@ -18,21 +18,28 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.group_model import Reader
 from support.later_model import TOPIC, Half, Later, LaterModel
-from support.machines import run
+from support.machines import run, run_histories
 from support.quiet import quiet_log
 
 from rocketray.actors import transaction_producer
-from rocketray.actors.transaction_producer import CheckAnswer, TransactionProducer
+from rocketray.actors.transaction_producer import CheckAnswer, Transaction, TransactionProducer
 from rocketray.delay import DelayOptions
-from rocketray.errors import InvalidMessageError, ShardUnavailableError
+from rocketray.errors import (
+    InvalidMessageError,
+    ShardUnavailableError,
+    StoreError,
+    TransactionDecidedError,
+)
 from rocketray.message import StoredMessage
 from rocketray.testing import Broker
-from rocketray.transaction import END_TOPIC, HALF_TOPIC, Outcome
+from rocketray.transaction import END_TOPIC, HALF_TOPIC, Outcome, Verdict
 
 QUEUES = 2
 STEPS = 900
+HISTORIES = 10
 UNDECIDED_MAX = 20
 GROUPS = ("p", "q")
+_GIVING_UP_MS = 61_000  # how long the copy of what is given up may come after the decision
 LEVELS = {1: 1, 5: 2, 30: 4}  # the delay level of so many seconds
 _MEMORY = Path("/dev/shm")  # the node syncs its files; that is not what is tested here
 
@@ -54,11 +61,14 @@ class LaterMachine(RuleBasedStateMachine):
         self.exits = ExitStack()
         self.exits.enter_context(quiet_log())  # it tells of each failure
         self.directory = Path(tempfile.mkdtemp(dir=_MEMORY if _MEMORY.is_dir() else None))
+        self.exits.callback(shutil.rmtree, self.directory)
         self.broker = Broker(self.directory)
+        self.exits.callback(self.broker.close)
         self.broker.create_topic(TOPIC, QUEUES)
         self.model = LaterModel(self.broker, QUEUES)
         self.names = itertools.count(1)
         self.producer = self.broker.producer()
+        self.exits.callback(self.producer.close)
         self.asked: list[int] = []
         self.answers: list[CheckAnswer] = []
         self.transactional: dict[str, TransactionProducer] = {}
@@ -67,6 +77,7 @@ class LaterMachine(RuleBasedStateMachine):
     def begin(self) -> None:
         for group in GROUPS:
             self.transactional[group] = TransactionProducer(self.broker, group, self.answer)
+            self.exits.callback(self.transactional[group].close)
         member = self.broker.consumer("g", TOPIC, self.model.filter.subscription, client_id="m")
         self.reader = Reader(self.model, "m", member, 2)
 
@@ -80,27 +91,60 @@ class LaterMachine(RuleBasedStateMachine):
             self.model.sent.discard(name)
 
     @precondition(lambda self: len(self.model.undecided()) < UNDECIDED_MAX)
-    @rule(queue_id=queue_ids, group=groups, level=st.sampled_from([0, 0, 1, 3]))
-    def begin_transaction(self, queue_id: int, group: str, level: int) -> None:
+    @rule(
+        queue_id=queue_ids,
+        group=groups,
+        level=st.sampled_from([0, 0, 1, 3]),
+        is_here=st.booleans(),
+    )
+    def begin_transaction(self, queue_id: int, group: str, level: int, *, is_here: bool) -> None:
+        """In this process, or in one that is not asked what became of it."""
         name = next(self.names)
         begun = self.transactional[group].begin(
             TOPIC, b"%d" % name, tags="C", queue_id=queue_id, delay_level=level
         )
-        half_offset = begun._half.queue_offset
         self.model.halves[name] = Half(
-            group, queue_id, level, begun.message_id, half_offset, self.broker.clock()
+            group,
+            queue_id,
+            level,
+            begun.message_id,
+            begun.half_offset,
+            self.broker.clock(),
+            begun if is_here else None,
         )
 
     @precondition(lambda self: self.model.halves)
     @rule(name=halves, outcome=outcomes, is_lost=st.booleans())
     def decide(self, name: int, outcome: Outcome, *, is_lost: bool) -> None:
-        """The first time counts, also where another process decides again otherwise."""
+        """The first time counts; who decides otherwise afterwards hears what was decided."""
         half = self.model.halves[name]
+        self.model.observe()
+        counts = self.model.decide(name, outcome)
+        transaction, half.transaction = half.transaction, None
         if is_lost:
             self.broker.lose_acks(1, END_TOPIC)
-        self.model.decide(name, outcome)
-        producer = self.transactional[half.group]
-        producer.decide(half.half_offset, half.unique_key, outcome)
+            with pytest.raises(ShardUnavailableError, match="is not known whether"):
+                self._tell(half, transaction, outcome)
+        found = Verdict(outcome, counts.decided_ms, counts.decider)
+        try:
+            self._tell(half, transaction, outcome)
+            half.is_promised |= outcome == "commit"
+        except TransactionDecidedError as error:
+            found = Verdict(error.outcome, error.decided_ms, error.decider)  # type: ignore[arg-type]
+        assert (found.outcome, found.decider) == (counts.outcome, counts.decider)
+        assert abs(found.decided_ms - counts.decided_ms) <= _GIVING_UP_MS * (
+            found.decider == "node"
+        )
+
+    def _tell(self, half: Half, transaction: Transaction | None, outcome: Outcome) -> None:
+        """Decide in the process that began it, or in another one."""
+        if transaction is None:
+            producer = self.transactional[half.group]
+            producer.decide(half.half_offset, half.unique_key, outcome)
+        elif outcome == "commit":
+            transaction.commit()
+        else:
+            transaction.rollback()
 
     @precondition(lambda self: self.model.halves)
     @rule(name=halves, outcome=outcomes, is_stranger=st.booleans())
@@ -109,8 +153,10 @@ class LaterMachine(RuleBasedStateMachine):
         half = self.model.halves[name]
         if is_stranger:
             other = next(group for group in GROUPS if group != half.group)
-            self.transactional[other].decide(half.half_offset, half.unique_key, outcome)
-            self.transactional[half.group].decide(half.half_offset, "another", outcome)
+            with pytest.raises(StoreError, match="not known here"):
+                self.transactional[other].decide(half.half_offset, half.unique_key, outcome)
+            with pytest.raises(StoreError, match="not known here"):
+                self.transactional[half.group].decide(half.half_offset, "another", outcome)
             return
         self.broker.fail_appends(1, END_TOPIC)
         with pytest.raises(ShardUnavailableError):
@@ -122,7 +168,7 @@ class LaterMachine(RuleBasedStateMachine):
         self.asked, self.answers = [], told
         due = self.model.to_ask(group)
         assert self.transactional[group].answer_checks() == len(due)
-        assert self.asked == due
+        assert self.asked == [name for name in due if not self.model.halves[name].transaction]
 
     def answer(self, message: StoredMessage) -> CheckAnswer:
         name = int(message.body)
@@ -130,7 +176,7 @@ class LaterMachine(RuleBasedStateMachine):
         told = self.answers[len(self.asked) % len(self.answers)]
         self.asked.append(name)
         if told != "unknown":
-            self.model.decide(name, told)
+            self.model.decide(name, told, "check")
         return told
 
     @rule(
@@ -230,11 +276,6 @@ class LaterMachine(RuleBasedStateMachine):
         with self.exits:
             if sys.exception() is None:
                 self.heal()
-            for producer in self.transactional.values():
-                producer.close()
-            self.producer.close()
-            self.broker.close()
-            shutil.rmtree(self.directory)
 
     def heal(self) -> None:
         """All is well again, and so long that nobody decides any more: then all is over."""
@@ -264,12 +305,12 @@ def _no_checks_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_thousands_of_steps(request: pytest.FixtureRequest) -> None:
-    run(LaterMachine, STEPS, request.config.getoption("--seed"))
+def test_some_histories(seed: int) -> None:
+    run_histories(LaterMachine, seed, HISTORIES, 60)  # each asks for minutes of the clock
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_many_more_steps(request: pytest.FixtureRequest) -> None:
+def test_many_more_steps(seed: int) -> None:
     steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(10 * STEPS)))
-    run(LaterMachine, steps, request.config.getoption("--seed"))
+    run(LaterMachine, steps, seed)

@@ -1,7 +1,6 @@
 """Members on other nodes against lists: whatever is lost on its way, all comes, in order.
 
-The rules and what holds after each step are in support/remote_machine.py. The quick form repeats
-the same histories, the long one tries new ones.
+The rules and what holds after each step are in support/remote_machine.py.
 """
 
 from __future__ import annotations
@@ -13,16 +12,15 @@ from support.machines import run
 from support.remote_machine import Remote
 
 STEPS = 2_000
-SEED = 3300
 
 
 @pytest.mark.timeout(600)
-def test_two_thousand_steps() -> None:
-    run(Remote, STEPS, SEED)
+def test_two_thousand_steps(seed: int) -> None:
+    run(Remote, STEPS, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_many_more_steps(request: pytest.FixtureRequest) -> None:
+def test_many_more_steps(seed: int) -> None:
     steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(10 * STEPS)))
-    run(Remote, steps, request.config.getoption("--seed"))
+    run(Remote, steps, seed)

@@ -26,12 +26,12 @@ class Retries(AppMachine):
 
 
 @pytest.mark.timeout(600)
-def test_thousands_of_steps(request: pytest.FixtureRequest) -> None:
-    run(Retries, STEPS, request.config.getoption("--seed"))
+def test_thousands_of_steps(seed: int) -> None:
+    run(Retries, STEPS, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_many_more_steps(request: pytest.FixtureRequest) -> None:
+def test_many_more_steps(seed: int) -> None:
     steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(10 * STEPS)))
-    run(Retries, steps, request.config.getoption("--seed"))
+    run(Retries, steps, seed)

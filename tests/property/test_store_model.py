@@ -6,9 +6,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from support.machines import run_histories
 from support.stores import SMALL, FakeClock, check_whole, kill, message, read_all
 
 from rocketray.hashing import tags_code
@@ -157,7 +157,5 @@ class StoreAgainstLists(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
 
-StoreAgainstLists.TestCase.settings = settings(
-    max_examples=25, stateful_step_count=25, deadline=None
-)
-TestStoreAgainstLists = StoreAgainstLists.TestCase
+def test_a_store_against_lists(seed: int) -> None:
+    run_histories(StoreAgainstLists, seed, 25, 25)

@@ -10,11 +10,15 @@ from support.random_sql import random_expression, random_message
 from support.stores import FakeClock
 
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
+from rocketray.filters.sql92 import Dialect
 from rocketray.message import decode_properties, encode_properties
 
 HISTORIES = 15
 STEPS = 8
 TOPICS = ("T", "U")
+DIALECTS_AND_RULES: tuple[tuple[Dialect, int], ...] = (
+    *(("rocketmq", 1), ("rocketray", 1), ("rocketray", 2)),
+)
 FIXED = ("TRUE", "a IS NULL OR a IS NOT NULL", "NOT (a > 5)")  # no property at all, all, errors
 
 
@@ -29,7 +33,10 @@ def change(manager: ConsumerFilterManager, rng: random.Random, version: int, pat
     if kind < 0.7:
         topics = rng.sample(TOPICS, rng.randint(1, 2))
         subscriptions = [
-            ConsumerSubscription(topic, one_expression(rng), "SQL92", version) for topic in topics
+            ConsumerSubscription(
+                topic, one_expression(rng), "SQL92", version, *rng.choice(DIALECTS_AND_RULES)
+            )
+            for topic in topics
         ]
         manager.register(group, subscriptions)
     elif kind < 0.85:

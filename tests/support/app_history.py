@@ -25,11 +25,10 @@ from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.testing import Broker
 from rocketray.topology.failure import FailureRules
 
-__all__ = ["GROUP", "LADDER_S", "QUEUES", "SESSION_S", "SYSTEM_QUEUES", "AppHistory"]
+__all__ = ["GROUP", "LADDER_S", "QUEUES", "SYSTEM_QUEUES", "AppHistory"]
 
 GROUP = "g"
 QUEUES = 2
-SESSION_S = 10
 LADDER_S = 7_300  # longer than the longest pause between two attempts
 SYSTEM_QUEUES = (
     *((SCHEDULE_TOPIC, level) for level in (2, 3, 4)),
@@ -51,8 +50,10 @@ class AppHistory(RuleBasedStateMachine):
         self.exits.enter_context(without_waiting())
         self.exits.enter_context(quiet_log())  # it tells of each failure
         self.directory = Path(tempfile.mkdtemp(dir=_MEMORY if _MEMORY.is_dir() else None))
+        self.exits.callback(shutil.rmtree, self.directory)
         self.broker = Broker(self.directory)
         self.loop = SteppedLoop(self.broker)
+        self.exits.callback(self.close)
         self.broker.create_topic(TOPIC, QUEUES)
         self.producer = self.broker.producer()
         self.apps: list[SteppedApp] = []
@@ -139,7 +140,10 @@ class AppHistory(RuleBasedStateMachine):
     def do(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Have the loop do something to its end."""
         asyncio.set_event_loop(self.loop)
-        return self.loop.run_until_complete(work)
+        done = self.loop.run_until_complete(work)
+        if self.loop.errors:
+            raise self.loop.errors.pop(0)
+        return done
 
     async def _made(self, name: str, handlers: int) -> SteppedApp:
         return SteppedApp(
@@ -164,8 +168,9 @@ class AppHistory(RuleBasedStateMachine):
                 self.heal()
             for app in self.apps:
                 self.do(app.crash())
-            self.producer.close()
-            self.broker.close()
-            self.loop.run_until_complete(self.loop.shutdown_default_executor())
-            self.loop.close()
-            shutil.rmtree(self.directory)
+
+    def close(self) -> None:
+        self.producer.close()
+        self.broker.close()
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
-from support.app_history import GROUP, LADDER_S, QUEUES, SESSION_S, SYSTEM_QUEUES, AppHistory
-from support.group_model import FILTERS, Sent
+from support.app_history import GROUP, LADDER_S, QUEUES, SYSTEM_QUEUES, AppHistory
+from support.group_model import FILTERS, SESSION_S, SURE_SILENCE_MS, Sent
 from support.stepped_app import TOPIC, Handler, SteppedApp
 
 from rocketray.actors.dead_letters import letter_boxes, redrive
@@ -136,11 +136,13 @@ class AppMachine(AppHistory):
     @precondition(lambda self: self.apps)
     @rule(app=apps, seconds=st.sampled_from([2, 9, 30]))
     def lose_heartbeats(self, app: SteppedApp, seconds: int) -> None:
-        if seconds > SESSION_S:
-            app.is_excused = True
-            self.model.is_calm = False
         for feed in app.feeds.values():
+            if self.broker.clock() >= feed.member.silent_until_ms:
+                feed.silent_since_ms = self.broker.clock()
             self.broker.silence(feed.member, seconds=seconds)
+            if feed.member.silent_until_ms - feed.silent_since_ms > SURE_SILENCE_MS:
+                app.is_excused = True
+                self.model.is_calm = False
 
     @precondition(lambda self: self.apps)
     @rule(app=apps)
@@ -246,7 +248,9 @@ class AppMachine(AppHistory):
         self.calm_down()
         for _ in range(2):
             self.pass_long(LADDER_S)
-            for _ in range(6):
+            rounds = 6 + sum(self.ends())  # each gets on by one
+            while rounds and (rounds > sum(self.ends()) or not self.is_through()):
+                rounds -= 1
                 self.advance(1)
                 for app in self.apps:
                     self.do(app.step())
@@ -255,9 +259,16 @@ class AppMachine(AppHistory):
         self.advance(1)
         self.check_offsets()
         self.counters_are_those_of_the_lists()
-        ends = [len(queue.sent) for queue in self.model.queues]
-        assert [max(self.heard(number), 0) for number in range(QUEUES + 1)] == ends
+        assert self.is_through()
         self.model.check_end()
+
+    def ends(self) -> list[int]:
+        """How many messages each queue has."""
+        return [len(queue.sent) for queue in self.model.queues]
+
+    def is_through(self) -> bool:
+        """All messages of all queues are finished."""
+        return [max(self.heard(number), 0) for number in range(QUEUES + 1)] == self.ends()
 
 
 def _message(sent: Sent) -> Message:

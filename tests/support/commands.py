@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["COMMAND", "printed", "rocketray"]
+__all__ = ["COMMAND", "printed", "rocketray", "start_node", "stop_node"]
 
 COMMAND = str(Path(sys.executable).with_name("rocketray"))
 
@@ -41,3 +43,26 @@ def printed(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
     """The JSON lines of a command that worked."""
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def start_node(
+    data: Path, log: Path, *options: str, environ: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """A node on *data*, when it is ready; what it says is in *log*."""
+    with log.open("w") as output:
+        command = [COMMAND, "start", "--data", str(data), *options]
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, env=dict(environ or os.environ)
+        )
+    deadline = time.monotonic() + 90
+    while "ready: pid" not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return process
+
+
+def stop_node(node: subprocess.Popen[bytes]) -> None:
+    """Stop a node as its operator does; it ends without an error."""
+    node.send_signal(signal.SIGTERM)
+    assert node.wait(60) == 0

@@ -1,9 +1,12 @@
 """Hypothesis strategies for SQL92: canonical trees, messages that fit them, and broken text.
 
-Trees have what the dialect "rocketray" adds; those without it parse in both dialects.
+Trees have what the dialect "rocketray" adds, its numeric comparisons or not; those without
+parse in both dialects.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -26,10 +29,11 @@ from rocketray.filters.sql92.nodes import (
     Operator,
     Or,
     Property,
+    children,
     is_boolean,
 )
 
-__all__ = ["NAMES", "broken_texts", "messages", "trees"]
+__all__ = ["NAMES", "broken_texts", "messages", "rules_of", "trees", "with_numeric"]
 
 NAMES = ("a", "b", "TAGS", "$x", "_1", "like", "a-b.c/d", "NOT")
 _TEXTS = st.one_of(
@@ -85,8 +89,34 @@ _EQUALITIES = st.sampled_from([Operator.EQ, Operator.NE])
 
 
 def trees() -> st.SearchStrategy[Expression]:
-    """Trees as the parser makes them."""
-    return st.recursive(_leaves(), _wider, max_leaves=12)
+    """Trees as the parser makes them, by the dialect's rules of either version."""
+    return st.builds(with_numeric, st.recursive(_leaves(), _wider, max_leaves=12), st.booleans())
+
+
+def with_numeric(node: Expression, numeric: bool) -> Expression:
+    """The tree that the same text has where comparisons are *numeric*, or where they are not."""
+    match node:
+        case Literal() | Property():
+            return node
+        case And(operands) | Or(operands):
+            return type(node)(tuple(with_numeric(each, numeric) for each in operands))
+        case Compare(operator, left, right):
+            sides = with_numeric(left, numeric), with_numeric(right, numeric)
+            return Compare(operator, *sides, numeric)
+        case Negate() | Not() | IsNull() | Match():
+            return replace(node, operand=with_numeric(node.operand, numeric))
+        case _:  # a test of a property
+            return node
+
+
+def rules_of(node: Expression) -> int:
+    """The version of the rules by which the text of *node* parses to it."""
+    nodes = [node]
+    for each in nodes:
+        if isinstance(each, Compare):
+            return 2 if each.numeric else 1
+        nodes += children(each)
+    return 2
 
 
 def messages() -> st.SearchStrategy[dict[str, str]]:

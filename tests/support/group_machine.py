@@ -12,6 +12,7 @@ import shutil
 import sys
 import tempfile
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,19 +25,18 @@ from hypothesis.stateful import (
     precondition,
     rule,
 )
-from support.group_model import FILTERS, GroupModel, Reader, Sent
+from support.group_model import FILTERS, SESSION_S, SURE_SILENCE_MS, GroupModel, Reader, Sent
 
 from rocketray.delay import SCHEDULE_TOPIC, DelayOptions
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
 from rocketray.testing import Broker
 
-__all__ = ["QUEUES", "SESSION_S", "Group"]
+__all__ = ["QUEUES", "Group"]
 
 QUEUES = 3
 READERS_MAX = 3
 SAVED_AFTER_MS = 5_000
-SESSION_S = 10
 FIRST_LATER = 1_000
 LEVELS = {1: 1, 5: 2, 30: 4}  # the delay level of so many seconds
 TICK_MS = 1_000
@@ -51,10 +51,14 @@ class Group(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
+        self.exits = ExitStack()
         self.directory = Path(tempfile.mkdtemp(dir=_MEMORY if _MEMORY.is_dir() else None))
+        self.exits.callback(shutil.rmtree, self.directory)
         self.broker = Broker(self.directory)
+        self.exits.callback(self.broker.close)
         self.broker.create_topic("T", QUEUES)
         self.producer = self.broker.producer()
+        self.exits.callback(self.producer.close)
         self.model = GroupModel(QUEUES, lambda at: self.offsets()[at], self.is_moving)
         self.later: dict[int, tuple[int, int]] = {}
         self.numbers = itertools.count(FIRST_LATER)
@@ -173,9 +177,9 @@ class Group(RuleBasedStateMachine):
     @precondition(lambda self: self.readers)
     @rule(reader=readers, seconds=st.sampled_from([2, 30]))
     def lose_heartbeats(self, reader: Reader, seconds: int) -> None:
-        reader.is_excused |= seconds > SESSION_S
-        reader.silence(self.broker.clock)
+        since_ms = reader.silence(self.broker.clock)
         self.broker.silence(reader.member, seconds=seconds)
+        reader.is_excused |= reader.member.silent_until_ms - since_ms > SURE_SILENCE_MS
 
     @precondition(lambda self: self.readers)
     @rule(reader=readers)
@@ -270,11 +274,9 @@ class Group(RuleBasedStateMachine):
         return [found.get("g", "T", queue_id) for queue_id in range(QUEUES)]
 
     def teardown(self) -> None:
-        if sys.exception() is None:
-            self.heal()
-        self.producer.close()
-        self.broker.close()
-        shutil.rmtree(self.directory)
+        with self.exits:
+            if sys.exception() is None:
+                self.heal()
 
     def heal(self) -> None:
         """Let all be well again: then all that matches is finished."""

@@ -17,7 +17,20 @@ from rocketray.testing import Member
 from rocketray.topology.delivery import Delivery, split
 from rocketray.topology.offsets import OffsetLedger
 
-__all__ = ["FILTERS", "Filter", "GroupModel", "Owner", "Queue", "Reader", "Sent"]
+__all__ = [
+    "FILTERS",
+    "SESSION_S",
+    "SURE_SILENCE_MS",
+    "Filter",
+    "GroupModel",
+    "Owner",
+    "Queue",
+    "Reader",
+    "Sent",
+]
+
+SESSION_S = SESSION_TIMEOUT_MS // 1000
+SURE_SILENCE_MS = (SESSION_S - 1) * 1000  # with the second between two heartbeats, no session ends
 
 
 class Owner(Protocol):
@@ -169,11 +182,12 @@ class Reader:
         member.on_revoke = self._give_up
         self._begin_new()
 
-    def silence(self, clock_ms: Callable[[], int]) -> None:
-        """The member's heartbeats do not arrive from now on, until they do again."""
+    def silence(self, clock_ms: Callable[[], int]) -> int:
+        """Its heartbeats do not arrive from now on, until they do again; returns since when."""
         if clock_ms() >= self.member.silent_until_ms or self._cut_off_ms is None:
             self._cut_off_ms = clock_ms()
         self._clock_ms = clock_ms
+        return self._cut_off_ms
 
     def poll(self, max_messages: int) -> None:
         """Take what waits; what is behind the handlers already stays there."""
@@ -181,6 +195,9 @@ class Reader:
         if self._may_be_replaced():
             assert not batches, "others may have its queues by now"
             return  # nor does it read what it was granted long ago: it has to hear of it again
+        if not self.member.is_leased:
+            assert not batches, "a member without a lease hands out nothing"
+            return  # its heartbeats arrive again, and the next one has not been sent yet
         self._begin_new()
         for batch in batches:
             start, stop = self._positions[batch.queue_id], batch.next_queue_offset

@@ -1,7 +1,7 @@
 """Messages that are not delivered at once, as Python lists: transactions, delays, recalls.
 
 A half message comes to its topic after it was committed, once, and never before or without that:
-the first decision counts. A delayed message comes once, not before it is due, unless it was
+the first decision counts, and who decides hears which one that was. A delayed message comes once, not before it is due, unless it was
 recalled; then never. Those that go to one queue come in the order in which they are due. What
 nobody decides is asked about when it is due to be asked, and ends in a topic of its own.
 """
@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from support.group_model import GroupModel, Sent
 
+from rocketray.actors.transaction_producer import Transaction
 from rocketray.delay import DELAY_LEVELS_MS
 from rocketray.message import StoredMessage
 from rocketray.testing import Broker
-from rocketray.transaction import GIVEN_UP_TOPIC, Outcome
+from rocketray.transaction import GIVEN_UP_TOPIC, Decider, Outcome, Verdict
 
 __all__ = ["TOPIC", "Half", "Later", "LaterModel"]
 
@@ -40,8 +41,13 @@ class Half:
     unique_key: str
     half_offset: int
     begun_ms: int
+    transaction: Transaction | None
+    """Where it is open in this process: then nobody answers for it."""
     outcome: Outcome | None = None
     decided_ms: int = 0
+    decider: Decider = "producer"
+    is_promised: bool = False
+    """A commit returned without an error: so it has to come."""
     checks: int = 0
     asked_ms: int = _NEVER
     is_over: bool = False
@@ -79,12 +85,15 @@ class LaterModel(GroupModel):
         self._last_due_ms = [0] * queues
         self._given_up_seen = 0
 
-    def decide(self, name: int, outcome: Outcome) -> None:
-        """A producer decided; what was decided before stays."""
+    def decide(self, name: int, outcome: Outcome, decider: Decider = "producer") -> Verdict:
+        """A producer decided; what was decided before stays. What counts."""
         half = self.halves[name]
         if half.outcome is None and not half.is_over:
             half.outcome, half.decided_ms = outcome, self.broker.clock()
-            half.is_over = outcome == "rollback"
+            half.is_over, half.decider = outcome == "rollback", decider
+        if half.outcome is None:
+            return Verdict("give up", half.decided_ms, "node")
+        return Verdict(half.outcome, half.decided_ms, half.decider)
 
     def to_ask(self, group: str) -> list[int]:
         """The messages that a producer of *group* is asked about now, which counts."""
@@ -151,6 +160,7 @@ class LaterModel(GroupModel):
         committed = {name for name, half in self.halves.items() if half.outcome == "commit"}
         delayed = {name for name, one in self.later.items() if not one.is_recalled}
         assert sorted(come) == sorted(self.sent | committed | delayed)
+        assert {name for name, half in self.halves.items() if half.is_promised} <= set(come)
         rolled_back = {name for name, half in self.halves.items() if half.outcome == "rollback"}
         assert self.given_up == self.halves.keys() - committed - rolled_back
 
@@ -181,7 +191,7 @@ class LaterModel(GroupModel):
         assert not half.is_over
         assert half.unique_key == stored.unique_key
         assert self._is_hopeless(half, 0)
-        half.is_over = True
+        half.is_over, half.decided_ms = True, stored.store_timestamp_ms
         self.given_up.add(name)
 
     def _is_hopeless(self, half: Half, more_ms: int) -> bool:

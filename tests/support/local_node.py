@@ -18,7 +18,7 @@ from rocketray.actors.hosting import Hosting
 from rocketray.actors.lane import ShardGate
 from rocketray.actors.member_options import MemberOptions
 from rocketray.actors.owned_shard import OwnedShard
-from rocketray.actors.producer import Producer
+from rocketray.actors.producer import AckMode, Producer
 from rocketray.actors.remote_calls import JoinRequest
 from rocketray.actors.remote_consumer import RemoteGroupConsumer
 from rocketray.actors.remote_members import RemoteMembers
@@ -27,7 +27,9 @@ from rocketray.actors.shard_host import ShardHost
 from rocketray.actors.shard_host_actor import ERRANDS_AT_ONCE, HostThreads
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
+from rocketray.store.compression import CompressionKind
 from rocketray.testing import node
+from rocketray.transaction import Decision, Verdict
 
 __all__ = ["RULES", "SEGMENT", "HostedShard", "LocalNode", "LocalShard"]
 
@@ -115,6 +117,12 @@ class LocalNode(node.LocalNode):
         )
         return hosting
 
+    def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
+        verdict = super().decide_transaction(wanted, to_disk=to_disk)
+        assert self._host_threads is not None
+        self._host_threads.serve_soon()
+        return verdict
+
     @property
     def services(self) -> Services:
         return self.hosting.services
@@ -127,8 +135,10 @@ class LocalNode(node.LocalNode):
             return HostedShard(self.hosting.host, topic, queue_id)
         return self.shards[topic, queue_id]
 
-    def producer(self) -> Producer:
-        return Producer(self)
+    def producer(
+        self, *, ack: AckMode = "memory", compression: CompressionKind | None = None
+    ) -> Producer:
+        return Producer(self, ack=ack, compression=compression)
 
     def consumer(
         self,

@@ -170,17 +170,24 @@ class Remote(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.patches = ExitStack()
+        self.exits = ExitStack()
         for module, name, value in SMALL:
-            self.patches.enter_context(mock.patch.object(module, name, value))
-        names = partial(_name, Random(0))  # a seed repeats who gets which queue, too
-        self.patches.enter_context(mock.patch("uuid.uuid4", names))
+            self.exits.enter_context(mock.patch.object(module, name, value))
+        names = Random(0)  # a seed repeats who gets which queue, too
+        self.exits.enter_context(mock.patch("uuid.uuid4", partial(_name, names)))
+        self.exits.enter_context(
+            mock.patch("secrets.token_hex", lambda count: names.randbytes(count).hex())
+        )
         self.directory = Path(tempfile.mkdtemp(dir=_MEMORY if _MEMORY.is_dir() else None))
+        self.exits.callback(shutil.rmtree, self.directory)
         self.broker = Broker(self.directory)
+        self.exits.callback(self.broker.close)
         self.broker.create_topic("T", QUEUES)
         self.broker._restless_until_ms = 2**62  # leases run all the time
         self.producer = self.broker.producer()
+        self.exits.callback(self.producer.close)
         self.gateway = Gateway(self.broker)
+        self.exits.callback(self.gateway.members.close)
         self.queues = [Queue() for _ in range(QUEUES)]
         self.readers: list[Reader] = []
         self.restarts = 0
@@ -336,17 +343,16 @@ class Remote(RuleBasedStateMachine):
                     reader.finish(queue_id, count)
 
     def teardown(self) -> None:
-        if sys.exception() is None:
-            self.heal()
+        with self.exits:
+            self.exits.callback(self.close_members)
+            if sys.exception() is None:
+                self.heal()
+
+    def close_members(self) -> None:
         for reader in self.readers:
             if reader.calls is not None:
                 reader.calls.heal()
             reader.member.close()
-        self.gateway.members.close()
-        self.producer.close()
-        self.broker.close()
-        shutil.rmtree(self.directory)
-        self.patches.close()
 
     def heal(self) -> None:
         """Let all be well again: then all that matches is finished."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
@@ -36,6 +37,15 @@ class Shards:
     def create(self, topic: str, queues: int) -> None:
         """A new topic, or more queues for an old one."""
         TopicCatalog.load(self.data).with_topic(topic, queues).save(self.data)
+
+    def make_again(self, topic: str, queues: int) -> None:
+        """Delete a topic, and make one of the same name."""
+        for key in [key for key in self._stores if key[0] == topic]:
+            self._stores.pop(key).close()
+            self._pages.pop(key)
+        shutil.rmtree(shard_directory(self.data, topic, 0).parent)
+        TopicCatalog.load(self.data).without_topic(topic).without_deleted(topic).save(self.data)
+        self.create(topic, queues)
 
     def append(self, messages: Sequence[Message], queue_id: int) -> None:
         """Store messages of one topic and let readers see them."""

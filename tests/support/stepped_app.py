@@ -40,11 +40,20 @@ _LOOKS = 200
 
 
 class SteppedLoop(asyncio.SelectorEventLoop):
-    """A loop whose time is that of a broker: it stands still until the test moves it."""
+    """A loop whose time is that of a broker: it stands still until the test moves it.
+
+    What fails in a callback is kept, for the test to fail with: asyncio only logs it.
+    """
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         super().__init__()
+        self.errors: list[BaseException] = []
+        self.set_exception_handler(self._keep)
+
+    def _keep(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.errors.append(error or RuntimeError(context["message"]))
 
     def time(self) -> float:
         return self._broker.clock() / 1000
@@ -114,6 +123,8 @@ class SteppedFeed(Feed):
         self.member = member
         self.positions: dict[int, int] = {}
         self.committed: dict[int, int] = {}
+        self.silent_since_ms = 0
+        """When its heartbeats last began not to arrive: silences may follow each other."""
 
     def step(self) -> None:
         """What the thread does once."""

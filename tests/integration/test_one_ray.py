@@ -1,0 +1,84 @@
+"""One Ray that a program keeps, and the nodes that it starts there: one after another, never two."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from rocketray.actors.node import Node, NodeOptions
+from rocketray.actors.ray_runtime import NAMESPACE, RayError, ray
+from rocketray.errors import ActorError
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _own_ray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Without a token, in a process that had a node whose Ray asked for one."""
+    Node(tmp_path_factory.mktemp("before") / "data").stop()
+    with mock.patch.dict(os.environ):  # Ray sets RAY_AUTH_MODE for good
+        ray.init(address="local", num_cpus=1, include_dashboard=False, logging_level=logging.ERROR)
+        yield
+        ray.shutdown()
+
+
+def actors() -> list[str]:
+    found = ray.util.list_named_actors(all_namespaces=True)
+    return sorted(each["name"] for each in found if each["namespace"] == NAMESPACE)
+
+
+def send_one(node: Node) -> int:
+    """How many messages there are, with the one that was sent now."""
+    with node.connection() as connection, connection.producer() as producer:
+        connection.create_topic("Trade", 1)
+        producer.send("Trade", b"one")
+        return len(connection.query_by_time("Trade", 0, 2**62))
+
+
+def test_a_start_that_failed_leaves_no_actor_and_the_next_one_works(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with Node(data) as node:
+        assert send_one(node) == 1
+    assert actors() == []
+    with pytest.raises(
+        RayError, match="no_such_size"
+    ):  # told by the coordinator that did not start
+        Node(data, NodeOptions(shard_sizes=(("no_such_size", 1),)))
+    assert actors() == []
+    with Node(data) as node:
+        assert send_one(node) == 2
+
+
+def test_a_second_node_on_a_ray_is_refused_and_harms_the_first_one_in_nothing(
+    tmp_path: Path,
+) -> None:
+    with Node(tmp_path / "first") as first:
+        assert send_one(first) == 1
+        with pytest.raises(ActorError) as caught:
+            Node(tmp_path / "second")
+        told = str(caught.value)
+        assert told.startswith(f"this Ray has the node on {tmp_path / 'first'} of ")
+        assert "one Ray has one node; stop that one" in told
+        assert len(told.splitlines()) == 1
+        assert send_one(first) == 2
+    with Node(tmp_path / "second") as second:
+        assert send_one(second) == 1
+
+
+def test_what_a_killed_node_left_is_ended_by_the_next_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = tmp_path / "data"
+    killed = Node(data)
+    assert send_one(killed) == 1
+    killed._stopped.set()  # as by SIGKILL: nothing is stopped, and the kernel gives the lock back
+    killed._let_go_of_memory()
+    killed._let_go_of_directory()
+    with Node(data) as node:
+        assert send_one(node) == 2
+    assert f"ending actors that an earlier node on {data} left on this Ray: " in caplog.text

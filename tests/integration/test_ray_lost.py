@@ -1,0 +1,141 @@
+"""A node whose Ray dies ends soon, says why, and leaves the directory to the next one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.another_ray import another_ray, runs
+from support.commands import COMMAND, rocketray, start_node, stop_node
+
+EMBEDDING = Path(__file__).parent.parent / "support" / "embedding.py"
+_NODE_ENDS_S = 10.0  # 5 s, and as much again for a machine that has other work
+_COMMAND_ENDS_S = 20.0  # a busy machine needs half of it to start one
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+
+
+def children(pid: int) -> dict[str, int]:
+    """The processes below *pid*, by the name of their program or the title that they gave it."""
+    found: dict[str, int] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            own, _, rest = stat.read_text().rpartition(")")
+            if int(rest.split()[1]) == pid:
+                found[own.partition("(")[2]] = int(stat.parent.name)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("server", ["gcs_server", "raylet"])
+def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server: str) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    node = start_node(data, log)
+    try:
+        for command in (
+            ("topics", "create", "Trade", "--queues", "2"),
+            ("send", "Trade", "kept", "--ack", "disk"),
+        ):
+            done = rocketray(*command, "--data", data)
+            assert done.returncode == 0, done.stderr
+        servers = children(node.pid)
+        workers = children(servers["raylet"])
+        assert any("Shard" in name for name in workers), workers
+        os.kill(servers[server], signal.SIGKILL)
+        during = subprocess.Popen(
+            [COMMAND, "topics", "list", "--data", str(data)],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        assert node.wait(_NODE_ENDS_S) == 1
+        _, told = during.communicate(timeout=_COMMAND_ENDS_S)
+    finally:
+        if node.poll() is None:
+            node.kill()
+    assert during.returncode == 1
+    (line,) = (each for each in told.decode().splitlines() if not each.startswith("still "))
+    assert line.startswith("rocketray: ")
+    assert "rocketray start" in line
+    said = [line for line in log.read_text().splitlines() if "Ray is lost" in line]
+    assert len(said) == 1
+    assert str(data) in said[0]
+    assert said[0].endswith(f"start it again with: rocketray start --data {data}")
+    assert [pid for pid in (*servers.values(), *workers.values()) if runs(pid)] == []
+    assert not (data / "node.json").exists()
+    again = start_node(data, tmp_path / "again")
+    try:
+        done = rocketray("query", "Trade", "--from", "0", "--json", "--data", data)
+        assert done.returncode == 0, done.stderr
+        assert len(done.stdout.splitlines()) == 1
+        json.loads(done.stdout)
+    finally:
+        stop_node(again)
+
+
+@pytest.mark.parametrize("server", ["gcs_server", "raylet"])
+def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(tmp_path: Path, server: str) -> None:
+    data, log = tmp_path / "data", tmp_path / "log"
+    with another_ray() as joined:
+        node = start_node(data, log, "--ray-address", joined.address, environ=joined.environ)
+        try:
+            done = rocketray(
+                *("topics", "create", "Trade", "--queues", "1", "--data", data),
+                environ=joined.environ,
+            )
+            assert done.returncode == 0, done.stderr
+            servers = joined.servers()
+            workers = children(servers["raylet"])
+            os.kill(servers.pop(server), signal.SIGKILL)
+            assert node.wait(_NODE_ENDS_S) == 1, log.read_text()
+            left = [pid for pid in (*servers.values(), *workers.values()) if runs(pid)]
+        finally:
+            if node.poll() is None:
+                node.kill()
+        (said,) = [line for line in log.read_text().splitlines() if "Ray is lost" in line]
+        assert f"the node on {data} ends: " in said
+        assert "start it again when its Ray runs again" in said
+        if server == "gcs_server":  # its raylet waits a minute for it, and so do our actors
+            assert servers["raylet"] in left
+            for actor in ("CoordinatorActor", "FilterActor", "ShardActor"):
+                (pid,) = [
+                    pid for name, pid in workers.items() if name.startswith(f"ray::{actor}"[:15])
+                ]
+                assert f"{actor} {pid}" in said
+                assert pid in left
+        else:
+            assert servers["gcs_server"] in left
+        assert not (data / "node.json").exists()
+    with another_ray() as joined:
+        node = start_node(
+            data, tmp_path / "log2", "--ray-address", joined.address, environ=joined.environ
+        )
+        done = rocketray("topics", "list", "--data", data, environ=joined.environ)
+        assert "Trade" in done.stdout
+        stop_node(node)
+
+
+@pytest.mark.parametrize("server", ["gcs_server", "raylet"])
+def test_a_node_in_a_program_says_that_its_ray_is_lost_and_gives_the_directory_back(
+    tmp_path: Path, server: str
+) -> None:
+    data = tmp_path / "data"
+    done = subprocess.run(
+        [sys.executable, str(EMBEDDING), str(data), server],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["given back"] < _NODE_ENDS_S
+    assert found["calls"] < _NODE_ENDS_S
+    (said,) = set(found["said"])
+    assert said.startswith(f"NodeNotRunningError: the node on {data} ends: Ray is lost, its ")
+    assert said.endswith(f"start it again with: rocketray start --data {data}")
+    assert found["stored"] == 1

@@ -1,0 +1,105 @@
+"""A Ray of two machines that do not see each other's files: the node stays where its directory is."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.commands import COMMAND
+from support.machines_apart import ELSEWHERE, MachinesApart, machines_apart
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+ASK = Path(__file__).parent.parent / "support" / "elsewhere.py"
+ACTORS = {"coordinator", "filter", "shard-host", *(f"shard:Trade:{each}" for each in range(4))}
+
+
+class Running:
+    """A node on the first of two machines."""
+
+    def __init__(self, machines: MachinesApart, data: Path, log: Path) -> None:
+        self.machines = machines
+        self.data = data
+        self._log = log
+        with log.open("w") as output:
+            command = [COMMAND, "start", "--ray-address", machines.address, "--data", str(data)]
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=output, env=dict(machines.environ)
+            )
+        deadline = time.monotonic() + 90
+        while "ready: pid" not in self.said():
+            assert self.process.poll() is None, self.said()
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+    def said(self) -> str:
+        """What it printed so far."""
+        return self._log.read_text()
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    directory = tmp_path_factory.mktemp("m")
+    data = directory / "data"
+    with machines_apart(directory, data) as machines:
+        running = Running(machines, data, directory / "node.log")
+        try:
+            yield running
+            running.process.send_signal(signal.SIGTERM)
+            assert running.process.wait(60) == 0, running.said()
+        finally:
+            running.process.kill()
+            running.process.wait()
+
+
+@pytest.fixture(scope="module")
+def found(node: Running) -> dict[str, Any]:
+    command = [sys.executable, str(ASK), node.machines.address, str(node.data)]
+    environ = dict(node.machines.environ)
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environ, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert answer["machine"] == ELSEWHERE
+    return answer
+
+
+def test_every_actor_runs_where_the_directory_is(found: dict[str, Any]) -> None:
+    assert found["here"] == dict.fromkeys(ACTORS, True)
+
+
+def test_actors_that_were_killed_return_there_with_all_that_they_had(found: dict[str, Any]) -> None:
+    assert found["here again"] == dict.fromkeys(ACTORS, True)
+    assert {"Hosted", "Trade"} <= set(found["topics again"])
+    assert found["messages again"] == 4
+
+
+def test_no_actor_starts_without_the_directory_or_makes_one(
+    node: Running, found: dict[str, Any]
+) -> None:
+    assert len(found["refused"]) == 4
+    for text in found["refused"]:
+        assert f"{node.data} on {ELSEWHERE} is not data directory" in text
+    assert found["files"] == []
+
+
+def test_who_wants_to_use_the_node_from_the_other_machine_is_told_that_it_cannot(
+    found: dict[str, Any],
+) -> None:
+    assert len(found["connections"]) == 2  # without node.json, and with a copy of it
+    for text in found["connections"]:
+        assert text.startswith("NodeNotRunningError: the node runs on ")
+        assert f"and this is {ELSEWHERE}: " in text
+        assert "are not offered yet" in text
+        assert len(text.splitlines()) == 1
+
+
+def test_who_starts_the_node_is_told_what_the_actors_are_bound_to(node: Running) -> None:
+    assert "are bound to the raylet that runs on" in node.said()

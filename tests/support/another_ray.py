@@ -1,0 +1,95 @@
+"""A Ray that somebody else keeps: started by ``ray start --head``, on loopback, with a token."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["AnotherRay", "another_ray", "runs"]
+
+_RAY = str(Path(sys.executable).with_name("ray"))
+_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class AnotherRay:
+    """Where it is, what a program needs in its environment to join it, and where its files are."""
+
+    address: str
+    environ: Mapping[str, str]
+    directory: str
+
+    def servers(self) -> dict[str, int]:
+        """The processes that its keeper started, by the name of their program."""
+        return {
+            Path(line.partition(b"\0")[0].decode()).name: pid
+            for pid, line in self._processes().items()
+            if Path(line.partition(b"\0")[0].decode()).name in {"gcs_server", "raylet"}
+        }
+
+    def stop(self) -> None:
+        """End all of it, as ``ray stop --force`` does for every Ray of the machine."""
+        while pids := [*self._processes(), *self._workers()]:
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.05)
+
+    def _processes(self) -> dict[int, bytes]:
+        """Those that have its directory among their arguments."""
+        found = {}
+        for each in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                line = (each / "cmdline").read_bytes()
+                if self.directory.encode() in line and runs(int(each.name)):
+                    found[int(each.name)] = line
+        return found
+
+    def _workers(self) -> list[int]:
+        """Those that it started, and that gave themselves a title."""
+        token, found = self.environ["RAY_AUTH_TOKEN"].encode(), []
+        for each in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                is_worker = (each / "cmdline").read_bytes().startswith(b"ray::")
+                if is_worker and token in (each / "environ").read_bytes() and runs(int(each.name)):
+                    found.append(int(each.name))
+        return found
+
+
+@contextmanager
+def another_ray() -> Iterator[AnotherRay]:
+    """Start one; it is ended with the block."""
+    with socket.create_server((_HOST, 0)) as free:
+        port = free.getsockname()[1]
+    environ = {name: text for name, text in os.environ.items() if name != "RAY_ADDRESS"}
+    environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    command = [_RAY, "start", "--head", f"--node-ip-address={_HOST}", f"--port={port}"]
+    with tempfile.TemporaryDirectory(prefix="ray-") as directory:  # short, for names of sockets
+        command += ["--num-cpus=1", "--include-dashboard=false", f"--temp-dir={directory}"]
+        found = AnotherRay(f"{_HOST}:{port}", environ, directory)
+        try:
+            done = subprocess.run(
+                command, env=environ, capture_output=True, text=True, timeout=120, check=False
+            )
+            assert done.returncode == 0, done.stdout + done.stderr
+            yield found
+        finally:
+            found.stop()
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

@@ -1,0 +1,152 @@
+"""A driver that asks both of two machines apart (machines_apart.py), and prints what it found.
+
+Its arguments are the Ray's address, and the data directory of the node that runs on this machine.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rocketray.actors.client import Connection
+from rocketray.actors.coordinator import COORDINATOR_NAME, WAITING_GROUP, CoordinatorActor
+from rocketray.actors.filter import FilterActor
+from rocketray.actors.filter_rules import FilterRules
+from rocketray.actors.home import Home
+from rocketray.actors.layout import node_file
+from rocketray.actors.ray_runtime import NAMESPACE, RayError
+from rocketray.actors.shard import ShardActor
+from rocketray.actors.shard_calls import find_actor
+from rocketray.actors.shard_host_actor import ShardHostActor
+from rocketray.config import StoreConfig
+from rocketray.errors import ShardUnavailableError, StreamError
+
+_AGAIN_S = 60.0
+_TOPIC, _HOSTED, _QUEUES = "Trade", "Hosted", 4
+
+
+def main(address: str, data: str) -> None:
+    """Join, do, look, and print one object."""
+    ray.init(address=address, namespace=NAMESPACE, log_to_driver=False)
+    here = ray.get_runtime_context().get_node_id()
+    (other,) = {each["NodeID"] for each in ray.nodes() if each["Alive"]} - {here}
+    connection = Connection.open(data)
+    connection.create_topic(_TOPIC, _QUEUES)
+    connection.create_topic(_HOSTED, 1, hosted=True)
+    with connection.producer() as producer:
+        for queue_id in range(_QUEUES):
+            producer.send(_TOPIC, b"before", queue_id=queue_id)
+    node_json = node_file(Path(data)).read_text()
+    found = {
+        "machine": _there(other, socket.gethostname),
+        "here": {name: node == here for name, (_, node) in _actors().items()},
+        "refused": _refused(other),
+        "connections": [_there(other, _connect, data, text) for text in ("", node_json)],
+    }
+    _kill_and_await()
+    found |= {
+        "here again": {name: node == here for name, (_, node) in _actors().items()},
+        "topics again": sorted(connection.topics()),
+        "messages again": _count(connection),
+        "files": _there(other, _files, data),
+    }
+    sys.stdout.write(json.dumps(found) + "\n")
+
+
+def _there(node: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    """What *function* says on another node of the Ray."""
+    strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+    run: Any = ray.remote(num_cpus=0, scheduling_strategy=strategy)(_call)
+    return ray.get(run.remote(function, *arguments))
+
+
+def _call(function: Callable[..., Any], *arguments: Any) -> Any:
+    return function(*arguments)
+
+
+def _actors() -> dict[str, tuple[int, str]]:
+    """The process and the Ray node of each named actor that lives."""
+    return {
+        each["Name"]: (each["Pid"], each["Address"]["NodeID"])
+        for each in ray._private.state.actors().values()
+        if each["State"] == "ALIVE" and each["Name"]
+    }
+
+
+def _refused(other: str) -> list[str]:
+    """What each actor that touches files says when it is started where they are not."""
+    home: Home = ray.get(find_actor(COORDINATOR_NAME).home.remote())
+    tries: list[tuple[type, str, tuple[Any, ...]]] = [
+        (CoordinatorActor, "pid", ({}, FilterRules())),
+        (FilterActor, "statistics", (FilterRules(),)),
+        (ShardHostActor, "pid", ({},)),
+        (ShardActor, "ask", (_TOPIC, 0, StoreConfig())),
+    ]
+    strategy = NodeAffinitySchedulingStrategy(other, soft=False)
+    asked = []
+    for actor, question, rest in tries:
+        groups = WAITING_GROUP if actor is CoordinatorActor else None
+        options = {"num_cpus": 0, "scheduling_strategy": strategy, "concurrency_groups": groups}
+        start = ray.remote(**options)(actor)
+        arguments = ["statistics"] if question == "ask" else []
+        asked.append(getattr(start.remote(home, *rest), question).remote(*arguments))
+    return [_error_of(reference) for reference in asked]
+
+
+def _error_of(reference: Any) -> str:
+    try:
+        return f"answered {ray.get(reference)}"
+    except RayError as error:
+        return str(error)
+
+
+def _files(data: str) -> list[str]:
+    return [str(path) for path in Path(data).rglob("*")]
+
+
+def _connect(data: str, node_json: str) -> str:
+    """What a producer or member hears that is started there, with a copy of node.json or without."""
+    if node_json:
+        node_file(Path(data)).write_text(node_json)
+    try:
+        Connection.open(data)
+    except StreamError as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        node_file(Path(data)).unlink(missing_ok=True)
+    return "connected"
+
+
+def _kill_and_await() -> None:
+    """Kill every actor of the node; returns when each of them lives again."""
+    killed = _actors()
+    for pid, _ in killed.values():
+        os.kill(pid, signal.SIGKILL)
+    deadline = time.monotonic() + _AGAIN_S
+    while any(_actors().get(name, (pid,))[0] == pid for name, (pid, _) in killed.items()):
+        assert time.monotonic() < deadline, (killed, _actors())
+        time.sleep(0.1)
+
+
+def _count(connection: Connection) -> int:
+    """How many messages the node has in the end: each queue is asked until it answers."""
+    deadline = time.monotonic() + _AGAIN_S
+    while True:
+        try:
+            return len(connection.query_by_time(_TOPIC, 0, 2**62))
+        except ShardUnavailableError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+main(*sys.argv[1:])
