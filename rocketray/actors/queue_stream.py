@@ -108,13 +108,14 @@ class QueueStream:
         return TakenMatches(entries, next_queue_offset, missed, collisions)
 
     def _from_ring(self, max_count: int) -> tuple[EntryColumns, int] | None:
-        if self.ring.state is StreamState.FAILED and not self.ring.waiting():
-            raise FilterError(self.ring.error)
+        has_failed = self.ring.state is StreamState.FAILED  # asked first: all before it is there then
         may_wait_for_room = self.ring.waiting() > CAPACITY // 2
         rows, next_queue_offset = self.ring.take(max_count)
         if may_wait_for_room:
             self._filter_doorbell.ring()
         if not len(rows) and next_queue_offset == self.next_queue_offset:
+            if has_failed:
+                raise FilterError(self.ring.error)
             return None
         return _entries(rows), next_queue_offset
 
