@@ -105,12 +105,13 @@ def run(node: LocalNode, monitor: Any = None) -> Any:
         seen: list[bytes] = []
         app.agent(topic, name="reader")(collecting(seen))
         async with running(app):
+            await until(lambda: app.monitor.rebalance_end_latency)  # Faust forgets offsets then
+            put(node, "T", numbers(COUNT))
             await until(lambda: len(seen) == COUNT)
             app.monitor.count("mine", 2)
         return app.monitor
 
     node.create_topic("T", 1)
-    put(node, "T", numbers(COUNT))
     return asyncio.run(scenario())
 
 
