@@ -101,7 +101,8 @@ class Group:
     member: Any = None
     had: set[str] = field(default_factory=set)
     last: dict[str, Cause] = field(default_factory=dict)
-    rewound_ms: dict[str, int] = field(default_factory=dict)
+    rewound_ms: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """The first and the last moment at which a move went back past a message."""
     retries: dict[str, Retry] = field(default_factory=dict)
     reads_retries: bool = False
     new: Filter | None = None
@@ -303,6 +304,7 @@ class History:
             [{"to": "latest"}, {"to": "earliest"}, {"offset": offset}]
         )
         moves = plan_moves(self.broker, [found], queue_id=queue, **goal)
+        first_ms = self.clock()
         carry_out(self.broker, moves, 30, sleep=lambda _: self.settle_later(group))
         self.settle(group)
         [moved] = moves
@@ -311,7 +313,7 @@ class History:
             cause = self.filter_at(group, sent).verdict(sent.tag, sent.number)
             group.last[sent.key] = cause or Cause.SKIPPED
         for sent in self.between(queue, to, group.offsets[queue]):
-            group.rewound_ms[sent.key] = self.clock()
+            group.rewound_ms[sent.key] = first_ms, self.clock()
         group.offsets[queue] = to
 
     def settle(self, group: Group) -> None:
@@ -397,15 +399,17 @@ class History:
         is_new = plan is None or offset >= plan.switches.get(queue, offset + 1)
         return group.new if is_new and group.new is not None else group.filter
 
-    def expected(self, group: Group, sent: Sent) -> Cause:
+    def expected(self, group: Group, sent: Sent) -> Cause | None:
+        """None: a copy came back while the group was moved, before that or after it."""
         if sent.place is None:
             assert sent.end is not None
             return sent.end
         retry = group.retries.get(sent.key)
         if retry is not None and retry.is_dead is False and self.clock() >= retry.due_ms:
             retry.stored_ms = retry.due_ms
-        if retry is not None and retry.stored_ms >= group.rewound_ms.get(sent.key, 0):
-            return self.of_retry(group, retry)
+        first_ms, last_ms = group.rewound_ms.get(sent.key, (0, 0))
+        if retry is not None and retry.stored_ms >= first_ms:
+            return self.of_retry(group, retry) if retry.stored_ms >= last_ms else None
         if group.filter is None:
             return Cause.NOT_SUBSCRIBED if group.reads_retries else Cause.NO_GROUP
         queue, offset = sent.place
@@ -434,6 +438,8 @@ class History:
                     assert found.cause in self.after_expiry(group, sent, name)
                     continue
                 expected = self.expected(group, sent)
+                if expected is None:
+                    continue
                 if expected is Cause.RECALLED and found.cause is Cause.UNKNOWN:
                     assert self.has_expired, "it may have been delivered to a file that is gone"
                     continue
