@@ -108,7 +108,9 @@ class QueueStream:
         return TakenMatches(entries, next_queue_offset, missed, collisions)
 
     def _from_ring(self, max_count: int) -> tuple[EntryColumns, int] | None:
-        has_failed = self.ring.state is StreamState.FAILED  # asked first: all before it is there then
+        has_failed = (
+            self.ring.state is StreamState.FAILED
+        )  # asked first: then all before it is there
         may_wait_for_room = self.ring.waiting() > CAPACITY // 2
         rows, next_queue_offset = self.ring.take(max_count)
         if may_wait_for_room:

@@ -478,6 +478,10 @@ def run_for(seconds: float, seed: int, data: Path) -> Counter[Cause]:
     return causes
 
 
+def test_a_history(seed: int, tmp_path: Path) -> None:
+    History(tmp_path, seed).run(STEPS)
+
+
 def test_explain_names_the_cause_that_the_model_knows(seed: int, tmp_path: Path) -> None:
     causes = run_for(12, seed, tmp_path)
     assert causes[Cause.DELIVERED] > 0
