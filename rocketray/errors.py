@@ -7,9 +7,10 @@
     ├─ FilterError    FilterSyntaxError · FilterEvaluationError · PredicateError
     ├─ ConfigError    InvalidNameError · InvalidMessageError
     ├─ BatchError     raised by handlers of lists
-    └─ ActorError     NodeNotRunningError · TopicNotFoundError · ShardUnavailableError
-                      ShardFencedError · StrategyConflictError · SubscriptionConflictError
-                      SubscriptionRefusedError · TransactionDecidedError · UnknownMemberError
+    └─ ActorError     NodeNotRunningError · NodeElsewhereError · TopicNotFoundError
+                      ShardUnavailableError · ShardFencedError · StrategyConflictError
+                      SubscriptionConflictError · SubscriptionRefusedError
+                      TransactionDecidedError · UnknownMemberError
 
 A message says what happened, where, and what to do next. Ray sends errors from process to
 process, so every leaf survives ``pickle``: its fields are exactly the positional arguments of
@@ -34,6 +35,7 @@ __all__ = [
     "InvalidMessageError",
     "InvalidNameError",
     "MessageTooLargeError",
+    "NodeElsewhereError",
     "NodeNotRunningError",
     "OffsetOutOfRangeError",
     "PredicateError",
@@ -213,6 +215,10 @@ class ActorError(StreamError):
 
 class NodeNotRunningError(ActorError):
     """No rocketray node answers for the given data directory."""
+
+
+class NodeElsewhereError(ActorError):
+    """The node of the given data directory runs on another machine, and can be used there only."""
 
 
 class TopicNotFoundError(ActorError):

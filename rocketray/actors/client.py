@@ -100,7 +100,7 @@ class Connection:
 
         Raises:
             ConfigError: *data* is empty, or no path.
-            NodeNotRunningError: none runs there.
+            NodeNotRunningError: none runs there. NodeElsewhereError: it runs on another machine.
         """
         directory = data_directory(data).resolve()
         node = find_node(directory)

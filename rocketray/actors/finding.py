@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StoreError
+from rocketray.errors import (
+    NodeElsewhereError,
+    NodeNotRunningError,
+    ShardUnavailableError,
+    StoreError,
+)
 
 from .coordinator import COORDINATOR_NAME
 from .files import read_json
@@ -21,26 +27,31 @@ from .shard_calls import find_actor
 __all__ = ["find_node"]
 
 _LOOK_S = 5.0
+_NOT_OFFERED = "commands, producers and group members on other machines are not offered yet"
 
 
 def find_node(directory: Path) -> dict[str, Any]:
     """The description of the node that runs on *directory*, on this machine.
 
     Raises:
-        NodeNotRunningError: none does.
+        NodeNotRunningError: none does. NodeElsewhereError: it runs on another machine.
     """
     node = _read_description(directory)
     where = "gone" if node is None else whereabouts(node)
     if node is not None and where == "here":
         return node
     machine = _machine_elsewhere(node if where == "elsewhere" else None)
-    raise NodeNotRunningError(
-        f"no node runs on {directory}; start one with: rocketray start --data {directory}"
-        if machine is None
-        else f"the node runs on {machine}, and this is {socket.gethostname()}: commands, "
-        "producers and group members on other machines are not offered yet; run this on "
-        f"{machine}"
-    )
+    start = f"rocketray start --data {directory}"
+    if machine is not None:
+        raise NodeElsewhereError(
+            f"the node runs on {machine}, and this is {socket.gethostname()}: {_NOT_OFFERED}; run "
+            f"this on {machine}, or if no node runs there any more, start one here with: {start}"
+        )
+    said = f"no node runs on {directory}; start one with: {start}"
+    address = os.environ.get("RAY_ADDRESS")
+    if node is None and address:
+        said = f"{said}; if it runs on another machine of the Ray at {address}: {_NOT_OFFERED}"
+    raise NodeNotRunningError(said)
 
 
 def _machine_elsewhere(node: Mapping[str, Any] | None) -> str | None:

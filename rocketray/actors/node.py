@@ -303,7 +303,11 @@ class Node:
 def ensure_node(
     data: Path | str | None, options: NodeOptions | None = None
 ) -> Iterator[Connection]:
-    """A connection to the node on *data*; one is started for the block when none runs."""
+    """A connection to the node on *data*; one is started for the block when none runs.
+
+    Raises:
+        NodeElsewhereError: it runs on another machine; a second one would fork its log.
+    """
     data = data_directory(data)
     try:
         connection = Connection.open(data)

@@ -32,6 +32,7 @@ def connect(data: Path) -> Connection:
 
     Raises:
         NodeNotRunningError: none runs there; the message names the command that starts one.
+        NodeElsewhereError: it runs on another machine.
     """
     is_command = ray_stderr_in_file(data)
     with waiting(f"connecting to the node on {data}"):

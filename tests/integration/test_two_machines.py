@@ -93,9 +93,9 @@ def test_no_actor_starts_without_the_directory_or_makes_one(
 def test_who_wants_to_use_the_node_from_the_other_machine_is_told_that_it_cannot(
     found: dict[str, Any],
 ) -> None:
-    assert len(found["connections"]) == 2  # without node.json, and with a copy of it
+    assert len(found["connections"]) == 4  # without node.json, and with a copy of it
     for text in found["connections"]:
-        assert text.startswith("NodeNotRunningError: the node runs on ")
+        assert text.startswith("NodeElsewhereError: the node runs on ")
         assert f"and this is {ELSEWHERE}: " in text
         assert "are not offered yet" in text
         assert len(text.splitlines()) == 1

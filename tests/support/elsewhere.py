@@ -24,6 +24,7 @@ from rocketray.actors.filter import FilterActor
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.home import Home
 from rocketray.actors.layout import node_file
+from rocketray.actors.node import ensure_node
 from rocketray.actors.ray_runtime import NAMESPACE, RayError
 from rocketray.actors.shard import ShardActor
 from rocketray.actors.shard_calls import find_actor
@@ -51,7 +52,11 @@ def main(address: str, data: str) -> None:
         "machine": _there(other, socket.gethostname),
         "here": {name: node == here for name, (_, node) in _actors().items()},
         "refused": _refused(other),
-        "connections": [_there(other, _connect, data, text) for text in ("", node_json)],
+        "connections": [
+            _there(other, _connect, opener, data, text)
+            for opener in (Connection.open, _ensured)
+            for text in ("", node_json)
+        ],
     }
     _kill_and_await()
     found |= {
@@ -114,17 +119,23 @@ def _files(data: str) -> list[str]:
     return [str(path) for path in Path(data).rglob("*")]
 
 
-def _connect(data: str, node_json: str) -> str:
-    """What a producer or member hears that is started there, with a copy of node.json or without."""
+def _connect(opener: Callable[[str], object], data: str, node_json: str) -> str:
+    """What a program hears that is started there, with a copy of node.json or without."""
     if node_json:
         node_file(Path(data)).write_text(node_json)
     try:
-        Connection.open(data)
+        opener(data)
     except StreamError as error:
         return f"{type(error).__name__}: {error}"
     finally:
         node_file(Path(data)).unlink(missing_ok=True)
     return "connected"
+
+
+def _ensured(data: str) -> None:
+    """As an app that begins a node where none runs."""
+    with ensure_node(data):
+        pass
 
 
 def _kill_and_await() -> None:
