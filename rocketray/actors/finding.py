@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from rocketray.environment import process_environ
 from rocketray.errors import (
     NodeElsewhereError,
     NodeNotRunningError,
@@ -48,7 +48,7 @@ def find_node(directory: Path) -> dict[str, Any]:
             f"this on {machine}, or if no node runs there any more, start one here with: {start}"
         )
     said = f"no node runs on {directory}; start one with: {start}"
-    address = os.environ.get("RAY_ADDRESS")
+    address = process_environ().get("RAY_ADDRESS")
     if node is None and address:
         said = f"{said}; if it runs on another machine of the Ray at {address}: {_NOT_OFFERED}"
     raise NodeNotRunningError(said)
