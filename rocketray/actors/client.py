@@ -45,7 +45,7 @@ from .inquiry import inquire
 from .lag import FilteredLag, lag_questions
 from .lookup import find_by_offset_id, merge
 from .machine import whereabouts
-from .member_options import MemberOptions
+from .member_options import MemberOptions, check_member
 from .owned_shard import Question
 from .producer import AckMode
 from .producer import Producer as ShardProducer
@@ -268,6 +268,7 @@ class Connection:
 
         On another node than the shards', it reads through the node's gateway.
         """
+        check_member(group, topic, subscription, options)
         if self.is_local(topic, 0):
             return GroupConsumer(self, group, topic, subscription, **options)
         self._ask(self._coordinator.open_gateway.remote())

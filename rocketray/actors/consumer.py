@@ -24,11 +24,10 @@ import uuid
 from collections.abc import Callable, Container, Mapping
 from typing import Protocol, Self, Unpack
 
-from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
+from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 
-from .assignment import check_strategy
 from .clock import steady_clock_ms
 from .consumed_batch import ConsumedBatch
 from .failing import FailingMessage
@@ -40,7 +39,7 @@ from .heartbeat import Heartbeat, HeartbeatReply
 from .layout import consumer_directory
 from .lease import Lease
 from .local_offsets import open_local_offsets
-from .member_options import MemberOptions, check_client_id, check_member, new_client_id
+from .member_options import MemberOptions, check_member, new_client_id
 from .member_queues import MemberQueues, OnRevoke, QueueNode
 from .processes import owned_name
 from .watermark import Doorbell
@@ -89,16 +88,10 @@ class GroupConsumer:
         check_member(group, topic, subscription, options)
         self._node = node
         self._topic = topic
-        client_id = check_client_id(options.get("client_id") or new_client_id())
+        client_id = options.get("client_id") or new_client_id()
         self._identity = (group, topic, subscription, client_id)
         self._together = options.get("together")
         self._strategy = options.get("strategy", "averagely")
-        check_strategy(self._strategy)
-        if self._together is not None and self._strategy != "averagely":
-            raise ConfigError(
-                f"app {self._together.app!r} needs one assignment for all its topics, so strategy "
-                f"{self._strategy!r} is not for its groups; leave it out"
-            )
         self._local = open_local_offsets(node.data, group, topic, options, clock_ms)
         self._instance = uuid.uuid4().hex
         bell = consumer_directory(node.data) / owned_name(f"{self._instance}.bell")

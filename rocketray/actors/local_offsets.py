@@ -107,16 +107,9 @@ def open_local_offsets(
     """The offsets of a member in broadcast mode, None for one that shares its group's messages.
 
     Raises:
-        ConfigError: the options do not go together, or see :class:`LocalOffsets`.
+        ConfigError: as :class:`LocalOffsets`.
     """
     if not options.get("broadcast"):
         return None
-    client_id = options.get("client_id")
-    is_divided = options.get("together") or options.get("strategy", "averagely") != "averagely"
-    if client_id is None or is_divided:
-        raise ConfigError(
-            "a member of a broadcast group has a client_id, by which it finds its offsets again, "
-            "and neither strategy nor together: it gets all queues"
-        )
     directory = Path(options.get("offsets_directory") or data / "broadcast")
-    return LocalOffsets(directory, client_id, group, topic, clock_ms)
+    return LocalOffsets(directory, options.get("client_id") or "", group, topic, clock_ms)

@@ -6,7 +6,6 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal, TypedDict, get_args
 
@@ -15,7 +14,7 @@ from rocketray.filters.subscription import Subscription
 from rocketray.meant import refuse_unknown
 from rocketray.names import check_group, check_topic
 
-from .assignment import Strategy
+from .assignment import Strategy, check_strategy
 from .heartbeat import AppInstance
 
 __all__ = ["MemberOptions", "StartFrom", "check_client_id", "check_member", "new_client_id"]
@@ -46,7 +45,7 @@ class MemberOptions(TypedDict, total=False):
 
 
 def check_member(
-    group: str, topic: str, subscription: Subscription, options: Mapping[str, object]
+    group: str, topic: str, subscription: Subscription, options: MemberOptions
 ) -> None:
     """Check all that is said of a member before it joins.
 
@@ -70,6 +69,20 @@ def check_member(
     if not is_time and start not in get_args(StartFrom):
         raise ConfigError(
             f"start is {start!r:.60}; give 'earliest', 'latest', or milliseconds since 1970"
+        )
+    if client_id := options.get("client_id"):
+        check_client_id(client_id)
+    strategy, together = options.get("strategy", "averagely"), options.get("together")
+    is_divided = check_strategy(strategy) != "averagely"
+    if together is not None and is_divided:
+        raise ConfigError(
+            f"app {together.app!r} needs one assignment for all its topics, so strategy "
+            f"{strategy!r} is not for its groups; leave it out"
+        )
+    if options.get("broadcast") and (client_id is None or together or is_divided):
+        raise ConfigError(
+            "a member of a broadcast group has a client_id, by which it finds its offsets again, "
+            "and neither strategy nor together: it gets all queues"
         )
 
 

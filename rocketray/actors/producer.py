@@ -12,14 +12,16 @@ Invariants
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Unpack
+from typing import TypedDict, Unpack
 
 import pyarrow as pa
 
 from rocketray.delay import Delay, DelayOptions, delay_of
 from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableError
+from rocketray.meant import refuse_unknown
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
 from rocketray.names import check_open_topic, check_topic
 from rocketray.store.encoded_batch import MeasuredTable
@@ -41,6 +43,10 @@ from .producer_lanes import ProducerLanes
 from .queue_selector import QueueSelector, select_each, select_queue
 
 __all__ = ["AckMode", "PendingSend", "Producer", "SendResult", "SendResults"]
+
+
+class _NoOptions(TypedDict):
+    """No further argument, for type checkers: at run time each is refused with what was meant."""
 
 
 class Producer(ProducerLanes):
@@ -122,8 +128,10 @@ class Producer(ProducerLanes):
         queue_id: int | None = None,
         sharding_key: str | None = None,
         queue_selector: QueueSelector | None = None,
+        **unknown: Unpack[_NoOptions],
     ) -> None:
         """Send one message and never ask what became of it; ``one_way_lost`` counts failures."""
+        _refuse_options(unknown)
         if queue_selector is not None:
             message = Message(topic, body, tags, keys, properties or {})
             queue_id = self._select(queue_selector, message, queue_id, sharding_key)
@@ -375,6 +383,14 @@ def _refuse_other_choices(*others: int | str | None) -> None:
         raise ConfigError(
             "queue_selector=, queue_id= and sharding_key= each choose a message's queue; give one"
         )
+
+
+def _refuse_options(given: Mapping[str, object]) -> None:
+    """Refuse further arguments of ``send_oneway``, and say which were meant."""
+    if given:
+        _, *known, _ = inspect.signature(Producer.send_oneway).parameters
+        otherwise = f"its arguments are {', '.join(known)}"
+        refuse_unknown("send_oneway() has no argument", given, known, otherwise)
 
 
 def _refuse_strangers(topic: str, messages: object) -> None:

@@ -35,8 +35,9 @@ from .catalog import TopicConfig
 from .clock import system_clock_ms
 from .lane import Lane, Shards, collecting_s, no_room, unacknowledged
 from .pending_messages import Part
+from .ring import Durability
 
-__all__ = ["BATCH_BYTES", "BATCH_MAX", "ProducerLanes"]
+__all__ = ["BATCH_BYTES", "BATCH_MAX", "ProducerLanes", "settle_options"]
 
 _LOG = logging.getLogger(__name__)
 BATCH_MAX = 1024
@@ -46,6 +47,25 @@ _ROOM_WAIT_S = 0.01
 _LOOK_S = 1.0
 _REFRESH_S = 30.0  # as RocketMQ's pollNameServerInterval
 _CLOSED = "the producer is closed; make a new one"
+
+
+def settle_options(
+    ack: AckMode = "memory",
+    timeout_s: float = 10.0,
+    compression: CompressionKind | None = None,
+    compress_over: int = COMPRESS_OVER_BYTES,
+) -> tuple[Durability, RecordOptions]:
+    """What a producer makes of its options.
+
+    Raises:
+        ConfigError: one of them cannot be used as given.
+    """
+    if not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        raise ConfigError(f"timeout_s is {timeout_s!r:.60}; give seconds, more than 0")
+    if isinstance(compress_over, bool) or not isinstance(compress_over, int):
+        raise ConfigError(f"compress_over is {compress_over!r:.60}; give a number of bytes")
+    options = RecordOptions(compression and Compression(compression, compress_over))
+    return durability_of(ack), options
 
 
 class ProducerLanes:
@@ -63,14 +83,11 @@ class ProducerLanes:
         clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
         """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
-        if not isinstance(timeout_s, int | float) or not timeout_s > 0:
-            raise ConfigError(f"timeout_s is {timeout_s!r:.60}; give seconds, more than 0")
+        self._durability, self._options = settle_options(ack, timeout_s, compression, compress_over)
         self._shards = shards
         self._clock_ms = clock_ms
-        self._durability = durability_of(ack)
         self._timeout_s = timeout_s
         self._born_host = born_host
-        self._options = RecordOptions(compression and Compression(compression, compress_over))
         self._ids = UniqueIdGenerator(
             born_host[0], os.getpid(), int(uuid.uuid4().fields[0]), clock_ms=clock_ms
         )

@@ -14,6 +14,7 @@ from .catalog import TopicConfig
 from .client import Connection
 from .producer import AckMode
 from .producer import Producer as NodeProducer
+from .producer_lanes import settle_options
 from .topic_start import TopicProgress
 from .transaction_producer import Check
 from .transaction_producer import TransactionProducer as NodeTransactionProducer
@@ -48,15 +49,16 @@ class Client(Connection):
             ConfigError: it is there, and has another number of queues.
         """
         wanted = _QUEUES if queues is None else check_queue_count(queues)
-        made = super().create_topic(
-            check_topic(topic), wanted, retention, hosted=hosted, on_progress=on_progress
-        )
-        if queues is not None and made.queues != queues:
+        existing = self.topics().get(check_topic(topic))
+        if existing is not None and queues not in (None, existing.queues):
             raise ConfigError(
-                f"topic {topic!r} exists and has {made.queues} queues, not {queues}; leave queues= "
-                f"out to take it as it is, or give it more with alter_topic({topic!r}, {queues})"
+                f"topic {topic!r} exists and has {existing.queues} queues, not {queues}; leave "
+                "queues= out to take it as it is, or give it more with "
+                f"alter_topic({topic!r}, {queues})"
             )
-        return made
+        return super().create_topic(
+            topic, wanted, retention, hosted=hosted, on_progress=on_progress
+        )
 
 
 class Producer(NodeProducer):
@@ -72,6 +74,7 @@ class Producer(NodeProducer):
         compress_over: int = COMPRESS_OVER_BYTES,
     ) -> None:
         """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
+        settle_options(ack, timeout_s, compression, compress_over)  # before anything is opened
         connection = Connection.open(data)
         super().__init__(
             connection,
@@ -95,6 +98,7 @@ class TransactionProducer(NodeTransactionProducer):
         ack: AckMode = "memory",
     ) -> None:
         """*check* answers for transactions of *group* that nobody decided: see its base class."""
+        settle_options(ack)
         connection = Connection.open(data)
         super().__init__(connection, group, check, ack=ack)
         connection.keep(self._producer)

@@ -10,6 +10,7 @@ import pytest
 
 from rocketray.actors.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.client import Connection
+from rocketray.actors.standalone import Client
 from rocketray.actors.topic_start import Started, TopicProgress
 from rocketray.actors.transaction_state import TransactionOverview
 from rocketray.errors import ConfigError, StoreError, StreamError
@@ -92,8 +93,8 @@ def coordinator(monkeypatch: pytest.MonkeyPatch) -> Coordinator:
     return Coordinator()
 
 
-def connection_to(coordinator: Coordinator) -> Connection:
-    connection = object.__new__(Connection)
+def connection_to(coordinator: Coordinator, kind: type[Connection] = Connection) -> Connection:
+    connection = object.__new__(kind)
     connection._coordinator = coordinator
     return connection
 
@@ -127,3 +128,16 @@ def test_a_queue_that_stays_closed_fails_who_makes_the_topic_and_nobody_after(
     assert connection.alter_topic("Trade", 3).queues == 3
     with pytest.raises(StoreError, match="the disk is full"):
         connection.alter_topic("Other", 1)
+
+
+def test_a_topic_of_another_size_is_told_of_before_anything_is_started(
+    coordinator: Coordinator,
+) -> None:
+    coordinator.do_create_topic("Trade", 4)  # its queues do not run
+    coordinator.calls.clear()
+    client = connection_to(coordinator, Client)
+    with pytest.raises(ConfigError, match="exists and has 4 queues, not 8"):
+        client.create_topic("Trade", 8)
+    assert coordinator.calls == []
+    assert client.create_topic("Trade", 4).queues == 4
+    assert coordinator.calls == ["note Trade 4", "start 0-3"]

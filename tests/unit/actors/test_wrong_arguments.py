@@ -12,9 +12,16 @@ import pytest
 from support.local_node import LocalNode
 
 import rocketray as rr
+from rocketray.actors.client import Connection
+from rocketray.actors.heartbeat import AppInstance
 from rocketray.actors.producer import Producer
 from rocketray.actors.standalone import Client
-from rocketray.errors import ConfigError, InvalidMessageError, InvalidNameError
+from rocketray.errors import (
+    ConfigError,
+    InvalidMessageError,
+    InvalidNameError,
+    NodeNotRunningError,
+)
 
 ALL = rr.Subscription.tags("*")
 ROWS = pa.table({"body": [b"x"]})
@@ -44,6 +51,11 @@ SENDS: list[tuple[Wrong, str]] = [
     (lambda p: p.send("T", b"x", ack=["disk"]), r"ack \['disk'\] is not"),
     (lambda p: p.send("T", b"x", delay="soon"), "delay is 'soon'; give seconds"),
     (lambda p: p.send_oneway("T", b"x", tags=["pay"]), "the tag is"),
+    (
+        lambda p: p.send_oneway("T", b"x", tag="x"),
+        r"send_oneway\(\) has no argument tag=; did you m",
+    ),
+    (lambda p: p.send_oneway("T", b"x", delay=5), "argument delay=; its arguments are topic, body"),
     (lambda p: p.send_messages("T", [b"x"]), r"message 0 is b'x'; make each of them with rr.Mess"),
     (lambda p: p.send_messages("T", b"x"), "the messages are b'x'; give a list"),
     (lambda p: p.send_messages("T", 5), "the messages are 5; give a list"),
@@ -69,6 +81,12 @@ CONSUMERS: list[tuple[Wrong, str]] = [
     (lambda c: c("g", "T", ALL, start=-1), "start is -1"),
     (lambda c: c("g", "T", ALL, start=None), "start is None"),
     (lambda c: c("g", "T", ALL, client_id=5), "client_id is 5; give a text"),
+    (lambda c: c("g", "T", ALL, strategy="fair"), "no strategy 'fair'"),
+    (lambda c: c("g", "T", ALL, broadcast=True), "a broadcast group has a client_id"),
+    (
+        lambda c: c("g", "T", ALL, strategy="sticky", together=AppInstance("shop", "1")),
+        "app 'shop' needs one assignment",
+    ),
 ]
 
 
@@ -100,6 +118,37 @@ def test_a_wrong_member_does_not_join(node: LocalNode, kind: str, join: Wrong, s
     with pytest.raises(ConfigError, match=says):
         join(getattr(node, kind))
     assert node.groups() == []
+
+
+@pytest.mark.parametrize(("join", "says"), CONSUMERS)
+def test_a_wrong_member_is_refused_before_the_node_is_asked_anything(
+    join: Wrong, says: str
+) -> None:
+    connection = object.__new__(Connection)  # any call would fail
+    with pytest.raises(ConfigError, match=says):
+        join(connection.consumer)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda data: rr.Producer(data, timeout_s="x"), "timeout_s is 'x'; give seconds"),  # type: ignore[arg-type]
+        (lambda data: rr.Producer(data, ack="all"), "ack 'all' is not"),  # type: ignore[arg-type]
+        (lambda data: rr.Producer(data, compression="gzip"), "compression 'gzip' is not"),  # type: ignore[arg-type]
+        (lambda data: rr.Producer(data, compress_over="1k"), "compress_over is '1k'; give a num"),  # type: ignore[arg-type]
+        (
+            lambda data: rr.TransactionProducer("g", lambda _: "unknown", data=data, ack="all"),  # type: ignore[arg-type]
+            "ack 'all' is not",
+        ),
+    ],
+)
+def test_a_wrong_producer_looks_for_no_node(
+    tmp_path: Path, make: Callable[[Path], object], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        make(tmp_path)
+    with pytest.raises(NodeNotRunningError):
+        rr.Producer(tmp_path)
 
 
 @pytest.mark.parametrize("timeout_s", ["x", 0, -1, None, float("nan")])
@@ -141,7 +190,8 @@ def client_of(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> Client:
         return node.create_topic(*arguments, **options)
 
     client = object.__new__(Client)
-    monkeypatch.setattr(Client.__mro__[1], "create_topic", create)
+    monkeypatch.setattr(Connection, "create_topic", create)
+    monkeypatch.setattr(Connection, "topics", lambda _: node.topics())
     assert isinstance(client.create_topic, MethodType)
     return client
 
