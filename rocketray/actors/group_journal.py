@@ -424,7 +424,8 @@ def _state_entries(states: States, time_ms: int) -> Iterator[JournalEntry]:
     """Entries that say all of *states*: a STATE, and a SWITCH for each further filter."""
     alike: dict[tuple[int, str, Subscription | None], dict[int, tuple[int, int]]] = {}
     for (topic, queue), state in states.items():
-        filters = state.filters or ((0, None),)
+        is_known = state.filter_at(0) is not None
+        filters = state.filters if is_known else ((0, None), *state.filters)
         for place, (begin, subscription) in enumerate(filters):
             behind = begin if place else state.offset
             alike.setdefault((place, topic, subscription), {})[queue] = state.offset, behind

@@ -201,9 +201,8 @@ def test_a_power_failure_in_the_life_after_a_kill_loses_nothing_acknowledged() -
     assert examiner.states > 500
 
 
-def test_a_power_failure_in_the_middle_of_recovery_is_recovered_from() -> None:
+def test_a_power_failure_in_the_middle_of_recovery_is_recovered_from(rng: random.Random) -> None:
     """The power goes before each call of a recovery that changes a file, and then again."""
-    chance = random.Random(7)
     word = (("put", "dispatch"), ("roll", "flush"), ("put", ""), ("put", ""))
     history = run(word, QUICK, seed=7)
     failures = 0
@@ -218,7 +217,7 @@ def test_a_power_failure_in_the_middle_of_recovery_is_recovered_from() -> None:
             else:
                 break
             disk.before = lambda _name, _path: None
-            for again in disk.outcomes(Bound(4, 2), chance):
+            for again in disk.outcomes(Bound(4, 2), rng):
                 found = recover(again.disk()).messages
                 assert found == history.messages[: len(found)]
                 assert len(found) >= history.safe

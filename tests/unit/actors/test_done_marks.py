@@ -47,8 +47,8 @@ def test_what_was_marked_is_done_also_after_opening_anew(chance: random.Random) 
     assert marked(marks, end) == sorted(model)
 
 
-def test_a_power_failure_takes_no_mark_that_was_made_and_makes_none() -> None:
-    disk, chance = SimDisk(), random.Random(3)
+def test_a_power_failure_takes_no_mark_that_was_made_and_makes_none(rng: random.Random) -> None:
+    disk = SimDisk()
     marks = DoneMarks(DIRECTORY, 0, file_system=disk)
     marks.mark(np.array([1, 5, 4096 * 8, PER_FILE + 1]))
     sure = [1, 5, 4096 * 8, PER_FILE + 1]
@@ -67,7 +67,7 @@ def test_a_power_failure_takes_no_mark_that_was_made_and_makes_none() -> None:
     except PowerGoneError:
         disk.before = lambda _name, _path: None
     outcomes = 0
-    for outcome in disk.outcomes(Bound(64, 20), chance):
+    for outcome in disk.outcomes(Bound(64, 20), rng):
         found = marked(DoneMarks(DIRECTORY, 0, file_system=outcome.disk()), PER_FILE + 100)
         assert set(sure) <= set(found) <= {*sure, *late}
         outcomes += 1

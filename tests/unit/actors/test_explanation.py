@@ -199,16 +199,15 @@ def explained(stored_facts: StoredFacts, facts: GroupFacts = FACTS) -> Explanati
 
 
 def test_random_messages_and_filters_have_the_cause_that_a_plain_look_gives(
-    node: LocalNode,
+    node: LocalNode, rng: random.Random
 ) -> None:
-    generator = random.Random(17)
     messages = [
         Message(
             "Trade",
             b"x",
-            tags=generator.choice([None, "Aa", "BB", "C"]),
+            tags=rng.choice([None, "Aa", "BB", "C"]),
             keys=(f"k{number}",),
-            properties={"a": generator.choice(["1", "7", "5.5", "5d"])} if number % 3 else {},
+            properties={"a": rng.choice(["1", "7", "5.5", "5d"])} if number % 3 else {},
         )
         for number in range(60)
     ]

@@ -71,16 +71,18 @@ def test_a_reader_is_noted_only_where_its_filter_is_new() -> None:
     assert noted == [({0: (3, 3), 1: (-1, -1)}, "m1"), ({2: (0, 0)}, "m2"), ({1: (5, 5)}, "m3")]
 
 
-def test_a_journal_stays_small_and_says_where_all_stood(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_stays_small_and_says_where_all_stood(
+    monkeypatch: pytest.MonkeyPatch, rng: random.Random
+) -> None:
     monkeypatch.setattr(group_journal, "ENTRIES_MAX", 10)
-    journal, generator = GroupJournal(), random.Random(5)
+    journal = GroupJournal()
     for time_ms in range(500):
-        queue = generator.randrange(3)
+        queue = rng.randrange(3)
         state = journal.states.get(("T", queue), QueueState())
-        at = generator.randrange(100)
-        if generator.random() < 0.4:
-            subscription = generator.choice([OLD, NEW])
-            kind = generator.choice([EntryKind.FILTER, EntryKind.SWITCH])
+        at = rng.randrange(100)
+        if rng.random() < 0.4:
+            subscription = rng.choice([OLD, NEW])
+            kind = rng.choice([EntryKind.FILTER, EntryKind.SWITCH])
             pair = (at, at) if kind is EntryKind.FILTER else (at, at + 5)
             journal.add(JournalEntry(kind, time_ms, "m", "T", {queue: pair}, subscription))
         else:

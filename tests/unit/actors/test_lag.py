@@ -44,8 +44,9 @@ def is_wanted(subscription: Subscription, message: Message) -> bool:
         return False
 
 
-def test_lag_equals_a_brute_force_count_over_random_histories(node: LocalNode) -> None:
-    generator = random.Random(23)
+def test_lag_equals_a_brute_force_count_over_random_histories(
+    node: LocalNode, rng: random.Random
+) -> None:
     counter = LagCounter(node.data, block_entries=16)
     sent: list[Message] = []
     with node.producer() as producer:
@@ -54,22 +55,22 @@ def test_lag_equals_a_brute_force_count_over_random_histories(node: LocalNode) -
                 Message(
                     "Trade",
                     b"x",
-                    tags=generator.choice([None, "Aa", "BB", "C"]),
-                    properties={"a": generator.choice(["1", "7", "5.5", "5d"])},
+                    tags=rng.choice([None, "Aa", "BB", "C"]),
+                    properties={"a": rng.choice(["1", "7", "5.5", "5d"])},
                 )
-                for _ in range(generator.randrange(1, 40))
+                for _ in range(rng.randrange(1, 40))
             ]
             producer.send_messages("Trade", batch)
             sent += batch
             for subscription in SUBSCRIPTIONS:
-                offset = generator.choice([-1, 0, len(sent), generator.randrange(len(sent) + 1)])
+                offset = rng.choice([-1, 0, len(sent), rng.randrange(len(sent) + 1)])
                 question = LagQuestion("Trade", 0, subscription, offset)
                 (found,) = counter.answer([question])
                 left = sent[max(offset, 0) :]
                 wanted = sum(is_wanted(subscription, message) for message in left)
                 assert (found.count, found.behind) == (wanted, len(left))
                 assert found.exactness is Exactness.EXACT
-                at, new = generator.randrange(len(sent) + 20), generator.choice(SUBSCRIPTIONS)
+                at, new = rng.randrange(len(sent) + 20), rng.choice(SUBSCRIPTIONS)
                 question = replace(question, switch=Switch(at, new))
                 (found,) = counter.answer([question])
                 wanted = sum(

@@ -33,13 +33,12 @@ def take(shard: ShardRing) -> list[Frame]:
     return list(iter(shard.next_frame, None))
 
 
-def test_frames_of_any_size_come_out_as_they_went_in(tmp_path: Path) -> None:
+def test_frames_of_any_size_come_out_as_they_went_in(tmp_path: Path, rng: random.Random) -> None:
     producer, shard = make(tmp_path / "ring")
-    generator = random.Random(5)
     sent: list[bytes] = []
     received: list[bytes] = []
     for _ in range(2000):
-        payload = generator.randbytes(generator.randrange(producer.payload_max // 3))
+        payload = rng.randbytes(rng.randrange(producer.payload_max // 3))
         while (sequence := producer.try_write(payload, Durability.MEMORY)) is None:
             producer.publish()
             for frame in take(shard):
@@ -54,16 +53,17 @@ def test_frames_of_any_size_come_out_as_they_went_in(tmp_path: Path) -> None:
     assert received == sent
 
 
-def test_room_that_is_reserved_and_never_committed_is_given_out_again(tmp_path: Path) -> None:
+def test_room_that_is_reserved_and_never_committed_is_given_out_again(
+    tmp_path: Path, rng: random.Random
+) -> None:
     producer, shard = make(tmp_path / "ring")
-    generator = random.Random(6)
     sent: list[bytes] = []
     received: list[bytes] = []
     while len(sent) < 500:
-        abandoned = producer.try_reserve(generator.randrange(producer.payload_max))
+        abandoned = producer.try_reserve(rng.randrange(producer.payload_max))
         if abandoned is not None:
             abandoned[:] = bytes(len(abandoned))
-        payload = generator.randbytes(generator.randrange(producer.payload_max // 3))
+        payload = rng.randbytes(rng.randrange(producer.payload_max // 3))
         room = producer.try_reserve(len(payload))
         if room is not None:
             room[:] = payload

@@ -85,8 +85,9 @@ def lose_entries(directory: Path, rng: random.Random) -> None:
         path.write_bytes(raw[: end - end % 20].ljust(len(raw), b"\0"))
 
 
-def test_units_begin_and_end_in_a_store_that_was_made_without(tmp_path: Path) -> None:
-    rng = random.Random(1)
+def test_units_begin_and_end_in_a_store_that_was_made_without(
+    tmp_path: Path, rng: random.Random
+) -> None:
     with opened(tmp_path) as store:
         put(store, rng, 3)
         store.begin_units(Numbers())
@@ -135,8 +136,9 @@ def test_a_crash_leaves_every_unit_to_its_own_message(rng: random.Random, tmp_pa
     assert 0.1 * total < with_unit < 0.9 * total
 
 
-def test_files_of_units_go_with_the_entries_that_lead_into_them(tmp_path: Path) -> None:
-    rng = random.Random(2)
+def test_files_of_units_go_with_the_entries_that_lead_into_them(
+    tmp_path: Path, rng: random.Random
+) -> None:
     with opened(tmp_path) as store:
         store.begin_units(Numbers())
         put(store, rng, 10)
