@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Unpack
 
-from rocketray.errors import ConfigError
+from rocketray.errors import ConfigError, StreamError
+from rocketray.filters.subscription import Subscription
 from rocketray.names import check_queue_count, check_topic
 from rocketray.store.compression import COMPRESS_OVER_BYTES, CompressionKind
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .catalog import TopicConfig
 from .client import Connection
+from .filter_advice import doubts
+from .member_options import MemberOptions
 from .producer import AckMode
 from .producer import Producer as NodeProducer
 from .producer_lanes import settle_options
+from .remote_consumer import Member
 from .topic_start import TopicProgress
 from .transaction_producer import Check
 from .transaction_producer import TransactionProducer as NodeTransactionProducer
 
 __all__ = ["Client", "Producer", "TransactionProducer"]
 
+_LOG = logging.getLogger(__name__)
 _QUEUES = 4
 
 
@@ -30,6 +37,7 @@ class Client(Connection):
     def __init__(self, data: Path | str | None = None) -> None:
         found = Connection.open(data)
         super().__init__(found.data, found.node)
+        self._doubted: set[tuple[str, Subscription]] = set()
 
     def create_topic(
         self,
@@ -59,6 +67,24 @@ class Client(Connection):
         return super().create_topic(
             topic, wanted, retention, hosted=hosted, on_progress=on_progress
         )
+
+    def consumer(
+        self,
+        group: str,
+        topic: str,
+        subscription: Subscription,
+        **options: Unpack[MemberOptions],
+    ) -> Member:
+        """A new member of *group*; see :class:`MemberOptions`.
+
+        Logs a warning, once for each topic and filter, of a filter that most likely leaves out
+        messages that are wanted.
+        """
+        member = super().consumer(group, topic, subscription, **options)
+        if (topic, subscription) not in self._doubted:
+            self._doubted.add((topic, subscription))
+            _warn_of_doubts(self.data, group, topic, subscription)
+        return member
 
 
 class Producer(NodeProducer):
@@ -102,3 +128,12 @@ class TransactionProducer(NodeTransactionProducer):
         connection = Connection.open(data)
         super().__init__(connection, group, check, ack=ack)
         connection.keep(self._producer)
+
+
+def _warn_of_doubts(data: Path, group: str, topic: str, subscription: Subscription) -> None:
+    """Apps and commands do so themselves; a member reads on where files cannot be looked at."""
+    try:
+        for line in doubts(data, [topic], subscription):
+            _LOG.warning("group %s: %s", group, line)
+    except (StreamError, OSError) as error:
+        _LOG.debug("the filter of group %s was not compared with messages: %s", group, error)

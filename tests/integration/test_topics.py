@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -18,6 +19,7 @@ from rocketray.actors.layout import producer_rings_directory, shard_directory
 from rocketray.actors.node import Node, NodeOptions
 from rocketray.actors.ray_runtime import NAMESPACE
 from rocketray.actors.shard_calls import shard_name
+from rocketray.actors.standalone import Client
 from rocketray.errors import StreamError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import RetentionPolicy
@@ -51,6 +53,23 @@ def test_topics_change_and_go(connection: Connection) -> None:
     assert "Short" not in connection.topics()
     with pytest.raises(TopicNotFoundError), connection.producer() as producer:
         producer.send("Short", b"x")
+
+
+def test_a_program_is_warned_once_of_a_filter_that_looks_like_a_slip(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Client(node.data) as client:
+        client.create_topic("Paid", 1)
+        with client.producer() as producer:
+            producer.send("Paid", b"x", tags="pay", properties={"amount": "120"})
+        for tags in ("pay|ship", "pay|ship", "pay || ship"):
+            client.consumer("audit", "Paid", Subscription.tags(tags)).close()
+        client.consumer("audit", "Paid", Subscription.sql("amont > 100")).close()
+    told = [record for record in caplog.records if record.levelno == logging.WARNING]
+    slip, typo = [one.getMessage() for one in told if "Paid" in one.getMessage()]
+    assert slip.startswith("group audit: topic Paid, tags 'pay|ship': ")
+    assert slip.endswith("write pay || ship")
+    assert typo.endswith("amont is in none of the last 1 messages; did you mean amount?")
 
 
 def test_a_topic_keeps_what_it_is_told_to(connection: Connection) -> None:
