@@ -34,6 +34,7 @@ LINES = {
     "rr.Producer(timout_s=1)": 'Unexpected keyword argument "timout_s"',
     "rr.Producer().send('T', 'text')": 'incompatible type "str"; expected "bytes"',
     "rr.Producer().send('T', b'', tag='x')": 'Unexpected keyword argument "tag"',
+    "rr.Producer().send_oneway('T', b'', tag='x')": 'Unexpected keyword argument "tag"',
     "app.agnet(orders)": 'maybe "agent"',
     "app.agent(orders, tgas='pay')": 'Argument "tgas" to "agent"',
     "Order('o', amonut=2.0)": 'Unexpected keyword argument "amonut"',
@@ -51,6 +52,12 @@ async def handle(stream: rr.Stream[Order]) -> None:
         reveal_type(order)
     async for some in stream.take(5, within=1):
         reveal_type(some)
+
+
+async def send() -> None:
+    stored = await orders.send(value=Order("o"))
+    reveal_type((await stored).offset)
+    reveal_type((await stored).recall_handle)
 """
 
 
@@ -96,8 +103,14 @@ def test_slips_are_found_and_nothing_else(tmp_path: Path, cache: Path) -> None:
         found = [text for text in said if text.startswith(f"slips.py:{number}: error")]
         assert bool(found) == bool(wanted), (line, found)
         assert wanted in "".join(found), (line, found)
-    revealed = [text.partition("Revealed type is ")[2] for text in said if "Revealed" in text]
-    assert revealed == ['"slips.Order"', '"typing.Sequence[slips.Order]"']
+    types = [text.partition("Revealed type is ")[2] for text in said if "Revealed" in text]
+    revealed = [text.replace("builtins.", "") for text in types]
+    assert revealed == [
+        '"slips.Order"',
+        '"typing.Sequence[slips.Order]"',
+        '"int"',
+        '"str | None"',
+    ]
 
 
 def test_the_record_that_checkers_see_is_fausts() -> None:

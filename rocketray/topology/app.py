@@ -49,7 +49,7 @@ from .flow import FlowLimits
 from .group import GroupRegistry, Membership, make_start, make_subscription
 from .isolation import check_isolation
 from .leadership import LedApp
-from .outbox import Outboxes
+from .outbox import Outboxes, StoredMetadata
 from .program_log import show_log, show_warnings
 from .replies import Replies
 from .settings import check_settings, with_defaults
@@ -297,7 +297,7 @@ class App(LedApp):
         delay: Delay | None = None,
         *,
         ack: AckMode = "memory",
-    ) -> asyncio.Future[Any]:
+    ) -> asyncio.Future[StoredMetadata]:
         """Queue *message* for sending (see outbox.py), and for delivery after *delay*.
 
         Its topic is made with *queues* and *retention* if need be. The future is done when the

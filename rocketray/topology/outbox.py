@@ -31,7 +31,7 @@ from rocketray.recall import RecallHandle
 
 from .connection import PendingMessages, Producer, SendResult
 
-__all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "Outboxes", "StoredLater"]
+__all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "Outboxes", "StoredMetadata"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,18 +40,18 @@ WAITING_MAX_MESSAGES = 8 * BATCH_MAX_MESSAGES
 _RETRY_FOR_S = 30.0
 
 
+class StoredMetadata(RecordMetadata):  # type: ignore[misc]  # Faust's types are not followed
+    """Where a message is stored, and for a delayed one the handle by which it can be recalled."""
+
+    recall_handle: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class _Pending:
     message: Message
     queue_id: int | None
     delay: Delay | None
-    future: asyncio.Future[RecordMetadata]
-
-
-class StoredLater(RecordMetadata):  # type: ignore[misc]  # Faust's types are not followed
-    """Where a delayed message waits, and the handle by which it can be recalled."""
-
-    recall_handle: str
+    future: asyncio.Future[StoredMetadata]
 
 
 class Outbox:
@@ -70,12 +70,12 @@ class Outbox:
 
     async def put(
         self, message: Message, queue_id: int | None, delay: Delay | None = None
-    ) -> asyncio.Future[RecordMetadata]:
+    ) -> asyncio.Future[StoredMetadata]:
         """Queue *message*, for *queue_id* if it names one; the future is done once it is stored."""
         if len(self._waiting) >= WAITING_MAX_MESSAGES:
             async with self._changed:
                 await self._changed.wait_for(lambda: len(self._waiting) < WAITING_MAX_MESSAGES)
-        future: asyncio.Future[RecordMetadata] = self._loop.create_future()
+        future: asyncio.Future[StoredMetadata] = self._loop.create_future()
         self._waiting.append(_Pending(message, queue_id, delay, future))
         self._put_count += 1
         if self._drainer is None:
@@ -235,11 +235,10 @@ def _by_destination(taken: Sequence[_Pending]) -> list[list[_Pending]]:
 def _succeed(pending: _Pending, result: SendResult) -> None:
     if pending.future.done():
         return
-    if result.recall_handle is None:
-        tp = TP(pending.message.topic, result.queue_id)
-        stored = RecordMetadata(tp.topic, tp.partition, tp, result.queue_offset, None, None)
-    else:
-        tp = TP(RecallHandle.parse(result.recall_handle).topic, result.queue_id)
-        stored = StoredLater(tp.topic, tp.partition, tp, result.queue_offset, None, None)
-        stored.recall_handle = result.recall_handle
+    handle = result.recall_handle
+    topic = pending.message.topic if handle is None else RecallHandle.parse(handle).topic
+    tp = TP(topic, result.queue_id)
+    stored = StoredMetadata(tp.topic, tp.partition, tp, result.queue_offset, None, None)
+    if handle is not None:
+        stored.recall_handle = handle
     pending.future.set_result(stored)

@@ -27,6 +27,7 @@ from .codec import refuse_pickle
 from .faust.wire import topic_name
 from .fields import MessageFields, property_text, texts
 from .group import Membership
+from .outbox import StoredMetadata
 
 __all__ = ["Topic", "announce", "retention_policy"]
 
@@ -107,7 +108,7 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         properties: Mapping[str, object] | None = None,
         queue_selector: QueueSelector | None = None,
         **delay: Unpack[DelayOptions],
-    ) -> Awaitable[Any]:
+    ) -> Awaitable[StoredMetadata]:
         """Queue one message for the next batch; awaiting the result waits until it is stored.
 
         *key* shards: messages with one key keep their order. *partition* names a queue, and
@@ -133,7 +134,7 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         )
         if queue_selector is not None:
             partition = await self._select(queue_selector, message, partition)
-        future: Awaitable[Any] = await self.app.send_message(
+        future: Awaitable[StoredMetadata] = await self.app.send_message(
             message, partition, self.partitions, self.retention, later
         )
         if callback is not None:

@@ -15,7 +15,7 @@ from rocketray.delay import TIMER_TOPIC, Delay
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
 from rocketray.message import Message
 from rocketray.topology import outbox as outbox_module
-from rocketray.topology.outbox import Outbox, Outboxes, StoredLater
+from rocketray.topology.outbox import Outbox, Outboxes
 
 
 class WatchedProducer:
@@ -229,9 +229,10 @@ def test_delayed_sends_tell_where_they_wait_and_how_they_are_recalled(
         later = await outbox.put(message(1), None, Delay(delay_ms=3_600_000))
         now = await outbox.put(message(2), None, Delay(deliver_at_ms=1))
         waits = await later
-        assert isinstance(waits, StoredLater)
         assert (waits.topic, waits.partition, waits.offset) == (TIMER_TOPIC, 0, 0)
+        assert waits.recall_handle is not None
         assert node.recall(waits.recall_handle)
+        assert (await at_once).recall_handle is None
         assert {(await at_once).topic, (await now).topic} == {"T"}
         await outbox.close()
 
