@@ -34,7 +34,6 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .files import read_state, write_json
 from .layout import config_directory
-from .problems import Problems
 from .system_retention import default_retention, is_kept_by_node
 
 __all__ = ["SHARD_PORT", "BitmapMode", "TopicCatalog", "TopicConfig"]
@@ -152,12 +151,12 @@ class TopicCatalog:
     """Topics that were deleted and may have files still (invariant 2)."""
 
     @classmethod
-    def load(cls, data: Path, problems: Problems | None = None) -> TopicCatalog:
+    def load(cls, data: Path, *, owns: bool = False) -> TopicCatalog:
         """The catalog in a data directory; empty when there is none.
 
-        Raises as :func:`~.files.read_state`; *problems* is for the coordinator, who owns the file.
+        Raises as :func:`~.files.read_state`; the coordinator *owns* the file.
         """
-        catalog = read_state(config_directory(data) / "topics.json", cls._from_json, problems)
+        catalog = read_state(config_directory(data) / "topics.json", cls._from_json, owns=owns)
         return cls() if catalog is None else catalog
 
     @classmethod

@@ -25,7 +25,7 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .bitmap_orders import Answer, BitmapBoard, BitmapOrder
 from .catalog import TopicCatalog, TopicConfig
-from .files import read_state, remove_half_written, write_json
+from .files import read_state, write_json
 from .filter_rules import FilterRules
 from .group_administration import GroupAdministration, GroupQuestion
 from .group_journal import GroupJournals, JournalEntry
@@ -83,11 +83,10 @@ class ClusterState:
         self._clock_ms = clock_ms
         self._steady_ms = steady_ms or clock_ms
         self._lock = threading.RLock()
-        self.problems = Problems()
+        self.problems = Problems(data)
         """What is wrong with the node, for its operator; whoever finds something notes it here."""
         config = config_directory(data)
-        remove_half_written(config)
-        self._catalog = TopicCatalog.load(data, self.problems)
+        self._catalog = TopicCatalog.load(data, owns=True)
         self._journal_files = JournalFiles(journal_directory(data))
         self._journals = GroupJournals(clock_ms)
         self._journals.load(self._journal_files.load())
@@ -105,14 +104,14 @@ class ClusterState:
     def _load_groups(self, config: Path) -> None:
         """Take up the groups; they stay closed where nobody can tell how far they are."""
         try:
-            groups = read_state(config / _GROUPS_FILE, _checked_groups, self.problems)
-            offsets = read_state(config / _OFFSETS_FILE, _checked_offsets, self.problems)
+            groups = read_state(config / _GROUPS_FILE, _checked_groups, owns=True)
+            offsets = read_state(config / _OFFSETS_FILE, _checked_offsets, owns=True)
         except StoreError as error:
             self._closed = f"consumer groups are closed, and topics keep all files: {error}"
             self.problems.note("groups", self._closed)
             return
         try:
-            owners = read_state(config / _OWNERS_FILE, self._owners_of, self.problems)
+            owners = read_state(config / _OWNERS_FILE, self._owners_of, owns=True)
         except StoreError:  # leases may run that nobody knows of: they have to end first
             owners = None
             self._silent_until_ms = self._loaded_ms + SESSION_TIMEOUT_MS

@@ -110,12 +110,15 @@ class LetterBox:
 class Journal:
     """Which letters of a topic were redriven, by queue offset; on disk as soon as it is said."""
 
-    def __init__(self, data: Path, topic: TopicConfig) -> None:
-        """Read what is known of *topic*; a topic of the same name that is gone does not count."""
+    def __init__(self, data: Path, topic: TopicConfig, *, owns: bool = False) -> None:
+        """Read what is known of *topic*; a topic of the same name that is gone does not count.
+
+        Who redrives *owns* the file, which is mended then if it is damaged (files.py).
+        """
         self._path = _journal_path(data, topic.name)
         self._identity = ":".join(map(str, topic.store_hosts[0]))
         self._take({})
-        read_state(self._path, self._take)
+        read_state(self._path, self._take, owns=owns)
 
     def _take(self, value: dict[str, Any]) -> None:
         if value.get("storeHost") != self._identity:
@@ -206,7 +209,7 @@ def redrive(
     config = _topic(node, group, topic)
     count = 0
     with _alone(node.data, config.name):
-        journal = Journal(node.data, config)
+        journal = Journal(node.data, config, owns=True)
         if journal.under_way:
             journal.finish(are_stored=_is_stored(node.data, journal, group))
         new = (

@@ -24,13 +24,18 @@ from rocketray.errors import StoreError, StreamError
 from rocketray.store.retention import DiskUse
 from rocketray.whole_file import sync_directory, write_beside
 
-from .layout import producer_rings_directory, shard_directory
-from .problems import Problems
+from .layout import (
+    broadcast_directory,
+    config_directory,
+    producer_rings_directory,
+    shard_directory,
+)
 from .processes import is_alive
 
 __all__ = [
     "JSON_MAX_BYTES",
     "disk_use",
+    "mended_files",
     "read_json",
     "read_state",
     "remove_half_written",
@@ -41,6 +46,7 @@ __all__ = [
 _LOG = logging.getLogger(__name__)
 _T = TypeVar("_T")
 JSON_MAX_BYTES = 64 * 1024 * 1024
+_DAMAGED = "*.json.damaged"
 _HALF_WRITTEN = re.compile(r"(.+)\.(\d{1,19})\.tmp", re.ASCII)
 _DAMAGE = (StreamError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _REMOVALS = 20
@@ -100,24 +106,23 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def read_state(
-    path: Path, parse: Callable[[dict[str, Any]], _T], problems: Problems | None = None
+    path: Path, parse: Callable[[dict[str, Any]], _T], *, owns: bool = False
 ) -> _T | None:
     """What *parse* makes of the object in *path*, or of that in its copy; None when there is none.
 
     The copy stands in for a file that is damaged, and for a missing one only if a replacement of
-    it was under way: else somebody removed it, and means it. Whoever gives *problems* owns the
-    file: it is mended then, what was damaged is kept beside it with the suffix ``.damaged``, and
-    there is a problem until that is removed.
+    it was under way: else somebody removed it, and means it. For the process that *owns* the file
+    it is mended, too: what was damaged is kept beside it with the suffix ``.damaged``.
 
     Raises:
         StoreError: both are damaged, or there is no copy.
     """
+    if owns:
+        remove_half_written(path.parent)
     try:
         value = read_json(path)
         if value is not None:
-            parsed = parse(value)
-            _tell_of_damage(path, problems)
-            return parsed
+            return parse(value)
         if not _was_being_replaced(path):
             return None
         reason = "missing, and was being replaced"
@@ -125,10 +130,21 @@ def read_state(
         reason = f"damaged ({_in_short(path, error)})"
     parsed = _parse_copy(path, parse, reason)
     _LOG.warning("%s: %s; its copy %s is used", path, reason, _backup(path))
-    if problems is not None:
+    if owns:
         _mend(path)
-        _tell_of_damage(path, problems)
     return parsed
+
+
+def mended_files(data: Path) -> list[str]:
+    """A line for each file of a data directory that was mended, until what was damaged is removed."""
+    found = list(data.glob(_DAMAGED))
+    for directory in (config_directory(data), broadcast_directory(data)):
+        found += directory.rglob(_DAMAGED)
+    return [
+        f"{damaged.with_suffix('')}: it was damaged, so its copy took its place; what was damaged "
+        f"is in {damaged.name}: compare them, then remove that one"
+        for damaged in sorted(found)
+    ]
 
 
 def remove_half_written(directory: Path) -> None:
@@ -213,15 +229,6 @@ def _mend(path: Path) -> None:
     sync_directory(path.parent)
     for each in left:  # else who removes the file later would get it back
         each.unlink(missing_ok=True)
-
-
-def _tell_of_damage(path: Path, problems: Problems | None) -> None:
-    if problems is not None and _damaged(path).exists():
-        problems.note(
-            path.name,
-            f"{path}: it was damaged, so its copy took its place; what was damaged is in "
-            f"{_damaged(path).name}: compare them, then remove that one",
-        )
 
 
 def _in_short(path: Path, error: Exception) -> str:

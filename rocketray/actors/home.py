@@ -19,10 +19,11 @@ import socket
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rocketray.errors import DataDirectoryError
 
-from .files import read_json, write_json
+from .files import read_state, write_json
 from .layout import identity_file
 
 __all__ = ["Home", "settle_identity"]
@@ -64,30 +65,36 @@ class Home:
 def settle_identity(data: Path) -> str:
     """The UUID of a data directory, which gets one if it has none; for who holds its lock.
 
+    A damaged file is mended from its copy (files.py).
+
     Raises:
-        StoreError: what stands there is not ours.
+        StoreError: what stands there, and its copy, is not ours.
     """
-    found = _read_identity(data)
+    found = _read_identity(data, owns=True)
     if found is None:
         found = str(uuid.uuid4())
         write_json(identity_file(data), {"version": _VERSION, "uuid": found})
     return found
 
 
-def _read_identity(data: Path) -> str | None:
+def _read_identity(data: Path, *, owns: bool = False) -> str | None:
     path = identity_file(data)
-    value = read_json(path)
-    if value is None:
+    found = read_state(path, _parsed, owns=owns)
+    if found is None:
         return None
-    version = value.get("version")
-    if not isinstance(version, int) or version > _VERSION:
+    version, identity = found
+    if version > _VERSION:
         raise DataDirectoryError(
-            f"{path} has version {version!r}, and this rocketray reads up to {_VERSION}; use the "
-            "one that wrote it"
+            f"{path} has version {version}, and this rocketray reads up to {_VERSION}; use the one "
+            "that wrote it"
         )
-    try:
-        return str(uuid.UUID(value["uuid"]))
-    except (KeyError, ValueError, TypeError, AttributeError):
-        raise DataDirectoryError(
-            f"{path} holds no UUID; restore it from a copy of the directory"
-        ) from None
+    return identity
+
+
+def _parsed(value: dict[str, Any]) -> tuple[int, str]:
+    version, identity = value["version"], str(value["uuid"])
+    if not isinstance(version, int):
+        raise TypeError(f"version {version!r}")
+    if version <= _VERSION:
+        identity = str(uuid.UUID(identity))
+    return version, identity

@@ -25,6 +25,7 @@ from pathlib import Path
 
 __all__ = [
     "CONTROL_PAGE",
+    "broadcast_directory",
     "config_directory",
     "consumer_directory",
     "control_path",
@@ -66,6 +67,11 @@ def identity_file(data: Path) -> Path:
 def config_directory(data: Path) -> Path:
     """The coordinator's state."""
     return data / "config"
+
+
+def broadcast_directory(data: Path) -> Path:
+    """How far clients of broadcast groups are, where they name no directory of their own."""
+    return data / "broadcast"
 
 
 def journal_directory(data: Path) -> Path:

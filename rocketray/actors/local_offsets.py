@@ -17,6 +17,7 @@ from rocketray.errors import ConfigError
 from rocketray.store.file_system import SYSTEM_FILES
 
 from .files import read_state, write_json
+from .layout import broadcast_directory
 
 if TYPE_CHECKING:
     from .member_options import MemberOptions
@@ -94,7 +95,7 @@ class LocalOffsets:
             self._lock.release()
 
     def _read(self) -> dict[int, int]:
-        return read_state(self._path, _offsets) or {}
+        return read_state(self._path, _offsets, owns=True) or {}
 
 
 def _offsets(value: Mapping[str, Any]) -> dict[int, int]:
@@ -111,5 +112,5 @@ def open_local_offsets(
     """
     if not options.get("broadcast"):
         return None
-    directory = Path(options.get("offsets_directory") or data / "broadcast")
+    directory = Path(options.get("offsets_directory") or broadcast_directory(data))
     return LocalOffsets(directory, options.get("client_id") or "", group, topic, clock_ms)

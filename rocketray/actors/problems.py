@@ -2,13 +2,18 @@
 
 A problem is noted under the name of what it is about: a file of the state, a shard, a directory.
 Noted again, it replaces the line before it; once it is over, it is resolved. Each says what is
-wrong, where, and what to do. The coordinator has the node's problems, and answers with their lines.
+wrong, where, and what to do. A file that was damaged and mended, by whichever process, is a problem
+until somebody removes what was damaged (files.py). The coordinator has the node's problems, and
+answers with their lines.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from pathlib import Path
+
+from .files import mended_files
 
 __all__ = ["Problems"]
 
@@ -18,7 +23,8 @@ _LOG = logging.getLogger(__name__)
 class Problems:
     """The problems of one node. Safe to use from several threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, data: Path) -> None:
+        self._data = data
         self._lock = threading.Lock()
         self._lines: dict[str, str] = {}
 
@@ -36,6 +42,7 @@ class Problems:
             self._lines.pop(subject, None)
 
     def lines(self) -> list[str]:
-        """The lines, ordered by what they are about."""
+        """The lines: of files first, then of the rest, ordered by what they are about."""
         with self._lock:
-            return [line for _, line in sorted(self._lines.items())]
+            noted = [line for _, line in sorted(self._lines.items())]
+        return mended_files(self._data) + noted

@@ -131,7 +131,8 @@ class ScheduleHost:
             if topic == SCHEDULE_TOPIC
         }
         if offsets and offsets != self._saved:
-            write_json(config_directory(self._data) / "delayOffset.json", {"offsetTable": offsets})
+            path = config_directory(self._data) / "delayOffset.json"
+            write_json(path, {"offsetTable": offsets}, backup=False)
             self._saved = offsets
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import ForwardedMessage, Message, StoredMessage
@@ -18,7 +17,7 @@ from .hosted_log import HostedLog
 from .layout import config_directory
 from .node_link import HostNode, NodeLinks
 from .system_retention import DECIDED
-from .transaction_state import TransactionOverview
+from .transaction_state import TransactionOverview, TransactionProgress
 from .transactions import TransactionService
 
 __all__ = ["TransactionHost"]
@@ -77,7 +76,7 @@ class TransactionHost:
         self._submit = submit
         self._lock = threading.Lock()
         self._service: TransactionService | None = None
-        self._saved: dict[str, Any] | None = None
+        self._saved: TransactionProgress | None = None
         self._saved_ms = self._expired_ms = 0
 
     def step(self, now_ms: int) -> int:
@@ -127,7 +126,7 @@ class TransactionHost:
 
     def _begun(self) -> TransactionService:
         if self._service is None:
-            progress = read_state(self._path, dict)
+            progress = read_state(self._path, TransactionProgress.from_json, owns=True)
             self._service = TransactionService(self._places, progress, submit=self._submit)
         return self._service
 
@@ -136,10 +135,14 @@ class TransactionHost:
         progress = self._service.progress()
         if progress != self._saved:
             self._log.flush(HALF_TOPIC, END_TOPIC, OP_TOPIC)  # it is never ahead of the logs
-            write_json(self._path, progress)
+            write_json(self._path, progress.to_json())
             self._saved = progress
         self._saved_ms = now_ms
         if abs(now_ms - self._expired_ms) >= _EXPIRE_INTERVAL_MS:
             self._expired_ms = now_ms
-            needed = {HALF_TOPIC: "halfOffset", END_TOPIC: "endOffset", OP_TOPIC: "opOffset"}
-            self._log.expire({topic: progress[name] for topic, name in needed.items()}, DECIDED)
+            needed = {
+                HALF_TOPIC: progress.half_next,
+                END_TOPIC: progress.end_next,
+                OP_TOPIC: progress.op_next,
+            }
+            self._log.expire(needed, DECIDED)

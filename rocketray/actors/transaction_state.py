@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
 
 from rocketray.transaction import Ending, Verdict
 
@@ -16,6 +17,7 @@ __all__ = [
     "TransactionCounts",
     "TransactionLimits",
     "TransactionOverview",
+    "TransactionProgress",
     "UndecidedHalf",
 ]
 
@@ -32,6 +34,36 @@ class TransactionLimits:
     check_interval_ms: int = 30_000
     checks_max: int = 15
     age_max_ms: int = 72 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionProgress:
+    """From where the logs are read again after a restart; older than they are perhaps, never newer.
+
+    ``checks`` is how often halves were asked about, by queue offset.
+    """
+
+    half_next: int = 0
+    op_next: int = 0
+    end_next: int = 0
+    checks: Mapping[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
+        """What :meth:`to_json` made; the beginning where it says nothing."""
+        half, op, end = (max(int(value.get(f"{log}Offset", 0)), 0) for log in ("half", "op", "end"))
+        checks = {int(half): int(count) for half, count in value.get("checks", {}).items()}
+        return cls(half, op, end, checks)
+
+    def to_json(self) -> dict[str, Any]:
+        """As it stands in a file."""
+        return {
+            "version": 1,
+            "halfOffset": self.half_next,
+            "opOffset": self.op_next,
+            "endOffset": self.end_next,
+            "checks": {str(half): count for half, count in self.checks.items()},
+        }
 
 
 @dataclass(slots=True)

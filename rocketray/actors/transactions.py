@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from rocketray.errors import (
     InvalidMessageError,
@@ -60,6 +60,7 @@ from .transaction_state import (
     TransactionCounts,
     TransactionLimits,
     TransactionOverview,
+    TransactionProgress,
     UndecidedHalf,
 )
 from .undeliverable import TRANSACTION_LETTERS, half_letter
@@ -104,7 +105,7 @@ class TransactionService:
     def __init__(
         self,
         places: Places,
-        progress: Mapping[str, Any] | None = None,
+        progress: TransactionProgress | None = None,
         limits: TransactionLimits | None = None,
         *,
         submit: Submit = at_once,
@@ -120,19 +121,11 @@ class TransactionService:
         self._ended: Counter[str] = Counter()
         self._errands = Errands[list[int], Attempt[int]](submit)
         self._last_ms = 0
-        saved = progress or {}
-        try:
-            self._half_next = max(int(saved.get("halfOffset", 0)), 0)
-            self._end_next = max(int(saved.get("endOffset", 0)), 0)
-            self._op_next = max(int(saved.get("opOffset", 0)), 0)
-            checks = {int(half): int(count) for half, count in saved.get("checks", {}).items()}
-        except (TypeError, ValueError, AttributeError) as error:
-            raise StoreError(
-                f"the progress of transactions cannot be read ({error!r}); restore "
-                "config/transactions.json from its .bak, or remove it: what is left of the logs is "
-                "then read from the beginning"
-            ) from None
-        self._recover(checks)
+        saved = progress or TransactionProgress()
+        self._half_next = saved.half_next
+        self._end_next = saved.end_next
+        self._op_next = saved.op_next
+        self._recover(saved.checks)
 
     def step(self, now_ms: int) -> int | None:
         """Carry out what was decided and give up what nobody decides; when to step again.
@@ -205,17 +198,16 @@ class TransactionService:
         halves = [self._half(offset) for offset in due]
         return [replace(half, topic=target(half)[0]) for half in halves]
 
-    def progress(self) -> dict[str, Any]:
-        """From where to go on after a restart; may be older than the logs, never newer."""
+    def progress(self) -> TransactionProgress:
+        """From where to go on after a restart."""
         first = min(self._pending, default=None)
         ends = [decided.end_offset for decided in self._decided.values()]
-        return {
-            "version": 1,
-            "halfOffset": self._half_next if first is None else first,
-            "opOffset": self._op_next if first is None else self._pending[first].op_offset,
-            "endOffset": min(ends, default=self._end_next),
-            "checks": {str(half): one.checks for half, one in self._pending.items() if one.checks},
-        }
+        return TransactionProgress(
+            half_next=self._half_next if first is None else first,
+            op_next=self._op_next if first is None else self._pending[first].op_offset,
+            end_next=min(ends, default=self._end_next),
+            checks={half: one.checks for half, one in self._pending.items() if one.checks},
+        )
 
     def overview(self, most: int) -> TransactionOverview:
         """What nobody has decided, *most* of it at most, oldest first."""

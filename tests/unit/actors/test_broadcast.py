@@ -124,6 +124,8 @@ def test_offsets_are_saved_from_time_to_time_and_at_the_end(tmp_path: Path) -> N
     again = opened()
     assert (again.get(0), again.get(1)) == (6, 7)
     again.close()
+    assert file.with_name("T.json.damaged").read_text() == '{"offsetTable": [1]}'
+    file.write_text('{"offsetTable": [1]}')
     file.with_name("T.json.bak").write_text('{"offsetTable": [1]}')
     for _ in range(2):
         with pytest.raises(StoreError, match=r"T\.json: damaged"):

@@ -232,6 +232,19 @@ def test_what_is_wrong_is_said(broker: Broker) -> None:
                 redrive(broker, producer, "g", ALL)
 
 
+def test_a_damaged_journal_takes_its_copy_and_is_told(broker: Broker) -> None:
+    give_up(broker, 2)
+    with broker.producer() as producer:
+        redrive(broker, producer, "g", ALL, limit=1)
+        path = broker.data / "config" / "redriven" / "%DLQ%g.json"
+        path.write_bytes(b"{")
+        assert [done for _, done in letters(broker, "g", ALL)] == [True, False]
+        assert broker.problems() == []
+        assert redrive(broker, producer, "g", ALL) == 1
+    [line] = broker.problems()
+    assert line.startswith(f"{path}: it was damaged")
+
+
 def test_a_group_whose_first_letter_is_being_stored_has_none_yet(broker: Broker) -> None:
     give_up(broker, 1)
     broker.create_topic("%DLQ%new", 1)  # the node knows the topic before its files are there

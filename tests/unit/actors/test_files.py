@@ -14,6 +14,7 @@ from support.local_node import LocalNode
 from rocketray.actors import files
 from rocketray.actors.catalog import TopicCatalog
 from rocketray.actors.files import (
+    mended_files,
     read_json,
     read_state,
     remove_half_written,
@@ -23,7 +24,6 @@ from rocketray.actors.files import (
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.hosting import Hosting
 from rocketray.actors.layout import config_directory, producer_rings_directory, shard_directory
-from rocketray.actors.problems import Problems
 from rocketray.actors.processes import owned_name
 from rocketray.actors.ring import ProducerRing
 from rocketray.errors import StoreError
@@ -141,26 +141,22 @@ def test_the_copy_is_never_older_than_the_file(state: Path) -> None:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_mended_from_its_copy_and_told_until_somebody_looked(
-    state: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, state: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     state.write_bytes(damage)
     assert read_state(state, number) == 2
     assert state.read_bytes() == damage  # a reader changes nothing
-    problems = Problems()
-    assert read_state(state, number, problems) == 2
+    assert read_state(state, number, owns=True) == 2
     assert f"{beside(state, '.bak')} is used" in caplog.text
     assert read_json(state) == {"number": 2}
     assert beside(state, ".damaged").read_bytes() == damage
-    [line] = problems.lines()
-    assert f"{state}: it was damaged" in line
-    assert "remove that one" in line
-    again = Problems()
-    assert read_state(state, number, again) == 2
-    assert again.lines() == [line]
+    for _ in range(2):
+        [line] = mended_files(tmp_path)
+        assert line.startswith(f"{state}: it was damaged")
+        assert line.endswith("remove that one")
+        assert read_state(state, number, owns=True) == 2
     beside(state, ".damaged").unlink()
-    quiet = Problems()
-    read_state(state, number, quiet)
-    assert quiet.lines() == []
+    assert mended_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("copy", [None, *DAMAGES])
@@ -172,7 +168,7 @@ def test_where_both_are_damaged_both_are_named_and_neither_is_touched(
     if copy is not None:
         beside(state, ".bak").write_bytes(copy)
     with pytest.raises(StoreError, match="restore the file from a copy of your own") as raised:
-        read_state(state, number, Problems())
+        read_state(state, number, owns=True)
     assert str(state) in str(raised.value)
     assert f"{state}.bak" in str(raised.value)
     assert state.read_bytes() == b"{"
@@ -181,8 +177,18 @@ def test_where_both_are_damaged_both_are_named_and_neither_is_touched(
 
 def test_a_file_that_was_removed_does_not_come_back(state: Path) -> None:
     state.unlink()
-    assert read_state(state, number, Problems()) is None
+    assert read_state(state, number, owns=True) is None
     assert not state.exists()
+
+
+def test_a_removed_file_does_not_come_back_with_what_a_dead_process_left(
+    state: Path, dead: int
+) -> None:
+    """The owner met the file whole after that, so no replacement of it is under way."""
+    beside(state, f".{dead}.tmp").write_bytes(state.read_bytes())
+    assert read_state(state, number, owns=True) == 2
+    state.unlink()
+    assert read_state(state, number, owns=True) is None
 
 
 def test_a_file_that_was_being_replaced_comes_back_once(state: Path, dead: int) -> None:
@@ -192,10 +198,10 @@ def test_a_file_that_was_being_replaced_comes_back_once(state: Path, dead: int) 
     assert half.exists()
     assert read_state(state, number) == 2
     assert not state.exists()
-    assert read_state(state, number, Problems()) == 2
+    assert read_state(state, number, owns=True) == 2
     assert read_json(state) == {"number": 2}
     state.unlink()
-    assert read_state(state, number, Problems()) is None
+    assert read_state(state, number, owns=True) is None
 
 
 def test_a_half_written_copy_is_no_sign_of_a_replacement(state: Path, dead: int) -> None:
@@ -216,5 +222,5 @@ def test_more_than_can_be_read_again_is_not_written(
     monkeypatch.setattr(files, "JSON_MAX_BYTES", 100)
     with pytest.raises(StoreError, match="so it is as it was"):
         write_json(state, {"number": "9" * 100})
-    assert read_state(state, number, Problems()) == 2
+    assert read_state(state, number, owns=True) == 2
     assert sorted(path.name for path in state.parent.iterdir()) == ["state.json", "state.json.bak"]

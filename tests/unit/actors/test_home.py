@@ -16,6 +16,7 @@ from rocketray.actors.filter import FilterActor
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.home import Home, settle_identity
 from rocketray.actors.layout import identity_file
+from rocketray.actors.problems import Problems
 from rocketray.actors.shard_host_actor import ShardHostActor
 from rocketray.errors import DataDirectoryError, StoreError
 
@@ -70,9 +71,10 @@ def test_no_actor_makes_anything_where_its_directory_is_not(
     ("content", "reason"),
     [
         ('{"version": 2, "uuid": "x"}', "version 2, and this rocketray reads up to 1"),
-        ('{"uuid": "x"}', "version None"),
-        ('{"version": 1, "uuid": "x"}', "no UUID"),
-        ('{"version": 1}', "no UUID"),
+        ('{"uuid": "x"}', r"damaged \(KeyError\('version'\)\), and there is no "),
+        ('{"version": "1", "uuid": "x"}', "damaged .*version '1'"),
+        ('{"version": 1, "uuid": "x"}', "damaged .*badly formed"),
+        ('{"version": 1}', r"damaged \(KeyError\('uuid'\)\)"),
         ("[]", "no JSON object"),
     ],
 )
@@ -83,3 +85,14 @@ def test_an_identity_that_is_not_ours_is_left_as_it_is(
     with pytest.raises(StoreError, match=reason):
         settle_identity(tmp_path)
     assert identity_file(tmp_path).read_text() == content
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"version": 1, "uuid": "x"}'])
+def test_a_damaged_identity_is_mended_from_its_copy_and_told(tmp_path: Path, damage: str) -> None:
+    home = home_of(tmp_path)
+    identity_file(tmp_path).write_text(damage)
+    assert home.directory() == tmp_path
+    assert settle_identity(tmp_path) == home.uuid
+    assert json.loads(identity_file(tmp_path).read_bytes())["uuid"] == home.uuid
+    [line] = Problems(tmp_path).lines()
+    assert line.startswith(f"{identity_file(tmp_path)}: it was damaged")

@@ -151,8 +151,10 @@ def test_levels_leave_their_offsets_in_rocketmqs_form(tmp_path: Path) -> None:
             for level in (1, 1, 18):
                 producer.send("trade", b"x", delay_level=level)
         wait_for(node, 0, 2)
-    offsets = json.loads((tmp_path / "config" / "delayOffset.json").read_bytes())["offsetTable"]
+    path = tmp_path / "config" / "delayOffset.json"
+    offsets = json.loads(path.read_bytes())["offsetTable"]
     assert offsets == {str(level): 2 if level == 1 else 0 for level in range(1, 19)}
+    assert not path.with_name("delayOffset.json.bak").exists()  # nobody would read it
 
 
 def test_files_of_messages_that_wait_stay_and_others_go(node: LocalNode) -> None:

@@ -10,6 +10,7 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors import transaction_producer
+from rocketray.actors.layout import config_directory
 from rocketray.actors.transaction_producer import CheckAnswer, TransactionProducer
 from rocketray.actors.undeliverable import TRANSACTION_LETTERS
 from rocketray.errors import (
@@ -322,3 +323,38 @@ def test_transactions_go_on_after_a_restart_of_the_node(tmp_path: Path) -> None:
             wait_for(lambda: len(visible(node)) == 2)
         assert [message.body for message in visible(node)] == [b"done", b"open"]
         assert visible(node, GIVEN_UP_TOPIC) == []
+
+
+@pytest.fixture
+def progress(tmp_path: Path) -> Path:
+    """What a node that committed one transaction left of its progress."""
+    with LocalNode(tmp_path / "data") as node:
+        node.create_topic("Trade", 1)
+        with TransactionProducer(node, "payments", unknown) as producer:
+            producer.begin("Trade", b"first").commit()
+            wait_for(lambda: len(visible(node)) == 1)
+    return config_directory(tmp_path / "data") / "transactions.json"
+
+
+@pytest.mark.parametrize("damage", ["{", '{"halfOffset": "x"}', '{"checks": [1]}'])
+def test_damaged_progress_takes_its_copy_and_is_told(progress: Path, damage: str) -> None:
+    progress.write_text(damage)
+    with LocalNode(progress.parent.parent) as node:
+        with TransactionProducer(node, "payments", unknown) as producer:
+            producer.begin("Trade", b"second").commit()
+            wait_for(lambda: len(visible(node)) == 2)
+        [line] = node.problems()
+        assert line.startswith(f"{progress}: it was damaged")
+
+
+def test_without_progress_and_its_copy_no_transaction_is_decided(progress: Path) -> None:
+    for path in (progress, progress.with_name("transactions.json.bak")):
+        path.write_text('{"opOffset": null}')
+    with (
+        LocalNode(progress.parent.parent) as node,
+        TransactionProducer(node, "payments", unknown) as producer,
+    ):
+        transaction = producer.begin("Trade", b"second")
+        with pytest.raises(StoreError, match=r"transactions\.json: damaged .*\.bak"):
+            transaction.commit()
+        assert len(visible(node)) == 1
