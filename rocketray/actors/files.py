@@ -1,8 +1,9 @@
 """Files of a node's state: JSON, replaced whole (whole_file.py).
 
 A file of the state has a copy beside it, ``.bak``, with the same content. It is there for damage,
-and not for going back: what was said to be done, a topic deleted or a queue given up, is done in
-both. Directories of before have the previous version there instead.
+and not for going back: what was said to be done, a topic deleted, a group reset or a queue given up,
+is done in both. Versions before left the previous content there, and a process that died between the
+two writes the next one; so the first that a file's owner does is to make them the same.
 
 And what goes with a topic, and what a file system says of itself.
 """
@@ -22,7 +23,7 @@ import orjson
 
 from rocketray.errors import StoreError, StreamError
 from rocketray.store.retention import DiskUse
-from rocketray.whole_file import sync_directory, write_beside
+from rocketray.whole_file import replace_file, sync_directory, write_beside
 
 from .layout import (
     broadcast_directory,
@@ -112,7 +113,8 @@ def read_state(
 
     The copy stands in for a file that is damaged, and for a missing one only if a replacement of
     it was under way: else somebody removed it, and means it. For the process that *owns* the file
-    it is mended, too: what was damaged is kept beside it with the suffix ``.damaged``.
+    it is mended, too: what was damaged is kept beside it with the suffix ``.damaged``. Where the
+    file is whole, its owner sees that the copy is the same.
 
     Raises:
         StoreError: both are damaged, or there is no copy.
@@ -122,7 +124,10 @@ def read_state(
     try:
         value = read_json(path)
         if value is not None:
-            return parse(value)
+            parsed = parse(value)
+            if owns:
+                _renew_copy(path)
+            return parsed
         if not _was_being_replaced(path):
             return None
         reason = "missing, and was being replaced"
@@ -217,6 +222,15 @@ def _parse_copy(path: Path, parse: Callable[[dict[str, Any]], _T], reason: str) 
         f"{path}: {reason}, and {why}; stop the node, restore the file from a copy of your own, and "
         "start it again"
     )
+
+
+def _renew_copy(path: Path) -> None:
+    copy, content = _backup(path), path.read_bytes()
+    if not copy.exists() or copy.read_bytes() != content:
+        try:
+            replace_file(copy, content, sync=False)
+        except OSError as error:  # a full disk, say, stops no node
+            _LOG.warning("%s is not the copy of %s yet: %s", copy, path.name, error)
 
 
 def _mend(path: Path) -> None:

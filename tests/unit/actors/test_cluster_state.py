@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -321,6 +322,24 @@ def test_each_damaged_file_is_made_anew_from_its_copy(tmp_path: Path) -> None:
     assert groups == first.groups()
     assert len(second.problems.lines()) == len(STATE_FILES)
     assert state(tmp_path).problems.lines() == second.problems.lines()
+
+
+@pytest.mark.parametrize("is_upgrade", [False, True])
+def test_a_damaged_file_of_offsets_brings_no_group_forward_past_its_reset(
+    tmp_path: Path, is_upgrade: bool
+) -> None:
+    first = written(tmp_path)
+    path = tmp_path / "config" / "consumerOffset.json"
+    before = path.read_bytes()
+    first.leave(beat())
+    first.ask_groups("move_offsets", "g", "Trade", {0: 3, 1: 0})
+    assert json.loads(path.read_bytes())["offsetTable"]["Trade@g"] == {"0": 3, "1": 0}
+    if is_upgrade:  # versions before this one had the previous content in the copy
+        path.with_name("consumerOffset.json.bak").write_bytes(before)
+        state(tmp_path)
+    damage(tmp_path, "consumerOffset.json")
+    (group,) = state(tmp_path).groups()
+    assert group.offsets == {0: 3, 1: 0}
 
 
 def test_without_topics_nothing_starts_and_both_files_are_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -214,6 +215,30 @@ def test_what_is_not_copied_leaves_no_older_copy(state: Path) -> None:
     write_json(state, {"number": 3}, backup=False)
     assert read_json(state) == {"number": 3}
     assert not beside(state, ".bak").exists()
+
+
+@pytest.mark.parametrize("copy", [None, b'{"number": 1}', b'{"number": 3}', b"{"])
+def test_the_owner_of_a_whole_file_makes_its_copy_the_same(state: Path, copy: bytes | None) -> None:
+    """It is older where an earlier version wrote it, newer where a process died over the two."""
+    beside(state, ".bak").unlink()
+    if copy is not None:
+        beside(state, ".bak").write_bytes(copy)
+    assert read_state(state, number) == 2
+    assert beside(state, ".bak").exists() is (copy is not None)
+    assert read_state(state, number, owns=True) == 2
+    assert beside(state, ".bak").read_bytes() == state.read_bytes()
+    state.write_bytes(b"{")
+    assert read_state(state, number, owns=True) == 2
+
+
+def test_a_copy_that_cannot_be_written_keeps_nobody_waiting(
+    state: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    beside(state, ".bak").write_bytes(b"{")
+    in_the_way = beside(state, f".bak.{os.getpid()}.tmp")
+    in_the_way.mkdir()
+    assert read_state(state, number, owns=True) == 2
+    assert "is not the copy of state.json yet" in caplog.text
 
 
 def test_more_than_can_be_read_again_is_not_written(
