@@ -178,14 +178,15 @@ class Reader:
         self._positions: dict[int, int] = {}
         self._finished: dict[int, int] = {}
         self._cut_off_ms: int | None = None
+        self._beats = 0
         self._clock_ms: Callable[[], int] = int
         member.on_revoke = self._give_up
         self._begin_new()
 
     def silence(self, clock_ms: Callable[[], int]) -> int:
         """Its heartbeats do not arrive from now on, until they do again; returns since when."""
-        if clock_ms() >= self.member.silent_until_ms or self._cut_off_ms is None:
-            self._cut_off_ms = clock_ms()
+        if self._cut_off_ms is None or self._beats != self.member._beats:  # it was heard since
+            self._cut_off_ms, self._beats = clock_ms(), self.member._beats
         self._clock_ms = clock_ms
         return self._cut_off_ms
 

@@ -125,6 +125,8 @@ class SteppedFeed(Feed):
         self.committed: dict[int, int] = {}
         self.silent_since_ms = 0
         """When its heartbeats last began not to arrive: silences may follow each other."""
+        self.beats = -1
+        """How many it had sent then."""
 
     def step(self) -> None:
         """What the thread does once."""
