@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from rocketray.errors import ConfigError, PredicateError, TopicNotFoundError
+from rocketray.errors import ConfigError, PredicateError
 from rocketray.filters.explain import ExplainStep, FilterVerdict, explain_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
@@ -87,15 +87,7 @@ class _Inquiry:
 
     def explain(self, wanted: str, topic: str | None) -> Explanation:
         """The answer."""
-        try:
-            message, others = self._find(wanted, topic)
-        except TopicNotFoundError:
-            deleted = self._deleted().get(topic or "")
-            if deleted is None:
-                raise
-            detail = f"topic {topic!r} was deleted at {time_text(deleted)}, with its messages"
-            step = ExplainStep("stored", "no topic", detail)
-            return Explanation(Cause.TOPIC_DELETED, (step,))
+        message, others = self._find(wanted, topic)
         if message is None:
             return Explanation.of(self._not_found(wanted, topic), None)
         arrival = arrival_of(self._node, first_of(self._node, message, self._group))
@@ -172,7 +164,8 @@ class _Inquiry:
         begin = max(
             found.offsets.get(queue, -1), found.pulled.get(queue, -1), stored.min_queue_offset
         )
-        for offset in range(begin, min(message.queue_offset + 1, begin + _LOOKS)):
+        ahead = range(begin, message.queue_offset + 1)
+        for offset in (*ahead[:_LOOKS], *ahead[_LOOKS:][-1:]):
             one = self._node.message_at(message.topic, queue, offset)
             try:
                 if one is not None:
@@ -218,7 +211,13 @@ class _Inquiry:
 
     def _with_key(self, wanted: str, topics: Sequence[str]) -> list[StoredMessage]:
         """The messages with a key that are in *topics*, or on their way there, oldest first."""
-        in_topics = [one for name in topics for one in self._node.query(name, wanted, _FOUND_MAX)]
+        there = self._node.topics()
+        in_topics = [
+            one
+            for name in topics
+            if name in there
+            for one in self._node.query(name, wanted, _FOUND_MAX)
+        ]
         copies = copies_with(self._node, wanted, topics)
         messages: dict[str, StoredMessage] = {}
         for one in (*copies, *sorted(in_topics, key=_age)):  # what arrived stands for its copies
@@ -227,6 +226,8 @@ class _Inquiry:
 
     def _not_found(self, wanted: str, topic: str | None) -> Iterator[Found]:
         yield from self._expired(wanted)
+        if topic is not None and topic not in self._node.topics():
+            yield self._no_topic(topic)
         deleted = self._deleted()
         for name, time_ms in deleted.items():
             detail = f"the group read topic {name!r}, which was deleted at {time_text(time_ms)}"
@@ -243,6 +244,15 @@ class _Inquiry:
             detail += f"; older ones expired: {_named(removed)}"
         detail += like_keys(self._node, wanted, topics)
         yield Cause.NOT_FOUND, ExplainStep("stored", "no", detail)
+
+    def _no_topic(self, topic: str) -> Found:
+        deleted_ms = self._deleted().get(topic)
+        if deleted_ms is not None:
+            detail = f"topic {topic!r} was deleted at {time_text(deleted_ms)}, with its messages"
+            return Cause.TOPIC_DELETED, ExplainStep("stored", "no topic", detail)
+        detail = f"there is no topic {topic!r}; if it was deleted, its messages went with it"
+        detail += like(topic, self._open_topics())
+        return Cause.NOT_FOUND, ExplainStep("stored", "no topic", detail)
 
     def _expired(self, wanted: str) -> Iterator[Found]:
         """Where *wanted* is an offset id of a place that a shard does not have any more."""

@@ -193,8 +193,58 @@ def test_the_message_at_which_a_queue_is_held_and_those_behind_it(node: LocalNod
         assert ask(node, "k1").cause is Cause.ON_ITS_WAY
 
 
-def explained(stored_facts: StoredFacts, facts: GroupFacts = FACTS) -> Explanation:
-    way = explain_stored(stored_facts, "g", facts, lambda _: MATCHED, WITHOUT)
+@pytest.mark.parametrize(
+    ("offset", "says"),
+    [
+        (-1, "the group has not finished anything of this queue; "),
+        (1, "the group is at offset 1, 2 places before it; "),
+        (2, "the group is at offset 2, 1 place before it; "),
+        (3, "the group is at offset 3, so this is the next message that it finishes; "),
+    ],
+)
+def test_how_far_the_group_is_from_a_message_on_its_way(offset: int, says: str) -> None:
+    facts = StoredFacts(stored(Message("T", b""), 0, 3), True, 0, 0, 5)
+    found = explained(facts, replace(FACTS, offset=offset))
+    assert found.cause is Cause.ON_ITS_WAY
+    assert found.steps[-1].detail == f"{says}member m works on it, or on one before it"
+
+
+@pytest.mark.parametrize(
+    ("reason", "says"),
+    [
+        (FilterReason.TAG_MISMATCH, "its tag is not one that the group subscribes to"),
+        (
+            FilterReason.TAG_COLLISION,
+            "its tag only has the hash code of one that the group subscribes to",
+        ),
+        (FilterReason.SQL_FALSE, "the expression is false for it"),
+        (FilterReason.SQL_NULL, "the expression is NULL for it"),
+        (FilterReason.SQL_ERROR, "the expression fails on it"),
+        (FilterReason.BLOOM_WRONG, "a damaged bitmap hides it"),
+        (FilterReason.CLASS_FALSE, "the predicate says no"),
+        (
+            FilterReason.CLASS_ERROR,
+            "the predicate fails on it, and the group skips such messages",
+        ),
+    ],
+)
+def test_why_a_filter_leaves_a_message_out_is_told_in_words(
+    reason: FilterReason, says: str
+) -> None:
+    facts = StoredFacts(stored(Message("T", b""), 0, 3), True, 0, 0, 5)
+    skips = Subscription.where("support.predicates:is_even", "skip")
+    behind = PlaceHistory((Stretch(Happening.PASSED, None),), is_ahead=False)
+    for history in (AHEAD, behind):
+        group = replace(FACTS, history=history, subscription=skips)
+        found = explained(facts, group, FilterVerdict(reason, ()))
+        assert found.cause.name == reason.name
+        assert found.steps[-1].detail == f"the filter leaves it out: {says}"
+
+
+def explained(
+    stored_facts: StoredFacts, facts: GroupFacts = FACTS, verdict: FilterVerdict = MATCHED
+) -> Explanation:
+    way = explain_stored(stored_facts, "g", facts, lambda _: verdict, WITHOUT)
     return Explanation.of(way, stored_facts.message.offset_message_id)
 
 

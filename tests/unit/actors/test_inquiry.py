@@ -13,7 +13,6 @@ from rocketray.actors.seeking import carry_out, plan_moves
 from rocketray.actors.send_back import SCHEDULE_QUEUES, retry_topic, sent_back
 from rocketray.actors.transaction_producer import TransactionProducer
 from rocketray.delay import SCHEDULE_TOPIC
-from rocketray.errors import TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker, Clock
@@ -279,6 +278,29 @@ def test_a_predicate_that_fails_delivers_or_stops_as_its_group_asks(broker: Brok
         assert "fails on one before it" in told(broker, "four", "stops")
 
 
+@pytest.mark.parametrize("body", [b"1", b"2"])
+def test_a_failing_predicate_is_found_behind_and_before_many_messages(
+    broker: Broker, body: bytes
+) -> None:
+    with broker.producer() as producer:
+        for number in range(70):
+            producer.send("Trade", body, keys=f"before{number}")
+        producer.send("Trade", b"no number", keys="bad")
+        for number in range(70):
+            producer.send("Trade", b"2", keys=f"behind{number}")
+    stop = Subscription.where("support.predicates:is_even")
+    with broker.consumer("g", "Trade", stop) as member:
+        member.poll()
+        member.beat()  # it took what is before the message that fails, and finished nothing
+        for key in ("bad", "behind0", "behind69"):
+            assert cause(broker, key) is Cause.STANDS_STILL, key
+            assert "the group stopped at Trade/0, offset 70" in told(broker, key)
+        before = Cause.ON_ITS_WAY if body == b"2" else Cause.CLASS_FALSE
+        assert [cause(broker, key) for key in ("before0", "before69")] == [before, before]
+    assert cause(broker, "bad") is Cause.STANDS_STILL, "with nobody who took what is before it"
+    assert cause(broker, "behind69") is Cause.NO_CONSUMER
+
+
 # The weak ones
 
 
@@ -321,8 +343,11 @@ def test_a_topic_and_a_group_that_were_deleted(broker: Broker) -> None:
     assert "was deleted at 2027-01-15T08:00" in found.steps[-1].detail
     assert cause(broker, "k") is Cause.NOT_FOUND
     assert "the group read topic 'Gone', which was deleted" in told(broker, "k")
-    with pytest.raises(TopicNotFoundError):
-        broker.explain("k", "g", "Never")
+    for group, topic in (("h", "Gone"), ("g", "Never")):
+        found = broker.explain("k", group, topic)
+        assert found.cause is Cause.NOT_FOUND
+        assert found.steps[-1].detail.startswith(f"there is no topic {topic!r}; if it was deleted,")
+    assert broker.explain("k", "g", "Trad").steps[-1].detail.endswith("did you mean 'Trade'?")
     send(broker, "t")
     consume(broker)
     broker.delete_group("g")
