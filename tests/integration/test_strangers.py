@@ -18,9 +18,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from support.commands import rocketray, start_node, stop_node
 from support.stranger import STRANGER_UID, as_stranger, needs_stranger, place_of_all
 
 from rocketray.actors.layout import node_file, runtime_directory, runtime_link, token_file
+from rocketray.actors.machine import user_name
 from rocketray.actors.node import Node, NodeOptions
 from rocketray.actors.node_lock import lock_node
 from rocketray.actors.ray_runtime import ray
@@ -107,6 +109,26 @@ def test_ray_answers_those_who_have_the_token_and_nobody_else(node: Node) -> Non
     assert as_stranger(CALL, address, stdin=token, imports="ray") > 0
 
 
+def test_without_the_token_everybody_may_call_ray_and_status_says_so(
+    node: Node, tmp_path: Path
+) -> None:
+    with node.connection() as connection:
+        assert not any(line.startswith("Ray: ") for line in connection.problems())
+    data = tmp_path / "data"
+    environ = {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    open_to_all = start_node(data, tmp_path / "log", environ=environ)
+    try:
+        address = json.loads(node_file(data).read_text())["address"]
+        assert as_stranger(CALL, address, imports="ray") > 0
+        assert f"can run code as {user_name()}" in (tmp_path / "log").read_text()
+        told = "Ray: it asks for no token, so whoever can reach its ports can run code"
+        assert told in rocketray("status", "--data", data).stdout
+        stop_node(open_to_all)
+    finally:
+        open_to_all.kill()
+        open_to_all.wait()
+
+
 def test_the_sockets_and_logs_of_ray_s_processes_are_out_of_reach(node: Node) -> None:
     assert node.data
     session = Path(ray._private.worker._global_node.get_session_dir_path())
@@ -147,6 +169,18 @@ def test_a_directory_that_a_node_made_opens_nothing_to_a_stranger() -> None:
         assert as_stranger(LIST, data) == ["PermissionError"]
         assert as_stranger(READ, data / "file") == ["PermissionError"]
         assert as_stranger(WRITE, data / "node.lock") == ["PermissionError"]
+
+
+def test_a_directory_that_its_group_may_read_can_be_changed_by_nobody_else() -> None:
+    with place_of_all() as place:
+        data = place / "data"
+        os.close(lock_node(data, 0o750))
+        (data / "file").write_text("a message")
+        os.chown(data, -1, STRANGER_UID)  # the number of the stranger's group, too
+        assert as_stranger(LIST, data) == [None]
+        assert as_stranger(READ, data / "file", data / "node.lock") == [None, "PermissionError"]
+        assert as_stranger(WRITE, data / "file") == ["PermissionError"]
+        assert as_stranger(EXCHANGE, data / "file")[:2] == ["PermissionError"] * 2
 
 
 def test_shared_memory_that_a_stranger_made_first_is_not_used() -> None:
