@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import stat
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.node import Node, NodeOptions
+from rocketray.actors.node import Node, NodeOptions, _settle_rules
 from rocketray.actors.node_lock import lock_node
 from rocketray.errors import ConfigError, NodeNotRunningError
 
@@ -55,3 +56,14 @@ def test_who_names_a_ray_that_is_down_is_not_told_to_start_the_node_again(tmp_pa
     assert told.startswith(f"the Ray at {address} does not answer (")
     assert "start it first (ray start --head)" in told
     assert "rocketray start" not in told
+
+
+def test_a_start_warns_of_modules_that_were_hardly_meant_also_the_next_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for options in (NodeOptions(allow_predicates=("os", "shop.filters")), NodeOptions()):
+        caplog.clear()
+        assert _settle_rules(tmp_path, options).allowed == ("os", "shop.filters")
+        [record] = caplog.records
+        assert record.levelno == logging.WARNING
+        assert record.getMessage().startswith("--allow-predicates os lets every group run any ")
