@@ -71,6 +71,24 @@ def test_how_far_a_queue_was_finished_is_saved_when_it_is_given_up(tmp_path: Pat
     assert second.heartbeat(beat(1)).granted == {0: 9, 1: -1}
 
 
+def test_commits_of_a_member_add_nothing_to_the_journal_of_its_group(tmp_path: Path) -> None:
+    first = state(tmp_path)
+    first.create_topic("Trade", 2)
+    first.heartbeat(beat())
+    first.heartbeat(beat(0, 1, commits={0: 0, 1: 0}))
+    first.save()
+    [path] = (tmp_path / "config" / "groupJournal").iterdir()
+    entries, written = first.journal("g"), (path.stat().st_mtime_ns, path.read_bytes())
+    for offset in range(1, 1_001):
+        first.heartbeat(beat(0, 1, commits={0: offset, 1: 2 * offset}))
+        assert first._journals.unsaved() == {}
+    first.save()
+    assert first.journal("g") == entries
+    assert (path.stat().st_mtime_ns, path.read_bytes()) == written
+    (group,) = first.groups()
+    assert group.offsets == {0: 1_000, 1: 2_000}
+
+
 class Killed(BaseException):
     """The process ends here."""
 
