@@ -19,7 +19,7 @@ from faust.transport.base import Transport as FaustTransport
 from rocketray.actors.batch import AckMode
 from rocketray.actors.signal_handlers import restore_signal_handlers
 from rocketray.data_directory import data_directory
-from rocketray.errors import ConfigError, NodeNotRunningError, TopicNotFoundError
+from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.topology.connection import Producer
 from rocketray.topology.topic import retention_policy
 
@@ -181,11 +181,5 @@ def _declared_queues(app: Any, topic: str) -> int:
 def _open_connection(data: Path) -> StockConnection:
     from rocketray.actors.client import Connection  # noqa: PLC0415  # imports ray
 
-    try:
-        connection: StockConnection = Connection.open(data)
-    except NodeNotRunningError as error:
-        raise NodeNotRunningError(
-            f"{error}. A stock Faust app reads the node's files, so it runs on the node's machine "
-            "alone: on another, make it a rocketray.App"
-        ) from None
+    connection: StockConnection = Connection.open(data)
     return connection
