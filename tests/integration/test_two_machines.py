@@ -15,9 +15,11 @@ import pytest
 from support.commands import COMMAND
 from support.machines_apart import ELSEWHERE, MachinesApart, machines_apart
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(360)]
 ASK = Path(__file__).parent.parent / "support" / "elsewhere.py"
-ACTORS = {"coordinator", "filter", "shard-host", *(f"shard:Trade:{each}" for each in range(4))}
+SHARDS = {"shard-host", "shard:Least:0", *(f"shard:Trade:{each}" for each in range(4))}
+HOSTS = {f"app:least:{number}" for number in range(2)}
+ACTORS = {"coordinator", "filter", "gateway", *SHARDS, *HOSTS}
 
 
 class Running:
@@ -63,7 +65,7 @@ def found(node: Running) -> dict[str, Any]:
     command = [sys.executable, str(ASK), node.machines.address, str(node.data)]
     environ = dict(node.machines.environ)
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environ, timeout=120, check=False
+        command, capture_output=True, text=True, env=environ, timeout=200, check=False
     )
     assert done.returncode == 0, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -73,6 +75,7 @@ def found(node: Running) -> dict[str, Any]:
 
 def test_every_actor_runs_where_the_directory_is(found: dict[str, Any]) -> None:
     assert found["here"] == dict.fromkeys(ACTORS, True)
+    assert found["hosts"] == [True] * 2  # they have no names
 
 
 def test_actors_that_were_killed_return_there_with_all_that_they_had(found: dict[str, Any]) -> None:
@@ -84,7 +87,7 @@ def test_actors_that_were_killed_return_there_with_all_that_they_had(found: dict
 def test_no_actor_starts_without_the_directory_or_makes_one(
     node: Running, found: dict[str, Any]
 ) -> None:
-    assert len(found["refused"]) == 4
+    assert len(found["refused"]) == 5
     for text in found["refused"]:
         assert f"{node.data} on {ELSEWHERE} is not data directory" in text
     assert found["files"] == []

@@ -22,23 +22,28 @@ from rocketray.actors.client import Connection
 from rocketray.actors.coordinator import COORDINATOR_NAME, WAITING_GROUP, CoordinatorActor
 from rocketray.actors.filter import FilterActor
 from rocketray.actors.filter_rules import FilterRules
+from rocketray.actors.gateway import GatewayActor
 from rocketray.actors.home import Home
 from rocketray.actors.layout import node_file
 from rocketray.actors.node import ensure_node
-from rocketray.actors.ray_runtime import NAMESPACE, RayError
+from rocketray.actors.ray_runtime import RayError, join_ray
 from rocketray.actors.shard import ShardActor
 from rocketray.actors.shard_calls import find_actor
 from rocketray.actors.shard_host_actor import ShardHostActor
 from rocketray.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.topology.deploy import deploy, end_hosts
+from rocketray.topology.hosting import bring_up
 
 _AGAIN_S = 60.0
 _TOPIC, _HOSTED, _QUEUES = "Trade", "Hosted", 4
+_APP = "support.least_app:app"
+_NAMED_HOSTS, _OTHER_HOSTS = 2, 2  # Ray would place each at random
 
 
 def main(address: str, data: str) -> None:
     """Join, do, look, and print one object."""
-    ray.init(address=address, namespace=NAMESPACE, log_to_driver=False)
+    join_ray(address)
     here = ray.get_runtime_context().get_node_id()
     (other,) = {each["NodeID"] for each in ray.nodes() if each["Alive"]} - {here}
     connection = Connection.open(data)
@@ -47,10 +52,15 @@ def main(address: str, data: str) -> None:
     with connection.producer() as producer:
         for queue_id in range(_QUEUES):
             producer.send(_TOPIC, b"before", queue_id=queue_id)
+    ray.get(find_actor(COORDINATOR_NAME).open_gateway.remote())
+    tests = Path(__file__).parent.parent
+    bring_up(_APP, data=Path(data), directory=tests, consumers=_NAMED_HOSTS)
+    hosts = deploy(_APP, data=data, consumers=_OTHER_HOSTS)
     node_json = node_file(Path(data)).read_text()
     found = {
         "machine": _there(other, socket.gethostname),
         "here": {name: node == here for name, (_, node) in _actors().items()},
+        "hosts": [_fact(host)["Address"]["NodeID"] == here for host in hosts],
         "refused": _refused(other),
         "connections": [
             _there(other, _connect, opener, data, text)
@@ -58,6 +68,7 @@ def main(address: str, data: str) -> None:
             for text in ("", node_json)
         ],
     }
+    end_hosts(hosts)
     _kill_and_await()
     found |= {
         "here again": {name: node == here for name, (_, node) in _actors().items()},
@@ -88,12 +99,19 @@ def _actors() -> dict[str, tuple[int, str]]:
     }
 
 
+def _fact(handle: Any) -> dict[str, Any]:
+    """What Ray knows of an actor that has no name."""
+    found: dict[str, Any] = ray._private.state.actors(handle._actor_id.hex())
+    return found
+
+
 def _refused(other: str) -> list[str]:
     """What each actor that touches files says when it is started where they are not."""
     home: Home = ray.get(find_actor(COORDINATOR_NAME).home.remote())
     tries: list[tuple[type, str, tuple[Any, ...]]] = [
         (CoordinatorActor, "pid", ({}, FilterRules())),
         (FilterActor, "statistics", (FilterRules(),)),
+        (GatewayActor, "ready", ()),
         (ShardHostActor, "pid", ({},)),
         (ShardActor, "ask", (_TOPIC, 0, StoreConfig())),
     ]
