@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +21,27 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.scripts import start as ray_start
 from support.source_tree import ROOT
 
+from rocketray.actors.node_lock import lock_node
+
 COMMANDS = (
     "initialization_commands",
     "setup_commands",
     "head_start_ray_commands",
     "worker_start_ray_commands",
 )
+
+# It takes a moment to save what it has.
+NODE = """
+import os, pathlib, signal, sys, time
+from rocketray.actors.node_lock import lock_node
+data = pathlib.Path(sys.argv[1])
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+lock_node(data)
+print("runs", flush=True)
+signal.sigwait({signal.SIGTERM})
+time.sleep(0.3)
+(data / "saved").touch()
+"""
 
 
 @pytest.fixture
@@ -77,6 +96,58 @@ def test_ray_start_knows_the_options(config: dict[str, Any]) -> None:
         if "/ray start" in line:
             asked = [word.partition("=")[0] for word in shlex.split(line) if word[:2] == "--"]
             assert [name for name in asked if name not in known] == []
+
+
+def run(command: str, home: Path) -> subprocess.CompletedProcess[str]:
+    """As ``ray up`` runs it on the head, where *home* is the user's."""
+    environ = {**os.environ, "HOME": str(home)}
+    return subprocess.run(
+        ["bash", "-c", f"({command})"],
+        env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_a_node_that_runs_is_stopped_and_awaited(config: dict[str, Any], tmp_path: Path) -> None:
+    stop = config["head_start_ray_commands"][0]
+    assert run(stop, tmp_path).returncode == 0  # there never was one
+    data = tmp_path / "rocketray-data"
+    with subprocess.Popen(
+        [sys.executable, "-c", NODE, str(data)], stdout=subprocess.PIPE, text=True
+    ) as node:
+        assert node.stdout
+        assert node.stdout.readline() == "runs\n"
+        done = run(stop, tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert (data / "saved").exists()
+    assert run(stop, tmp_path).returncode == 0  # it has ended
+    assert run(stop, tmp_path).stderr == ""
+
+
+def test_ray_up_fails_with_what_a_node_says_that_does_not_start(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    start = config["head_start_ray_commands"][-1]
+    script = tmp_path / "rocketray/.venv/bin/rocketray"
+    script.parent.mkdir(parents=True)
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rocketray "$@"\n')
+    script.chmod(0o755)
+    lock = lock_node(tmp_path / "rocketray-data")  # so it ends before it looks for a Ray
+    done = run(start, tmp_path)
+    os.close(lock)
+    assert done.returncode == 1
+    assert f"another process runs a node on {tmp_path / 'rocketray-data'}" in done.stdout
+
+
+def test_ray_up_goes_on_when_the_node_is_ready(config: dict[str, Any], tmp_path: Path) -> None:
+    start = config["head_start_ray_commands"][-1]
+    script = tmp_path / "rocketray/.venv/bin/rocketray"
+    script.parent.mkdir(parents=True)
+    script.write_text("#!/bin/sh\necho starting; sleep 0.3; echo ready: pid $$; exec sleep 60\n")
+    script.chmod(0o755)
+    done = run(start, tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    log = (tmp_path / "rocketray.log").read_text()
+    os.kill(int(log.split()[-1]), signal.SIGTERM)  # it went on
 
 
 def test_what_it_installs_is_the_frozen_project(config: dict[str, Any]) -> None:
