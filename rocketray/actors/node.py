@@ -44,7 +44,6 @@ from .one_node import end_actors, make_room, name_is_taken
 from .private_files import DATA_MODE
 from .ray_access import auth_mode, warn_of_readable_token
 from .ray_runtime import (
-    DISK_LABEL,
     NAMESPACE,
     GetTimeoutError,
     has_ray,
@@ -189,8 +188,7 @@ class Node:
             return ""
         return (
             f"the actors are bound to the raylet that runs on {self._home.machine} now: when it "
-            "ends, as by ray stop, they end with it; start the node again then. With a raylet "
-            f"started by ray start --labels {DISK_LABEL}={self._home.uuid} they go on by themselves"
+            "ends, as by ray stop, they and the node end with it; start the node again then"
         )
 
     def lost(self) -> str | None:

@@ -10,10 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 import ray
+from ray.core.generated import gcs_pb2
 
 from rocketray.actors.client import Connection
 from rocketray.actors.consumer import GroupConsumer
@@ -26,7 +28,7 @@ from rocketray.actors.layout import (
     shard_directory,
 )
 from rocketray.actors.node import Node, NodeOptions, ensure_node
-from rocketray.actors.ray_runtime import NAMESPACE
+from rocketray.actors.ray_runtime import DISK_LABEL, NAMESPACE
 from rocketray.actors.remote_consumer import RemoteGroupConsumer
 from rocketray.actors.seeking import carry_out, plan_moves
 from rocketray.actors.shard_calls import HOST_NAME, find_actor, shard_name
@@ -356,6 +358,28 @@ def test_a_member_of_another_node_reads_through_the_gateway(
     assert sorted(found) == list(range(0, 100, 2))
     with connection.consumer("far", "Far", Subscription.tags("a")) as member:
         assert isinstance(member, RemoteGroupConsumer)
+
+
+def test_a_hard_label_selector_binds_every_actor_to_the_disk(connection: Connection) -> None:
+    """Ray never runs one where no raylet has the label, and so the directory."""
+    connection.create_topic("Labels", 1)
+    connection.create_topic("HostedLabels", 1, hosted=True)
+    coordinator = find_actor(COORDINATOR_NAME)
+    ray.get(coordinator.open_gateway.remote())
+    home = ray.get(coordinator.home.remote())
+    assert home.ray_node == ""
+    wanted = {DISK_LABEL: home.uuid}
+    (raylet,) = ray.nodes()
+    assert wanted.items() <= raylet["Labels"].items()
+    state: Any = ray._private.state.state
+    rows = state._connect_and_get_accessor().get_actor_table(None, None)
+    actors: list[Any] = [gcs_pb2.ActorTableData.FromString(row) for row in rows]
+    bound = {each.class_name for each in actors if dict(each.label_selector) == wanted}
+    kinds = {"Coordinator", "Filter", "Gateway", "Shard", "ShardHost"}
+    assert bound == {f"{kind}Actor" for kind in kinds}
+    ours = [each for each in actors if each.class_name in bound]
+    assert all(dict(each.label_selector) == wanted for each in ours)
+    assert not any(each.fallback_strategy.options for each in ours)
 
 
 def test_a_transaction_survives_the_death_of_the_shard_host(connection: Connection) -> None:

@@ -10,8 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.another_ray import another_ray, runs
+from support.another_ray import AnotherRay, another_ray, runs
 from support.commands import COMMAND, rocketray, start_node, stop_node
+
+from rocketray.actors.layout import identity_file
+from rocketray.actors.ray_runtime import DISK_LABEL
 
 EMBEDDING = Path(__file__).parent.parent / "support" / "embedding.py"
 _NODE_ENDS_S = 10.0  # 5 s, and as much again for a machine that has other work
@@ -96,6 +99,8 @@ def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(tmp_path: Path, se
         finally:
             if node.poll() is None:
                 node.kill()
+        assert "the actors are bound to the raylet that runs on" in log.read_text()
+        assert "they and the node end with it; start the node again then" in log.read_text()
         (said,) = [line for line in log.read_text().splitlines() if "Ray is lost" in line]
         assert f"the node on {data} ends: " in said
         assert "start it again when its Ray runs again" in said
@@ -110,13 +115,22 @@ def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(tmp_path: Path, se
         else:
             assert servers["gcs_server"] in left
         assert not (data / "node.json").exists()
-    with another_ray() as joined:
-        node = start_node(
-            data, tmp_path / "log2", "--ray-address", joined.address, environ=joined.environ
-        )
-        done = rocketray("topics", "list", "--data", data, environ=joined.environ)
-        assert "Trade" in done.stdout
-        stop_node(node)
+        if server == "raylet":
+            uuid = json.loads(identity_file(data).read_bytes())["uuid"]
+            joined.start_raylet(f"--labels={DISK_LABEL}={uuid}")
+            assert "are bound to the raylet" not in start_again(data, tmp_path / "2.log", joined)
+    if server == "gcs_server":
+        with another_ray() as joined:
+            assert "are bound to the raylet" in start_again(data, tmp_path / "2.log", joined)
+
+
+def start_again(data: Path, log: Path, joined: AnotherRay) -> str:
+    """What a node says that starts once more, has its topic, and stops."""
+    node = start_node(data, log, "--ray-address", joined.address, environ=joined.environ)
+    done = rocketray("topics", "list", "--data", data, environ=joined.environ)
+    assert "Trade" in done.stdout
+    stop_node(node)
+    return log.read_text()
 
 
 @pytest.mark.parametrize("server", ["gcs_server", "raylet"])

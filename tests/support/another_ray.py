@@ -18,7 +18,7 @@ from pathlib import Path
 __all__ = ["AnotherRay", "another_ray", "runs"]
 
 _RAY = str(Path(sys.executable).with_name("ray"))
-_HOST = "127.0.0.1"
+_HOST = "127.0.0.2"  # Ray with more than one raylet takes 127.0.0.1 for another address
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,13 @@ class AnotherRay:
             for pid, line in self._processes().items()
             if Path(line.partition(b"\0")[0].decode()).name in {"gcs_server", "raylet"}
         }
+
+    def start_raylet(self, *options: str) -> None:
+        """Start one in place of a raylet that has ended; its GCS goes on."""
+        command = [_RAY, "start", f"--address={self.address}", f"--node-ip-address={_HOST}"]
+        # Ray on loopback (tests/conftest.py) lets no second raylet in, unless that one says otherwise.
+        environ = {**self.environ, "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "1"}
+        _run([*command, "--num-cpus=1", f"--temp-dir={self.directory}", *options], environ)
 
     def stop(self) -> None:
         """End all of it, as ``ray stop --force`` does for every Ray of the machine."""
@@ -78,13 +85,17 @@ def another_ray() -> Iterator[AnotherRay]:
         command += ["--num-cpus=1", "--include-dashboard=false", f"--temp-dir={directory}"]
         found = AnotherRay(f"{_HOST}:{port}", environ, directory)
         try:
-            done = subprocess.run(
-                command, env=environ, capture_output=True, text=True, timeout=120, check=False
-            )
-            assert done.returncode == 0, done.stdout + done.stderr
+            _run(command, environ)
             yield found
         finally:
             found.stop()
+
+
+def _run(command: list[str], environ: Mapping[str, str]) -> None:
+    done = subprocess.run(
+        command, env=dict(environ), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def runs(pid: int) -> bool:
