@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
+from support.own_mounts import with_mounts
 
 __all__ = ["ELSEWHERE", "MachinesApart", "machines_apart"]
 
@@ -29,13 +29,8 @@ _HERE, _THERE = "127.0.0.2", "127.0.0.3"
 _START_S = 60.0
 _STOP_S = 20.0
 _STARTED = "Ray runtime started"
-_OWN_NAMES = ("--mount", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
-_OWN_FILES = """
-set -e
-hostname "$1"; shift
-for each in $1; do mount -t tmpfs none "$each"; done; shift
-exec "$@"
-"""
+_OWN_NAMES = ("--uts", "--pid", "--fork", "--kill-child", "--mount-proc")
+_OWN_FILES = 'hostname "$1"; for each in "$2" "$3" "$4"; do mount -t tmpfs none "$each"; done'
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +47,8 @@ def machines_apart(directory: Path, data: Path) -> Iterator[MachinesApart]:
     first, second = directory / "r1", directory / "r2"
     for each in (first, second, data):
         each.mkdir()
-    apart = _apart([data, Path("/dev/shm"), first])
+    hidden = data, Path("/dev/shm"), first
+    apart = with_mounts("two machines", _OWN_FILES, ELSEWHERE, *hidden, names=_OWN_NAMES)
     with socket.create_server((_HERE, 0)) as free:
         port = free.getsockname()[1]
     address = f"{_HERE}:{port}"
@@ -75,20 +71,6 @@ def machines_apart(directory: Path, data: Path) -> Iterator[MachinesApart]:
         switched_off = signal.SIGKILL  # with unshare all ends that has its process ids
         running.enter_context(_started(worker, directory / "r2.log", with_another, switched_off))
         yield MachinesApart(address, environ)
-
-
-def _apart(hidden: Sequence[Path]) -> list[str]:
-    """The command before one that shall not see *hidden*; skips where the system allows none."""
-    rights = [] if os.getuid() == 0 else ["--user", "--map-root-user"]
-    unshare = ["unshare", *rights, *_OWN_NAMES, "sh", "-c", _OWN_FILES, "sh", ELSEWHERE]
-    command = [*unshare, " ".join(map(str, hidden))]
-    try:
-        tried = subprocess.run([*command, "true"], capture_output=True, text=True, check=False)
-    except FileNotFoundError as error:
-        pytest.skip(f"no second machine here: {error}")
-    if tried.returncode:
-        pytest.skip(f"no second machine here: {tried.stderr.strip()}")
-    return command
 
 
 @contextmanager

@@ -24,7 +24,8 @@ __all__ = ["STRANGER_UID", "as_stranger", "needs_stranger", "place_of_all"]
 STRANGER_UID = 65534
 
 needs_stranger = pytest.mark.skipif(
-    os.getuid() != 0, reason="only root can try what another user may do"
+    os.getuid() != 0,
+    reason="NOT TESTED what another user of the machine may do: only root can become one",
 )
 
 _BECOME_STRANGER = f"""
