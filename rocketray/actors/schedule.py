@@ -140,6 +140,8 @@ class Schedule:
         self._open_queues()
         self._settle(self._last_ms)
         queue = self._queues.get(place)
+        if queue is not None:
+            queue.finish_rolling()
         if queue is not None and 0 <= offset < queue.log.minimum():
             rolled = queue.rolled(unique_key)
             if rolled is None:

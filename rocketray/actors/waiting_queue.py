@@ -109,16 +109,16 @@ class WaitingQueue:
     def refresh(self, now_ms: int) -> None:
         """Look at what was stored since the last time."""
         self._next = max(self._next, self.log.minimum())
-        end = self.log.visible()
-        while self._next < end:
-            stop = min(end, self._next + _BLOCK_ENTRIES)
-            entries = self._reader.entries(self._next, stop)
-            entries = entries.select(~self._marks.are_done(self._next, stop))
+        for stop, entries in self._unread():
             if len(entries):
                 self._times.add(self._due(entries, now_ms))
-                if self.topic == TIMER_TOPIC:
-                    self._finish_rolling(entries)
+                self._finish_rolling(entries)
             self._next = stop
+
+    def finish_rolling(self) -> None:
+        """See that no message waits twice, where a crash came and :meth:`refresh` not yet."""
+        for _, entries in self._unread():
+            self._finish_rolling(entries)
 
     def roll(self, but: Collection[int]) -> int:
         """Store what waits in old files again, where most of these is done; how many messages.
@@ -228,6 +228,13 @@ class WaitingQueue:
         self._reader.close()
         self._marks.close()
 
+    def _unread(self) -> Iterator[tuple[int, EntryColumns]]:
+        """What :meth:`refresh` has not seen and is not done, by blocks, and where each ends."""
+        first, end = max(self._next, self.log.minimum()), self.log.visible()
+        for at in range(first, end, _BLOCK_ENTRIES):
+            stop = min(at + _BLOCK_ENTRIES, end)
+            yield stop, self._reader.entries(at, stop).select(~self._marks.are_done(at, stop))
+
     def _open_before(self, offset: int) -> tuple[_Int64s, _Int64s]:
         """The messages before *offset* that are not done, and how large their records are."""
         parts, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -240,6 +247,8 @@ class WaitingQueue:
 
     def _finish_rolling(self, entries: EntryColumns) -> None:
         """Mark what copies among *entries* were made of, where a crash came before."""
+        if self.topic != TIMER_TOPIC or not len(entries):
+            return
         for number, source in enumerate(self._sources(entries)):
             at = np.array([source], np.int64)
             if 0 <= source < entries.queue_offsets[number] and not self.are_done(at)[0]:

@@ -339,3 +339,28 @@ def test_a_message_with_a_large_body_goes_by_itself(waiting: Waiting) -> None:
     waiting.clock.now_ms += 1_000
     waiting.step()
     assert waiting.keys() == ["L"]
+
+
+def test_a_recall_finds_what_was_stored_again_before_the_process_died(tmp_path: Path) -> None:
+    waiting = Waiting(tmp_path, body=bytes(2_000))
+    far = waiting.send_after(40 * HOUR)
+    for _ in range(20):  # some seven a file
+        waiting.send_after(1)
+    waiting.clock.now_ms += 1_000
+    waiting.step()
+
+    def end(what: str) -> None:
+        if what == "rolled":
+            raise CrashError
+
+    waiting.before = end
+    with pytest.raises(CrashError):
+        waiting.schedule.roll()
+    waiting.before = lambda _what: None
+    waiting.start()
+    assert waiting.schedule.recall(far.place, far.offset, far.key), "asked before the first step"
+    assert not waiting.schedule.recall(far.place, far.offset, far.key)
+    waiting.clock.now_ms += 2 * DAY
+    waiting.step()
+    assert far.key not in waiting.all_keys()
+    waiting.close()
