@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any, TypeGuard
+from typing import Annotated, Any, TypeGuard
 
 import typer
 
@@ -15,9 +15,6 @@ from .filter_preview import preview
 from .filter_stats import stats
 from .lines import parse_object, read_lines
 from .output import print_json
-
-if TYPE_CHECKING:
-    from rocketray.filters.sql92 import Dialect
 
 __all__ = ["evaluate", "filters"]
 
@@ -43,10 +40,9 @@ def evaluate_lines(
       {"expr": "a > 5 AND region = 'eu'", "props": {"a": "7", "region": "eu"}}
       {"result": true, "message": null}
 
-    The default dialect of this command is RocketMQ's, exact to the error. Agents, Spark and all
-    other commands default to "dialect": "rocketray". result is true, false or null (unknown: the
-    message does not match); "error" when the expression fails on these properties (the message does
-    not match); or "parse-error".
+    The dialect is "rocketray", as everywhere; "dialect": "rocketmq" in a line answers as a broker,
+    exact to the error. result is true, false or null (unknown: the message does not match); "error"
+    when the expression fails on these properties (the message does not match); or "parse-error".
 
     \b
     Tags, in the two steps of a delivery, the hash and the exact text (null: no tag):
@@ -71,16 +67,17 @@ def evaluate(request: dict[str, Any]) -> dict[str, Any]:
     if kind == "TAG" and isinstance(expression, str | None):
         return _evaluate_tag(expression, request.get("tag"))
     if kind == "SQL92" and isinstance(expression, str):
-        dialect = request.get("dialect", "rocketmq")
-        if dialect not in ("rocketmq", "rocketray"):
-            return _failed("parse-error", '"dialect" is "rocketmq" or "rocketray"')
-        return _evaluate_sql(expression, request.get("props"), dialect)
+        return _evaluate_sql(expression, request)
     return _failed("parse-error", 'give "expr" as text, and "type" as "SQL92" or "TAG" if at all')
 
 
-def _evaluate_sql(expression: str, properties: object, dialect: Dialect) -> dict[str, Any]:
+def _evaluate_sql(expression: str, request: dict[str, Any]) -> dict[str, Any]:
     from rocketray.filters.sql92 import compile_expression  # noqa: PLC0415 - imports NumPy
+    from rocketray.filters.sql92.dialect import DEFAULT_DIALECT, DIALECTS  # noqa: PLC0415 - the same
 
+    properties, dialect = request.get("props"), request.get("dialect", DEFAULT_DIALECT)
+    if dialect not in DIALECTS:
+        return _failed("parse-error", '"dialect" is "rocketmq" or "rocketray"')
     if properties is not None and not _is_texts(properties):
         return _failed("parse-error", '"props" is an object of texts, or null')
     try:

@@ -29,11 +29,18 @@ def test_sql92(expression: str, properties: dict[str, str] | None, result: objec
     assert (answer["message"] is None) == (result in (True, False, None))
 
 
-def test_the_extended_dialect_is_taken_by_name() -> None:
-    request = {"expr": "\"a.b\" LIKE 'x%'", "props": {"a.b": "xy"}}
-    assert evaluate(request)["result"] == "parse-error"
-    assert evaluate({**request, "dialect": "rocketray"})["result"] is True
-    assert evaluate({**request, "dialect": "oracle"})["result"] == "parse-error"
+@pytest.mark.parametrize(
+    ("request_", "of_rocketmq"),
+    [
+        ({"expr": "\"a.b\" LIKE 'x%'", "props": {"a.b": "xy"}}, "parse-error"),
+        ({"expr": "amount BETWEEN 100 AND 500", "props": {"amount": "120.0"}}, "error"),
+    ],
+)
+def test_a_line_without_a_dialect_is_in_ours(request_: dict[str, Any], of_rocketmq: str) -> None:
+    assert evaluate(request_)["result"] is True
+    assert evaluate({**request_, "dialect": "rocketray"})["result"] is True
+    assert evaluate({**request_, "dialect": "rocketmq"})["result"] == of_rocketmq
+    assert evaluate({**request_, "dialect": "oracle"})["result"] == "parse-error"
 
 
 @pytest.mark.parametrize(
