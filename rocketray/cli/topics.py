@@ -116,7 +116,8 @@ def describe(
 ) -> None:
     """Show a topic, and the offsets that its queues hold.
 
-    minOffset is the first message that is still there, maxOffset the next one to come.
+    minOffset is the first message that is still there, maxOffset the next one to come. A storeHost
+    is made up to make the ids of the queue's messages unique: nothing listens there.
     """
     with connect(data) as connection:
         _show(connection, connection.topic(topic), as_json=as_json)
@@ -222,6 +223,7 @@ def _show(connection: Connection, config: TopicConfig, *, as_json: bool) -> None
     columns = ("queueId", "minOffset", "maxOffset", "storeHost")
     rows = [[queue[column] for column in columns] for queue in queues]
     print_table(columns, rows, right=columns[:3])
+    print_line("store hosts are made up, to make message ids unique; nothing listens there")
 
 
 def _fields(config: TopicConfig) -> dict[str, Any]:

@@ -108,6 +108,16 @@ def test_in_a_terminal_a_live_line_counts_the_queues(monkeypatch: pytest.MonkeyP
     assert "topic Trade: 24 of 64 queues run" in terminal.getvalue()
 
 
+def test_store_hosts_are_said_to_be_no_addresses_of_the_network(node: LocalNode) -> None:
+    node.create_topic("Trade", 1)
+    *_, row, footer = run_here("topics", "describe", "Trade").out.splitlines()
+    assert "10.0.0." in row
+    assert footer == "store hosts are made up, to make message ids unique; nothing listens there"
+    described = run_here("topics", "describe", "Trade", "--json").lines()
+    assert len(described) == 1
+    assert "nothing listens there" in run_here("topics", "describe", "--help").out
+
+
 @pytest.mark.parametrize(("answer", "says"), [("", "not removed; add --yes"), ("n\n", "")])
 def test_a_topic_is_not_removed_without_a_yes(node: LocalNode, answer: str, says: str) -> None:
     node.create_topic("Big", 1)
