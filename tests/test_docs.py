@@ -225,6 +225,15 @@ def test_every_way_to_send_and_every_option_of_a_producer_is_described() -> None
     assert {name for name in options if f"`{name}=" not in text} == set()
 
 
+def test_readme_says_in_what_form_json_has_bodies() -> None:
+    [shown] = [
+        line
+        for line in (ROOT / "README.md").read_text().splitlines()
+        if line.startswith("rocketray consume ") and "--json" in line
+    ]
+    assert shown.endswith("# bodies in JSON are base64")
+
+
 def test_the_map_has_every_package_and_names_modules_that_are_there() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text().partition("## Code map")[2]
     mapped = set()
