@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from support.apps import numbers, put
 from support.local_node import LocalNode
 
+from rocketray.actors import consumer
 from rocketray.actors.consumer import GroupConsumer
 from rocketray.actors.filter_changes import PlanProgress
 from rocketray.actors.migration import migrate
@@ -111,6 +113,38 @@ def test_no_way_leads_back_before_every_queue_has_switched(node: LocalNode) -> N
     migrate(node, "g", "T", NEW, timeout_s=0.5, tell=lambda _: None)
     with pytest.raises(StreamError, match="when all queues have come to their switch"):
         migrate(node, "g", "T", OLD, timeout_s=0, tell=lambda _: None)
+
+
+def test_what_it_waits_for_is_told_every_five_seconds(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer, "HEARTBEAT_INTERVAL_S", 3600)  # nobody hears of it by itself
+    told: list[tuple[float, str]] = []
+    slept_s = [0.0]
+
+    with node.consumer("g", "T", OLD, client_id="old") as old:
+
+        def sleep(seconds: float) -> None:
+            slept_s[0] += seconds
+            if len(told) == 2:
+                old.beat()
+
+        def tell(line: str) -> None:
+            told.append((slept_s[0], line))
+
+        found = migrate(node, "g", "T", NEW, timeout_s=22, tell=tell, sleep=sleep)
+    assert found is not None
+    assert found.without_switch == [0]
+    assert [line for _, line in told] == [
+        "waiting for members old to learn of the change; 17 s are left",
+        "waiting for members old to learn of the change; 12 s are left",
+        "all members know of tags 'b || both'; switching",
+        "waiting for the owners of queues 0 to reach the switch; 7 s are left",
+        "waiting for the owners of queues 0 to reach the switch; 1 s are left",
+    ]
+    times = [at_s for at_s, line in told if line.startswith("waiting")]
+    gaps = [after - before for before, after in pairwise([0.0, *times])]
+    assert all(4.9 < gap < 5.3 for gap in gaps), gaps
 
 
 def test_what_cannot_be_changed_is_said(node: LocalNode) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -46,6 +47,24 @@ def test_what_is_still_to_come_is_said(node: LocalNode) -> None:
         while node.groups()[0].subscription == OLD:
             member.poll(0.1)
             member.commit("T", 0, 0)
+
+
+def test_members_to_be_replaced_are_named_in_order(node: LocalNode) -> None:
+    with (
+        node.consumer("g", "T", OLD, client_id="web1@4711") as first,
+        node.consumer("g", "T", OLD, client_id="web2@4712") as second,
+        ThreadPoolExecutor(1) as executor,
+    ):
+        migrating = executor.submit(run_here, "groups", "migrate", "g", "T", "--tags", "b")
+        while not migrating.done():
+            for member in (first, second):
+                member.poll(0.02)
+                member.beat()
+    done = migrating.result()
+    assert done.code == 0, done.err
+    switched, replaced = done.out.splitlines()
+    assert switched == "queue 0 switches at offset 0"
+    assert replaced == ("members to be replaced, as they ask for the old one: web1@4711, web2@4712")
 
 
 def test_a_change_is_taken_back_while_nobody_was_there_to_switch(node: LocalNode) -> None:
