@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
 import pytest
 from support.command_server import run_here
+from support.local_node import LocalNode
 
 from rocketray.actors.batch import refusal
 from rocketray.actors.node import Node
 from rocketray.actors.node_lock import lock_node
 from rocketray.actors.ring import AppendStatus
+from rocketray.cli import groups, main
 from rocketray.errors import ConfigError, StoreError, StoreLockedError
+from rocketray.filters.subscription import Subscription
 from rocketray.topology.app_path import load_app
 
 NOWHERE = "/nowhere/at/all"
@@ -107,6 +112,24 @@ def test_what_an_encoding_cannot_say_is_printed_as_an_escape(tmp_path: Path) -> 
     )
     assert done.returncode == 0, done.stderr
     assert "Z\\xfcrich" in done.stdout
+
+
+def test_a_table_is_printed_where_the_encoding_has_no_lines_to_draw_it_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = io.TextIOWrapper(io.BytesIO(), "ascii")
+    with LocalNode(tmp_path) as node, redirect_stdout(out):
+        monkeypatch.setattr(groups, "connect", lambda _data: nullcontext(node))
+        node.create_topic("T", 1)
+        node.consumer("audit", "T", Subscription.tags("Zürich")).close()
+        with pytest.raises(SystemExit) as end:
+            main(["groups", "list"])
+    assert end.value.code == 0
+    out.seek(0)
+    header, rule, row = out.read().splitlines()
+    assert header.startswith("group  topic  subscribed to")
+    assert set(rule) == set("\\u2500 ")
+    assert row.startswith(r"audit  T      tags 'Z\xfcrich'")
 
 
 def test_a_damaged_description_names_the_process_of_a_node_that_lives(tmp_path: Path) -> None:
