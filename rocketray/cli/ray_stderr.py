@@ -2,7 +2,8 @@
 
 Ray prints its errors on file 2, whatever Python has as ``sys.stderr``, and has no switch for it:
 twenty lines where a token is wrong, one a second where a node was lost. The command says itself what
-failed and what to do. In a program of the user's, file 2 stays as it is.
+failed and what to do; ``start`` does from the moment that its node is ready. In a program of the
+user's, file 2 stays as it is.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import typer
 from .options import DATA_DEFAULT, DataOption, JsonOption
 from .output import print_json, print_line, progress
 from .quantities import parse_mode
+from .ray_stderr import ray_stderr_in_file
 from .signals import until_signalled
 from .waiting import waiting
 
@@ -89,6 +90,7 @@ def start(
     with ExitStack() as stack:
         with waiting("starting Ray and the node's actors"):
             node = stack.enter_context(Node(data, options))
+        ray_stderr_in_file(node.data)  # not before: what Ray says of a failing start is for people
         signalled = stack.enter_context(until_signalled())
         if as_json:
             print_json(node.description())

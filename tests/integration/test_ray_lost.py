@@ -35,6 +35,15 @@ def children(pid: int) -> dict[str, int]:
     return found
 
 
+def lines_of_others(log: Path) -> list[str]:
+    """What stands in the terminal of ``rocketray start`` and is not of ours, as Ray's C++ lines."""
+    ours = (
+        *("starting a node on ", "still starting ", "ready: ", "logs: ", "try: "),
+        *("the actors are bound to ", "the node on "),
+    )
+    return [line for line in log.read_text().splitlines() if not line.startswith(ours)]
+
+
 @pytest.mark.parametrize("server", ["gcs_server", "raylet"])
 def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server: str) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
@@ -49,6 +58,8 @@ def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server
         servers = children(node.pid)
         workers = children(servers["raylet"])
         assert any("Shard" in name for name in workers), workers
+        stderr_of_ray = Path(f"/proc/{node.pid}/fd/2").readlink()
+        assert (stderr_of_ray.parent.name, stderr_of_ray.name) == ("logs", "commands.err")
         os.kill(servers[server], signal.SIGKILL)
         during = subprocess.Popen(
             [COMMAND, "topics", "list", "--data", str(data)],
@@ -68,6 +79,7 @@ def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server
     assert len(said) == 1
     assert str(data) in said[0]
     assert said[0].endswith(f"start it again with: rocketray start --data {data}")
+    assert lines_of_others(log) == []
     assert [pid for pid in (*servers.values(), *workers.values()) if runs(pid)] == []
     assert not (data / "node.json").exists()
     again = start_node(data, tmp_path / "again")
@@ -104,6 +116,7 @@ def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(tmp_path: Path, se
         (said,) = [line for line in log.read_text().splitlines() if "Ray is lost" in line]
         assert f"the node on {data} ends: " in said
         assert "start it again when its Ray runs again" in said
+        assert lines_of_others(log) == []
         if server == "gcs_server":  # its raylet waits a minute for it, and so do our actors
             assert servers["raylet"] in left
             for actor in ("CoordinatorActor", "FilterActor", "ShardActor"):
