@@ -1,4 +1,4 @@
-"""Hosts of apps, shown to people and programs."""
+"""What ``rocketray status`` shows to people and programs: hosts of apps, groups, problems."""
 
 from __future__ import annotations
 
@@ -9,36 +9,40 @@ from rocketray.names import RETRY_PREFIX
 from .output import as_time, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from rocketray.actors.group_views import GroupDescription
     from rocketray.topology.hosting import Host
 
-__all__ = ["filter_errors", "idle_instances", "show_hosts", "show_problems", "without_hosts"]
+__all__ = [
+    "groups_of",
+    "idle_instances",
+    "show_groups",
+    "show_hosts",
+    "show_problems",
+    "without_hosts",
+]
 
 _HOST_COLUMNS = ("app", "host", "pid", "state", "restarts", "queues")
 _COUNTS = ("received", "finished", "failures", "sent back", "dead letters")
 
 
-def filter_errors(groups: Sequence[GroupDescription]) -> dict[str, int]:
-    """On how many messages the filter of each group failed; *groups* has an entry a topic."""
-    errors: dict[str, int] = {}
-    for each in groups:
-        errors[each.group] = errors.get(each.group, 0) + each.counters.errors
-    return errors
+def groups_of(hosts: Sequence[Host], groups: Sequence[GroupDescription]) -> list[GroupDescription]:
+    """Those of *groups* that agents of the hosts belong to."""
+    names = {
+        agent.group for host in hosts if host.status is not None for agent in host.status.agents
+    }
+    return [each for each in groups if each.group in names]
 
 
 def idle_instances(
     hosts: Sequence[Host], groups: Sequence[GroupDescription], consumers: int
 ) -> list[str]:
     """A line for each topic that has fewer queues than the app has instances: some read none of it."""
-    names = {
-        agent.group for host in hosts if host.status is not None for agent in host.status.agents
-    }
     queues = {
         each.topic: len(each.offsets)
-        for each in groups
-        if each.group in names and not each.is_broadcast and not each.topic.startswith(RETRY_PREFIX)
+        for each in groups_of(hosts, groups)
+        if not each.is_broadcast and not each.topic.startswith(RETRY_PREFIX)
     }
     return [
         f"topic {topic} has {_queue_count(count)}, and a queue is read by one instance at a time: "
@@ -54,11 +58,14 @@ def _queue_count(count: int) -> str:
     return "1 queue" if count == 1 else f"{count} queues"
 
 
-def without_hosts(groups: Sequence[GroupDescription]) -> str:
+def without_hosts(groups: Sequence[GroupDescription] | None) -> str:
     """What to say where no app was brought up: one may run by itself all the same.
 
-    Members that did not report since the node started may be of processes that ended with it.
+    Members that did not report since the node started may be of processes that ended with it. With
+    None consumer groups are closed.
     """
+    if groups is None:
+        return "no app was brought up with rocketray up, and consumer groups are closed"
     living = {each.group for each in groups if each.members.keys() - each.unheard}
     silent = sorted({each.group for each in groups if each.unheard} - living)
     if living:
@@ -76,15 +83,14 @@ def without_hosts(groups: Sequence[GroupDescription]) -> str:
     return said
 
 
-def show_hosts(hosts: list[Host], errors: Mapping[str, int], *, as_json: bool) -> None:
+def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
     """A line of JSON for each; or the hosts, their agents, and what needs somebody's attention.
 
-    That is what ended a host last, messages that could not be decoded or not be filtered, and queues
-    that are held at a message. *errors* are those of :func:`filter_errors`.
+    That is what ended a host last, and messages that could not be decoded.
     """
     if as_json:
         for host in hosts:
-            print_json(_fields(host, errors))
+            print_json(_fields(host))
         return
     rows = [
         (
@@ -121,30 +127,48 @@ def show_hosts(hosts: list[Host], errors: Mapping[str, int], *, as_json: bool) -
     for host in logs:
         assert host.status is not None
         print_line(f"{host.app} host {host.number} writes to {' and '.join(host.status.logs)}")
-    for line in _complaints(hosts, errors):
+    for line in _complaints(hosts):
         print_line("")
         print_line(line)
 
 
-def _complaints(hosts: Sequence[Host], errors: Mapping[str, int]) -> Iterator[str]:
+def _complaints(hosts: Sequence[Host]) -> Iterator[str]:
     for host in hosts:
         if (error := host.last_error) is not None:
             yield f"{host.app} host {host.number} failed at {as_time(error.time_ms)}: {error}"
-    groups: dict[str, None] = {}
     for host in hosts:
         for agent in host.status.agents if host.status is not None else ():
-            groups[agent.group] = None
-            who = f"{host.app} host {host.number} agent {agent.name}"
             if agent.decode_failures:
-                yield f"{who}: {agent.decode_failures} failures are of messages that do not decode"
-            for held in agent.held:
-                yield f"{who}: topic {held.topic} queue {held.queue_id} is {held.message}"
-    for group in groups:
-        if errors.get(group):
-            yield (
-                f"group {group}: the filter failed on {errors[group]} messages; see: "
-                "rocketray filter stats"
+                yield (
+                    f"{host.app} host {host.number} agent {agent.name}: {agent.decode_failures} "
+                    "failures are of messages that do not decode"
+                )
+
+
+def show_groups(groups: Sequence[GroupDescription], *, as_json: bool) -> None:
+    """A line for each queue that is held at a message, and for each filter that failed.
+
+    With JSON a line for each group and topic of which there is something to say.
+    """
+    for each in sorted(groups, key=lambda each: (each.group, each.topic)):
+        held, errors = sorted(each.failing.items()), each.counters.errors
+        if as_json and (held or errors):
+            print_json(
+                {
+                    "group": each.group,
+                    "topic": each.topic,
+                    "filterErrors": errors,
+                    "held": [{"queueId": queue} | message.to_json() for queue, message in held],
+                }
             )
+        if as_json:
+            continue
+        lines = [f"queue {queue} is {message}" for queue, message in held]
+        if errors:
+            lines.append(f"the filter failed on {errors} messages; see: rocketray filter stats")
+        for line in lines:
+            print_line("")
+            print_line(f"group {each.group}, topic {each.topic}: {line}")
 
 
 def show_problems(lines: list[str], *, as_json: bool) -> None:
@@ -166,7 +190,7 @@ def _queues(host: Host) -> str:
     return " ".join(f"{topic} {','.join(queues)}" for topic, queues in by_topic.items())
 
 
-def _fields(host: Host, errors: Mapping[str, int]) -> dict[str, Any]:
+def _fields(host: Host) -> dict[str, Any]:
     status, error = host.status, host.last_error
     return {
         "app": host.app,
@@ -196,11 +220,6 @@ def _fields(host: Host, errors: Mapping[str, int]) -> dict[str, Any]:
                 "overdue": each.overdue,
                 "damaged": each.damaged,
                 "decodeFailures": each.decode_failures,
-                "filterErrors": errors.get(each.group, 0),
-                "held": [
-                    {"topic": held.topic, "queueId": held.queue_id, **held.message.to_json()}
-                    for held in each.held
-                ],
             }
             for each in (status.agents if status is not None else ())
         ],

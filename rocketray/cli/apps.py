@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.errors import ActorError, ConfigError
+from rocketray.errors import ActorError, ConfigError, StoreError
 
 from .app_status import (
-    filter_errors,
+    groups_of,
     idle_instances,
+    show_groups,
     show_hosts,
     show_problems,
     without_hosts,
@@ -23,6 +24,8 @@ from .signals import until_signalled
 from .waiting import waiting
 
 if TYPE_CHECKING:
+    from rocketray.actors.client import Connection
+    from rocketray.actors.group_views import GroupDescription
     from rocketray.topology.hosting import Host
 
 __all__ = ["down", "scale", "status", "up"]
@@ -72,7 +75,7 @@ def up(
             )
         hosts = hosting.find_hosts(app)
         groups = connection.groups()
-        show_hosts(hosts, filter_errors(groups), as_json=as_json)
+        show_hosts(hosts, as_json=as_json)
         for line in idle_instances(hosts, groups, consumers):
             progress(f"warning: {line}")
         declared = load_app(path)
@@ -122,29 +125,37 @@ def status(
     data: DataOption = DATA_DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the apps that are up, and what is wrong with the node.
+    """Show the apps that are up, and what is wrong on the node.
 
-    Under the tables stands what ended a host last, if it has failed since it was started; how many
-    failures are of messages that could not be decoded; at which message a queue is held, because an
-    ordered agent tries it again before any other; and on how many messages the filter of a group
-    failed. The counts are of the host's process: they begin again at a restart. Failures are
-    exceptions of the handler, and of what a message goes through before it. Sent back are messages
-    that come again later, dead letters those that do not: "rocketray explain" tells what became of
-    one.
+    Under the tables stands what ended a host last, if it has failed since it was started, and how
+    many failures are of messages that could not be decoded. The counts are of the host's process:
+    they begin again at a restart. Failures are exceptions of the handler, and of what a message
+    goes through before it. Sent back are messages that come again later, dead letters those that do
+    not: "rocketray explain" tells what became of one.
+
+    A line "group ..." says at which message a queue is held, because its reader tries it again
+    before any other, or on how many messages the group's filter failed since the coordinator
+    started. These are all groups, or those of APP, and with --json objects with the key "group".
+
     A line "problem: ..." says what is wrong with the node and what to do about it, such as a
-    damaged file of its state; with --json it is an object with the key "problem".
+    damaged file of its state; with --json it is an object with the key "problem". Where consumer
+    groups are closed because of it, the exit code is 1.
     """
     from rocketray.topology import hosting  # noqa: PLC0415 - imports Ray and Faust
 
     with connect(data) as connection, waiting("asking the node and the hosts of apps"):
         problems = connection.problems()
-        groups = connection.groups()
+        groups = _groups_unless_closed(connection, problems)
         hosts = hosting.find_hosts() if app is None else _hosts_of(app)
     if hosts or as_json:
-        show_hosts(hosts, filter_errors(groups), as_json=as_json)
+        show_hosts(hosts, as_json=as_json)
     else:
         print_line(without_hosts(groups))
+    if groups is not None:
+        show_groups(groups if app is None else groups_of(hosts, groups), as_json=as_json)
     show_problems(problems, as_json=as_json)
+    if groups is None:
+        raise typer.Exit(1)
 
 
 def scale(
@@ -169,7 +180,7 @@ def scale(
             said = hosting.scale(app, consumers, signalled.is_set)
         hosts = hosting.find_hosts(app)
         groups = connection.groups()
-        show_hosts(hosts, filter_errors(groups), as_json=as_json)
+        show_hosts(hosts, as_json=as_json)
         for line in idle_instances(hosts, groups, consumers):
             progress(f"warning: {line}")
     _say_what_is_left(said)
@@ -184,6 +195,18 @@ def _hosts_of(app: str) -> list[Host]:
         known = f"these are: {', '.join(names)}" if names else "no app is"
         raise ConfigError(f"app {app!r} is not up; {known}; start it with: rocketray up MODULE:APP")
     return hosts
+
+
+def _groups_unless_closed(
+    connection: Connection, problems: list[str]
+) -> list[GroupDescription] | None:
+    """The node's groups; None where it closed them, which is one of its *problems*."""
+    try:
+        return connection.groups()
+    except StoreError as error:
+        if str(error) not in problems:
+            raise
+        return None
 
 
 def _say_what_is_left(said: list[str]) -> None:

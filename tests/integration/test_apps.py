@@ -122,7 +122,7 @@ def run(node: CommandServer) -> Iterator[CommandServer]:
 
 
 def hosts(run: CommandServer) -> list[dict[str, Any]]:
-    return run("status", "--json").lines()
+    return [line for line in run("status", "--json").lines() if "app" in line]
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> None:
@@ -191,7 +191,8 @@ def test_a_message_that_does_not_decode_is_seen_everywhere_and_given_up(
     wait_for(lambda: counts(hosts(run), "decodeFailures")[0] > 2, "it is not tried again")
 
     held = "held at offset 0: attempt "
-    assert f"ledger host 0 agent book: topic ledger-entries queue 0 is {held}" in run("status").out
+    shown = run("status", "ledger").out
+    assert f"group ledger-book, topic ledger-entries: queue 0 is {held}" in shown
     progress = run("groups", "progress", "ledger-book").out
     assert f"queue 0 is {held}" in progress
     assert " of 5, JSONDecodeError: " in progress
@@ -215,6 +216,16 @@ def test_a_message_that_does_not_decode_is_seen_everywhere_and_given_up(
     assert "these agents keep the order of each queue: book;" in said
     assert said.count("offset 0, attempt ") == 5
     assert said.count("Traceback (most recent call last)") <= 2  # with what it was raised from
+
+
+def test_a_filter_that_failed_is_shown_of_a_group_without_an_app(run: CommandServer) -> None:
+    run("topics", "create", "Trade", "--queues", "1")
+    run("send", "Trade", "x", "--property", "amount=abc")
+    where = "consume", "Trade", "--group", "audit", "--sql", "amount > 100"
+    assert run(*where, "--max", "1", "--timeout", "5", "--json").out == ""
+    said = {"group": "audit", "topic": "Trade", "filterErrors": 1, "held": []}
+    assert said in run("status", "--json").lines()
+    assert "group audit, topic Trade: the filter failed on 1 messages; " in run("status").out
 
 
 def test_an_app_in_the_foreground_survives_a_crash_and_ends_with_its_command(

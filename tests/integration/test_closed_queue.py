@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -24,17 +25,19 @@ def test_one_damaged_store_stops_neither_the_node_nor_its_neighbours(tmp_path: P
     identity = shard_directory(data, "Trade", 0) / "store.json"
     whole = identity.read_bytes()
     identity.write_bytes(whole[: len(whole) // 2])
+    offsets = [data / "config" / f"consumerOffset.json{suffix}" for suffix in ("", ".bak")]
+    for file in offsets:
+        file.write_bytes(b"{")
 
     node = start_node(data, tmp_path / "second")
     try:
-        problems = [
-            line["problem"]
-            for line in printed(rocketray("status", "--json", *where))
-            if "problem" in line
-        ]
-        assert len(problems) == 1
-        assert problems[0].startswith("queue Trade/0 stays closed: ")
-        assert "store.json" in problems[0]
+        status = rocketray("status", "--json", *where)
+        assert (status.returncode, status.stderr) == (1, ""), "groups are closed"
+        closed, queue = [json.loads(line)["problem"] for line in status.stdout.splitlines()]
+        assert closed.startswith("consumer groups are closed")
+        assert str(offsets[0]) in closed
+        assert queue.startswith("queue Trade/0 stays closed: ")
+        assert "store.json" in queue
         refused = rocketray("send", "Trade", "x", "--queue", "0", *where)
         assert refused.returncode == 1
         assert "queue Trade/0 stays closed: " in refused.stderr
@@ -46,6 +49,8 @@ def test_one_damaged_store_stops_neither_the_node_nor_its_neighbours(tmp_path: P
         stop_node(node)
 
     identity.write_bytes(whole)
+    for file in offsets:
+        file.unlink()
     node = start_node(data, tmp_path / "third")
     try:
         assert printed(rocketray("status", "--json", *where)) == []

@@ -11,14 +11,16 @@ from rocketray.actors.failing import FailingMessage
 from rocketray.actors.group_views import GroupDescription
 from rocketray.cli import output
 from rocketray.cli.app_status import (
+    groups_of,
     idle_instances,
+    show_groups,
     show_hosts,
     show_problems,
     without_hosts,
 )
 from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.agent import AgentStatistics, HeldQueue
+from rocketray.topology.agent import AgentStatistics
 from rocketray.topology.host import HostStatus
 from rocketray.topology.host_failure import HostFailure
 from rocketray.topology.hosting import Host
@@ -34,9 +36,18 @@ AGENT = AgentStatistics(
     sent_back=2,
     dead_lettered=1,
     decode_failures=7,
-    held=(HeldQueue("Orders", 2, FailingMessage(172, 7, 17, "ValueError: no number")),),
 )
-ERRORS = {"shop-handle_payments_of_customers": 64}
+GROUP = GroupDescription(
+    AGENT.group,
+    "Orders",
+    Subscription.tags("*"),
+    dict.fromkeys(range(4), 0),
+    {},
+    {},
+    replace(NO_COUNTERS, evaluation_errors=60, predicate_errors=4),
+    0,
+    failing={2: FailingMessage(172, 7, 17, "ValueError: no number")},
+)
 STATUS = HostStatus(
     "shop:app",
     4711,
@@ -56,7 +67,7 @@ def test_people_see_hosts_agents_and_last_errors_within_80_columns(
 ) -> None:
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "80")
-    show_hosts(HOSTS, ERRORS, as_json=False)
+    show_hosts(HOSTS, as_json=False)
     shown = capsys.readouterr().out
     when = output.as_time(FAILURE.time_ms)
     hosts, agents, logs, *errors = shown.split("\n\n")
@@ -64,26 +75,44 @@ def test_people_see_hosts_agents_and_last_errors_within_80_columns(
     assert "Orders 0,2" in hosts
     assert agents.count("1200") == 2
     agent = "shop host 0 agent handle_payments_of_customers: "
-    held = "topic Orders queue 2 is held at offset 172: attempt 7 of 17, ValueError: no number"
     assert logs == "shop host 0 writes to /logs/worker.out and /logs/worker.err"
     assert errors == [
         f"shop host 0 failed at {when}: ValueError: no database (/apps/shop.py:12)",
         f"shop host 1 failed at {when}: ValueError: no database (/apps/shop.py:12)",
-        *2 * [f"{agent}7 failures are of messages that do not decode", agent + held],
-        f"group {AGENT.group}: the filter failed on 64 messages; see: rocketray filter stats\n",
+        f"{agent}7 failures are of messages that do not decode",
+        f"{agent}7 failures are of messages that do not decode\n",
     ]
     assert max(map(len, f"{hosts}\n{agents}".splitlines())) <= 80
 
 
-def test_programs_see_what_is_held_and_what_failed(capsys: pytest.CaptureFixture[str]) -> None:
-    show_hosts(HOSTS[:1], ERRORS, as_json=True)
-    json_host = json.loads(capsys.readouterr().out)
-    agent = json_host["agents"][0]
-    assert json_host["logs"] == ["/logs/worker.out", "/logs/worker.err"]
-    assert (agent["decodeFailures"], agent["filterErrors"]) == (7, 64)
-    assert agent["held"] == [
+def test_programs_see_the_logs_and_what_did_not_decode(capsys: pytest.CaptureFixture[str]) -> None:
+    show_hosts(HOSTS[:1], as_json=True)
+    host = json.loads(capsys.readouterr().out)
+    assert host["logs"] == ["/logs/worker.out", "/logs/worker.err"]
+    assert host["agents"][0]["decodeFailures"] == 7
+
+
+def test_groups_are_shown_by_name_and_topic_where_something_is_wrong(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    well = replace(GROUP, topic="Payments", counters=NO_COUNTERS, failing={})
+    other = replace(GROUP, group="audit", failing={})
+    show_groups([GROUP, well, other], as_json=False)
+    failed = "the filter failed on 64 messages; see: rocketray filter stats"
+    held = "queue 2 is held at offset 172: attempt 7 of 17, ValueError: no number"
+    assert capsys.readouterr().out.splitlines() == [
+        "",
+        f"group audit, topic Orders: {failed}",
+        "",
+        f"group {AGENT.group}, topic Orders: {held}",
+        "",
+        f"group {AGENT.group}, topic Orders: {failed}",
+    ]
+    show_groups([GROUP, well, other], as_json=True)
+    audit, payments = map(json.loads, capsys.readouterr().out.splitlines())
+    assert audit == {"group": "audit", "topic": "Orders", "filterErrors": 64, "held": []}
+    assert payments["held"] == [
         {
-            "topic": "Orders",
             "queueId": 2,
             "queueOffset": 172,
             "attempt": 7,
@@ -91,10 +120,11 @@ def test_programs_see_what_is_held_and_what_failed(capsys: pytest.CaptureFixture
             "reason": "ValueError: no number",
         }
     ]
+    assert groups_of(HOSTS, [GROUP, well, other]) == [GROUP, well]
 
 
 def test_programs_see_the_last_error_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    show_hosts([*HOSTS, Host("other", 0, "starting", 0, None)], ERRORS, as_json=True)
+    show_hosts([*HOSTS, Host("other", 0, "starting", 0, None)], as_json=True)
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(each["state"], each["restarts"], each["pid"]) for each in found] == [
         ("running", 2, 4711),
@@ -147,17 +177,13 @@ def test_members_of_before_a_restart_are_not_said_to_run() -> None:
 
 
 def test_more_instances_than_queues_are_warned_about() -> None:
-    offsets = dict.fromkeys(range(4), 0)
-    orders = GroupDescription(
-        AGENT.group, "Orders", Subscription.tags("*"), offsets, {}, {}, NO_COUNTERS, 0
-    )
     others = [
-        replace(orders, topic="%RETRY%g", offsets={0: 0}),
-        replace(orders, topic="Prices", offsets={0: 0}, is_broadcast=True),
-        replace(orders, group="audit", topic="Trade", offsets={0: 0}),
+        replace(GROUP, topic="%RETRY%g", offsets={0: 0}),
+        replace(GROUP, topic="Prices", offsets={0: 0}, is_broadcast=True),
+        replace(GROUP, group="audit", topic="Trade", offsets={0: 0}),
     ]
-    assert idle_instances(HOSTS, [orders, *others], 4) == []
-    (line,) = idle_instances(HOSTS, [orders, *others], 6)
+    assert idle_instances(HOSTS, [GROUP, *others], 4) == []
+    (line,) = idle_instances(HOSTS, [GROUP, *others], 6)
     assert line.startswith(
         "topic Orders has 4 queues, and a queue is read by one instance at a time"
     )
