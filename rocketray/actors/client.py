@@ -50,7 +50,15 @@ from .owned_shard import Question
 from .producer import AckMode
 from .producer import Producer as ShardProducer
 from .queue_tail import QueueTail
-from .ray_runtime import GetTimeoutError, RayError, RayTaskError, join_ray, pinned, ray
+from .ray_runtime import (
+    GetTimeoutError,
+    RayError,
+    RayTaskError,
+    join_ray,
+    pinned,
+    raised_there,
+    ray,
+)
 from .remote_consumer import Member, RemoteGroupConsumer
 from .ring import Ack
 from .shard_calls import HOST_NAME, RETRY_AFTER_MS, ShardCalls, find_actor, shards_of
@@ -455,9 +463,7 @@ class Connection:
         try:
             return self._answer(reference)
         except RayTaskError as error:
-            if isinstance(error.cause, StreamError):
-                raise error.cause from None
-            raise
+            raise raised_there(error, self.data) from None
         except RayError as error:  # an actor or its answer is away, or it takes too long
             raise ShardUnavailableError("or coordinator", RETRY_AFTER_MS, str(error)) from error
 

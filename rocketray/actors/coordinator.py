@@ -243,8 +243,10 @@ class CoordinatorActor:
         self._stop.set()
         with contextlib.suppress(ShardUnavailableError):  # no member of another node ever came
             ray.get(find_actor(GATEWAY_NAME).stop.remote())
-        self._state.stop()
-        stop_shards(list(self._state.topics().values()))
+        try:
+            self._state.stop()
+        finally:
+            stop_shards(list(self._state.topics().values()))
 
     def _comes_or_goes(self, name: str) -> threading.Lock:
         """Held while a topic's shards start or stop: one that is made anew waits for the old one."""

@@ -35,6 +35,7 @@ from .processes import is_alive
 
 __all__ = [
     "JSON_MAX_BYTES",
+    "disk_error",
     "disk_use",
     "mended_files",
     "read_json",
@@ -52,6 +53,11 @@ _HALF_WRITTEN = re.compile(r"(.+)\.(\d{1,19})\.tmp", re.ASCII)
 _DAMAGE = (StreamError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 _REMOVALS = 20
 _REMOVAL_INTERVAL_S = 0.1
+
+
+def disk_error(data: Path, error: OSError) -> StoreError:
+    """What to say where the file system of a node's directory takes nothing more."""
+    return StoreError(f"{data}: {error.strerror}; see: df {data}")
 
 
 def write_json(path: Path, value: object, *, backup: bool = True) -> None:

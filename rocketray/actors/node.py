@@ -46,12 +46,14 @@ from .ray_access import auth_mode, warn_of_readable_token
 from .ray_runtime import (
     NAMESPACE,
     GetTimeoutError,
+    RayTaskError,
     has_ray,
     join_ray,
     leave_ray,
     logs_directory,
     own_processes,
     pinned,
+    raised_there,
     ray,
     ray_node_of,
     start_ray,
@@ -263,6 +265,8 @@ class Node:
                 return ray.get(reference, timeout=_LOOK_S)
             except GetTimeoutError:
                 continue
+            except RayTaskError as error:
+                raise raised_there(error, self.data) from None
 
     def _check_ray(self) -> None:
         if self._lost is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from rocketray.errors import StoreError, StoreLockedError
 
+from .files import disk_error
 from .private_files import DATA_MODE, make_directory, open_to_others
 
 __all__ = ["lock_node", "node_holder"]
@@ -54,8 +55,12 @@ def lock_node(data: Path, mode: int = DATA_MODE) -> int:
             f"another process runs a node on {data} ({node_holder(data) or 'pid unknown'}); stop "
             "it, or use another --data"
         ) from None
-    os.truncate(descriptor, 0)
-    os.pwrite(descriptor, b"pid %d\n" % os.getpid(), 0)
+    try:
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, b"pid %d\n" % os.getpid(), 0)
+    except OSError as error:
+        os.close(descriptor)
+        raise disk_error(data, error) from None
     return descriptor
 
 

@@ -17,6 +17,7 @@ program that joined it, also with ``log_to_driver=False``. Here it goes to the l
 
 from __future__ import annotations
 
+import errno
 import faulthandler
 import logging
 import os
@@ -36,8 +37,9 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskErro
 from ray.util.annotations import RayDeprecationWarning
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rocketray.errors import ActorError, NodeNotRunningError
+from rocketray.errors import ActorError, NodeNotRunningError, StreamError
 
+from .files import disk_error
 from .home import Home
 from .ray_access import forget_token, is_refused, ray_directory, token_for_node, using_token
 from .ray_watch import RayWatch
@@ -57,6 +59,7 @@ __all__ = [
     "output_files",
     "own_processes",
     "pinned",
+    "raised_there",
     "ray",
     "ray_node_of",
     "start_ray",
@@ -74,6 +77,7 @@ _NICENESS_VARIABLE = "RAY_worker_niceness"
 _DIRECTORY_VARIABLE = "RAY_TMPDIR"
 _KNOCK_TIMEOUT_S = 10.0
 _CALLS_END_S = 2.0
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
 _LEAVING = threading.Lock()
 _START_AGAIN = ": its node has ended, or is about to; start it again with: rocketray start"
 
@@ -247,6 +251,14 @@ def pinned(home: Home) -> dict[str, Any]:
     if home.ray_node:
         return {"scheduling_strategy": NodeAffinitySchedulingStrategy(home.ray_node, soft=False)}
     return {"label_selector": {DISK_LABEL: home.uuid}}
+
+
+def raised_there(error: RayTaskError, data: Path) -> Exception:
+    """What an actor of the node on *data* raised, where a person can do something about it."""
+    cause = error.cause
+    if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
+        return disk_error(data, cause)
+    return cause if isinstance(cause, StreamError) else error
 
 
 def is_started_again() -> bool:
