@@ -211,8 +211,11 @@ def test_what_the_broker_left_is_imported_into_a_node(
         assert report.imported == sum(len(expected[queue]) for queue in OWN)
         assert report.read == report.imported + sum(report.skipped.values())
         assert set(report.skipped) == {"system topic"}
-        assert node.shards.keys() == OWN
-        for queue, shard in node.shards.items():
+        topics = node.topics().values()
+        assert {(topic.name, queue) for topic in topics for queue in range(topic.queues)} == OWN
+        for queue in OWN:
+            is_hosted = node.topic(queue[0]).hosted
+            shard = node.hosting.host.shard(*queue) if is_hosted else node.shards[queue]
             ours = [seen(message) for message in shard.writer.store.scan()]
             assert [old.offset_id for old in expected[queue]] == [
                 new.properties["IMPORTED_OFFSET_ID"] for new in ours
