@@ -43,6 +43,7 @@ from .files import disk_error
 from .home import Home
 from .ray_access import forget_token, is_refused, ray_directory, token_for_node, using_token
 from .ray_watch import RayWatch
+from .signal_handlers import interrupted_behind
 
 __all__ = [
     "DISK_LABEL",
@@ -97,7 +98,7 @@ def start_ray(num_cpus: int | None, token: Path, disk: str) -> Path | None:
     directory = os.environ.get(_DIRECTORY_VARIABLE) or str(ray_directory())
     made = token_for_node(token)
     try:
-        with using_token("", made), _only_what_is_used():
+        with using_token("", made), _only_what_is_used(), interrupted_behind():
             ray.init(
                 address="local",  # else Ray joins any cluster that its session directory names
                 namespace=NAMESPACE,
