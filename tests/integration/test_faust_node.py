@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -249,23 +250,90 @@ def test_an_app_that_cannot_be_imported_says_so(node: Node) -> None:
         deploy("no_such_module:app", data=node.data)
 
 
-def test_main_starts_a_node_of_its_own_and_ends_on_a_signal(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, str(SUPPORT / "trade_app.py")], cwd=tmp_path, stderr=subprocess.PIPE
-    )
-    try:
-        node_file = tmp_path / "rocketray-data" / "node.json"
+class Program:
+    """``python trade_app.py`` in a directory of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        self.data = directory / "rocketray-data"
+        self._output = directory / "output"
+        self.mark = f"TRADE_APP={directory}"  # in the environment of all its processes
+        name, _, value = self.mark.partition("=")
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # not as in a shell's "&"
+        try:
+            with self._output.open("wb") as output:
+                self.process = subprocess.Popen(
+                    [sys.executable, str(SUPPORT / "trade_app.py")],
+                    cwd=directory,
+                    env={**os.environ, name: value},
+                    stdout=output,
+                    stderr=output,
+                )
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def wait_for(self, line: str) -> None:
+        """Wait until a line of its output has that in it."""
         end = time.monotonic() + 90
-        while not (tmp_path / "rocketray-data" / "shards" / "Commands").exists():
-            assert process.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.1)
-        time.sleep(1)
-        process.send_signal(signal.SIGTERM)
-        _, errors = process.communicate(timeout=60)
-        assert process.returncode == 0, errors.decode()
-        assert b"the Spark sinks of app trade are not run here: lake; run them in" in errors
-        assert not node_file.exists()
-    finally:
-        process.kill()
-        process.wait()
+        while line not in self.output():
+            assert self.process.poll() is None, self.output()
+            assert time.monotonic() < end, self.output()
+            time.sleep(0.02)
+
+    def output(self) -> str:
+        """What it said so far."""
+        return self._output.read_text()
+
+    def end(self, number: int) -> int:
+        """Send it a signal; its return code."""
+        self.process.send_signal(number)
+        return self.process.wait(60)
+
+    def processes(self) -> list[int]:
+        """Its own process, and those that it started, as far as they live."""
+        found = []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):  # it ended, or is another user's
+                if self.mark.encode() in path.read_bytes().split(b"\0"):
+                    found.append(int(path.parent.name))
+        return found
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Program]:
+    program = Program(tmp_path)
+    yield program
+    program.process.kill()
+    program.process.wait()
+
+
+def test_main_starts_a_node_of_its_own_and_ends_on_a_signal(program: Program) -> None:
+    program.wait_for("app trade is ready")
+    assert program.end(signal.SIGTERM) == 0, program.output()
+    log = [line.partition(" INFO rocketray.")[2] for line in program.output().splitlines()]
+    said = [line for line in log if line.startswith(("actors.node: ", "topology.app: "))]
+    starting, ready, app, stopping = said
+    assert starting == f"actors.node: no node runs on {program.data}: starting one"
+    assert ready.startswith(f"actors.node: the node on {program.data} is ready; its logs are in /")
+    assert app == (
+        "topology.app: app trade is ready; agents: pay (group trade-pay), obey (group trade-obey)"
+    )
+    assert stopping == "topology.app: app trade is stopping"
+    assert "the Spark sinks of app trade are not run here: lake; run them in" in program.output()
+    assert not (program.data / "node.json").exists()
+
+
+def test_ctrl_c_while_main_starts_its_node_ends_it_and_leaves_nothing(program: Program) -> None:
+    program.wait_for("starting one")
+    wait_until(lambda: len(program.processes()) > 4)  # the servers of its Ray, and their agents
+    assert program.end(signal.SIGINT) == 128 + signal.SIGINT, program.output()
+    assert "Traceback" not in program.output()
+    assert "is ready" not in program.output()
+    assert not (program.data / "node.json").exists()
+    wait_until(lambda: not program.processes())
