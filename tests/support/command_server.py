@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -20,8 +21,6 @@ from typing import Any, Self
 from rocketray.cli import main
 
 __all__ = ["CommandServer", "Done", "run_here"]
-
-_TESTS = Path(__file__).parent.parent  # the commands may run in any directory
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ class CommandServer:
             [sys.executable, "-m", __name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=dict(environ) | {"PYTHONPATH": str(_TESTS)},
+            env=dict(environ) | {"PYTHONPATH": os.environ["PYTHONPATH"]},  # it runs anywhere
             cwd=directory,
             text=True,
         )
