@@ -104,6 +104,8 @@ class Group:
     rewound_ms: dict[str, tuple[int, int]] = field(default_factory=dict)
     """The first and the last moment at which a move went back past a message."""
     retries: dict[str, Retry] = field(default_factory=dict)
+    twofold: set[str] = field(default_factory=set)
+    """Messages that came back twice, since a move had them read again before the first came."""
     reads_retries: bool = False
     new: Filter | None = None
 
@@ -276,6 +278,9 @@ class History:
         attempts = self.random.choice([0, 16])
         back = sent_back(message, group.name, attempts, dead_letter_topic(group.name))
         self.producer.forward(back.message.topic, back.queue_id, [back.message])
+        before = group.retries.get(message.keys[0])
+        if not (times or before is None or before.is_dead or before.is_finished):
+            group.twofold.add(message.keys[0])
         now_ms, wait_ms = self.clock(), [10_000, 30_000, 60_000][min(times, 2)]
         retry = Retry(now_ms, now_ms + wait_ms, times + 1, is_dead=back.is_dead_letter)
         group.retries[message.keys[0]] = retry
@@ -400,7 +405,7 @@ class History:
         return group.new if is_new and group.new is not None else group.filter
 
     def expected(self, group: Group, sent: Sent) -> Cause | None:
-        """None: a copy came back while the group was moved, before that or after it."""
+        """None: of two copies one is as good as the other, or one came while the group was moved."""
         if sent.place is None:
             assert sent.end is not None
             return sent.end
@@ -409,7 +414,8 @@ class History:
             retry.stored_ms = retry.due_ms
         first_ms, last_ms = group.rewound_ms.get(sent.key, (0, 0))
         if retry is not None and retry.stored_ms >= first_ms:
-            return self.of_retry(group, retry) if retry.stored_ms >= last_ms else None
+            is_sure = retry.stored_ms >= last_ms and sent.key not in group.twofold
+            return self.of_retry(group, retry) if is_sure else None
         if group.filter is None:
             return Cause.NOT_SUBSCRIBED if group.reads_retries else Cause.NO_GROUP
         queue, offset = sent.place
