@@ -29,21 +29,24 @@ _LOOK_AGAIN_S = 0.1
 def make_room(home: Home) -> None:
     """End what an earlier node of the same directory left on this Ray; for who holds its lock.
 
+    Actors that do not answer may be those of a raylet that was lost: Ray is about to end them.
+
     Raises:
-        ActorError: another directory's node runs on this Ray.
+        ActorError: another directory's node runs on this Ray, or nobody says whose actors are there.
     """
-    names = _names()
-    if not names:
-        return
-    owner = _owner()
-    if owner is None or owner.uuid != home.uuid:
-        raise name_is_taken(owner)
-    _LOG.warning(
-        "ending actors that an earlier node on %s left on this Ray: %s",
-        home.data,
-        ", ".join(names),
-    )
-    end_actors()
+    end = time.monotonic() + _END_S
+    while names := _names():
+        owner = _owner()
+        if owner is not None and owner.uuid == home.uuid:
+            _LOG.warning(
+                "ending actors that an earlier node on %s left on this Ray: %s",
+                home.data,
+                ", ".join(names),
+            )
+            end_actors()
+        elif owner is not None or time.monotonic() > end:
+            raise name_is_taken(owner)
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def name_is_taken(owner: Home | None = None) -> ActorError:
