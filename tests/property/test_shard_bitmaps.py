@@ -231,4 +231,4 @@ def histories(rng: random.Random, tmp_path: Path, count: int) -> None:
         shard.writer.close()
         shard.ring.close()
         shutil.rmtree(shard.directory)
-    assert counters.bloom_rejected > counters.scanned // 50
+    assert counters.bloom_rejected > 0, "bitmaps leave something out"
