@@ -198,7 +198,7 @@ class GroupJournals:
         self._clock_ms = clock_ms
         self._journals: dict[str, GroupJournal] = {}
         self._unsaved: set[str] = set()
-        self._forgotten: dict[tuple[str, str, int], tuple[int, int]] = {}  # by a restart
+        self._set_back: dict[tuple[str, str, int], tuple[int, int]] = {}  # by a restart
 
     def load(self, journals: Mapping[str, GroupJournal]) -> None:
         """Take what was read from disk."""
@@ -284,13 +284,13 @@ class GroupJournals:
         for entry in _state_entries(fresh, self._clock_ms()):
             self._add(group, entry)
         self._note(EntryKind.RESTART, group, topic, back, who=_COORDINATOR)
-        self._forgotten |= {(group, topic, queue): pair for queue, pair in back.items()}
+        self._set_back |= {(group, topic, queue): pair for queue, pair in back.items()}
 
     def told_again(self, group: str, topic: str, commits: Mapping[int, int], who: str) -> None:
         """The owner of these queues tells how far it is; who owned them at a restart read on then."""
         told = {}
         for queue, offset in commits.items():
-            known, found = self._forgotten.pop((group, topic, queue), (-1, -1))
+            known, found = self._set_back.pop((group, topic, queue), (-1, -1))
             if found < min(known, offset):
                 told[queue] = found, min(known, offset)
         self._note(EntryKind.RESTART, group, topic, told, who=who)
@@ -298,7 +298,7 @@ class GroupJournals:
     def changed_hands(self, group: str, topic: str, queues: Iterable[int]) -> None:
         """These queues have another owner, who reads from the group's offsets."""
         for queue in queues:
-            self._forgotten.pop((group, topic, queue), None)
+            self._set_back.pop((group, topic, queue), None)
 
     @property
     def changed(self) -> bool:
