@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from rocketray.names import RETRY_PREFIX
 
-from .output import as_time, print_json, print_line, print_table
+from .output import as_time, counted, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,17 +45,13 @@ def idle_instances(
         if not each.is_broadcast and not each.topic.startswith(RETRY_PREFIX)
     }
     return [
-        f"topic {topic} has {_queue_count(count)}, and a queue is read by one instance at a time: "
+        f"topic {topic} has {counted(count, 'queue')}, and a queue is read by one instance at a time: "
         f"{consumers - count} of the {consumers} instances get none of its messages; scale to "
         f"{count}, or, where no key has to stay in its queue, give the topic more: rocketray topics "
         f"alter {topic} --queues {consumers}"
         for topic, count in sorted(queues.items())
         if count < consumers
     ]
-
-
-def _queue_count(count: int) -> str:
-    return "1 queue" if count == 1 else f"{count} queues"
 
 
 def without_hosts(groups: Sequence[GroupDescription] | None) -> str:
@@ -165,7 +161,9 @@ def show_groups(groups: Sequence[GroupDescription], *, as_json: bool) -> None:
             continue
         lines = [f"queue {queue} is {message}" for queue, message in held]
         if errors:
-            lines.append(f"the filter failed on {errors} messages; see: rocketray filter stats")
+            lines.append(
+                f"the filter failed on {counted(errors, 'message')}; see: rocketray filter stats"
+            )
         for line in lines:
             print_line("")
             print_line(f"group {each.group}, topic {each.topic}: {line}")

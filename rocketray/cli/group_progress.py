@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .group_choice import OptionalGroupArgument, chosen_groups
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption
-from .output import as_time, print_json, print_line, print_table
+from .output import as_time, counted, print_json, print_line, print_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,7 +78,7 @@ def progress(
             if row["held"]:
                 print_line(f"queue {row['queueId']} is {row['held']}")
         if errors[name, topic]:
-            print_line(f"the filter failed on {errors[name, topic]} messages")
+            print_line(f"the filter failed on {counted(errors[name, topic], 'message')}")
         print_line("")
     for name in ("diff", "inflight"):
         print_line(f"{name} total: {sum(row[name] or 0 for row in rows)}")

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 __all__ = [
     "OutputClosedError",
     "as_time",
+    "counted",
     "drop_output",
     "print_any_text",
     "print_json",
@@ -76,6 +77,11 @@ def progress(text: str) -> None:
     """One line on stderr, for people who wait."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()
+
+
+def counted(count: int, noun: str) -> str:
+    """As "1 queue" and "2 queues"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def as_time(milliseconds: int | None) -> str | None:

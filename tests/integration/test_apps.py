@@ -225,7 +225,7 @@ def test_a_filter_that_failed_is_shown_of_a_group_without_an_app(run: CommandSer
     assert run(*where, "--max", "1", "--timeout", "5", "--json").out == ""
     said = {"group": "audit", "topic": "Trade", "filterErrors": 1, "held": []}
     assert said in run("status", "--json").lines()
-    assert "group audit, topic Trade: the filter failed on 1 messages; " in run("status").out
+    assert "group audit, topic Trade: the filter failed on 1 message; " in run("status").out
 
 
 def test_an_app_in_the_foreground_survives_a_crash_and_ends_with_its_command(
