@@ -39,7 +39,7 @@ from .agent import Agent, check_handler
 from .agent_doubts import warn_of_doubts
 from .connection import Connection, Producer
 from .declarations import Declarations
-from .failure import DecodeErrorPolicy, FailureOptions
+from .failure_rules import DecodeErrorPolicy, FailureOptions
 from .faust.batch_transport import BatchTransport
 from .faust.fetcher import FeedFetcher
 from .faust.wire import group_name
@@ -49,11 +49,12 @@ from .flow import FlowLimits
 from .group import GroupRegistry, Membership, make_start, make_subscription
 from .isolation import check_isolation
 from .leadership import LedApp
-from .outbox import Outboxes, StoredMetadata
+from .outbox import Outboxes
 from .program_log import show_log, show_warnings
 from .replies import Replies
 from .settings import check_settings, with_defaults
 from .spark.sink_spec import SinkSpec, add_sink, warn_of
+from .stored_metadata import StoredMetadata
 from .topic import Topic
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from .connection import ConsumedBatch
-    from .failure import FailureRules
+    from .failure_rules import FailureRules
 
 __all__ = ["DeliveredEvent", "Delivery", "Owner", "split"]
 

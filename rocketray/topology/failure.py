@@ -22,171 +22,22 @@ it, and the good ones behind it are not to wait for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, get_args
 
 from faust.exceptions import DecodeError
 
 from rocketray.actors.failing import reason_of
-from rocketray.actors.send_back import MAX_ATTEMPTS, RETRY_QUEUES, dead_letter_topic
-from rocketray.errors import BatchError, ConfigError
-from rocketray.names import RETRY_PREFIX, check_topic, is_closed_topic
+from rocketray.actors.send_back import MAX_ATTEMPTS
+from rocketray.errors import BatchError
 
 from .delivery import Delivery, Owner
 from .inbox import Hand, Inbox
 from .shared_batch import DAMAGE
 
-__all__ = ["DecodeErrorPolicy", "FailureOptions", "FailureRules", "fail", "fail_message"]
+__all__ = ["fail", "fail_message"]
 
 logger = logging.getLogger(__name__)
 
-DecodeErrorPolicy = Literal["dead_letter", "stop"]
-SUSPEND_S = 1.0
-_PAUSE_MAX_S = 30.0
 _LINES_OF_A_MESSAGE = MAX_ATTEMPTS  # and then of attempts 32, 64, 128 and so on
-_SUSPEND_MIN_S, _SUSPEND_MAX_S = 0.01, 30.0
-_ATTEMPTS_LIMIT = 2**31 - 2  # the record's counter is a signed 32-bit number
-
-
-@dataclass(frozen=True, slots=True)
-class FailureRules:
-    """What holds for the messages of one feed; ``max_attempts`` None: without a limit.
-
-    ``decode_attempts`` is the same for a message that cannot be decoded, where the queue is held.
-    """
-
-    group: str
-    max_attempts: int | None = MAX_ATTEMPTS
-    dead_letters: str = ""
-    is_ordered: bool = False
-    suspend_s: float = SUSPEND_S
-    retry_queues: int = RETRY_QUEUES
-    decode_attempts: int | None = MAX_ATTEMPTS
-    stops_at_undecodable: bool = False
-
-    @property
-    def rests(self) -> bool:
-        """A queue may rest while others go on."""
-        return self.is_ordered or self.stops_at_undecodable
-
-    def holds(self, *, is_decoding: bool) -> bool:
-        """The queue is held at a message that fails, and not sent back."""
-        return self.is_ordered or (is_decoding and self.stops_at_undecodable)
-
-    def pause_s(self, attempt: int, *, is_decoding: bool) -> float:
-        """For how long a queue that is held rests after that many failures of its message."""
-        if not is_decoding:
-            return self.suspend_s
-        doublings = min(attempt - 1, 12)  # 2**12 of the shortest suspend is over the most
-        return min(self.suspend_s * 2.0**doublings, _PAUSE_MAX_S)
-
-
-@dataclass(frozen=True, slots=True)
-class FailureOptions:
-    """What an agent says of its failures; None is the default of each.
-
-    ``dead_letter`` is the topic of its dead letters, ``%DLQ%group`` by default; False: no message
-    is ever given up. ``ordered`` None: as the app needs it, which with tables is True.
-    ``on_decode_error`` is ``"dead_letter"`` unless no message is ever given up.
-    """
-
-    max_attempts: int | None = None
-    dead_letter: str | Literal[False] | None = None
-    ordered: bool | None = None
-    suspend_s: float | None = None
-    on_decode_error: DecodeErrorPolicy | None = None
-
-    def check(self, reads: Callable[[str], bool]) -> None:
-        """Raise :class:`ConfigError` for what makes no sense for who *reads* certain topics."""
-        self._check_attempts()
-        self._check_decoding()
-        if isinstance(self.dead_letter, str):
-            check_topic(self.dead_letter)
-            if reads(self.dead_letter):
-                raise ConfigError(
-                    f"dead_letter={self.dead_letter!r} is a topic that the agent reads itself, so "
-                    "a message that always fails would go round for ever; name another topic"
-                )
-            if self.dead_letter.startswith(RETRY_PREFIX) or is_closed_topic(self.dead_letter):
-                raise ConfigError(
-                    f"dead_letter={self.dead_letter!r}: what is stored there is delivered again, or "
-                    "is the node's own; name another topic"
-                )
-        if self.suspend_s is not None:
-            if not self.ordered:
-                raise ConfigError(
-                    "suspend= is how long the queue of an ordered agent rests: ordered=True"
-                )
-            if not _SUSPEND_MIN_S <= self.suspend_s <= _SUSPEND_MAX_S:
-                raise ConfigError(
-                    f"suspend={self.suspend_s}: a queue rests from {_SUSPEND_MIN_S} to "
-                    f"{_SUSPEND_MAX_S:g} seconds"
-                )
-
-    def rules(
-        self, group: str, *, is_ordered: bool, retry_queues: int = RETRY_QUEUES
-    ) -> FailureRules:
-        """What follows for *group*; *is_ordered* is what the app needs where nothing is said."""
-        ordered = is_ordered if self.ordered is None else self.ordered
-        attempts = self.max_attempts
-        if attempts is None and not ordered and self.dead_letter is not False:
-            attempts = MAX_ATTEMPTS
-        suspend_s = SUSPEND_S if self.suspend_s is None else self.suspend_s
-        dead_letters = self.dead_letter or dead_letter_topic(group)
-        decode_attempts = MAX_ATTEMPTS if self.max_attempts is None else self.max_attempts
-        is_kept = self.on_decode_error == "stop" or self.dead_letter is False
-        return FailureRules(
-            group,
-            attempts,
-            dead_letters,
-            ordered,
-            suspend_s,
-            retry_queues,
-            decode_attempts=None if is_kept else decode_attempts,
-            stops_at_undecodable=self.on_decode_error == "stop",
-        )
-
-    def _check_decoding(self) -> None:
-        known = get_args(DecodeErrorPolicy)
-        if self.on_decode_error is not None and self.on_decode_error not in known:
-            raise ConfigError(
-                f"on_decode_error={self.on_decode_error!r}: say 'dead_letter', so that a message "
-                "that cannot be decoded is given up after max_attempts, or 'stop', so that its "
-                "queue is held at it"
-            )
-        if self.on_decode_error == "dead_letter" and self.dead_letter is False:
-            raise ConfigError(
-                "on_decode_error='dead_letter' with dead_letter=False: a message that cannot be "
-                "decoded would have nowhere to go; leave one of them out"
-            )
-
-    def _check_attempts(self) -> None:
-        attempts = self.max_attempts
-        if attempts is not None and (
-            isinstance(attempts, bool) or not 0 <= attempts <= _ATTEMPTS_LIMIT
-        ):
-            raise ConfigError(
-                f"max_attempts={attempts!r}: say how often a message comes again, from 0 to "
-                f"{_ATTEMPTS_LIMIT}; the default is {MAX_ATTEMPTS}"
-            )
-        if isinstance(self.dead_letter, bool) and self.dead_letter:
-            raise ConfigError(
-                "dead_letter=True says nothing new: dead letters go to %DLQ% and the group's name; "
-                "name another topic, or say False so that no message is ever given up"
-            )
-        if self.dead_letter is False and attempts is not None:
-            raise ConfigError(
-                f"max_attempts={attempts} with dead_letter=False: a message that came so often "
-                "would have nowhere to go; leave one of them out"
-            )
-        is_endless = self.ordered and attempts is None and self.on_decode_error == "stop"
-        if self.dead_letter and is_endless:
-            raise ConfigError(
-                f"dead_letter={self.dead_letter!r}: an ordered agent with on_decode_error='stop' "
-                "tries every message without a limit, so there are no dead letters; give "
-                "max_attempts= as well"
-            )
 
 
 async def fail(inbox: Inbox, hand: Hand, error: BaseException, who: str) -> None:

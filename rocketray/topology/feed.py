@@ -35,7 +35,7 @@ from rocketray.errors import ActorError, ShardUnavailableError
 
 from .connection import ConsumedBatch, GroupConsumer
 from .delivery import Delivery, split
-from .failure import FailureRules
+from .failure_rules import FailureRules
 from .flow import FlowLimits, SharedWindow, Window
 from .group import Membership
 from .offsets import OffsetLedger

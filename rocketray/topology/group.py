@@ -19,7 +19,7 @@ from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
 from rocketray.names import check_group
 
-from .failure import FailureOptions
+from .failure_rules import FailureOptions
 
 if TYPE_CHECKING:
     from rocketray.actors.member_options import StartFrom

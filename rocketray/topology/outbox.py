@@ -21,7 +21,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from faust.types.tuples import TP, RecordMetadata
+from faust.types.tuples import TP
 
 from rocketray.actors.batch import AckMode
 from rocketray.delay import Delay
@@ -30,20 +30,15 @@ from rocketray.message import Message
 from rocketray.recall import RecallHandle
 
 from .connection import PendingMessages, Producer, SendResult
+from .stored_metadata import StoredMetadata
 
-__all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "Outboxes", "StoredMetadata"]
+__all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "Outboxes"]
 
 logger = logging.getLogger(__name__)
 
 BATCH_MAX_MESSAGES = 1024
 WAITING_MAX_MESSAGES = 8 * BATCH_MAX_MESSAGES
 _RETRY_FOR_S = 30.0
-
-
-class StoredMetadata(RecordMetadata):  # type: ignore[misc]  # Faust's types are not followed
-    """Where a message is stored, and for a delayed one the handle by which it can be recalled."""
-
-    recall_handle: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from .codec import refuse_pickle
 from .faust.wire import topic_name
 from .fields import MessageFields, property_text, texts
 from .group import Membership
-from .outbox import StoredMetadata
+from .stored_metadata import StoredMetadata
 
 __all__ = ["Topic", "announce", "retention_policy"]
 

@@ -15,7 +15,7 @@ from support.machines import run
 from support.stepped_app import Handler
 
 from rocketray.actors.send_back import dead_letter_topic
-from rocketray.topology.failure import FailureRules
+from rocketray.topology.failure_rules import FailureRules
 
 STEPS = 700
 

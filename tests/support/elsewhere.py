@@ -18,8 +18,9 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from rocketray.actors.actor_names import COORDINATOR_NAME, find_actor
 from rocketray.actors.client import Connection
-from rocketray.actors.coordinator import COORDINATOR_NAME, WAITING_GROUP, CoordinatorActor
+from rocketray.actors.coordinator import WAITING_GROUP, CoordinatorActor
 from rocketray.actors.filter import FilterActor
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.gateway import GatewayActor
@@ -28,7 +29,6 @@ from rocketray.actors.layout import node_file
 from rocketray.actors.node import ensure_node
 from rocketray.actors.ray_runtime import RayError, join_ray
 from rocketray.actors.shard import ShardActor
-from rocketray.actors.shard_calls import find_actor
 from rocketray.actors.shard_host_actor import ShardHostActor
 from rocketray.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StreamError

@@ -15,7 +15,7 @@ from rocketray.actors.consumed_batch import ConsumedBatch
 from rocketray.actors.consumer import GroupConsumer
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.delivery import Delivery
-from rocketray.topology.failure import FailureRules
+from rocketray.topology.failure_rules import FailureRules
 from rocketray.topology.feed import Feed
 from rocketray.topology.flow import FlowLimits
 from rocketray.topology.group import Membership

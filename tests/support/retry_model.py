@@ -31,7 +31,7 @@ from rocketray.message import StoredMessage
 from rocketray.testing import Broker
 from rocketray.topology.connection import ConsumedBatch
 from rocketray.topology.delivery import Delivery
-from rocketray.topology.failure import FailureRules
+from rocketray.topology.failure_rules import FailureRules
 
 __all__ = ["Copy", "RetryModel"]
 

@@ -25,7 +25,8 @@ from rocketray.topology import feed as feed_module
 from rocketray.topology import returns as returns_module
 from rocketray.topology.connection import ConsumedBatch
 from rocketray.topology.delivery import Delivery
-from rocketray.topology.failure import FailureRules, fail
+from rocketray.topology.failure import fail
+from rocketray.topology.failure_rules import FailureRules
 from rocketray.topology.feed import Feed
 from rocketray.topology.flow import FlowLimits
 from rocketray.topology.group import Membership

@@ -15,9 +15,9 @@ from rocketray.actors.explanation import Cause
 from rocketray.actors.send_back import FAILURE_REASON, MAX_ATTEMPTS, ORIGIN_MESSAGE_ID
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
-from rocketray.topology import failure
+from rocketray.topology import failure_rules
 from rocketray.topology.app import App
-from rocketray.topology.failure import FailureOptions
+from rocketray.topology.failure_rules import FailureOptions
 from rocketray.topology.flow import FlowLimits
 from rocketray.topology.group import Membership
 
@@ -71,7 +71,7 @@ def test_a_broadcast_agent_passes_what_does_not_decode() -> None:
 def test_an_ordered_queue_is_held_at_what_does_not_decode_and_then_gives_it_up(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, lists: bool
 ) -> None:
-    monkeypatch.setattr(failure, "_PAUSE_MAX_S", 0.01)
+    monkeypatch.setattr(failure_rules, "_PAUSE_MAX_S", 0.01)
 
     async def scenario() -> None:
         app, topic = make_app(node, value_serializer="json")
@@ -176,7 +176,7 @@ def test_an_agent_that_stops_holds_the_queue_and_no_other(node: LocalNode, order
 
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patch:
-        patch.setattr(failure, "_PAUSE_MAX_S", 0.02)
+        patch.setattr(failure_rules, "_PAUSE_MAX_S", 0.02)
         asyncio.run(scenario())
 
 

@@ -7,7 +7,7 @@ from mode.utils.queues import FlowControlEvent, ThrowableQueue
 from support.batches import list_batch
 
 from rocketray.topology.delivery import Delivery, split
-from rocketray.topology.failure import FailureRules
+from rocketray.topology.failure_rules import FailureRules
 from rocketray.topology.inbox import LEASE_LOOK_S, Hand, Inbox
 
 

@@ -16,7 +16,7 @@ from rocketray.actors.send_back import MAX_ATTEMPTS
 from rocketray.errors import BatchError
 from rocketray.topology import feed
 from rocketray.topology.app import App
-from rocketray.topology.failure import FailureOptions
+from rocketray.topology.failure_rules import FailureOptions
 from rocketray.topology.flow import FlowLimits
 
 

@@ -15,7 +15,7 @@ from support.ladder import stored_in
 from support.local_node import LocalNode
 
 from rocketray.store.retention import RetentionPolicy
-from rocketray.topology import failure
+from rocketray.topology import failure_rules
 from rocketray.topology.app import App
 
 
@@ -332,7 +332,7 @@ def test_a_handler_that_raises_keeps_what_it_did_before(node: LocalNode) -> None
 def test_an_app_with_a_table_says_which_agents_keep_order_and_gives_up_what_does_not_decode(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(failure, "_PAUSE_MAX_S", 0.01)
+    monkeypatch.setattr(failure_rules, "_PAUSE_MAX_S", 0.01)
     caplog.set_level(logging.INFO)
 
     async def scenario() -> None:
