@@ -28,11 +28,11 @@ from rocketray.store.compression import CompressionKind
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from rocketray.transaction import HALF_TOPIC, Decision, Verdict
 
+from .actor_names import COORDINATOR_NAME, FILTER_NAME, HOST_NAME, RETRY_AFTER_MS, find_actor
 from .catalog import TopicConfig
 from .clock import system_clock_ms
 from .consumer import GroupConsumer
-from .coordinator import COORDINATOR_NAME
-from .explanation import Explanation, StoredFacts
+from .explanation import Explanation
 from .filter import FilterStatistics
 from .finding import find_node
 from .gateway_calls import GatewayCalls
@@ -61,15 +61,15 @@ from .ray_runtime import (
 )
 from .remote_consumer import Member, RemoteGroupConsumer
 from .ring import Ack
-from .shard_calls import HOST_NAME, RETRY_AFTER_MS, ShardCalls, find_actor, shards_of
+from .shard_calls import ShardCalls, shards_of
 from .shard_writer import ShardStatistics
+from .stored_facts import StoredFacts
 from .topic_start import STEP_S, QueueStarter, Started, TopicProgress
 from .transaction_state import TransactionOverview
 
-__all__ = ["FILTER_NAME", "Connection", "lose_node", "node_placement"]
+__all__ = ["Connection", "lose_node", "node_placement"]
 
 _LOG = logging.getLogger(__name__)
-FILTER_NAME = "filter"
 CALL_TIMEOUT_S = 60.0
 _LOOK_S = 1.0
 _CONNECTIONS: WeakSet[Connection] = WeakSet()

@@ -22,13 +22,14 @@ from rocketray.errors import ShardUnavailableError, StreamError, TopicNotFoundEr
 from rocketray.hashing import java_hash_code
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
+from .actor_names import GATEWAY_NAME, find_actor
 from .bitmap_orders import BitmapOrder
 from .catalog import TopicConfig
 from .chores import start_chore
 from .clock import steady_clock_ms, system_clock_ms
 from .cluster_state import ClusterState
 from .filter_rules import FilterRules
-from .gateway import GATEWAY_NAME, GATEWAY_THREADS, GatewayActor
+from .gateway import GATEWAY_THREADS, GatewayActor
 from .group_administration import GroupQuestion
 from .group_journal import JournalEntry
 from .group_views import GroupDescription
@@ -36,22 +37,14 @@ from .heartbeat import Heartbeat, HeartbeatReply
 from .home import Home
 from .ray_access import asks_for_token
 from .ray_runtime import GetTimeoutError, RayActorError, RayError, RayTaskError, ray
-from .shard_calls import (
-    ShardCalls,
-    find_actor,
-    remove_shards,
-    shards_of,
-    start_actor,
-    start_shards,
-    stop_shards,
-)
+from .shard_calls import ShardCalls, shards_of
+from .shard_start import remove_shards, start_actor, start_shards, stop_shards
 from .topic_start import Started
 
-__all__ = ["COORDINATOR_NAME", "COORDINATOR_THREADS", "WAITING_GROUP", "CoordinatorActor"]
+__all__ = ["COORDINATOR_THREADS", "WAITING_GROUP", "CoordinatorActor"]
 
 _LOG = logging.getLogger(__name__)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-COORDINATOR_NAME = "coordinator"
 COORDINATOR_THREADS = 16
 WAITING_GROUP = {"waiting": 16}
 """Ray's concurrency group of the calls that wait for other actors: its name and its threads."""

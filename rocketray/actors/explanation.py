@@ -16,30 +16,21 @@ What decides, in this order
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from rocketray.filters.consumer_filter_data import ConsumerFilterData
-from rocketray.filters.explain import BitmapFacts, ExplainStep, FilterReason, FilterVerdict
+from rocketray.filters.explain import ExplainStep, FilterReason, FilterVerdict
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
-from rocketray.store.consume_queue_ext import ExtUnit
 from rocketray.store.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 
 from .cause import Cause, time_text
 from .failing import FailingMessage
 from .passages import Happening, PlaceHistory, Stretch
 from .retry_trace import RetryTrace, Stage
+from .stored_facts import StoredFacts
 
-__all__ = [
-    "Cause",
-    "Explanation",
-    "GroupFacts",
-    "StandsStill",
-    "StoredFacts",
-    "explain_copy",
-    "explain_stored",
-]
+__all__ = ["Cause", "Explanation", "GroupFacts", "StandsStill", "explain_copy", "explain_stored"]
 
 Found = tuple[Cause | None, ExplainStep]
 Judge = Callable[[Subscription], FilterVerdict]
@@ -54,30 +45,6 @@ _LEFT_OUT = {
     FilterReason.CLASS_FALSE: "the predicate says no",
     FilterReason.CLASS_ERROR: "the predicate fails on it, and the group skips such messages",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class StoredFacts:
-    """A message and its queue: ``tags_code`` of its entry, and which offsets are there.
-
-    ``is_dispatched`` says whether the entry at the message's queue offset leads to it; ``unit`` is
-    what stands beside the entry, ``filters`` of which groups the shard's bitmaps are.
-    """
-
-    message: StoredMessage
-    is_dispatched: bool
-    tags_code: int | None
-    min_queue_offset: int
-    max_queue_offset: int
-    unit: ExtUnit | None = None
-    filters: Mapping[str, ConsumerFilterData] = field(default_factory=dict)
-
-    def bitmap_of(self, group: str) -> BitmapFacts | None:
-        """What a stream of *group* knows of its bitmap; None where the shard never kept any."""
-        known = self.filters.get(group)
-        if self.unit is not None:
-            return BitmapFacts(self.unit.bitmap, self.unit.store_timestamp_ms, known)
-        return BitmapFacts(registered=known) if self.filters else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,14 +15,13 @@ from rocketray.errors import (
     StoreError,
 )
 
-from .coordinator import COORDINATOR_NAME
+from .actor_names import COORDINATOR_NAME, find_actor
 from .files import read_json
 from .home import Home
 from .layout import node_file
 from .machine import whereabouts
 from .node_lock import node_holder
 from .ray_runtime import RayError, ray
-from .shard_calls import find_actor
 
 __all__ = ["find_node"]
 

@@ -17,9 +17,8 @@ from .home import Home
 from .remote_calls import CommitReply, JoinRequest, PollReply
 from .remote_members import MEMBERS_MAX, RemoteMembers
 
-__all__ = ["GATEWAY_NAME", "GATEWAY_THREADS", "GatewayActor"]
+__all__ = ["GATEWAY_THREADS", "GatewayActor"]
 
-GATEWAY_NAME = "gateway"
 _SPARE_THREADS = 56
 GATEWAY_THREADS = MEMBERS_MAX + _SPARE_THREADS
 _SWEEP_INTERVAL_S = 5.0

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .actor_names import GATEWAY_NAME, find_actor
 from .failing import FailingMessage
-from .gateway import GATEWAY_NAME
 from .remote_calls import CommitReply, JoinRequest, PollReply
-from .shard_calls import find_actor
 
 __all__ = ["GatewayCalls"]
 

@@ -8,7 +8,7 @@ from rocketray.message import Message, StoredMessage
 from rocketray.store.encoded_batch import encode_messages, pack_batch
 from rocketray.store.retention import RetentionPolicy
 
-from .batch import refusal
+from .append_status import refusal
 from .files import disk_use
 from .ring import AppendStatus, Durability
 from .shard_host import ShardHost

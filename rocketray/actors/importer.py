@@ -28,7 +28,7 @@ from rocketray.store.import_source import ImportSource, SourceRecord
 from rocketray.store.message_id import decode_offset_id
 from rocketray.store.sys_flag import INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION
 
-from .batch import refusal
+from .append_status import refusal
 from .catalog import TopicConfig
 from .import_report import ImportReport, QueueImport
 from .lane import ShardGate

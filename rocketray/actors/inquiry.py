@@ -19,20 +19,13 @@ from rocketray.store.message_id import decode_offset_id
 from .arrival import Arrivals, arrival_of, copies_with
 from .catalog import TopicCatalog
 from .cause import Cause, time_text
-from .explanation import (
-    Explanation,
-    Found,
-    GroupFacts,
-    StandsStill,
-    StoredFacts,
-    explain_copy,
-    explain_stored,
-)
+from .explanation import Explanation, Found, GroupFacts, StandsStill, explain_copy, explain_stored
 from .group_journal import EntryKind, JournalEntry
 from .group_views import GroupDescription
 from .passages import PlaceHistory, history_of
 from .retry_trace import RetryTrace, first_of, is_given_back, trace
 from .send_back import dead_letter_topic, origin_of, retry_topic
+from .stored_facts import StoredFacts
 from .suggestions import like, like_keys
 
 __all__ = ["Inquiries", "inquire"]

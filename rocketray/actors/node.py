@@ -23,15 +23,11 @@ from typing import Any, Self
 from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, NodeNotRunningError
 
+from .actor_names import COORDINATOR_NAME, FILTER_NAME
 from .catalog import TopicCatalog
-from .client import FILTER_NAME, Connection, lose_node
+from .client import Connection, lose_node
 from .clock import system_clock_ms
-from .coordinator import (
-    COORDINATOR_NAME,
-    COORDINATOR_THREADS,
-    WAITING_GROUP,
-    CoordinatorActor,
-)
+from .coordinator import COORDINATOR_THREADS, WAITING_GROUP, CoordinatorActor
 from .files import write_json
 from .filter import FilterActor
 from .filter_rules import FilterRules

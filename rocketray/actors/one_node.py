@@ -12,11 +12,9 @@ import time
 
 from rocketray.errors import ActorError, ShardUnavailableError
 
-from .client import FILTER_NAME
-from .coordinator import COORDINATOR_NAME
+from .actor_names import COORDINATOR_NAME, FILTER_NAME, find_actor
 from .home import Home
 from .ray_runtime import NAMESPACE, RayError, ray
-from .shard_calls import find_actor
 
 __all__ = ["end_actors", "make_room", "name_is_taken"]
 

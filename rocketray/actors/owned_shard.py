@@ -28,7 +28,6 @@ from rocketray.store.retention import RetentionPolicy
 from .catalog import TopicConfig
 from .clock import steady_clock_ms
 from .compaction import Compaction
-from .explanation import StoredFacts
 from .files import disk_use
 from .group_views import LiveSubscription
 from .layout import filter_doorbell_path, producer_rings_directory, shard_directory
@@ -36,6 +35,7 @@ from .processes import is_alive, owner_pid
 from .repeated_batches import RepeatedBatches
 from .ring import Ack, AppendStatus, Durability
 from .shard_writer import ShardStatistics, ShardWriter
+from .stored_facts import StoredFacts
 from .topic_files import check_is_there
 from .watermark import Doorbell
 

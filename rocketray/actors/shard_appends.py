@@ -19,7 +19,7 @@ from rocketray.store.encoded_batch import EncodedBatch
 from rocketray.store.message_store import MessageStore
 from rocketray.store.sys_flag import PREPARED
 
-from .batch import status_of
+from .append_status import status_of
 from .ring import Ack, AppendStatus, ShardRing
 from .watermark import ControlPage
 

@@ -40,13 +40,13 @@ from rocketray.store.encoded_batch import EncodedBatch, unpack_batch
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
 
-from .explanation import StoredFacts
 from .group_views import LiveSubscription
 from .layout import CONTROL_PAGE
 from .processes import is_alive, owner_pid
 from .ring import Ack, AppendStatus, Durability, Frame, RingCorruptError, ShardRing
 from .shard_appends import ShardAppends
 from .shard_bitmaps import ShardBitmaps
+from .stored_facts import StoredFacts
 from .topic_files import check_store_host
 from .watermark import ControlPage
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from rocketray.actors.catalog import TopicConfig
 from rocketray.actors.cluster_state import ClusterState
-from rocketray.actors.explanation import Explanation, StoredFacts
+from rocketray.actors.explanation import Explanation
 from rocketray.actors.filter import FilterEngine
 from rocketray.actors.filter_rules import FilterRules
 from rocketray.actors.group_administration import GroupQuestion
@@ -30,6 +30,7 @@ from rocketray.actors.owned_shard import OwnedShard
 from rocketray.actors.queue_tail import QueueTail
 from rocketray.actors.runtime_lock import remove_runtime
 from rocketray.actors.shard_writer import ShardStatistics
+from rocketray.actors.stored_facts import StoredFacts
 from rocketray.actors.topic_start import TopicProgress
 from rocketray.actors.transaction_state import TransactionOverview
 from rocketray.config import StoreConfig

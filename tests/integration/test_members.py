@@ -20,13 +20,12 @@ from support.fleet import ORDERED, PLAIN, Fleet, start, wait_until
 from support.journal import Journals
 from support.verdict import out_of_order
 
+from rocketray.actors.actor_names import GATEWAY_NAME, find_actor
 from rocketray.actors.client import Connection
-from rocketray.actors.gateway import GATEWAY_NAME
 from rocketray.actors.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.node import Node, NodeOptions
 from rocketray.actors.ray_runtime import ray
 from rocketray.actors.remote_consumer import Member
-from rocketray.actors.shard_calls import find_actor
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 

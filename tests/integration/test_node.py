@@ -17,9 +17,9 @@ import pytest
 import ray
 from ray.core.generated import gcs_pb2
 
+from rocketray.actors.actor_names import COORDINATOR_NAME, HOST_NAME, find_actor, shard_name
 from rocketray.actors.client import Connection
 from rocketray.actors.consumer import GroupConsumer
-from rocketray.actors.coordinator import COORDINATOR_NAME
 from rocketray.actors.explanation import Cause
 from rocketray.actors.layout import (
     config_directory,
@@ -31,7 +31,6 @@ from rocketray.actors.node import Node, NodeOptions, ensure_node
 from rocketray.actors.ray_runtime import DISK_LABEL, NAMESPACE
 from rocketray.actors.remote_consumer import RemoteGroupConsumer
 from rocketray.actors.seeking import carry_out, plan_moves
-from rocketray.actors.shard_calls import HOST_NAME, find_actor, shard_name
 from rocketray.actors.transaction_producer import TransactionProducer
 from rocketray.delay import Delay
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StoreLockedError

@@ -12,13 +12,13 @@ from dataclasses import replace
 import pytest
 import ray
 
+from rocketray.actors.actor_names import COORDINATOR_NAME, shard_name
 from rocketray.actors.client import Connection
-from rocketray.actors.coordinator import COORDINATOR_NAME, COORDINATOR_THREADS
+from rocketray.actors.coordinator import COORDINATOR_THREADS
 from rocketray.actors.heartbeat import Heartbeat
 from rocketray.actors.layout import producer_rings_directory, shard_directory
 from rocketray.actors.node import Node, NodeOptions
 from rocketray.actors.ray_runtime import NAMESPACE
-from rocketray.actors.shard_calls import shard_name
 from rocketray.actors.standalone import Client
 from rocketray.errors import StreamError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription

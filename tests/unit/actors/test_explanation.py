@@ -13,17 +13,12 @@ import pytest
 from support.batches import stored
 from support.local_node import LocalNode
 
-from rocketray.actors.explanation import (
-    Cause,
-    Explanation,
-    GroupFacts,
-    StoredFacts,
-    explain_stored,
-)
+from rocketray.actors.explanation import Cause, Explanation, GroupFacts, explain_stored
 from rocketray.actors.failing import FailingMessage
 from rocketray.actors.inquiry import inquire
 from rocketray.actors.layout import CONTROL_PAGE
 from rocketray.actors.passages import Happening, PlaceHistory, Stretch
+from rocketray.actors.stored_facts import StoredFacts
 from rocketray.errors import FilterEvaluationError
 from rocketray.filters.explain import ExplainStep, FilterReason, FilterVerdict
 from rocketray.filters.subscription import Subscription

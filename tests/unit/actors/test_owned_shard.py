@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.batch import refusal
+from rocketray.actors.append_status import refusal
 from rocketray.actors.catalog import TopicCatalog
 from rocketray.actors.clock import steady_clock_ms
 from rocketray.actors.layout import (

@@ -16,7 +16,7 @@ import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.actors.batch import refusal
+from rocketray.actors.append_status import refusal
 from rocketray.actors.node import Node
 from rocketray.actors.node_lock import lock_node
 from rocketray.actors.ring import AppendStatus

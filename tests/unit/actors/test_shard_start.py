@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rocketray.actors import shard_calls
+from rocketray.actors import actor_names, shard_calls, shard_start
 from rocketray.actors.catalog import TopicCatalog
 from rocketray.actors.home import Home
 from rocketray.actors.ray_runtime import RayError, RayTaskError
@@ -46,7 +46,7 @@ def test_shards_that_died_do_not_keep_the_others_of_their_topic_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     actors = [Actor(RayError("it died and cannot start again")), None, Actor(None)]
-    names = [shard_calls.shard_name("T", queue_id) for queue_id in range(3)]
+    names = [actor_names.shard_name("T", queue_id) for queue_id in range(3)]
 
     def find(name: str) -> Any:
         actor = actors[names.index(name)]
@@ -54,9 +54,9 @@ def test_shards_that_died_do_not_keep_the_others_of_their_topic_running(
             raise ShardUnavailableError(name, 1000, "there is no such actor")
         return actor
 
-    monkeypatch.setattr(shard_calls, "find_actor", find)
-    monkeypatch.setattr(shard_calls, "ray", FakeRay())
-    shard_calls.remove_shards(TopicCatalog().with_topic("T", 3).get("T"))
+    monkeypatch.setattr(shard_start, "find_actor", find)
+    monkeypatch.setattr(shard_start, "ray", FakeRay())
+    shard_start.remove_shards(TopicCatalog().with_topic("T", 3).get("T"))
     assert [actor and (actor.stopped, actor.killed) for actor in actors] == [
         (False, True),
         None,
@@ -130,8 +130,9 @@ class Handle:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> StartingRay:
     cluster = StartingRay()
-    monkeypatch.setattr(shard_calls, "ray", cluster)
-    monkeypatch.setattr(shard_calls, "start_actor", cluster.start)
+    monkeypatch.setattr(actor_names, "ray", cluster)
+    monkeypatch.setattr(shard_start, "ray", cluster)
+    monkeypatch.setattr(shard_start, "start_actor", cluster.start)
     return cluster
 
 
@@ -144,16 +145,16 @@ def test_some_queues_of_a_topic_are_started_and_those_that_run_are_left_alone(
     topic = TopicCatalog().with_topic("T", 64).get("T")
     cluster.silent = {"shard:T:9"}
     cluster.failing = {"shard:T:10": RayTaskError("ask", "", StoreError("damaged"))}
-    first = shard_calls.start_shards(HOME, [topic], {}, range(8, 12), 20.0)
+    first = shard_start.start_shards(HOME, [topic], {}, range(8, 12), 20.0)
     assert (first.waiting, first.began) == (("T/9",), ("T/8", "T/9", "T/10", "T/11"))
     assert {name: str(error) for name, error in first.closed.items()} == {"T/10": "damaged"}
     assert cluster.actors == {
         f"shard:T:{queue_id}": topic.store_hosts[queue_id][0] for queue_id in range(8, 12)
     }
     cluster.silent.clear()
-    again = shard_calls.start_shards(HOME, [topic], {}, range(8, 16), 20.0)
+    again = shard_start.start_shards(HOME, [topic], {}, range(8, 16), 20.0)
     assert (again.waiting, again.began) == ((), ("T/12", "T/13", "T/14", "T/15"))
-    assert len(shard_calls.start_shards(HOME, [topic], {}).began) == 64 - 8
+    assert len(shard_start.start_shards(HOME, [topic], {}).began) == 64 - 8
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_a_shard_that_fails_unexpectedly_closes_no_other(
 ) -> None:
     topic = TopicCatalog().with_topic("T", 2).get("T")
     cluster.failing = {"shard:T:0": error}
-    started = shard_calls.start_shards(HOME, [topic], {})
+    started = shard_start.start_shards(HOME, [topic], {})
     assert [*started.closed] == ["T/0"]
     closed = str(started.closed["T/0"])
     assert re.fullmatch(
@@ -179,14 +180,14 @@ def test_a_shard_that_fails_unexpectedly_closes_no_other(
 
 def test_a_node_stops_in_order_with_a_topic_that_is_made_by_half(cluster: StartingRay) -> None:
     topic = TopicCatalog().with_topic("T", 4).get("T")
-    shard_calls.start_shards(HOME, [topic], {}, range(2), 20.0)
+    shard_start.start_shards(HOME, [topic], {}, range(2), 20.0)
     with pytest.raises(ShardUnavailableError, match=r"shard:T:3 .*or the topic being made"):
         shard_calls.ShardCalls(topic, 3).ask("statistics")
-    shard_calls.stop_shards([topic])
+    shard_start.stop_shards([topic])
     assert cluster.stopped == ["shard:T:0", "shard:T:1"]
 
 
 def test_no_ray_is_started_only_to_look_for_an_actor() -> None:
     """Ray's own call would start a cluster, whose loss ends this process a minute later."""
     with pytest.raises(ShardUnavailableError, match="has not joined Ray"):
-        shard_calls.find_actor("coordinator")
+        actor_names.find_actor("coordinator")

@@ -1,0 +1,58 @@
+"""What a shard answers to a batch: a status on the wire, an error in the program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rocketray.errors import (
+    ConfigError,
+    CorruptRecordError,
+    InvalidMessageError,
+    MessageTooLargeError,
+    ShardFencedError,
+    ShardUnavailableError,
+    StoreFullError,
+    StreamError,
+)
+
+from .ring import AppendStatus
+
+__all__ = ["refusal", "status_of"]
+
+
+def refusal(status: AppendStatus, shard: str, data: Path) -> StreamError:
+    """What the shard refused the batch for; *data* is its node's directory."""
+    match status:
+        case AppendStatus.STORE_FULL:
+            return StoreFullError(
+                f"shard {shard}: no room on the disk of {data}; nothing was stored: free some (see: "
+                f"df {data}), let topics keep less with: rocketray topics alter TOPIC --retention "
+                "72h, or delete one, then send again"
+            )
+        case AppendStatus.FENCED:
+            return ShardFencedError(f"shard {shard}: a newer process owns it; send again")
+        case AppendStatus.NOT_WRITABLE:
+            return ConfigError(
+                f"shard {shard}: the topic does not take messages; change it with: "
+                "rocketray topics alter TOPIC --perm 6"
+            )
+        case AppendStatus.MESSAGE_ILLEGAL:
+            return InvalidMessageError(f"shard {shard} refused the batch as malformed")
+        case _:
+            return ShardUnavailableError(
+                shard,
+                1000,
+                "it could not store the batch or bring it to disk, so it is not known whether some "
+                "of it is stored: see its log, and look for the messages before you send them again",
+            )
+
+
+def status_of(error: Exception) -> AppendStatus:
+    """What a shard says of a batch that it could not store: the other way round."""
+    if isinstance(error, StoreFullError):
+        return AppendStatus.STORE_FULL
+    if isinstance(error, ShardFencedError):
+        return AppendStatus.FENCED
+    if isinstance(error, MessageTooLargeError | InvalidMessageError | CorruptRecordError):
+        return AppendStatus.MESSAGE_ILLEGAL
+    return AppendStatus.FAILED

@@ -1,0 +1,37 @@
+"""What a shard knows of one stored message and of the queue that it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rocketray.filters.consumer_filter_data import ConsumerFilterData
+from rocketray.filters.explain import BitmapFacts
+from rocketray.message import StoredMessage
+from rocketray.store.consume_queue_ext import ExtUnit
+
+__all__ = ["StoredFacts"]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFacts:
+    """A message and its queue: ``tags_code`` of its entry, and which offsets are there.
+
+    ``is_dispatched`` says whether the entry at the message's queue offset leads to it; ``unit`` is
+    what stands beside the entry, ``filters`` of which groups the shard's bitmaps are.
+    """
+
+    message: StoredMessage
+    is_dispatched: bool
+    tags_code: int | None
+    min_queue_offset: int
+    max_queue_offset: int
+    unit: ExtUnit | None = None
+    filters: Mapping[str, ConsumerFilterData] = field(default_factory=dict)
+
+    def bitmap_of(self, group: str) -> BitmapFacts | None:
+        """What a stream of *group* knows of its bitmap; None where the shard never kept any."""
+        known = self.filters.get(group)
+        if self.unit is not None:
+            return BitmapFacts(self.unit.bitmap, self.unit.store_timestamp_ms, known)
+        return BitmapFacts(registered=known) if self.filters else None
