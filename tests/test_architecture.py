@@ -6,8 +6,6 @@ Each rule lists all places that break it, as ``path:line: what, and what to do i
 from __future__ import annotations
 
 import ast
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import pytest
@@ -172,6 +170,22 @@ def test_imports_go_down_only() -> None:
     report(problems())
 
 
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    """Imports inside functions and for type checkers count: a reader follows them, too."""
+    modules = {file.module: file for file in package_files() if not file.is_package}
+    needs = {
+        module: {other for other, _ in imports_of(file) if other in modules} - {module}
+        for module, file in modules.items()
+    }
+    while free := {module for module, others in needs.items() if not others & needs.keys()}:
+        for module in free:
+            del needs[module]
+    report(
+        f"{modules[module].where}: in a circle with {', '.join(sorted(others & needs.keys()))}"
+        for module, others in needs.items()
+    )
+
+
 def test_the_pure_parts_know_no_engine() -> None:
     report(
         f"{file.where}:{line}: {module} in a pure part; move the call to actors or topology"
@@ -262,20 +276,6 @@ def test_every_file_says_what_it_is() -> None:
                 yield f"{file.where}:1: add 'from __future__ import annotations'"
 
     report(problems())
-
-
-def test_the_map_of_actors_names_each_module_once() -> None:
-    """So many lie beside each other that ARCHITECTURE.md says what each is about."""
-    section = (ROOT / "ARCHITECTURE.md").read_text().partition("### Actors by subject")[2]
-    rows = [row for row in section.splitlines() if row.startswith("| ")][1:]
-    named = [name for row in rows for name in re.findall(r"`(\w+\.py)`", row)]
-    there = {path.name for path in (ROOT / "rocketray/actors").glob("*.py")} - {"__init__.py"}
-    report(f"rocketray/actors/{name}: name it in ARCHITECTURE.md" for name in there - set(named))
-    report(
-        f"ARCHITECTURE.md: {name} is named {count} times, or is not there"
-        for name, count in Counter(named).items()
-        if count > 1 or name not in there
-    )
 
 
 def test_no_file_has_two_nouns() -> None:
