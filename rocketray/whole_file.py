@@ -2,7 +2,7 @@
 
 The new content is written beside the file and takes its name by a rename. What a killed process
 left beside it is named ``FILE.PID.tmp``. A store's own files go through its
-:class:`~rocketray.store.file_system.FileSystem` instead (``replace_file`` there).
+:class:`~rocketray.store.files.file_system.FileSystem` instead (``replace_file`` there).
 """
 
 from __future__ import annotations

@@ -40,6 +40,20 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 BASE = LAYERS[0]  # single modules that may use each other
 
+# The rooms of a part, in the same way; "" is what stands in the part itself.
+ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
+    "store": (
+        ("formats",),
+        ("files",),
+        ("batches", "queues", "index"),
+        ("log",),
+        ("reading",),
+        ("recovery",),
+        ("",),
+        ("importing",),
+    ),
+}
+
 PURE = ("rocketray.kernels", "rocketray.store", "rocketray.filters")
 ENGINES = ("ray", "faust", "mode", "pyspark")
 MAY_IMPORT_PYSPARK = ("rocketray.topology.spark", "pyspark_rocketray", "rocketray.demo")
@@ -166,6 +180,42 @@ def test_imports_go_down_only() -> None:
                     yield f"{file.where}:{line}: {module} stands above; turn the call around"
                 elif other == own and module.split(".")[1] not in BASE:
                     yield f"{file.where}:{line}: {module} stands beside; join them one layer up"
+
+    report(problems())
+
+
+def room_of(module: str) -> tuple[str, str] | None:
+    """Part and room of *module*; None where the part has no rooms."""
+    parts = module.split(".")
+    if parts[0] != "rocketray" or len(parts) < 3 or parts[1] not in ROOMS:
+        return None
+    is_room = (ROOT / "rocketray" / parts[1] / parts[2]).is_dir()
+    return parts[1], parts[2] if is_room else ""
+
+
+def test_every_room_has_its_place() -> None:
+    rooms = {room_of(file.module) for file in package_files()} - {None}
+    placed = {(part, room) for part, rows in ROOMS.items() for row in rows for room in row}
+    assert rooms == placed
+
+
+def test_imports_between_rooms_go_down_only() -> None:
+    place = {
+        (part, room): row
+        for part, rows in ROOMS.items()
+        for row, rooms in enumerate(rows)
+        for room in rooms
+    }
+
+    def problems() -> Iterator[str]:
+        for file in package_files():
+            own = room_of(file.module)
+            for module, line in imports_of(file):
+                other = room_of(module)
+                if own is None or other is None or own == other or own[0] != other[0]:
+                    continue
+                if place[other] >= place[own]:
+                    yield f"{file.where}:{line}: {module} does not stand below; turn the call around"
 
     report(problems())
 

@@ -22,7 +22,7 @@ from rocketray.delay import (
 from rocketray.filters.explain import ExplainStep
 from rocketray.message import StoredMessage
 from rocketray.names import RETRY_PREFIX
-from rocketray.store.sys_flag import ROLLBACK, TRANSACTION
+from rocketray.store.formats.sys_flag import ROLLBACK, TRANSACTION
 from rocketray.transaction import (
     END_TOPIC,
     GIVEN_UP_TOPIC,

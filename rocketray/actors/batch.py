@@ -18,9 +18,9 @@ from rocketray.errors import (
 from rocketray.hashing import java_hash_code
 from rocketray.message import SHARDING_KEY, UNIQUE_KEY, ForwardedMessage, Message
 from rocketray.recall import RecallHandle
-from rocketray.store.encoded_batch import pack_batch, record_sizes
-from rocketray.store.forward import encode_forwarded
-from rocketray.store.message_columns import MessageColumns, RecordForm
+from rocketray.store.batches.encoded_batch import pack_batch, record_sizes
+from rocketray.store.batches.forward import encode_forwarded
+from rocketray.store.batches.message_columns import MessageColumns, RecordForm
 
 from .append_status import refusal
 from .ring import Ack, AppendStatus, Durability

@@ -24,7 +24,7 @@ from rocketray.errors import (
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.recall import RecallHandle
-from rocketray.store.compression import CompressionKind
+from rocketray.store.formats.compression import CompressionKind
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from rocketray.transaction import HALF_TOPIC, Decision, Verdict
 

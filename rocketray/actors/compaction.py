@@ -26,9 +26,9 @@ from typing import NamedTuple
 
 from rocketray.kernels.spans import Field
 from rocketray.message import KEYS, SHARDING_KEY, ForwardedMessage
-from rocketray.store.encoded_batch import EncodedBatch
-from rocketray.store.forward import encode_forwarded
-from rocketray.store.reader import EntryColumns, QueueReader
+from rocketray.store.batches.encoded_batch import EncodedBatch
+from rocketray.store.batches.forward import encode_forwarded
+from rocketray.store.reading.reader import EntryColumns, QueueReader
 from rocketray.store.retention import DiskUse, RetentionPolicy
 
 from .old_files import Spot, old_files

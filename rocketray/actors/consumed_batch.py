@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from rocketray.message import StoredMessage
-from rocketray.store.columns import read_columns
-from rocketray.store.record_spans import EntryColumns, RecordReader
+from rocketray.store.reading.columns import read_columns
+from rocketray.store.reading.record_spans import EntryColumns, RecordReader
 
 __all__ = ["ConsumedBatch"]
 
@@ -68,5 +68,5 @@ class ConsumedBatch:
         return self.reader.messages(self.entries)
 
     def to_arrow(self, columns: Sequence[str]) -> pa.RecordBatch:
-        """The named columns (see :func:`rocketray.store.columns.read_columns`)."""
+        """The named columns (see :func:`rocketray.store.reading.columns.read_columns`)."""
         return read_columns(self.reader, self.entries, columns)

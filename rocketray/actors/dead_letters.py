@@ -33,7 +33,7 @@ from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.subscription import Subscription, parse
 from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group
-from rocketray.store.sys_flag import TRANSACTION
+from rocketray.store.formats.sys_flag import TRANSACTION
 
 from .catalog import TopicConfig
 from .errands import Place

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.store.file_system import SYSTEM_FILES, FileSystem
-from rocketray.store.mapped_file_queue import MappedFileQueue, Mend
+from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
+from rocketray.store.files.mapped_file_queue import MappedFileQueue, Mend
 
 __all__ = ["DoneMarks"]
 

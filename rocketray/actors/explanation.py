@@ -22,7 +22,7 @@ from typing import Any
 from rocketray.filters.explain import ExplainStep, FilterReason, FilterVerdict
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
-from rocketray.store.sys_flag import PREPARED, ROLLBACK, TRANSACTION
+from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 
 from .cause import Cause, time_text
 from .failing import FailingMessage

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from rocketray.errors import FilterEvaluationError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
-from rocketray.store.reader import QueueReader
+from rocketray.store.reading.reader import QueueReader
 
 from .layout import shard_directory
 

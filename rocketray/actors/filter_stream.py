@@ -24,8 +24,8 @@ from rocketray.errors import OffsetOutOfRangeError, StreamError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import MessageFilter, compile_filter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
-from rocketray.store.ext_reader import BitTest
-from rocketray.store.reader import EntryColumns, QueueReader
+from rocketray.store.queues.ext_reader import BitTest
+from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .filter_rules import FilterRules
 from .group_views import LiveSubscription

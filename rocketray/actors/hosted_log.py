@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from rocketray.message import Message, StoredMessage
-from rocketray.store.encoded_batch import encode_messages, pack_batch
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.retention import RetentionPolicy
 
 from .append_status import refusal

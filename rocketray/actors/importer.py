@@ -22,11 +22,11 @@ from typing import Protocol
 from rocketray.errors import ConfigError, CorruptRecordError, MessageTooLargeError, StoreError
 from rocketray.message import StoredMessage
 from rocketray.names import is_system_topic
-from rocketray.store.encoded_batch import pack_batch
-from rocketray.store.import_batch import ImportBatch
-from rocketray.store.import_source import ImportSource, SourceRecord
-from rocketray.store.message_id import decode_offset_id
-from rocketray.store.sys_flag import INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION
+from rocketray.store.batches.encoded_batch import pack_batch
+from rocketray.store.formats.message_id import decode_offset_id
+from rocketray.store.formats.sys_flag import INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION
+from rocketray.store.importing.import_batch import ImportBatch
+from rocketray.store.importing.import_source import ImportSource, SourceRecord
 
 from .append_status import refusal
 from .catalog import TopicConfig

@@ -14,7 +14,7 @@ from rocketray.filters.explain import ExplainStep, FilterVerdict, explain_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
-from rocketray.store.message_id import decode_offset_id
+from rocketray.store.formats.message_id import decode_offset_id
 
 from .arrival import Arrivals, arrival_of, copies_with
 from .catalog import TopicCatalog

@@ -20,9 +20,9 @@ import numpy as np
 
 from rocketray.filters.message_filter import MessageFilter, compile_filter
 from rocketray.filters.subscription import Subscription, parse
-from rocketray.store.ext_reader import BitTest
-from rocketray.store.reader import QueueReader
-from rocketray.store.store_settings import settle_config
+from rocketray.store.files.store_settings import settle_config
+from rocketray.store.queues.ext_reader import BitTest
+from rocketray.store.reading.reader import QueueReader
 
 from .filter_stream import scan_block
 from .group_views import GroupDescription, LiveSubscription

@@ -21,9 +21,9 @@ import numpy as np
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.message import ForwardedMessage
 from rocketray.names import is_closed_topic
-from rocketray.store.encoded_batch import MeasuredTable, pack_table, packed_bytes
-from rocketray.store.message_columns import RecordForm
-from rocketray.store.message_id import encode_offset_id
+from rocketray.store.batches.encoded_batch import MeasuredTable, pack_table, packed_bytes
+from rocketray.store.batches.message_columns import RecordForm
+from rocketray.store.formats.message_id import encode_offset_id
 
 from .batch import Batch
 from .catalog import TopicConfig

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rocketray.errors import ConfigError
-from rocketray.store.file_system import SYSTEM_FILES
+from rocketray.store.files.file_system import SYSTEM_FILES
 
 from .files import read_state, write_json
 from .layout import broadcast_directory

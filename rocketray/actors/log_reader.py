@@ -19,7 +19,7 @@ import numpy as np
 
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.message import StoredMessage
-from rocketray.store.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .layout import control_path, filter_doorbell_path, shard_directory
 from .watermark import ControlPage, Doorbell

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from rocketray.message import StoredMessage
-from rocketray.store.message_id import decode_offset_id
+from rocketray.store.formats.message_id import decode_offset_id
 
 from .catalog import TopicCatalog, TopicConfig
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rocketray.store.reader import QueueReader
+from rocketray.store.reading.reader import QueueReader
 
 __all__ = ["Spot", "old_files"]
 

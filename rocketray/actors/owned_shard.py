@@ -22,7 +22,7 @@ from rocketray.errors import (
 )
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.message import PhysicalOffset, StoredMessage
-from rocketray.store.encoded_batch import unpack_batch
+from rocketray.store.batches.encoded_batch import unpack_batch
 from rocketray.store.retention import RetentionPolicy
 
 from .catalog import TopicConfig

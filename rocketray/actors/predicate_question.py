@@ -17,8 +17,8 @@ from rocketray.errors import PredicateError
 from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.predicate_run import FAILED, PredicateRun
 from rocketray.filters.subscription import Subscription
-from rocketray.store.columns import read_columns
-from rocketray.store.reader import QueueReader
+from rocketray.store.reading.columns import read_columns
+from rocketray.store.reading.reader import QueueReader
 
 from .filter_rules import FilterRules
 from .layout import shard_directory

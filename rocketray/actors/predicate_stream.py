@@ -33,8 +33,8 @@ from rocketray.filters.counters import FilterCounters
 from rocketray.filters.message_filter import MessageFilter
 from rocketray.filters.predicate_run import FAILED, LATE, PredicateRun
 from rocketray.names import RETRY_PREFIX
-from rocketray.store.columns import column_schema, read_columns
-from rocketray.store.reader import EntryColumns, QueueReader
+from rocketray.store.reading.columns import column_schema, read_columns
+from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .filter_rules import FilterRules
 from .filter_stream import FilterStream

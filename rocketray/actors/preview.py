@@ -23,7 +23,7 @@ from rocketray.filters.predicate_run import PredicateRun
 from rocketray.filters.sql92.advice import Sample
 from rocketray.filters.subscription import Subscription, parse
 from rocketray.message import StoredMessage, decode_properties
-from rocketray.store.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
 from .predicate_stream import asker

@@ -24,7 +24,7 @@ from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableE
 from rocketray.meant import refuse_unknown
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
 from rocketray.names import check_open_topic, check_topic
-from rocketray.store.encoded_batch import MeasuredTable
+from rocketray.store.batches.encoded_batch import MeasuredTable
 
 from .batch import (
     AckMode,

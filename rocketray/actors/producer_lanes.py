@@ -25,10 +25,10 @@ from rocketray.hashing import java_hash_code
 from rocketray.message import Message
 from rocketray.names import check_open_topic, check_topic
 from rocketray.recall import RecallHandle
-from rocketray.store.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
-from rocketray.store.encoded_batch import RecordOptions
-from rocketray.store.message_columns import MessageColumns, RecordForm
-from rocketray.store.message_id import UniqueIdGenerator
+from rocketray.store.batches.encoded_batch import RecordOptions
+from rocketray.store.batches.message_columns import MessageColumns, RecordForm
+from rocketray.store.formats.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
+from rocketray.store.formats.message_id import UniqueIdGenerator
 
 from .batch import AckMode, Batch, durability_of
 from .catalog import TopicConfig

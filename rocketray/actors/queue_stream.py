@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rocketray.errors import FilterError, OffsetOutOfRangeError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import parse
-from rocketray.store.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .filter import MATCH_RING_SUFFIX
 from .filter_plan import Part

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from rocketray.errors import StoreError
 from rocketray.names import check_topic
-from rocketray.store.foreign import read_foreign_settings
+from rocketray.store.files.store_settings import is_foreign, is_store
+from rocketray.store.importing.foreign import read_foreign_settings
 from rocketray.store.message_store import MessageStore
-from rocketray.store.reader import QueueReader
-from rocketray.store.store_settings import is_foreign, is_store
+from rocketray.store.reading.reader import QueueReader
 
 from .clock import system_clock_ms
 from .control_view import ControlView

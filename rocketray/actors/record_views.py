@@ -15,7 +15,7 @@ from rocketray.errors import StreamError
 from rocketray.kernels.spans import Field
 from rocketray.message import TAGS, StoredMessage, decode_properties
 from rocketray.names import RETRY_PREFIX
-from rocketray.store.reader import EntryColumns, QueueReader, SegmentSpans
+from rocketray.store.reading.reader import EntryColumns, QueueReader, SegmentSpans
 
 from .send_back import RETRY_TOPIC
 

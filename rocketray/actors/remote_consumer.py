@@ -25,7 +25,7 @@ from typing import Self, Unpack
 
 from rocketray.errors import ShardUnavailableError, StreamError, UnknownMemberError
 from rocketray.filters.subscription import Subscription
-from rocketray.store.packed_records import unpack_records
+from rocketray.store.reading.packed_records import unpack_records
 
 from .clock import steady_clock_ms
 from .consumed_batch import ConsumedBatch

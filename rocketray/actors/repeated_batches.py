@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from rocketray.message import UNIQUE_KEY, decode_properties
-from rocketray.store.encoded_batch import EncodedBatch
+from rocketray.store.batches.encoded_batch import EncodedBatch
 
 from .ring import Ack, AppendStatus
 

@@ -29,7 +29,7 @@ from rocketray.delay import (
 )
 from rocketray.errors import InvalidMessageError, ShardUnavailableError, TopicNotFoundError
 from rocketray.message import ForwardedMessage
-from rocketray.store.file_system import SYSTEM_FILES, FileSystem
+from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 
 from .due_rows import NOWHERE, DueRow, by_target, offsets_of, read_rows
 from .due_times import Due, DueTimes

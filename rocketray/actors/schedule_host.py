@@ -19,7 +19,7 @@ from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import StreamError
 from rocketray.message import CRC_PROPERTY, UNIQUE_KEY, ForwardedMessage, StoredMessage
 from rocketray.recall import RecallHandle
-from rocketray.store.forward import encode_forwarded
+from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy
 from rocketray.whole_file import replace_file
 

@@ -15,9 +15,9 @@ import logging
 from rocketray.errors import InvalidMessageError
 from rocketray.kernels.drain import StoreCursor, drain_frames
 from rocketray.store.append_window import AppendWindow
-from rocketray.store.encoded_batch import EncodedBatch
+from rocketray.store.batches.encoded_batch import EncodedBatch
+from rocketray.store.formats.sys_flag import PREPARED
 from rocketray.store.message_store import MessageStore
-from rocketray.store.sys_flag import PREPARED
 
 from .append_status import status_of
 from .ring import Ack, AppendStatus, ShardRing

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.consumer_filter_data import ConsumerFilterData, read_filters
-from rocketray.store.ext_reader import BitTest, bit_test
 from rocketray.store.message_store import MessageStore
+from rocketray.store.queues.ext_reader import BitTest, bit_test
 
 from .files import remove_half_written
 from .group_views import LiveSubscription

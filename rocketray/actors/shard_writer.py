@@ -36,7 +36,7 @@ from rocketray.errors import (
 )
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.message import StoredMessage
-from rocketray.store.encoded_batch import EncodedBatch, unpack_batch
+from rocketray.store.batches.encoded_batch import EncodedBatch, unpack_batch
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
 

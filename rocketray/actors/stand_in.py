@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Container, Mapping
 
 from rocketray.errors import ShardUnavailableError, StreamError
-from rocketray.store.packed_records import pack_records
+from rocketray.store.reading.packed_records import pack_records
 
 from .backlog import Backlog
 from .consumed_batch import ConsumedBatch

@@ -10,7 +10,7 @@ from typing import Unpack
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_queue_count, check_topic
-from rocketray.store.compression import COMPRESS_OVER_BYTES, CompressionKind
+from rocketray.store.formats.compression import COMPRESS_OVER_BYTES, CompressionKind
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .catalog import TopicConfig

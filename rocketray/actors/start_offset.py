@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
-from rocketray.store.pull import GetMessageStatus
+from rocketray.store.reading.pull import GetMessageStatus
 
 __all__ = ["NextBegin", "next_begin"]
 

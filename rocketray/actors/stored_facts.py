@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rocketray.filters.consumer_filter_data import ConsumerFilterData
 from rocketray.filters.explain import BitmapFacts
 from rocketray.message import StoredMessage
-from rocketray.store.consume_queue_ext import ExtUnit
+from rocketray.store.queues.consume_queue_ext import ExtUnit
 
 __all__ = ["StoredFacts"]
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rocketray.errors import StoreError
-from rocketray.store.store_settings import read_settings
+from rocketray.store.files.store_settings import read_settings
 
 from .catalog import TopicConfig
 from .files import remove_topic

@@ -30,8 +30,8 @@ from rocketray.delay import (
 )
 from rocketray.errors import StoreError
 from rocketray.message import ForwardedMessage, StoredMessage
-from rocketray.store.file_system import SYSTEM_FILES, FileSystem
-from rocketray.store.reader import EntryColumns, QueueReader
+from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
+from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .done_marks import DoneMarks
 from .due_times import Due, DueTimes

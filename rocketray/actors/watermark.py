@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from rocketray.errors import ShardFencedError, StoreError, StoreFullError, StoreVersionError
 from rocketray.kernels import futex
-from rocketray.store.file_system import few_enough_files
+from rocketray.store.files.file_system import few_enough_files
 
 from .private_files import make_private_parents
 

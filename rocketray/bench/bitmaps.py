@@ -30,10 +30,10 @@ from rocketray.actors.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
 from rocketray.filters.message_filter import MessageFilter, compile_filter
 from rocketray.filters.subscription import Subscription
-from rocketray.store.encoded_batch import pack_batch
-from rocketray.store.encoded_table import encode_table
-from rocketray.store.ext_reader import BitTest
-from rocketray.store.reader import QueueReader
+from rocketray.store.batches.encoded_batch import pack_batch
+from rocketray.store.batches.encoded_table import encode_table
+from rocketray.store.queues.ext_reader import BitTest
+from rocketray.store.reading.reader import QueueReader
 
 from .ceilings import Ceilings, measure
 from .report import BenchOptions, Row

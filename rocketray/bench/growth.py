@@ -20,7 +20,7 @@ from rocketray.actors.clock import system_clock_ms
 from rocketray.config import StoreConfig
 from rocketray.hashing import tags_code
 from rocketray.store.message_store import MessageStore
-from rocketray.store.reader import QueueReader
+from rocketray.store.reading.reader import QueueReader
 
 from .ceilings import Ceilings, measure
 from .report import BenchOptions, Row

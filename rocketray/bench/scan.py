@@ -23,7 +23,7 @@ from rocketray.hashing import tags_code
 from rocketray.kernels.consume_queue import match_tags
 from rocketray.message import Message
 from rocketray.store.message_store import MessageStore
-from rocketray.store.reader import QueueReader
+from rocketray.store.reading.reader import QueueReader
 
 from .ceilings import Ceilings, measure
 from .report import BenchOptions, Row, median_rate

@@ -17,11 +17,11 @@ import pyarrow as pa
 
 from rocketray.actors.clock import system_clock_ms
 from rocketray.config import StoreConfig
-from rocketray.store.columns import COLUMN_TYPES, read_columns
-from rocketray.store.encoded_batch import EncodedBatch
-from rocketray.store.encoded_table import encode_table
+from rocketray.store.batches.encoded_batch import EncodedBatch
+from rocketray.store.batches.encoded_table import encode_table
 from rocketray.store.message_store import MessageStore
-from rocketray.store.reader import QueueReader
+from rocketray.store.reading.columns import COLUMN_TYPES, read_columns
+from rocketray.store.reading.reader import QueueReader
 
 from .ceilings import Ceilings, measure
 from .report import BenchOptions, Row, median_rate

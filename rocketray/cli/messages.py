@@ -24,7 +24,7 @@ import typer
 from rocketray.delay import DELAY_MAX_MS, Delay
 from rocketray.errors import InvalidMessageError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message, StoredMessage
-from rocketray.store.sys_flag import sys_flag_names
+from rocketray.store.formats.sys_flag import sys_flag_names
 
 from .output import print_json, print_line, progress
 

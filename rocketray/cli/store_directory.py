@@ -19,7 +19,7 @@ from .clock import now_ms
 from .output import progress
 
 if TYPE_CHECKING:
-    from rocketray.store.foreign import ForeignSettings
+    from rocketray.store.importing.foreign import ForeignSettings
     from rocketray.store.message_store import MessageStore
 
 __all__ = [
@@ -82,7 +82,7 @@ def store_directories(directory: Path) -> list[Path]:
     Raises:
         StoreError: it is none and holds none.
     """
-    from rocketray.store.store_settings import is_foreign, is_store  # noqa: PLC0415 - orjson
+    from rocketray.store.files.store_settings import is_foreign, is_store  # noqa: PLC0415 - orjson
 
     if is_store(directory):
         return [directory]
@@ -102,8 +102,8 @@ def foreign_settings(
     directory: Path, index_hash_slots: int | None = None
 ) -> ForeignSettings | None:
     """How RocketMQ wrote *directory*; None for a store of ours. Raises :class:`StoreError`."""
-    from rocketray.store.foreign import read_foreign_settings  # noqa: PLC0415 - imports NumPy
-    from rocketray.store.store_settings import is_foreign  # noqa: PLC0415 - imports orjson
+    from rocketray.store.files.store_settings import is_foreign  # noqa: PLC0415 - imports orjson
+    from rocketray.store.importing.foreign import read_foreign_settings  # noqa: PLC0415 - imports NumPy
 
     if not is_foreign(directory):
         return None

@@ -20,7 +20,7 @@ from .store_directory import DirectoryArgument, foreign_settings
 if TYPE_CHECKING:
     from rocketray.actors.import_report import ImportReport
     from rocketray.actors.importer import Importer
-    from rocketray.store.import_source import ImportSource
+    from rocketray.store.importing.import_source import ImportSource
 
 __all__ = ["import_messages"]
 
@@ -55,7 +55,7 @@ def import_messages(
     none is lost, none comes twice. The exit code is 0 when all is imported.
     """
     from rocketray.actors.importer import Importer  # noqa: PLC0415 - imports NumPy
-    from rocketray.store.import_source import ImportSource  # noqa: PLC0415 - the same
+    from rocketray.store.importing.import_source import ImportSource  # noqa: PLC0415 - the same
 
     if bool(topics) == all_topics:
         raise typer.BadParameter("give --topic, once or more, or --all")

@@ -29,7 +29,7 @@ from .store_questions import Answers, Registered
 if TYPE_CHECKING:
     from rocketray.message import StoredMessage
     from rocketray.store.message_store import MessageStore
-    from rocketray.store.pull import PullLimits
+    from rocketray.store.reading.pull import PullLimits
 
 __all__ = ["query"]
 
@@ -177,7 +177,7 @@ def _answer_lines(answers: Answers) -> bool:
 
 
 def _pull_limits(limits: _Limits) -> PullLimits:
-    from rocketray.store.pull import PullLimits  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.reading.pull import PullLimits  # noqa: PLC0415 - imports NumPy
 
     if limits is _Limits.BROKER:
         return PullLimits.broker()

@@ -28,7 +28,7 @@ from .store_directory import OpenStore
 if TYPE_CHECKING:
     from rocketray.filters.consumer_filter_data import ConsumerFilterData
     from rocketray.store.message_store import MessageStore
-    from rocketray.store.pull import GetMessageResult, MessageFilterLike, PullLimits
+    from rocketray.store.reading.pull import GetMessageResult, MessageFilterLike, PullLimits
 
 __all__ = ["Answers", "Registered"]
 

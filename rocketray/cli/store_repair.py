@@ -17,9 +17,9 @@ from .store_views import shown_time
 
 if TYPE_CHECKING:
     from rocketray.store.message_store import MessageStore
-    from rocketray.store.past_recovery import PastRecovery
-    from rocketray.store.recovery import RecoveryReport
-    from rocketray.store.verify import Verification
+    from rocketray.store.recovery.past_recovery import PastRecovery
+    from rocketray.store.recovery.recovery import RecoveryReport
+    from rocketray.store.recovery.verify import Verification
 
 __all__ = ["recover", "upgrade", "verify"]
 
@@ -45,7 +45,7 @@ def verify(
     DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker; nobody
     may be writing to it meanwhile. Ends with code 1 when there is a problem.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
-    from rocketray.store.past_recovery import read_past_recovery  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.recovery.past_recovery import read_past_recovery  # noqa: PLC0415 - imports NumPy
 
     problems = 0
     for path in store_directories(directory):
@@ -102,7 +102,7 @@ def upgrade(directory: _DirectoryArgument, *, as_json: JsonOption = False) -> No
     Older ones can then not write them any more. DIR is a node's data directory or a shard's; the
     node must be stopped. A store that is up to date stays as it is.
     """
-    from rocketray.store.upgrade import upgrade_store  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.recovery.upgrade import upgrade_store  # noqa: PLC0415 - imports NumPy
 
     for path in store_directories(directory):
         had = upgrade_store(path)

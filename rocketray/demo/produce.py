@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rocketray.actors.client import Connection
 from rocketray.actors.layout import shard_directory
-from rocketray.store.reader import QueueReader
+from rocketray.store.reading.reader import QueueReader
 
 from .data import PROPERTIES, TOPIC, message_table
 

@@ -11,7 +11,7 @@ Order, for each frame
 A process that dies anywhere in between leaves a slot and a log that together tell how far it came.
 
 The layout of frames and slots is described in ``actors/ring.py``, that of a batch in
-``store/encoded_batch.py``.
+``store/batches/encoded_batch.py``.
 """
 
 from __future__ import annotations

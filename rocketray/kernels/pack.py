@@ -1,6 +1,6 @@
 """From collected messages to a packed batch: what a producer hands to a shard, in one call.
 
-The batch's layout is that of ``store/encoded_batch.py``; its header is written by the caller. A
+The batch's layout is that of ``store/batches/encoded_batch.py``; its header is written by the caller. A
 record's properties are its unique key, where the producer numbers it, and then its *tail*, the
 rest of the property string, ready made. A unique key is a prefix that all of a producer share and
 twelve hex digits that count on from message to message.

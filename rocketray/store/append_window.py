@@ -21,11 +21,11 @@ from rocketray.kernels.drain import StoreCursor
 from rocketray.kernels.layout import ENTRY_BYTES
 from rocketray.kernels.record_properties import find_property_strings
 
-from .commit_log import CommitLog
-from .consume_queue import ENTRY, ConsumeQueue
-from .key_index import KeyIndex
-from .mapped_file import MappedFile
-from .record import BLANK_BYTES
+from .files.mapped_file import MappedFile
+from .formats.record import BLANK_BYTES
+from .index.key_index import KeyIndex
+from .log.commit_log import CommitLog
+from .queues.consume_queue import ENTRY, ConsumeQueue
 
 __all__ = ["AppendWindow", "open_window"]
 

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 
 from rocketray.errors import StoreError
 
-from .consume_queue import ConsumeQueue, QueueEntry
+from .queues.consume_queue import ConsumeQueue, QueueEntry
 from .retention import DiskLimits, DiskUse, ExpiredFile, LogFile, RetentionPolicy, expired_files
 from .store_files import StoreFiles
 

@@ -37,22 +37,22 @@ from rocketray.message import Message, PhysicalOffset, QueueOffset
 
 from .append_result import AppendResult, PutResult, put_results
 from .append_window import AppendWindow, open_window
-from .batch_form import EncodedBatch, store_times
-from .consume_queue_ext import BitmapSource
-from .directories import make_directory
-from .encoded_batch import RecordOptions, encode_messages
+from .batches.batch_form import EncodedBatch, store_times
+from .batches.encoded_batch import RecordOptions, encode_messages
 from .expiry import Expiry
-from .file_system import SYSTEM_FILES, FileSystem
-from .lock import StoreLock
-from .mapped_file import no_room_is_full
-from .recovery import RecoveryReport
+from .files.directories import make_directory
+from .files.file_system import SYSTEM_FILES, FileSystem
+from .files.lock import StoreLock
+from .files.mapped_file import no_room_is_full
+from .files.store_settings import allow_units, is_foreign, settle_config
+from .formats.schedule_codes import entry_codes
+from .formats.sys_flag import PREPARED, ROLLBACK
+from .queues.consume_queue_ext import BitmapSource
+from .recovery.recovery import RecoveryReport
+from .recovery.verify import Verification
 from .retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
-from .schedule_codes import entry_codes
 from .store_files import StoreStatistics, open_files
 from .store_reads import StoreReads
-from .store_settings import allow_units, is_foreign, settle_config
-from .sys_flag import PREPARED, ROLLBACK
-from .verify import Verification
 
 __all__ = ["MessageStore", "StoreStatistics"]
 

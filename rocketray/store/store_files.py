@@ -13,24 +13,24 @@ from pathlib import Path
 from rocketray.config import StoreConfig
 from rocketray.message import PhysicalOffset
 
-from .checkpoint import Checkpoint, ensure_checkpoint, read_checkpoint, write_checkpoint
-from .clean_stop import CleanStop
-from .commit_log import CommitLog
-from .consume_queue_ext import BitmapSource
-from .file_system import FileSystem
-from .key_index import KeyIndex
-from .lock import StoreLock, was_clean
-from .mapped_file_queue import Mend
-from .past_recovery import write_past_recovery
-from .queue_table import QueueTable
-from .recovery import (
+from .files.checkpoint import Checkpoint, ensure_checkpoint, read_checkpoint, write_checkpoint
+from .files.file_system import FileSystem
+from .files.lock import StoreLock, was_clean
+from .files.mapped_file_queue import Mend
+from .index.key_index import KeyIndex
+from .log.commit_log import CommitLog
+from .queues.consume_queue_ext import BitmapSource
+from .queues.queue_table import QueueTable
+from .recovery.clean_stop import CleanStop
+from .recovery.past_recovery import write_past_recovery
+from .recovery.recovery import (
     RecoveryReport,
     Trust,
     last_store_timestamp_ms,
     recover,
     recover_read_only,
 )
-from .verify import Verification, verify
+from .recovery.verify import Verification, verify
 
 __all__ = ["StoreFiles", "StoreStatistics", "open_files"]
 

@@ -9,11 +9,11 @@ from typing import Literal
 from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError, StoreClosedError
 from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage
 
-from .consume_queue import QueueEntry
-from .index_file import IndexHeader
-from .lookups import find_by_key, find_by_time
-from .message_id import decode_offset_id
-from .pull import GetMessageResult, MessageFilterLike, PullLimits, empty_result, pull
+from .formats.message_id import decode_offset_id
+from .index.index_file import IndexHeader
+from .queues.consume_queue import QueueEntry
+from .reading.lookups import find_by_key, find_by_time
+from .reading.pull import GetMessageResult, MessageFilterLike, PullLimits, empty_result, pull
 from .store_files import StoreFiles
 
 __all__ = ["StoreReads"]

@@ -19,7 +19,7 @@ from rocketray.actors.send_back import RETRY_QUEUES, SentBack
 from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.names import RETRY_PREFIX
-from rocketray.store.sys_flag import TRANSACTION
+from rocketray.store.formats.sys_flag import TRANSACTION
 
 from .connection import Connection, Forwarder
 

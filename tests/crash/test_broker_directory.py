@@ -17,9 +17,9 @@ from support.stores import (
 )
 
 from rocketray.message import StoredMessage
-from rocketray.store.foreign import read_foreign_settings
+from rocketray.store.importing.foreign import read_foreign_settings
 from rocketray.store.message_store import MessageStore
-from rocketray.store.recovery import RecoveryReport
+from rocketray.store.recovery.recovery import RecoveryReport
 
 SEGMENT = GOLDEN_CONFIG.commit_log_segment_bytes
 QUEUE = Path("consumequeue/TopicA/1")

@@ -18,7 +18,7 @@ from rocketray.actors.ring import AppendStatus, Durability, ProducerRing
 from rocketray.actors.shard_writer import ShardWriter
 from rocketray.kernels import drain
 from rocketray.message import Message
-from rocketray.store.encoded_batch import encode_messages, pack_batch
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 
 KILLS = int(os.environ.get("ROCKETRAY_TEST_KILLS", "10"))
 TESTS = Path(__file__).parents[1]

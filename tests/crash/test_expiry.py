@@ -11,7 +11,7 @@ from support.sim_disk import Bound, Outcome, SimDisk
 from support.stores import SMALL, FakeClock, kill, message, read_all
 
 from rocketray.errors import StoreError
-from rocketray.store.file_system import SYSTEM_FILES
+from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskUse, RetentionPolicy
 

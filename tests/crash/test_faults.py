@@ -11,8 +11,8 @@ from support.stores import SMALL, FakeClock, check_whole, kill, message, read_al
 
 from rocketray.errors import CorruptRecordError
 from rocketray.message import StoredMessage
+from rocketray.store.formats.record import parse_record
 from rocketray.store.message_store import MessageStore
-from rocketray.store.record import parse_record
 
 MESSAGES = 40
 

@@ -22,7 +22,7 @@ from support.stores import FakeClock, check_whole, kill, message
 from rocketray.config import StoreConfig
 from rocketray.message import StoredMessage
 from rocketray.store.message_store import MessageStore
-from rocketray.store.recovery import RecoveryReport
+from rocketray.store.recovery.recovery import RecoveryReport
 
 STORE = Path("/store")
 CONFIG = StoreConfig(

@@ -19,7 +19,7 @@ from rocketray.actors.transaction_host import TransactionHost
 from rocketray.config import StoreConfig
 from rocketray.delay import TIMER_QUEUE_ID, TIMER_TOPIC, after
 from rocketray.message import ForwardedMessage, Message, StoredMessage
-from rocketray.store.forward import encode_forwarded
+from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import RetentionPolicy
 from rocketray.testing import Broker

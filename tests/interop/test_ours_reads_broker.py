@@ -30,7 +30,7 @@ from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.hashing import tags_code
 from rocketray.message import Message
-from rocketray.store.import_source import ImportSource
+from rocketray.store.importing.import_source import ImportSource
 from rocketray.store.message_store import MessageStore
 
 pytestmark = pytest.mark.timeout(300)

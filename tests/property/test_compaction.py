@@ -19,8 +19,8 @@ from rocketray.actors.compaction import Compaction
 from rocketray.actors.ring import Durability
 from rocketray.actors.shard_writer import ShardWriter
 from rocketray.message import SHARDING_KEY, Message
-from rocketray.store.encoded_batch import encode_messages, pack_batch
-from rocketray.store.reader import QueueReader
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
+from rocketray.store.reading.reader import QueueReader
 from rocketray.store.retention import DiskUse
 
 TOPIC = "app-table-changelog"

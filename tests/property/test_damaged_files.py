@@ -29,12 +29,12 @@ from rocketray.delay import DELAY_LEVEL, SCHEDULE_TOPIC
 from rocketray.errors import StreamError
 from rocketray.hashing import tags_code
 from rocketray.message import Message, StoredMessage
-from rocketray.store.columns import COLUMN_TYPES, read_columns
-from rocketray.store.compression import Compression
-from rocketray.store.encoded_batch import RecordOptions, encode_messages
-from rocketray.store.ext_reader import bit_test
+from rocketray.store.batches.encoded_batch import RecordOptions, encode_messages
+from rocketray.store.formats.compression import Compression
 from rocketray.store.message_store import MessageStore
-from rocketray.store.reader import QueueReader
+from rocketray.store.queues.ext_reader import bit_test
+from rocketray.store.reading.columns import COLUMN_TYPES, read_columns
+from rocketray.store.reading.reader import QueueReader
 
 EXAMPLES = int(os.environ.get("ROCKETRAY_TEST_DAMAGES", "2000"))
 QUICK_EXAMPLES = 60

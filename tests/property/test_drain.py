@@ -21,7 +21,7 @@ from rocketray.kernels.drain import (
     drain_frames_plain,
 )
 from rocketray.message import Message
-from rocketray.store.encoded_batch import encode_messages, pack_batch
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 
 pytestmark = pytest.mark.skipif(PLAIN, reason="there are no kernels, the twins run")
 RING_BYTES = 4096

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rocketray.message import Message
-from rocketray.store.compression import Compression
-from rocketray.store.encoded_batch import (
+from rocketray.store.batches.encoded_batch import (
     EncodedBatch,
     RecordOptions,
     encode_messages,
@@ -19,7 +18,8 @@ from rocketray.store.encoded_batch import (
     pack_batch,
     unpack_batch,
 )
-from rocketray.store.record import decode_record
+from rocketray.store.formats.compression import Compression
+from rocketray.store.formats.record import decode_record
 
 few = settings(max_examples=60, deadline=None)
 HOST, NOW = ("10.0.0.9", 1234), 1_700_000_000_000

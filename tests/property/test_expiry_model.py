@@ -19,7 +19,7 @@ from support.stores import SMALL, FakeClock, kill, message, read_all
 
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.store.message_store import MessageStore
-from rocketray.store.pull import GetMessageStatus
+from rocketray.store.reading.pull import GetMessageStatus
 from rocketray.store.retention import DiskUse, RetentionPolicy
 
 QUEUES = [("Trade", 0), ("Trade", 1), ("%RETRY%group", 0)]

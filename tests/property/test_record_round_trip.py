@@ -13,9 +13,9 @@ from support.stores import FakeClock
 from rocketray.config import StoreConfig
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.message import CRC_PROPERTY, Message, decode_properties
-from rocketray.store.compression import Compression
+from rocketray.store.formats.compression import Compression
+from rocketray.store.formats.record import decode_record, encode_record, parse_record
 from rocketray.store.message_store import MessageStore
-from rocketray.store.record import decode_record, encode_record, parse_record
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\1\2"), min_size=1)
 WORDS = TEXT.filter(lambda text: " " not in text)

@@ -33,8 +33,8 @@ from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.sql92.dialect import DIALECTS, Dialect, current_rules
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
-from rocketray.store.encoded_batch import encode_messages, pack_batch
-from rocketray.store.reader import QueueReader
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
+from rocketray.store.reading.reader import QueueReader
 from rocketray.store.retention import DiskUse, RetentionPolicy
 
 HISTORIES = int(os.environ.get("ROCKETRAY_TEST_BITMAP_HISTORIES", "12"))

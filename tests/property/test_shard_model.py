@@ -30,10 +30,10 @@ from rocketray.config import StoreConfig
 from rocketray.errors import StoreError
 from rocketray.kernels import drain
 from rocketray.message import Message
-from rocketray.store.commit_log import CommitLog
-from rocketray.store.consume_queue import ConsumeQueue
-from rocketray.store.encoded_batch import encode_messages, pack_batch
-from rocketray.store.key_index import KeyIndex
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
+from rocketray.store.index.key_index import KeyIndex
+from rocketray.store.log.commit_log import CommitLog
+from rocketray.store.queues.consume_queue import ConsumeQueue
 
 TOPIC = "T"
 CONFIG = StoreConfig(

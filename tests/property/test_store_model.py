@@ -14,7 +14,7 @@ from support.stores import SMALL, FakeClock, check_whole, kill, message, read_al
 from rocketray.hashing import tags_code
 from rocketray.message import StoredMessage
 from rocketray.store.message_store import MessageStore
-from rocketray.store.pull import GetMessageStatus
+from rocketray.store.reading.pull import GetMessageStatus
 
 QUEUES = [("Trade", 0), ("Trade", 1), ("%RETRY%group", 0)]
 

@@ -14,7 +14,7 @@ from rocketray.config import StoreConfig
 from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
-from rocketray.store.encoded_batch import EncodedBatch, encode_messages, pack_batch
+from rocketray.store.batches.encoded_batch import EncodedBatch, encode_messages, pack_batch
 from rocketray.store.message_store import MessageStore
 
 from .rocketmq import Broker, free_port

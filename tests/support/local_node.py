@@ -27,7 +27,7 @@ from rocketray.actors.shard_host import ShardHost
 from rocketray.actors.shard_host_actor import ERRANDS_AT_ONCE, HostThreads
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
-from rocketray.store.compression import CompressionKind
+from rocketray.store.formats.compression import CompressionKind
 from rocketray.testing import node
 from rocketray.transaction import Decision, Verdict
 

@@ -13,7 +13,7 @@ from rocketray.actors.schedule import Place, Schedule
 from rocketray.config import StoreConfig
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, after, at_level, at_time
 from rocketray.message import ForwardedMessage, Message, StoredMessage
-from rocketray.store.forward import encode_forwarded
+from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskLimits, DiskUse, RetentionPolicy
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from rocketray.store.file_system import FileLock, OpenFile
+from rocketray.store.files.file_system import FileLock, OpenFile
 
 __all__ = ["Bound", "Outcome", "PowerLostError", "SimDisk"]
 
@@ -136,7 +136,7 @@ class _Choice:
 
 @dataclass
 class SimDisk:
-    """A file system of :mod:`rocketray.store.file_system` in memory.
+    """A file system of :mod:`rocketray.store.files.file_system` in memory.
 
     ``before`` is called with the name of each operation and its path, and may raise.
     """

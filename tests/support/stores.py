@@ -12,9 +12,9 @@ import numpy as np
 from rocketray.config import StoreConfig
 from rocketray.hashing import index_key_hash, tags_code
 from rocketray.message import Message, StoredMessage
-from rocketray.store.encoded_batch import EncodedBatch
+from rocketray.store.batches.encoded_batch import EncodedBatch
 from rocketray.store.message_store import MessageStore
-from rocketray.store.pull import PullLimits
+from rocketray.store.reading.pull import PullLimits
 
 GOLDEN = Path(__file__).parents[1] / "data" / "rocketmq"
 GOLDEN_STORE = GOLDEN / "store-v1"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError, StreamError
-from rocketray.store.store_settings import settle_config
+from rocketray.store.files.store_settings import settle_config
 
 
 @pytest.mark.parametrize(

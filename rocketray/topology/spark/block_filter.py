@@ -14,7 +14,7 @@ from rocketray.errors import ConfigError
 from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.filters.subscription import Subscription, parse
-from rocketray.store.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 __all__ = ["BlockFilter"]
 

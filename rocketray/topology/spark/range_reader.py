@@ -19,8 +19,8 @@ from rocketray.actors.control_view import ControlView
 from rocketray.actors.filter_advice import doubts
 from rocketray.actors.layout import control_path, shard_directory
 from rocketray.errors import OffsetOutOfRangeError
-from rocketray.store.columns import read_columns
-from rocketray.store.reader import EntryColumns, QueueReader
+from rocketray.store.reading.columns import read_columns
+from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 from .block_filter import BlockFilter
 from .offsets import Bounds, data_loss

@@ -11,8 +11,8 @@ from rocketray.actors.batch import Batch, SendResults, durability_of
 from rocketray.actors.ring import Ack, AppendStatus, Durability
 from rocketray.errors import ConfigError, ShardFencedError, StoreFullError
 from rocketray.message import Message
-from rocketray.store.encoded_batch import unpack_batch
-from rocketray.store.message_columns import RecordForm
+from rocketray.store.batches.encoded_batch import unpack_batch
+from rocketray.store.batches.message_columns import RecordForm
 
 FORM = RecordForm("Trade", born_host=("127.0.0.1", 1), id_prefix="AB")
 

@@ -19,7 +19,7 @@ from rocketray.actors.layout import filters_file, shard_directory
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
-from rocketray.store.reader import EntryColumns, QueueReader
+from rocketray.store.reading.reader import EntryColumns, QueueReader
 
 COUNT = 400
 SMALL, LARGE = Subscription.sql("a < 10"), Subscription.sql("a >= 390")

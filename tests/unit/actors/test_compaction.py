@@ -11,8 +11,8 @@ from rocketray.actors.catalog import TopicCatalog
 from rocketray.actors.owned_shard import OwnedShard
 from rocketray.actors.ring import Durability
 from rocketray.message import SHARDING_KEY, Message, StoredMessage
-from rocketray.store.encoded_batch import encode_messages, pack_batch
-from rocketray.store.reader import EntryColumns, QueueReader
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
+from rocketray.store.reading.reader import EntryColumns, QueueReader
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 COMPACTS = RetentionPolicy(compacts=True)

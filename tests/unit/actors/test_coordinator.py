@@ -20,7 +20,7 @@ from rocketray.actors.layout import shard_directory
 from rocketray.actors.topic_start import Started
 from rocketray.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StoreError, TopicNotFoundError
-from rocketray.store.store_settings import settle_config
+from rocketray.store.files.store_settings import settle_config
 
 
 def test_a_coordinator_finishes_what_one_before_it_deleted(

@@ -15,7 +15,7 @@ from rocketray.errors import CorruptRecordError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.store.message_store import MessageStore
-from rocketray.store.reader import QueueReader
+from rocketray.store.reading.reader import QueueReader
 from rocketray.topology.spark.block_filter import BlockFilter
 
 BODIES = [b"body %d" % number for number in range(6)]

@@ -22,8 +22,8 @@ from rocketray.errors import StoreFullError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message, PhysicalOffset
-from rocketray.store.encoded_batch import encode_messages, pack_batch
-from rocketray.store.reader import EntryColumns, QueueReader
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
+from rocketray.store.reading.reader import EntryColumns, QueueReader
 from rocketray.store.retention import DiskUse, Reason, RetentionPolicy
 from rocketray.testing.node import EMPTY_DISK
 

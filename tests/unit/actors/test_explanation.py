@@ -24,7 +24,7 @@ from rocketray.filters.explain import ExplainStep, FilterReason, FilterVerdict
 from rocketray.filters.subscription import Subscription
 from rocketray.hashing import tags_code
 from rocketray.message import Message
-from rocketray.store.sys_flag import PREPARED, ROLLBACK
+from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK
 
 MATCHED = FilterVerdict(FilterReason.MATCHED, ())
 AHEAD = PlaceHistory((), is_ahead=True)

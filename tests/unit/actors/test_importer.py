@@ -19,10 +19,10 @@ from rocketray.actors.ring import Ack, AppendStatus
 from rocketray.errors import ConfigError, CorruptRecordError, StoreError
 from rocketray.hashing import tags_code
 from rocketray.message import IMPORTED_OFFSET_ID, Message, QueueOffset, StoredMessage
-from rocketray.store.encoded_batch import encode_messages, pack_batch
-from rocketray.store.import_source import ImportSource
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
+from rocketray.store.formats.record import encode_record
+from rocketray.store.importing.import_source import ImportSource
 from rocketray.store.message_store import MessageStore
-from rocketray.store.record import encode_record
 
 TOPICS = ("TopicA", "TopicB")
 

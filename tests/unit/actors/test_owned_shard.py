@@ -28,7 +28,7 @@ from rocketray.actors.watermark import Doorbell
 from rocketray.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StoreError
 from rocketray.message import Message
-from rocketray.store.encoded_batch import encode_messages, pack_batch
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 
 TOPIC = "T"
 CONFIG = StoreConfig(

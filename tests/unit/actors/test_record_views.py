@@ -11,7 +11,7 @@ from rocketray.actors.record_views import RecordViews
 from rocketray.errors import CorruptRecordError
 from rocketray.message import Message
 from rocketray.store.message_store import MessageStore
-from rocketray.store.reader import QueueReader
+from rocketray.store.reading.reader import QueueReader
 
 
 def test_a_view_says_what_the_decoded_message_says(tmp_path: Path) -> None:

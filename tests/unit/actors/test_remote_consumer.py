@@ -25,7 +25,7 @@ from rocketray.errors import (
     UnknownMemberError,
 )
 from rocketray.filters.subscription import Subscription
-from rocketray.store.packed_records import pack_records
+from rocketray.store.reading.packed_records import pack_records
 
 ALL = Subscription.tags("*")
 

@@ -20,7 +20,7 @@ from rocketray.actors.remote_calls import JoinRequest, PollReply
 from rocketray.actors.remote_members import MEMBERS_MAX, SILENCE_S, RemoteMembers
 from rocketray.errors import ShardUnavailableError, StreamError, UnknownMemberError
 from rocketray.filters.subscription import Subscription
-from rocketray.store.packed_records import unpack_records
+from rocketray.store.reading.packed_records import unpack_records
 
 ALL = Subscription.tags("*")
 REQUEST = JoinRequest("g", "Trade", ALL, {})

@@ -30,7 +30,7 @@ from rocketray.actors.send_back import (
 from rocketray.delay import DELAY_LEVEL, DELAY_LEVELS_MS, SCHEDULE_TOPIC, restored
 from rocketray.hashing import tags_code
 from rocketray.message import ForwardedMessage, PhysicalOffset, QueueOffset, StoredMessage
-from rocketray.store.forward import encode_forwarded
+from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.message_store import MessageStore
 
 GROUP, DEAD = "g", dead_letter_topic("g")

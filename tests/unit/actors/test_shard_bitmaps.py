@@ -20,8 +20,8 @@ from rocketray.errors import StoreFullError
 from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
-from rocketray.store.consume_queue_ext import ConsumeQueueExt
-from rocketray.store.encoded_batch import encode_messages, pack_batch
+from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
+from rocketray.store.queues.consume_queue_ext import ConsumeQueueExt
 
 EXPRESSIONS = {"small": "a < 5", "even": "a IN ('0', '2', '4', '6', '8')", "other": "b IS NOT NULL"}
 LIVING = [

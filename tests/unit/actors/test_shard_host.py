@@ -23,8 +23,8 @@ from rocketray.actors.shard_writer import ShardWriter
 from rocketray.errors import StoreError, StoreLockedError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import ForwardedMessage, Message
-from rocketray.store.encoded_batch import pack_batch
-from rocketray.store.forward import encode_forwarded
+from rocketray.store.batches.encoded_batch import pack_batch
+from rocketray.store.batches.forward import encode_forwarded
 from rocketray.store.retention import RetentionPolicy
 
 SUPPORT = Path(__file__).parents[2] / "support"

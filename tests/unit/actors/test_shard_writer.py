@@ -15,8 +15,8 @@ from rocketray.actors.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
 from rocketray.errors import CorruptRecordError, ShardFencedError, StoreLockedError
 from rocketray.message import CRC_PROPERTY, Message
-from rocketray.store.encoded_batch import RecordOptions, encode_messages, pack_batch
-from rocketray.store.sys_flag import PREPARED
+from rocketray.store.batches.encoded_batch import RecordOptions, encode_messages, pack_batch
+from rocketray.store.formats.sys_flag import PREPARED
 
 CONFIG = StoreConfig(
     commit_log_segment_bytes=64 * 1024,

@@ -16,7 +16,7 @@ from rocketray.filters.sql92.program import state_of
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 from rocketray.message import Message
 from rocketray.store.message_store import MessageStore
-from rocketray.store.reader import QueueReader
+from rocketray.store.reading.reader import QueueReader
 
 COUNT = 60
 VALUES = ("5", "15", "x", "１５", "99999999999", "")  # the fourth is a number to Java alone

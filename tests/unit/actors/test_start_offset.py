@@ -12,7 +12,7 @@ from support.local_node import LocalNode
 
 from rocketray.actors.start_offset import NextBegin, next_begin
 from rocketray.filters.subscription import Subscription
-from rocketray.store.pull import GetMessageStatus
+from rocketray.store.reading.pull import GetMessageStatus
 
 ALL = Subscription.tags("*")
 TOO_SMALL = GetMessageStatus.OFFSET_TOO_SMALL

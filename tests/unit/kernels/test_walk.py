@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from support.records import u8
 
 from rocketray.kernels.walk import list_records, list_records_plain
-from rocketray.store.record import encode_record
+from rocketray.store.formats.record import encode_record
 
 START = 8192
 

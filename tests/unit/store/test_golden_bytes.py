@@ -20,10 +20,15 @@ from support.stores import GOLDEN_STORE, open_golden
 from rocketray.kernels.encode import write_pairs, write_records
 from rocketray.kernels.hashing import crc32_spans
 from rocketray.message import KEYS, TAGS, UNIQUE_KEY, Message, decode_properties
-from rocketray.store.batch_form import EncodedBatch, born_host_form, record_header, topic_form
-from rocketray.store.commit_log import CommitLog
-from rocketray.store.encoded_batch import RecordOptions, encode_messages, encode_table
-from rocketray.store.record import RecordFields, decode_record, encode_record
+from rocketray.store.batches.batch_form import (
+    EncodedBatch,
+    born_host_form,
+    record_header,
+    topic_form,
+)
+from rocketray.store.batches.encoded_batch import RecordOptions, encode_messages, encode_table
+from rocketray.store.formats.record import RecordFields, decode_record, encode_record
+from rocketray.store.log.commit_log import CommitLog
 
 COUNT = 600
 SEGMENT_BYTES = 65_536

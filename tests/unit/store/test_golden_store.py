@@ -18,7 +18,7 @@ from support.stores import (
 from rocketray.filters.message_filter import MessageFilter, compile_filter
 from rocketray.filters.subscription import Subscription
 from rocketray.store.message_store import MessageStore
-from rocketray.store.pull import GetMessageResult
+from rocketray.store.reading.pull import GetMessageResult
 
 QUERIES = list(read_jsonl("store-v1.queries.jsonl"))
 

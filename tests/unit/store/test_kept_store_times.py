@@ -11,7 +11,7 @@ from support.stores import SMALL, FakeClock, check_whole, kill
 
 from rocketray.errors import InvalidMessageError
 from rocketray.message import IMPORTED_OFFSET_ID, Message
-from rocketray.store.encoded_batch import (
+from rocketray.store.batches.encoded_batch import (
     EncodedBatch,
     encode_messages,
     pack_batch,

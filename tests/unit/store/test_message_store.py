@@ -23,9 +23,9 @@ from rocketray.errors import (
     StoreFullError,
 )
 from rocketray.message import Message
-from rocketray.store.encoded_batch import encode_messages
+from rocketray.store.batches.encoded_batch import encode_messages
 from rocketray.store.message_store import MessageStore
-from rocketray.store.pull import GetMessageStatus, PullLimits
+from rocketray.store.reading.pull import GetMessageStatus, PullLimits
 
 
 def open_store(directory: Path, config: StoreConfig | None = None) -> MessageStore:

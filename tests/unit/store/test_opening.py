@@ -66,7 +66,7 @@ def test_one_writer_at_a_time_and_the_other_is_told_who(tmp_path: Path) -> None:
         program = (
             "import sys, pathlib\n"
             "from rocketray.errors import StoreLockedError\n"
-            "from rocketray.store.lock import StoreLock\n"
+            "from rocketray.store.files.lock import StoreLock\n"
             "try:\n    StoreLock(pathlib.Path(sys.argv[1]))\n"
             "except StoreLockedError as error:\n    sys.exit(str(error))\n"
         )

@@ -12,12 +12,17 @@ from support.stores import SMALL, FakeClock, check_whole, kill, message, read_al
 from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError, CorruptRecordError, MessageTooLargeError
 from rocketray.message import Message
-from rocketray.store.columns import read_columns
-from rocketray.store.encoded_batch import EncodedBatch, RecordOptions, encode_messages, encode_table
-from rocketray.store.message_id import decode_offset_id
+from rocketray.store.batches.encoded_batch import (
+    EncodedBatch,
+    RecordOptions,
+    encode_messages,
+    encode_table,
+)
+from rocketray.store.formats.message_id import decode_offset_id
+from rocketray.store.formats.sys_flag import COMMIT, MULTI_TAGS, PREPARED, ROLLBACK, sys_flag_names
 from rocketray.store.message_store import MessageStore
-from rocketray.store.reader import QueueReader
-from rocketray.store.sys_flag import COMMIT, MULTI_TAGS, PREPARED, ROLLBACK, sys_flag_names
+from rocketray.store.reading.columns import read_columns
+from rocketray.store.reading.reader import QueueReader
 
 IPV6_HOST = ("fd00::1:2", 10_911)
 IPV6 = StoreConfig(

@@ -25,7 +25,7 @@ from support.stores import (
 
 from rocketray.errors import CorruptRecordError
 from rocketray.filters.consumer_filter import ConsumerFilterManager
-from rocketray.store.foreign import read_foreign_settings
+from rocketray.store.importing.foreign import read_foreign_settings
 from rocketray.store.message_store import MessageStore
 
 ROWS = [row for row in read_jsonl("store-v1.jsonl") if "blank" not in row]

@@ -12,7 +12,7 @@ from support.shards import Shards
 from rocketray.errors import StoreError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
-from rocketray.store.columns import column_schema
+from rocketray.store.reading.columns import column_schema
 from rocketray.topology.spark import block_filter
 from rocketray.topology.spark.planning import Range, ReadPlan
 from rocketray.topology.spark.range_reader import BATCH_BYTES, cut_batches, read_range

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from rocketray.errors import ConfigError
-from rocketray.store import columns as store_columns
+from rocketray.store.reading import columns as store_columns
 from rocketray.topology.spark.schema import (
     COLUMN_TYPES,
     SOURCE_SCHEMA,

@@ -1,0 +1,1 @@
+"""Batches of messages as columns, packed to records."""

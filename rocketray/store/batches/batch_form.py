@@ -1,0 +1,197 @@
+"""An encoded batch, and the parts that all records of one topic and one producer share."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.errors import ConfigError, CorruptRecordError, InvalidMessageError
+from rocketray.hashing import java_hash_code
+from rocketray.kernels.append import is_whole_batch
+from rocketray.kernels.layout import (
+    BORN_HOST,
+    HOST_BYTES,
+    HOST_IPV6_EXTRA,
+    MAGIC_V1,
+    MAGIC_V2,
+    SYS_FLAG,
+    TOPIC_V1_MAX_BYTES,
+)
+from rocketray.kernels.record_properties import find_property_strings
+from rocketray.store.formats.compression import Compression
+from rocketray.store.formats.sys_flag import BORN_IPV6, SETTABLE, STORE_IPV6, TRANSACTION
+
+__all__ = [
+    "BornHost",
+    "EncodedBatch",
+    "RecordOptions",
+    "TopicForm",
+    "born_host_form",
+    "record_header",
+    "store_times",
+    "topic_form",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedBatch:
+    """Records of one topic for one queue, with what the queue and the index need of each.
+
+    ``records`` uint8[total] back to back, ``sizes`` int32[n], ``tags_codes`` int64[n]; for each
+    index key, unique key first, ``key_hashes`` int32[k] and in ``key_records`` int32[k] the number
+    of its record, never decreasing. All records have one transaction state. With
+    ``keeps_store_times`` they were stored before, somewhere else, and keep the times of that.
+    """
+
+    records: npt.NDArray[np.uint8]
+    sizes: npt.NDArray[np.int32]
+    tags_codes: npt.NDArray[np.int64]
+    key_hashes: npt.NDArray[np.int32]
+    key_records: npt.NDArray[np.int32]
+    keeps_store_times: bool = False
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def starts(self) -> npt.NDArray[np.int64]:
+        """Where each record begins, from the batch's own first byte: int64[n]."""
+        ends: npt.NDArray[np.int64] = np.cumsum(self.sizes, dtype=np.int64)
+        return ends - self.sizes
+
+    @property
+    def transaction(self) -> int:
+        """The state of the first record's transaction, and so of all: 0 where there is none."""
+        return int(self.records[SYS_FLAG + 3]) & TRANSACTION if len(self.records) > SYS_FLAG else 0
+
+    def without_first(self, count: int) -> EncodedBatch:
+        """The batch less its first *count* records."""
+        kept: npt.NDArray[np.bool_] = self.key_records >= count
+        return EncodedBatch(
+            records=self.records[int(self.sizes[:count].sum()) :],
+            sizes=self.sizes[count:],
+            tags_codes=self.tags_codes[count:],
+            key_hashes=self.key_hashes[kept],
+            key_records=self.key_records[kept] - np.int32(count),
+            keeps_store_times=self.keeps_store_times,
+        )
+
+    def property_spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where each record's property string is in ``records``, and its size: int64[n] each.
+
+        Raises:
+            CorruptRecordError: the records are not what ``sizes`` says.
+        """
+        starts, sizes = np.empty(len(self), np.int64), np.empty(len(self), np.int64)
+        bad = find_property_strings(self.records, self.sizes, starts, sizes)
+        if bad >= 0:
+            where = int(self.starts()[bad])
+            raise CorruptRecordError("a batch", where, f"record {bad} is not whole")
+        return starts, sizes
+
+
+@dataclass(frozen=True, slots=True)
+class RecordOptions:
+    """How the messages of one batch become records.
+
+    ``compression`` of the bodies; ``sys_flag`` bits that all records get, such as MULTI_TAGS or a
+    transaction's state. The store that the batch is for says the rest: ``store_ipv6`` leaves room
+    for an IPv6 store host, ``properties_crc`` ends each property string with a CRC of the record.
+    """
+
+    compression: Compression | None = None
+    sys_flag: int = 0
+    store_ipv6: bool = False
+    properties_crc: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sys_flag & ~SETTABLE:
+            raise ConfigError(
+                f"sys_flag {self.sys_flag:#x} has bits that follow from a record's content; "
+                f"only those of {SETTABLE:#x} can be given"
+            )
+
+    @property
+    def store_host_bytes(self) -> int:
+        """The width of the store host."""
+        return HOST_BYTES + HOST_IPV6_EXTRA * self.store_ipv6
+
+    @property
+    def every_sys_flag(self) -> int:
+        """The bits that every record gets."""
+        return self.sys_flag | STORE_IPV6 * self.store_ipv6
+
+
+def store_times(
+    batch: EncodedBatch, last_ms: int, clock_ms: Callable[[], int]
+) -> npt.NDArray[np.int64]:
+    """The store time of each record, int64[n]: now, or its own; none is before *last_ms*.
+
+    Raises:
+        InvalidMessageError: the batch keeps its store times, and they go back; or its sizes are
+            not those of its records.
+    """
+    if not batch.keeps_store_times:
+        return np.full(len(batch), max(clock_ms(), last_ms), np.int64)
+    if not is_whole_batch(batch.sizes, batch.key_records, len(batch.records)):
+        raise InvalidMessageError("the sizes of a batch are not those of its records")
+    starts = batch.starts()
+    is_ipv6 = batch.records[starts + (SYS_FLAG + 3)] & BORN_IPV6 != 0
+    at = starts + BORN_HOST + np.where(is_ipv6, HOST_BYTES + HOST_IPV6_EXTRA, HOST_BYTES)
+    raw = batch.records[at[:, None] + np.arange(8)]
+    times: npt.NDArray[np.int64] = raw.view(">i8")[:, 0].astype(np.int64)
+    if times[0] < last_ms or (np.diff(times) < 0).any():
+        raise InvalidMessageError(
+            "a batch that keeps its store times must have them in order, and none before "
+            f"{last_ms}, the time of the last message in the store"
+        )
+    return times
+
+
+class BornHost(NamedTuple):
+    """A producer's address as records hold it, with the sysflag bit that tells its width."""
+
+    encoded: bytes
+    sys_flag: int
+
+
+class TopicForm(NamedTuple):
+    """What every record of a topic shares."""
+
+    magic: int
+    field: bytes  # the topic behind its length
+    key_seed: int  # the hash of "topic#", with which every index key begins
+
+
+@lru_cache(maxsize=1024)
+def topic_form(topic: str) -> TopicForm:
+    """The record version and the topic field for *topic*, a valid name."""
+    name = topic.encode()
+    seed = java_hash_code(f"{topic}#")
+    if len(name) <= TOPIC_V1_MAX_BYTES:
+        return TopicForm(MAGIC_V1, bytes([len(name)]) + name, seed)
+    return TopicForm(MAGIC_V2, len(name).to_bytes(2, "big") + name, seed)
+
+
+@lru_cache(maxsize=64)
+def born_host_form(host: str, port: int) -> BornHost:
+    """An IPv4 or IPv6 address and a port in a record's form; never a name to be resolved."""
+    family, sys_flag = (socket.AF_INET6, BORN_IPV6) if ":" in host else (socket.AF_INET, 0)
+    try:
+        return BornHost(socket.inet_pton(family, host) + port.to_bytes(4, "big"), sys_flag)
+    except (OSError, OverflowError):
+        raise ConfigError(
+            f"born host {host!r}:{port} is no IPv4 or IPv6 address with a port"
+        ) from None
+
+
+@lru_cache(maxsize=4)
+def record_header(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
+    """All of a record up to its body: size, magic, CRC … body length."""
+    return struct.Struct(f">iiiiiqqiq{born_host_bytes}sq{store_host_bytes}siqi")

@@ -1,0 +1,85 @@
+"""Messages that are stored again, as batches: retries, delayed messages, committed transactions.
+
+They keep unique key, body, flag, born time and host, and get a place and a store time of their
+own. The body is stored as it is given, so the flags that say how it was compressed are cleared;
+those that tell the width of a host follow from the hosts. RocketMQ's CRC property goes, because
+only the store can write a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rocketray.errors import InvalidMessageError, MessageTooLargeError
+from rocketray.hashing import tags_code
+from rocketray.message import (
+    CRC_PROPERTY,
+    IMPORTED_OFFSET_ID,
+    KEYS,
+    PROPERTIES_MAX_BYTES,
+    TAGS,
+    UNIQUE_KEY,
+    ForwardedMessage,
+    encode_properties,
+)
+from rocketray.store.formats.record import encode_record
+from rocketray.store.formats.sys_flag import (
+    BORN_IPV6,
+    COMPRESSED,
+    COMPRESSION_TYPE,
+    STORE_IPV6,
+    TRANSACTION,
+)
+
+from .batch_form import EncodedBatch
+from .record_collector import RecordCollector
+
+__all__ = ["encode_forwarded"]
+
+_NOWHERE = ("0.0.0.0", 0)  # noqa: S104  # a place for the store's own host
+_CLEARED = COMPRESSED | COMPRESSION_TYPE | BORN_IPV6 | STORE_IPV6
+
+
+def encode_forwarded(messages: Sequence[ForwardedMessage]) -> EncodedBatch:
+    """Encode messages of one topic and one state of a transaction, in their order.
+
+    Raises:
+        InvalidMessageError: there are none, or not all are of one topic and one state.
+        MessageTooLargeError: the properties of one are too long.
+    """
+    if not messages:
+        raise InvalidMessageError("a batch has no messages; send at least one")
+    topic, transaction = messages[0].topic, messages[0].sys_flag & TRANSACTION
+    collected = RecordCollector(topic)
+    for message in messages:
+        if message.topic != topic or message.sys_flag & TRANSACTION != transaction:
+            raise InvalidMessageError(
+                f"a batch is of one topic and one state of a transaction: {topic!r} and "
+                f"{message.topic!r} do not go together; send them apart"
+            )
+        named = {name: text for name, text in message.properties.items() if name != CRC_PROPERTY}
+        properties = encode_properties(named).encode()
+        if len(properties) > PROPERTIES_MAX_BYTES:
+            raise MessageTooLargeError(
+                f"topic {topic!r}: a property string", len(properties), PROPERTIES_MAX_BYTES
+            )
+        record = encode_record(
+            topic,
+            message.body,
+            properties,
+            queue_id=0,
+            queue_offset=0,
+            physical_offset=0,
+            born_timestamp_ms=message.born_timestamp_ms,
+            born_host=message.born_host,
+            store_timestamp_ms=0,
+            store_host=_NOWHERE,
+            flag=message.flag,
+            sys_flag=message.sys_flag & ~_CLEARED,
+            reconsume_times=message.reconsume_times,
+            prepared_transaction_offset=message.prepared_transaction_offset,
+        )
+        keys = [named.get(UNIQUE_KEY, ""), *named.get(KEYS, "").split(" ")]
+        keys.append(named.get(IMPORTED_OFFSET_ID, ""))
+        collected.add(record, tags_code(named.get(TAGS)), [key.encode() for key in keys])
+    return collected.encode(keeps_store_times=False)

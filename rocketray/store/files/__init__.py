@@ -1,0 +1,1 @@
+"""Files of a store: mapped files, locks, the checkpoint."""

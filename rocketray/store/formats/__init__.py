@@ -1,0 +1,1 @@
+"""RocketMQ's bytes: records, flags, compression, message ids."""

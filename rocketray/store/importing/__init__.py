@@ -1,0 +1,1 @@
+"""Directories of RocketMQ brokers: how they are set up, and their messages."""

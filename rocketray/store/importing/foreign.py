@@ -1,0 +1,212 @@
+"""How a RocketMQ broker set its store up, read off the files: a directory without ``store.json``.
+
+The sizes of log, queue and ext files are their lengths. How an index file is divided does not
+follow from its length: RocketMQ's default is taken where the file agrees with it, else what
+index_division.py finds. When that is nothing, or several numbers, keys cannot be looked up until
+the caller says how many hash slots there are.
+
+Refused, because their queues are not in the files that are read here: stores whose queues are in
+RocksDB, and stores with batch queues. Compaction files are copies and are passed over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
+from rocketray.errors import ConfigError, CorruptRecordError, OffsetOutOfRangeError, StoreError
+from rocketray.hashing import index_key_hash
+from rocketray.store.index.index_division import (
+    SlotCounts,
+    entries_beside,
+    is_division,
+    slots_that_agree,
+    smallest_division,
+)
+from rocketray.store.index.key_index import index_paths
+from rocketray.store.log.commit_log import CommitLog
+
+__all__ = ["ForeignSettings", "SlotsFrom", "read_foreign_settings"]
+
+SlotsFrom = Literal["nothing", "caller", "default", "files", "unknown"]
+_DEFAULT_SLOTS = (5_000_000, StoreConfig().index_hash_slots)  # maxHashSlotNum, and ours
+_USUAL_ENTRIES_PER_SLOT = 4  # maxIndexNum is 20 million
+_SHOWN_COUNTS = 5
+_END_OF_LOG = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignSettings:
+    """The settings to open a broker's directory with, and where the number of hash slots is from.
+
+    ``slots_from`` is ``nothing`` for a store without keys, and ``unknown`` where none or several
+    numbers, ``slot_counts``, agree with the files. ``warnings`` are sentences for the user.
+    """
+
+    config: StoreConfig
+    slots_from: SlotsFrom
+    slot_counts: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def check_keys(self) -> None:
+        """Raise :class:`ConfigError` when keys cannot be looked up."""
+        if self.slots_from == "unknown":
+            raise ConfigError(self.warnings[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """The number of hash slots to open with, and what :class:`ForeignSettings` says of it."""
+
+    count: int
+    source: SlotsFrom
+    counts: tuple[int, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def read_foreign_settings(
+    directory: Path, *, index_hash_slots: int | None = None
+) -> ForeignSettings:
+    """The settings of the broker that wrote *directory*; its number of hash slots if it is known.
+
+    Raises:
+        StoreError: its queues are of a kind that is not read here, or its log is elsewhere.
+        ConfigError: an index file cannot have *index_hash_slots*.
+    """
+    _refuse_other_kinds(directory)
+    usual = StoreConfig()
+    log_bytes = _usual_size(directory.glob("commitlog/*")) or usual.commit_log_segment_bytes
+    queue_bytes = _usual_size(directory.glob("consumequeue/*/*/*"))
+    if queue_bytes % CONSUME_QUEUE_ENTRY_BYTES:
+        raise StoreError(
+            f"{directory / 'consumequeue'}: a file of {queue_bytes} bytes is none of a queue, "
+            f"whose entries have {CONSUME_QUEUE_ENTRY_BYTES}; restore it from a copy"
+        )
+    index = _of_usual_size(index_paths(directory / "index"))
+    if index:
+        slots = _find_slots(directory, index, log_bytes, index_hash_slots)
+        entries = entries_beside(index[0].stat().st_size, slots.count)
+    else:
+        slots = _Slots(index_hash_slots or _DEFAULT_SLOTS[0], "nothing")
+        entries = slots.count * _USUAL_ENTRIES_PER_SLOT
+    ext_bytes = _usual_size(directory.glob("consumequeue_ext/*/*/*"))
+    config = StoreConfig(
+        commit_log_segment_bytes=log_bytes,
+        consume_queue_segment_entries=(
+            queue_bytes // CONSUME_QUEUE_ENTRY_BYTES or usual.consume_queue_segment_entries
+        ),
+        consume_queue_ext=bool(ext_bytes),
+        consume_queue_ext_segment_bytes=ext_bytes or usual.consume_queue_ext_segment_bytes,
+        index_hash_slots=slots.count,
+        index_entries=entries,
+    )
+    return ForeignSettings(config, slots.source, slots.counts, slots.warnings)
+
+
+def _refuse_other_kinds(directory: Path) -> None:
+    log = directory / "commitlog"
+    if not log.is_dir():
+        raise StoreError(
+            f"{directory} has no commitlog directory; a broker whose storePathCommitLog names "
+            "another place, or several, keeps its log there: bring all its files into "
+            f"{log}, in a copy"
+        )
+    starts = sorted(int(path.name) for path in log.iterdir() if path.name.isdecimal())
+    sizes = {following - start for start, following in pairwise(starts)}
+    if len(sizes) > 1 or (sizes and sizes != {_usual_size(log.iterdir())}):
+        raise StoreError(
+            f"{log}: files are missing between {starts[0]:020d} and {starts[-1]:020d}; a broker "
+            f"with several storePathCommitLog paths spreads them: bring all into {log}, in a copy"
+        )
+    if any((directory / "consumequeue").glob("MANIFEST-*")):
+        raise StoreError(
+            f"{directory} keeps its queues in RocksDB (storeType=defaultRocksDB), which is not "
+            "read here; let the broker export them to files, or read the messages with a consumer"
+        )
+    if any(path.is_file() for path in (directory / "batchconsumequeue").glob("*/*/*")):
+        raise StoreError(
+            f"{directory} has batch queues (batchconsumequeue, queue.type=BatchCQ), which are not "
+            "read here; read their topics with a RocketMQ consumer"
+        )
+
+
+def _find_slots(directory: Path, index: list[Path], log_bytes: int, given: int | None) -> _Slots:
+    length = index[0].stat().st_size
+    if not is_division(length, smallest_division(length)):
+        raise StoreError(f"{index[0]} has {length} bytes and is no index file; move it away")
+    if given is not None and not is_division(length, given):
+        raise ConfigError(
+            f"{index[0]} has {length} bytes and cannot have {given} hash slots: 40 bytes, 4 a "
+            "slot and 20 an entry must fill it; give the broker's maxHashSlotNum"
+        )
+    log = CommitLog(directory / "commitlog", log_bytes, StoreConfig().store_host, read_only=True)
+    log.trust_end(_END_OF_LOG)
+
+    def key_hashes(physical_offset: int) -> frozenset[int] | None:
+        try:
+            message = log.message(physical_offset)
+        except (CorruptRecordError, OffsetOutOfRangeError):
+            return None
+        keys = (*message.keys, message.unique_key or "")
+        return frozenset(index_key_hash(f"{message.topic}#{key}") for key in keys if key)
+
+    try:
+        if given is not None:
+            agreed = slots_that_agree(index, key_hashes, only=given)
+            wrong = agreed.has_entries and not agreed.counts
+            warning = f"{index[0].parent}: its entries do not agree with {given} hash slots"
+            return _Slots(given, "caller", (given,), (warning,) if wrong else ())
+        for default in filter(lambda count: is_division(length, count), _DEFAULT_SLOTS):
+            if slots_that_agree(index, key_hashes, only=default).counts:
+                return _Slots(default, "default", (default,))
+        agreed = slots_that_agree(index, key_hashes)
+        if not agreed.counts and agreed.has_entries:  # one that is damaged spoils it for all
+            alone = [slots_that_agree([path], key_hashes).counts for path in index]
+            found = Counter(counts[0] for counts in alone if len(counts) == 1).most_common(1)
+            counts = tuple(count for count, _ in found)
+            agreed = SlotCounts(counts, all_agree=False, has_entries=True)
+        return _inferred(index[0].parent, length, agreed)
+    finally:
+        log.close()
+
+
+def _inferred(index: Path, length: int, agreed: SlotCounts) -> _Slots:
+    """What the files' content says; the smallest number stands where it says nothing."""
+    if len(agreed.counts) == 1:
+        warning = f"{index}: some entries do not agree with the {agreed.counts[0]} hash slots"
+        return _Slots(
+            agreed.counts[0],
+            "files",
+            agreed.counts,
+            () if agreed.all_agree else (f"{warning} that nearly all point to",),
+        )
+    if not agreed.has_entries:
+        return _Slots(smallest_division(length), "nothing")
+    shown = ", ".join(map(str, agreed.counts[:_SHOWN_COUNTS]))
+    reason = f"{shown} hash slots agree alike" if shown else "no number agrees with their entries"
+    warning = (
+        f"{index}: how many hash slots its files have cannot be told ({reason}); give the broker's "
+        "maxHashSlotNum with --max-hash-slots to look keys up"
+    )
+    return _Slots(smallest_division(length), "unknown", agreed.counts, (warning,))
+
+
+def _usual_size(paths: Iterable[Path]) -> int:
+    """The size that most files have, the largest of several; 0 without files.
+
+    The others were cut short, or a crash came before their size was on disk.
+    """
+    sizes = Counter(
+        path.stat().st_size for path in paths if path.name.isdecimal() and path.is_file()
+    )
+    return max(sizes, key=lambda size: (sizes[size], size), default=0)
+
+
+def _of_usual_size(paths: list[Path]) -> list[Path]:
+    size = _usual_size(paths)
+    return [path for path in paths if path.stat().st_size == size]

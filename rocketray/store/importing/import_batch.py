@@ -1,0 +1,130 @@
+"""Records of another store made into batches for one of ours.
+
+A record keeps all that it says of its message: body as it is stored, flag, sysflag, born time and
+host, store time, reconsume times, transaction offset and properties, with the unique key, keys and
+tag among them. What it says of its place becomes ours: queue offset, physical offset and store
+host. The place it had is kept as the property ``IMPORTED_OFFSET_ID``, which is indexed.
+
+RocketMQ's CRC property covers the place too, so the store makes a new one where there was one.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from rocketray.errors import MessageTooLargeError
+from rocketray.hashing import tags_code
+from rocketray.kernels.layout import BORN_HOST, HOST_BYTES, SYS_FLAG
+from rocketray.kernels.property_crc import CRC_PROPERTY_NAME
+from rocketray.message import (
+    IMPORTED_OFFSET_ID,
+    KEYS,
+    PROPERTIES_MAX_BYTES,
+    TAGS,
+    UNIQUE_KEY,
+    decode_text,
+)
+from rocketray.store.batches.batch_form import EncodedBatch
+from rocketray.store.batches.record_collector import RecordCollector
+from rocketray.store.formats.property_crc import with_crc_property
+from rocketray.store.formats.sys_flag import STORE_IPV6, TRANSACTION
+
+from .import_source import SourceRecord
+
+__all__ = ["ImportBatch"]
+
+_NAME_END, _PAIR_END = b"\x01", b"\x02"
+_IMPORTED = IMPORTED_OFFSET_ID.encode()
+_MADE_ANEW = {_IMPORTED, CRC_PROPERTY_NAME}
+_UNIQUE, _KEYS, _TAGS = UNIQUE_KEY.encode(), KEYS.encode(), TAGS.encode()
+_SIZE, _TIME, _LENGTH = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(">h")
+
+
+class ImportBatch:
+    """Collects records of one queue; ``size`` is in bytes."""
+
+    def __init__(self, topic: str) -> None:
+        self._records = RecordCollector(topic)
+        self._transaction = 0
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    @property
+    def size(self) -> int:
+        """The bytes of the records."""
+        return self._records.size
+
+    def suits(self, source: SourceRecord) -> bool:
+        """Whether a record can be in this batch: all are committed transactions, or none is."""
+        return not len(self._records) or self._transaction == source.fields.sys_flag & TRANSACTION
+
+    def add(self, source: SourceRecord, store_timestamp_ms: int) -> None:
+        """Take a record over that suits the batch, stored at *store_timestamp_ms*.
+
+        Raises:
+            MessageTooLargeError: its properties leave no room for where it came from.
+        """
+        fields = source.fields
+        end = fields.born_host_start - BORN_HOST + fields.size
+        kept, named = _read_properties(bytes(source.buffer[fields.properties_start : end]))
+        offset_id = source.offset_id.encode()
+        text = b"".join((*kept, _IMPORTED, _NAME_END, offset_id, _PAIR_END))
+        if CRC_PROPERTY_NAME in named:
+            text = with_crc_property(text)  # the store fills it in
+        if len(text) > PROPERTIES_MAX_BYTES:
+            raise MessageTooLargeError(
+                f"topic {source.topic!r}, physical offset {source.physical_offset}: a property "
+                "string with the old offset id",
+                len(text),
+                PROPERTIES_MAX_BYTES,
+            )
+        unique, keys = named.get(_UNIQUE, b""), named.get(_KEYS, b"").split(b" ")
+        self._records.add(
+            _record(source, store_timestamp_ms, text),
+            tags_code(decode_text(named.get(_TAGS, b""))),
+            (*map(_as_read, (unique, *keys)), offset_id),
+        )
+        self._transaction = fields.sys_flag & TRANSACTION
+
+    def encode(self) -> EncodedBatch:
+        """The batch, which keeps the store times of its records."""
+        return self._records.encode(keeps_store_times=True)
+
+
+def _as_read(key: bytes) -> bytes:
+    """The UTF-8 of a key as readers have it, which is what the index hashes."""
+    return key if key.isascii() else decode_text(key).encode()
+
+
+def _read_properties(text: bytes) -> tuple[list[bytes], dict[bytes, bytes]]:
+    """The pairs that are kept, each with its end, and the values that count, by name."""
+    kept: list[bytes] = []
+    named: dict[bytes, bytes] = {}
+    for pair in text.split(_PAIR_END):
+        name, separator, value = pair.partition(_NAME_END)
+        if pair and name not in _MADE_ANEW:
+            kept += (pair, _PAIR_END)
+        if separator and name and value:
+            named[name] = value
+    return kept, named
+
+
+def _record(source: SourceRecord, store_timestamp_ms: int, properties: bytes) -> bytes:
+    """The record with an IPv4 store host, *store_timestamp_ms* and *properties*."""
+    fields, buffer = source.fields, source.buffer
+    start = fields.born_host_start - BORN_HOST
+    record = bytearray().join(
+        (
+            bytes(_SIZE.size),
+            buffer[start + _SIZE.size : fields.store_host_start - _TIME.size],
+            _TIME.pack(store_timestamp_ms),
+            bytes(HOST_BYTES),
+            buffer[fields.store_host_end : fields.topic_end],
+            _LENGTH.pack(len(properties)),
+            properties,
+        )
+    )
+    _SIZE.pack_into(record, 0, len(record))
+    _SIZE.pack_into(record, SYS_FLAG, fields.sys_flag & ~STORE_IPV6)
+    return bytes(record)

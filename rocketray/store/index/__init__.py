@@ -1,0 +1,1 @@
+"""The key index: index files and searching them."""

@@ -1,0 +1,233 @@
+"""One IndexFile: from the hash of a key to the physical offsets of the records that carry it.
+
+Header, 40 bytes: i64 begin and end store time, i64 begin and end physical offset, i32 slots used,
+i32 number of the next entry (they count from 1). Then the slots, i32 each: the newest entry of a
+hash modulo the slot count, 0 for none. Then the entries, 20 bytes each: i32 key hash, i64 physical
+offset, i32 seconds after begin, i32 the entry before it in its slot. Entry 0 is never used. A file
+is named by the local time of its making, yyyyMMddHHmmssSSS. Source: RocketMQ 5.3.3, ``IndexFile``.
+
+Invariants
+  1. Entries are put in the order of the log; every entry's predecessor has a smaller number.
+  2. The file is sparse; blocks are given before a part of it is written (mapped_file.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.kernels.index import put_keys
+from rocketray.kernels.layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
+from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
+from rocketray.store.files.mapped_file import MappedFile, create_file
+
+__all__ = ["IndexFile", "IndexHeader", "index_file_bytes", "index_file_name", "index_file_time_ms"]
+
+_LOG = logging.getLogger(__name__)
+_HEADER = struct.Struct(">qqqqii")
+_ENTRY = struct.Struct(">iqii")
+_ENTRY_FIELDS = np.dtype(
+    [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
+)
+_ALLOCATION_BYTES = 1 << 20  # blocks are asked for in steps of this
+
+
+class IndexHeader(NamedTuple):
+    """The first 40 bytes. ``next_entry`` is 1 in an empty file."""
+
+    begin_timestamp_ms: int
+    end_timestamp_ms: int
+    begin_physical_offset: int
+    end_physical_offset: int
+    slots_used: int
+    next_entry: int
+
+
+def index_file_bytes(hash_slots: int, max_entries: int) -> int:
+    """The size of a file."""
+    return INDEX_HEADER_BYTES + hash_slots * INDEX_SLOT_BYTES + max_entries * INDEX_ENTRY_BYTES
+
+
+def index_file_name(now_ms: int) -> str:
+    """The name of a file made at *now_ms*: local time to the millisecond."""
+    return f"{time.strftime('%Y%m%d%H%M%S', time.localtime(now_ms // 1000))}{now_ms % 1000:03d}"
+
+
+def index_file_time_ms(name: str) -> int:
+    """When a file of that *name* was made; 0 for digits that are no time."""
+    try:
+        return int(time.mktime(time.strptime(name[:14], "%Y%m%d%H%M%S"))) * 1000 + int(name[14:])
+    except (ValueError, OverflowError):
+        return 0
+
+
+class IndexFile:
+    """One file, open. One writer; :meth:`flush` may run beside it in another thread."""
+
+    def __init__(
+        self,
+        path: Path,
+        hash_slots: int,
+        max_entries: int,
+        *,
+        read_only: bool,
+        file_system: FileSystem = SYSTEM_FILES,
+    ) -> None:
+        """Map *path*; raises :class:`CorruptRecordError` when its size is another."""
+        size = index_file_bytes(hash_slots, max_entries)
+        self._file = MappedFile(path, 0, size, read_only=read_only, file_system=file_system)
+        self.hash_slots = hash_slots
+        self.max_entries = max_entries
+        self._allocated = 0
+        self._is_dirty = False
+        self.room = max(max_entries - self.header().next_entry, 0)
+        """How many entries still fit, for the writer."""
+        self.damaged_slots: set[int] = set()
+        """The slots whose chains a search (chain_search.py) found damaged."""
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        hash_slots: int,
+        max_entries: int,
+        file_system: FileSystem = SYSTEM_FILES,
+    ) -> IndexFile:
+        """Make an empty file.
+
+        Raises:
+            StoreFullError: there is no room for its header and slots.
+        """
+        slots_end = INDEX_HEADER_BYTES + hash_slots * INDEX_SLOT_BYTES
+        create_file(file_system, path, index_file_bytes(hash_slots, max_entries), slots_end)
+        made = cls(path, hash_slots, max_entries, read_only=False, file_system=file_system)
+        made._file.write(0, _HEADER.pack(0, 0, 0, 0, 0, 1))
+        return made
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._file.path
+
+    def table(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.void]]:
+        """The slots, and the entries from the first one, as views of the file.
+
+        Fields of an entry: ``hash``, ``physical_offset``, ``seconds`` and ``previous``.
+        """
+        slots_end = INDEX_HEADER_BYTES + self.hash_slots * INDEX_SLOT_BYTES
+        slots = self._file.data[INDEX_HEADER_BYTES:slots_end].view(">i4")
+        entries = self._file.data[self._position(1) : self._position(self.header().next_entry)]
+        return slots, entries.view(_ENTRY_FIELDS)
+
+    def entry_position(self, number: int) -> int:
+        """Where the entry *number* stands in the file."""
+        return self._position(number)
+
+    def slot_position(self, slot: int) -> int:
+        """Where a slot stands in the file."""
+        return INDEX_HEADER_BYTES + slot * INDEX_SLOT_BYTES
+
+    def header(self) -> IndexHeader:
+        """The header; ``next_entry`` kept within the file whatever stands there."""
+        header = IndexHeader(*_HEADER.unpack(self._file.read(0, INDEX_HEADER_BYTES)))
+        next_entry = min(max(header.next_entry, 1), self.max_entries)
+        return header._replace(next_entry=next_entry)
+
+    def follow(self, previous: IndexHeader) -> None:
+        """Begin, still empty, where the full file with the header *previous* ends.
+
+        As RocketMQ: the seconds of the first entry are counted from the end of the file before.
+        """
+        time_ms, offset = previous.end_timestamp_ms, previous.end_physical_offset
+        self._file.write(0, _HEADER.pack(time_ms, time_ms, offset, offset, 0, 1))
+
+    def reserve(self, count: int) -> None:
+        """Have blocks for *count* entries more, as far as they fit; raises StoreFullError."""
+        last = self.max_entries - max(self.room - count, 0)
+        needed = self._position(last)
+        if needed > self._allocated:
+            step = min(needed + _ALLOCATION_BYTES, self._file.size) - self._allocated
+            self._file.allocate(self._allocated, step)
+            self._allocated += step
+
+    @property
+    def data(self) -> npt.NDArray[np.uint8]:
+        """The whole file, for kernels."""
+        return self._file.data
+
+    @property
+    def reserved(self) -> int:
+        """How many more entries have blocks."""
+        given = (self._allocated - self._position(0)) // INDEX_ENTRY_BYTES
+        return max(min(given, self.max_entries) - (self.max_entries - self.room), 0)
+
+    def put(
+        self,
+        key_hashes: npt.NDArray[np.int32],
+        physical_offsets: npt.NDArray[np.int64],
+        store_timestamps_ms: npt.NDArray[np.int64],
+        first: int,
+    ) -> int:
+        """Put the keys from *first* on; returns how many fitted. :meth:`reserve` comes before."""
+        count = put_keys(
+            self._file.data,
+            self.hash_slots,
+            self.max_entries,
+            key_hashes,
+            physical_offsets,
+            store_timestamps_ms,
+            first,
+        )
+        self.advance(count)
+        return count
+
+    def advance(self, count: int) -> None:
+        """Know of *count* keys that a kernel put."""
+        self.room -= count
+        self._is_dirty = True  # behind the writing, so that a flush beside it is not the last
+
+    def report_damage(self, slot: int, entry: int, named: int) -> None:
+        """Know, and say once, that an *entry* of the chain of *slot*, or the slot, leads astray.
+
+        *named* is what it names as the one before; *entry* is 0 for the slot.
+        """
+        if slot in self.damaged_slots:
+            return
+        self.damaged_slots.add(slot)
+        _LOG.warning(
+            "%s: the chain of slot %d leads from %s to %d; keys may be missing",
+            self.path,
+            slot,
+            f"entry {entry}" if entry else "the slot",
+            named,
+        )
+
+    def entries_at(self, physical_offset: int) -> int:
+        """How many of the last entries belong to the record at *physical_offset*."""
+        number = self.header().next_entry - 1
+        count = 0
+        while number - count > 0:
+            entry = self._file.read(self._position(number - count), INDEX_ENTRY_BYTES)
+            if _ENTRY.unpack(entry)[1] != physical_offset:
+                break
+            count += 1
+        return count
+
+    def flush(self) -> None:
+        """Bring all entries to disk."""
+        if self._is_dirty:
+            self._is_dirty = False
+            self._file.flush()
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._file.close()
+
+    def _position(self, number: int) -> int:
+        return INDEX_HEADER_BYTES + self.hash_slots * INDEX_SLOT_BYTES + number * INDEX_ENTRY_BYTES

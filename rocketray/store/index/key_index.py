@@ -1,0 +1,269 @@
+"""The index files of a store, oldest to newest; the last one is being written.
+
+Invariants
+  1. Every key of every record of the log is in a file, in the order of the log, once or more.
+  2. A file that is full and whose last store time is before the checkpoint's is on disk whole.
+     The newest one after a crash is not to be trusted: it is made again from the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import takewhile
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.store.files.directories import make_directory
+from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
+from rocketray.store.files.mapped_file import HALF_MADE_SUFFIX
+
+from .chain_search import ChainSearch
+from .index_file import (
+    IndexFile,
+    IndexHeader,
+    index_file_bytes,
+    index_file_name,
+    index_file_time_ms,
+)
+
+__all__ = ["KeyIndex", "index_paths"]
+
+_NAME_DIGITS = 17  # yyyyMMddHHmmssSSS
+
+
+def index_paths(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> list[Path]:
+    """The index files in *directory*, oldest to newest; none when there is no directory."""
+    return [
+        directory / name
+        for name in file_system.names(directory)
+        if len(name) == _NAME_DIGITS and name.isdecimal()
+    ]
+
+
+class KeyIndex:
+    """All index files of one directory. One writer; ``flush`` may run beside it."""
+
+    def __init__(
+        self,
+        directory: Path,
+        hash_slots: int,
+        max_entries: int,
+        *,
+        read_only: bool,
+        mend: bool = False,
+        clock_ms: Callable[[], int],
+        file_system: FileSystem = SYSTEM_FILES,
+    ) -> None:
+        """Open the files; with *mend* the first that has another size is removed, and all behind.
+
+        Raises:
+            CorruptRecordError: a file has another size.
+        """
+        self._directory = directory
+        self._hash_slots = hash_slots
+        self._max_entries = max_entries
+        self._read_only = read_only
+        self._file_system = file_system
+        self._clock_ms = clock_ms
+        self._forgotten: list[IndexFile] = []
+        paths = self._find()
+        self._names_changed = bool(paths)  # who made them may have died before a flush
+        usable = self._usable(paths) if mend else paths
+        self._files = [
+            IndexFile(path, hash_slots, max_entries, read_only=read_only, file_system=file_system)
+            for path in usable
+        ]
+        self._search = ChainSearch(self._files)
+        for path in paths[len(usable) :]:
+            file_system.unlink(path)
+
+    @property
+    def files(self) -> list[IndexFile]:
+        """All files, oldest first."""
+        return list(self._files)
+
+    @property
+    def file_count(self) -> int:
+        """How many files there are."""
+        return len(self._files)
+
+    def headers(self) -> list[tuple[str, IndexHeader]]:
+        """Name and header of each file, oldest first."""
+        return [(file.path.name, file.header()) for file in self._files]
+
+    def damaged_chain_count(self) -> int:
+        """How many chains lookups found damaged."""
+        return sum(len(file.damaged_slots) for file in self._files)
+
+    def entry_count(self) -> int:
+        """How many keys there are in all files."""
+        return sum(file.header().next_entry - 1 for file in self._files)
+
+    def reserve(self, count: int) -> None:
+        """Make sure that *count* keys can be put; raises :class:`StoreFullError`.
+
+        A file is made for them at the first key of the store; a file that becomes full in the
+        middle of a batch is followed by one made here, before anything is put.
+        """
+        room = 0
+        for file in self._files[self._first_with_room() :]:
+            file.reserve(count)
+            room += file.room
+        while room < count:
+            file = self._add_file()
+            file.reserve(count)
+            room += file.room
+
+    def put(
+        self,
+        key_hashes: npt.NDArray[np.int32],
+        physical_offsets: npt.NDArray[np.int64],
+        store_timestamps_ms: npt.NDArray[np.int64],
+    ) -> None:
+        """Put keys, for which :meth:`reserve` made room, in log order.
+
+        Key i, ``key_hashes`` int32[i], belongs to the record at ``physical_offsets`` int64[i] that
+        was stored at ``store_timestamps_ms`` int64[i].
+        """
+        at, done = self._first_with_room(), 0
+        while done < len(key_hashes):
+            done += self._files[at].put(key_hashes, physical_offsets, store_timestamps_ms, done)
+            if done < len(key_hashes):
+                at += 1
+                self._files[at].follow(self._files[at - 1].header())
+
+    def newest(self) -> IndexFile | None:
+        """The file that the next key goes into, if it was made."""
+        first = self._first_with_room()
+        return self._files[first] if first < len(self._files) else None
+
+    def search(self, key_hash: int) -> Iterator[int]:
+        """The physical offsets of all entries with *key_hash*, newest first; some may repeat."""
+        return self._search.find(key_hash)
+
+    def position(self) -> tuple[int, int]:
+        """How far the log was indexed: the last record's physical offset, and how many of its keys.
+
+        (0, 0) for an empty index.
+        """
+        used = [file for file in self._files if file.header().next_entry > 1]
+        if not used:
+            return 0, 0
+        last = used[-1].header().end_physical_offset
+        count = 0
+        for file in reversed(used):
+            here = file.entries_at(last)
+            count += here
+            if here < file.header().next_entry - 1:
+                break
+        return last, count
+
+    def summary(self) -> list[list[int | str]]:
+        """Name, number of the next entry and end of each file: what a clean stop writes down."""
+        return [
+            [file.path.name, file.header().next_entry, file.header().end_physical_offset]
+            for file in self._files
+        ]
+
+    def keep_trusted(self, timestamp_ms: int) -> None:
+        """After a crash, remove the files that may not be whole on disk.
+
+        Kept are full ones whose last entry was stored before *timestamp_ms*.
+        """
+        trusted = 0
+        while trusted < len(self._files) and self._is_trusted(self._files[trusted], timestamp_ms):
+            trusted += 1
+        gone = self._files[trusted:]
+        del self._files[trusted:]
+        self._search = ChainSearch(self._files)
+        for file in gone:
+            file.close()
+            self._file_system.unlink(file.path)
+            self._names_changed = True
+
+    def forget_before(self, log_min_offset: int) -> None:
+        """Let full files whose records are all before *log_min_offset* be no part of the index.
+
+        They stay on disk until :meth:`remove_forgotten`.
+        """
+        count = 0
+        for file in self._files[:-1]:
+            if file.room or file.header().end_physical_offset >= log_min_offset:
+                break
+            count += 1
+        self._forgotten += self._files[:count]
+        del self._files[:count]
+        self._search = ChainSearch(self._files)
+
+    def remove_forgotten(self) -> None:
+        """Remove the forgotten files; may run beside the writer."""
+        while self._forgotten:
+            file = self._forgotten.pop()
+            file.close()
+            self._file_system.unlink(file.path)
+            self._names_changed = True
+
+    def flush(self) -> None:
+        """Bring all keys to disk."""
+        for file in list(self._files):
+            file.flush()
+        self._sync_names()
+
+    def close(self) -> None:
+        """Unmap the files."""
+        self._search = ChainSearch(())
+        for file in (*self._files, *self._forgotten):
+            file.close()
+        self._files.clear()
+        self._forgotten.clear()
+
+    @staticmethod
+    def _is_trusted(file: IndexFile, timestamp_ms: int) -> bool:
+        return file.room == 0 and file.header().end_timestamp_ms < timestamp_ms
+
+    def _first_with_room(self) -> int:
+        first = len(self._files)
+        while first and self._files[first - 1].room:
+            first -= 1
+        return first
+
+    def _find(self) -> list[Path]:
+        if not self._read_only:
+            for name in self._file_system.names(self._directory):
+                if name.endswith(HALF_MADE_SUFFIX):
+                    self._file_system.unlink(self._directory / name)
+        return index_paths(self._directory, self._file_system)
+
+    def _sync_names(self) -> None:
+        if self._names_changed:
+            self._names_changed = False  # before it, for names that come meanwhile
+            try:
+                self._file_system.sync(self._directory)
+            except BaseException:
+                self._names_changed = True
+                raise
+
+    def _usable(self, paths: list[Path]) -> list[Path]:
+        """The files up to the first one that has not the size of an index file."""
+        size = index_file_bytes(self._hash_slots, self._max_entries)
+        return list(takewhile(lambda path: self._file_system.size(path) == size, paths))
+
+    def _add_file(self) -> IndexFile:
+        """A new file, named by the clock, or the next free name after the newest one's."""
+        make_directory(self._file_system, self._directory)
+        self._sync_names()  # no later file without the ones before it
+        now_ms = self._clock_ms()
+        newest = self._files[-1].path.name if self._files else ""
+        if newest >= index_file_name(now_ms):  # a clock that went back
+            now_ms = max(now_ms, index_file_time_ms(newest))
+        while (name := index_file_name(now_ms)) <= newest:
+            now_ms += 1
+        file = IndexFile.create(
+            self._directory / name, self._hash_slots, self._max_entries, self._file_system
+        )
+        self._files.append(file)
+        self._search = ChainSearch(self._files)
+        self._names_changed = True
+        return file

@@ -1,0 +1,265 @@
+"""Reading a log from one place to its end in blocks of columns, each record verified.
+
+This is recovery's way through the log: no Python object a record. A record counts when it is
+whole, stands where it says, its body matches its CRC, its topic is a name and its property string
+ends as every one of ours does; in a log of RocketMQ's the last separator may be missing. Topic and
+properties have no CRC, unless the store writes one as a property, which is checked: a part of them
+that never came to disk shows as zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.errors import InvalidNameError
+from rocketray.hashing import java_hash_code
+from rocketray.kernels.hashing import crc32_spans, hash_spans
+from rocketray.kernels.properties import find_properties, match_values
+from rocketray.kernels.spans import Field, measure_spans
+from rocketray.kernels.texts import hash_record_keys
+from rocketray.kernels.walk import list_records
+from rocketray.message import (
+    IMPORTED_OFFSET_ID,
+    KEYS,
+    PROPERTY_SEPARATOR,
+    TAGS,
+    UNIQUE_KEY,
+)
+from rocketray.names import check_topic
+from rocketray.store.files.mapped_file import MappedFile
+from rocketray.store.formats.property_crc import find_crc_mismatches
+from rocketray.store.formats.schedule_codes import entry_codes
+
+from .commit_log import CommitLog
+
+__all__ = ["LogBlock", "read_blocks", "record_keys"]
+
+_BLOCK_RECORDS = 8192
+_PROPERTIES_END = ord(PROPERTY_SEPARATOR)
+_NAMES = [name.encode() for name in (TAGS, UNIQUE_KEY, KEYS, IMPORTED_OFFSET_ID)]
+_NAME_BYTES = np.frombuffer(b"".join(_NAMES), np.uint8)
+_NAME_BOUNDS = np.cumsum([0, *map(len, _NAMES)], dtype=np.int64)
+_Int32s = npt.NDArray[np.int32]
+_Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class LogBlock:
+    """Whole records that follow each other in one file; all arrays are of one length.
+
+    ``topic_numbers`` says which of ``topics`` a record belongs to. The spans of the properties, of
+    the unique key, of the keys and of the offset id from before an import are positions in
+    ``data``, uint8, the whole file; a size below 0 is "none".
+    """
+
+    data: npt.NDArray[np.uint8]
+    topics: list[str]
+    topic_numbers: _Int32s
+    physical_offsets: _Int64s
+    sizes: _Int32s
+    queue_ids: _Int32s
+    queue_offsets: _Int64s
+    sys_flags: _Int64s
+    store_timestamps_ms: _Int64s
+    tags_codes: _Int64s
+    property_starts: _Int64s
+    property_sizes: _Int64s
+    unique_starts: _Int64s
+    unique_sizes: _Int64s
+    key_starts: _Int64s
+    key_sizes: _Int64s
+    imported_starts: _Int64s
+    imported_sizes: _Int64s
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def end(self) -> int:
+        """The physical offset behind the last record."""
+        return int(self.physical_offsets[-1]) + int(self.sizes[-1])
+
+    def only(self, chosen: npt.NDArray[np.bool_]) -> LogBlock:
+        """The records for which *chosen* is true."""
+        columns = [getattr(self, field.name) for field in fields(self)]
+        return LogBlock(*columns[:2], *(column[chosen] for column in columns[2:]))
+
+
+def read_blocks(log: CommitLog, start: int) -> Iterator[LogBlock]:
+    """The whole records from *start*, the offset of a record or of a file, to the first bad one.
+
+    BLANK records are stepped over. Looks beyond ``max_offset``: this is how it is found.
+    """
+    offset = log.end_after(start)
+    while (segment := log.segment(offset)) is not None:
+        block, is_last = _read_block(segment, offset - segment.start, is_foreign=log.is_foreign)
+        if len(block):
+            yield block
+            offset = block.end
+        if is_last:
+            following = log.end_after(offset)
+            if following == offset:
+                return
+            offset = following
+
+
+def record_keys(block: LogBlock) -> tuple[_Int32s, _Int32s]:
+    """The index hashes of all keys, in log order, and the number of the record of each.
+
+    Of one record the unique key comes first, then its keys, then the imported offset id.
+    """
+    room = int((np.maximum(block.key_sizes, 0) // 2 + 2).sum())
+    hashes, records = np.empty(room, np.int32), np.empty(room, np.int32)
+    no_keys = np.full(len(block), -1, np.int64)
+    groups = [(block.unique_starts, block.unique_sizes, block.key_starts, block.key_sizes)]
+    if (block.imported_sizes >= 0).any():
+        groups.append((block.imported_starts, block.imported_sizes, block.key_starts, no_keys))
+    found_hashes, found_records = [], []
+    for number, topic in enumerate(block.topics):
+        chosen = np.flatnonzero(block.topic_numbers == number)
+        for first_starts, first_sizes, starts, sizes in groups:
+            count = hash_record_keys(
+                block.data,
+                first_starts[chosen],
+                first_sizes[chosen],
+                block.data,
+                starts[chosen],
+                sizes[chosen],
+                java_hash_code(f"{topic}#"),
+                hashes,
+                records,
+            )
+            found_hashes.append(hashes[:count].copy())
+            found_records.append(chosen[records[:count]].astype(np.int32))
+    all_records = np.concatenate(found_records)
+    order = np.argsort(all_records, kind="stable")
+    return np.concatenate(found_hashes)[order], all_records[order]
+
+
+def _read_block(segment: MappedFile, position: int, *, is_foreign: bool) -> tuple[LogBlock, bool]:
+    """The good records at *position*, and whether no good one follows in the file."""
+    data, n = segment.data, _BLOCK_RECORDS
+    offsets, queue_offsets = np.empty(n, np.int64), np.empty(n, np.int64)
+    sizes, queue_ids, crcs = (np.empty(n, np.int32) for _ in range(3))
+    n = list_records(data, segment.start, position, offsets, sizes, queue_ids, queue_offsets, crcs)
+    spans = np.empty((len(Field), n), np.int64)
+    positions = offsets[:n] - segment.start
+    assert measure_spans(data, positions, offsets[:n], sizes[:n], spans) < 0
+    topics, topic_numbers = _topics(data, spans)
+    good = topic_numbers >= 0
+    good &= _bodies_match(data, spans, crcs[:n])
+    good &= _properties_end_well(data, spans, is_foreign=is_foreign)
+    good &= ~find_crc_mismatches(data, positions, sizes[:n].astype(np.int64))
+    count = n if good.all() else int(good.argmin())
+    starts, lengths = _find_properties(data, spans)
+    codes = np.empty(n, np.int32)
+    hash_spans(data, starts[0], lengths[0], 0, codes)
+    block = LogBlock(
+        data,
+        topics,
+        topic_numbers[:count],
+        offsets[:count],
+        sizes[:count],
+        queue_ids[:count],
+        queue_offsets[:count],
+        spans[Field.SYS_FLAG, :count],
+        spans[Field.STORE_TIMESTAMP, :count],
+        _entry_codes(data, spans, topics, topic_numbers, codes.astype(np.int64))[:count],
+        spans[Field.PROPERTIES_START, :count],
+        spans[Field.PROPERTIES_SIZE, :count],
+        starts[1, :count],
+        lengths[1, :count],
+        starts[2, :count],
+        lengths[2, :count],
+        starts[3, :count],
+        lengths[3, :count],
+    )
+    return block, count < _BLOCK_RECORDS
+
+
+def _topics(data: npt.NDArray[np.uint8], spans: _Int64s) -> tuple[list[str], _Int32s]:
+    """The different topics and the number of each record's; -1 for one that is no name."""
+    starts, sizes = spans[Field.TOPIC_START], spans[Field.TOPIC_SIZE]
+    topics: list[str] = []
+    numbers = np.full(len(starts), -1, np.int32)
+    same = np.empty(len(starts), np.bool_)
+    unknown = np.ones(len(starts), np.bool_)
+    while unknown.any():
+        first = int(unknown.argmax())
+        name = data[starts[first] : starts[first] + sizes[first]]
+        match_values(data, starts, sizes, name, np.array([0, len(name)], np.int64), same)
+        same[first] = True
+        unknown &= ~same
+        if _is_topic(name.tobytes()):
+            numbers[same] = len(topics)
+            topics.append(name.tobytes().decode())
+        else:
+            break  # nothing behind a bad record counts
+    return topics, numbers
+
+
+def _is_topic(name: bytes) -> bool:
+    try:
+        check_topic(name.decode())
+    except (UnicodeDecodeError, InvalidNameError):
+        return False
+    return True
+
+
+def _bodies_match(
+    data: npt.NDArray[np.uint8], spans: _Int64s, crcs: _Int32s
+) -> npt.NDArray[np.bool_]:
+    actual = np.empty(len(crcs), np.int32)
+    crc32_spans(data, spans[Field.BODY_START], spans[Field.BODY_SIZE], actual)
+    matching: npt.NDArray[np.bool_] = (actual == crcs) | (spans[Field.BODY_SIZE] == 0)
+    return matching
+
+
+def _properties_end_well(
+    data: npt.NDArray[np.uint8], spans: _Int64s, *, is_foreign: bool
+) -> npt.NDArray[np.bool_]:
+    starts, sizes = spans[Field.PROPERTIES_START], spans[Field.PROPERTIES_SIZE]
+    last = data[starts + sizes - 1]  # before the string where it is empty
+    ended = last != 0 if is_foreign else last == _PROPERTIES_END
+    whole: npt.NDArray[np.bool_] = (sizes == 0) | ended
+    return whole
+
+
+def _entry_codes(
+    data: npt.NDArray[np.uint8],
+    spans: _Int64s,
+    topics: list[str],
+    topic_numbers: _Int32s,
+    tags_codes: _Int64s,
+) -> _Int64s:
+    """What the queue entries hold: *tags_codes*, and times of delivery for delay levels."""
+    if SCHEDULE_TOPIC in topics:
+        rows = np.flatnonzero(topic_numbers == topics.index(SCHEDULE_TOPIC))
+        tags_codes[rows] = entry_codes(
+            tags_codes[rows],
+            data,
+            spans[Field.PROPERTIES_START, rows],
+            spans[Field.PROPERTIES_SIZE, rows],
+            spans[Field.STORE_TIMESTAMP, rows],
+        )
+    return tags_codes
+
+
+def _find_properties(data: npt.NDArray[np.uint8], spans: _Int64s) -> tuple[_Int64s, _Int64s]:
+    starts = np.empty((len(_NAMES), spans.shape[1]), np.int64)
+    sizes = np.empty_like(starts)
+    find_properties(
+        data,
+        spans[Field.PROPERTIES_START],
+        spans[Field.PROPERTIES_SIZE],
+        _NAME_BYTES,
+        _NAME_BOUNDS,
+        starts,
+        sizes,
+    )
+    return starts, sizes

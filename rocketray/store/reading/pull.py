@@ -1,0 +1,264 @@
+"""Reading a queue from an offset with a filter: RocketMQ's statuses, next offsets and limits.
+
+Source: RocketMQ 5.3.3, ``DefaultMessageStore.getMessage`` and ``isTheBatchFull``.
+
+Rules
+  1. The next offset is one past the last entry that was looked at, matched or not.
+  2. The first match is returned whatever its size; limits count from the second.
+  3. A status and a next offset, never an exception, for any offset that is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
+from rocketray.message import StoredMessage
+from rocketray.store.log.commit_log import CommitLog
+from rocketray.store.queues.consume_queue import ConsumeQueue, QueueEntry
+from rocketray.store.queues.consume_queue_ext import ExtUnit
+
+__all__ = [
+    "GetMessageResult",
+    "GetMessageStatus",
+    "MessageFilterLike",
+    "PullLimits",
+    "empty_result",
+    "pull",
+]
+
+_LOG = logging.getLogger(__name__)
+_ENTRIES_BETWEEN_CLOCK_LOOKS = 256
+
+
+class GetMessageStatus(Enum):
+    """How a read ended, in RocketMQ's order."""
+
+    FOUND = 0
+    NO_MATCHED_MESSAGE = 1
+    MESSAGE_WAS_REMOVING = 2
+    OFFSET_FOUND_NULL = 3
+    OFFSET_OVERFLOW_BADLY = 4
+    OFFSET_OVERFLOW_ONE = 5
+    OFFSET_TOO_SMALL = 6
+    NO_MATCHED_LOGIC_QUEUE = 7
+    NO_MESSAGE_IN_QUEUE = 8
+    OFFSET_RESET = 9
+
+
+class MessageFilterLike(Protocol):
+    """What the store asks of a filter; the filters package has the real ones."""
+
+    @property
+    def needs_record(self) -> bool:
+        """Whether :meth:`matches_record` has a say."""
+
+    def matches_entry(self, tags_code: int | None, unit: ExtUnit | None) -> bool:
+        """Stage one, on the queue entry and its ext unit, if it has one.
+
+        None is a tags code that could not be read.
+        """
+
+    def matches_record(self, message: StoredMessage) -> bool:
+        """Stage two, on the record."""
+
+
+@dataclass(frozen=True, slots=True)
+class PullLimits:
+    """Where one read stops; None is no limit. The defaults are rocketray's own.
+
+    ``resident_bytes`` is how much of the log's end counts as being in memory; what is read from
+    before it falls under the limits for disk.
+    """
+
+    max_bytes: int = 8 * 1024 * 1024
+    max_time_ms: int | None = 100
+    max_scan_entries: int | None = None
+    max_queue_files: int | None = None
+    memory_max_count: int | None = None
+    memory_max_bytes: int | None = None
+    disk_max_count: int | None = None
+    disk_max_bytes: int | None = None
+    resident_bytes: int | None = None
+
+    @classmethod
+    def broker(cls) -> PullLimits:
+        """A RocketMQ broker's defaults: 800 entries, 32 messages or 8 from disk, one queue file."""
+        return cls(
+            max_bytes=128 * 1024 * 1024,
+            max_time_ms=None,
+            max_scan_entries=800,  # maxFilterMessageSize 16000 / 20
+            max_queue_files=1,
+            memory_max_count=32,
+            memory_max_bytes=256 * 1024,
+            disk_max_count=8,
+            disk_max_bytes=64 * 1024,
+            resident_bytes=24 * 1024**3 * 40 // 100,  # 40 % of the 24 GiB it assumes
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GetMessageResult:
+    """What a read found. ``filter_message_count`` counts rejections by stage two only."""
+
+    status: GetMessageStatus
+    next_queue_offset: int
+    messages: tuple[StoredMessage, ...]
+    min_queue_offset: int
+    max_queue_offset: int
+    filter_message_count: int = 0
+
+    @property
+    def size(self) -> int:
+        """The records' bytes in all."""
+        return sum(message.size for message in self.messages)
+
+
+def empty_result() -> GetMessageResult:
+    """What a queue without a message answers."""
+    return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, (), 0, 0)
+
+
+def pull(
+    queue: ConsumeQueue,
+    log: CommitLog,
+    queue_offset: int,
+    max_count: int,
+    message_filter: MessageFilterLike | None,
+    *,
+    limits: PullLimits,
+    clock_ms: Callable[[], int],
+) -> GetMessageResult:
+    """Read up to *max_count* matching messages of *queue*, starting at *queue_offset*."""
+    minimum, maximum = queue.min_offset, queue.max_offset
+    if maximum == 0:
+        return empty_result()
+    if queue_offset < minimum:
+        status, following = GetMessageStatus.OFFSET_TOO_SMALL, minimum
+    elif queue_offset == maximum:
+        status, following = GetMessageStatus.OFFSET_OVERFLOW_ONE, queue_offset
+    elif queue_offset > maximum:
+        status, following = GetMessageStatus.OFFSET_OVERFLOW_BADLY, maximum
+    else:
+        scan = _Scan(queue, log, queue_offset, max_count, message_filter, limits, clock_ms)
+        scan.run(maximum)
+        return GetMessageResult(
+            scan.status, scan.next, tuple(scan.messages), minimum, maximum, scan.rejected
+        )
+    return GetMessageResult(status, following, (), minimum, maximum)
+
+
+@dataclass(slots=True)
+class _Scan:
+    """One walk over a queue's entries."""
+
+    queue: ConsumeQueue
+    log: CommitLog
+    start: int
+    max_count: int
+    message_filter: MessageFilterLike | None
+    limits: PullLimits
+    clock_ms: Callable[[], int]
+    status: GetMessageStatus = GetMessageStatus.NO_MATCHED_MESSAGE
+    next: int = field(init=False)
+    messages: list[StoredMessage] = field(default_factory=list)
+    size: int = 0
+    rejected: int = 0
+    skip_until: int = 0
+    deadline_ms: int | None = field(init=False)
+    scan_end: int | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        limits = self.limits
+        self.next = self.start
+        self.deadline_ms = (
+            None if limits.max_time_ms is None else self.clock_ms() + limits.max_time_ms
+        )
+        self.scan_end = (
+            None
+            if limits.max_scan_entries is None
+            else self.start + max(limits.max_scan_entries, self.max_count)
+        )
+
+    def run(self, maximum: int) -> None:
+        """Walk file by file until a limit is met or the queue ends."""
+        files = 0
+        while self.next < maximum:
+            if self.limits.max_queue_files is not None and (
+                self.messages or files >= self.limits.max_queue_files
+            ):
+                return
+            files += 1
+            before = self.next
+            if not self._walk_file(maximum):
+                return
+            if self.next == before:
+                self.status = GetMessageStatus.OFFSET_FOUND_NULL
+                self.next = self.queue.next_file(before)
+                return
+
+    def _walk_file(self, maximum: int) -> bool:
+        """Take the entries of one file; False when a limit was met."""
+        for entry in self.queue.entries(self.next):
+            if entry.queue_offset >= maximum or self._is_over(entry) or self._is_full(entry):
+                return False
+            self.next = entry.queue_offset + 1
+            if entry.physical_offset >= self.skip_until:
+                self._take(entry)
+        return True
+
+    def _take(self, entry: QueueEntry) -> None:
+        chosen = self.message_filter
+        if chosen is not None and not chosen.matches_entry(entry.tags_code, entry.unit):
+            self._miss(GetMessageStatus.NO_MATCHED_MESSAGE)
+            return
+        try:
+            message = self.log.message(entry.physical_offset, entry.size)
+        except CorruptRecordError as error:  # RocketMQ would hand the bytes out
+            _LOG.warning("queue offset %d is left out: %s", entry.queue_offset, error)
+            self._miss(GetMessageStatus.MESSAGE_WAS_REMOVING)
+            return
+        except OffsetOutOfRangeError:
+            self._miss(GetMessageStatus.MESSAGE_WAS_REMOVING)
+            segment_bytes = self.log.segment_bytes
+            self.skip_until = (entry.physical_offset // segment_bytes + 1) * segment_bytes
+            return
+        if chosen is not None and chosen.needs_record and not chosen.matches_record(message):
+            self._miss(GetMessageStatus.NO_MATCHED_MESSAGE)
+            self.rejected += 1
+            return
+        self.messages.append(message)
+        self.size += entry.size
+        self.status = GetMessageStatus.FOUND
+        self.skip_until = 0
+
+    def _miss(self, status: GetMessageStatus) -> None:
+        if not self.messages:
+            self.status = status
+
+    def _is_over(self, entry: QueueEntry) -> bool:
+        if self.scan_end is not None and entry.queue_offset >= self.scan_end:
+            return True
+        examined = entry.queue_offset - self.start
+        if self.deadline_ms is None or examined % _ENTRIES_BETWEEN_CLOCK_LOOKS or not examined:
+            return False
+        return self.clock_ms() >= self.deadline_ms
+
+    def _is_full(self, entry: QueueEntry) -> bool:
+        if not self.messages:
+            return False
+        limits, size = self.limits, self.size + entry.size
+        if len(self.messages) >= self.max_count or size > limits.max_bytes:
+            return True
+        resident = limits.resident_bytes
+        if resident is None or self.log.max_offset - entry.physical_offset <= resident:
+            max_count, max_bytes = limits.memory_max_count, limits.memory_max_bytes
+        else:
+            max_count, max_bytes = limits.disk_max_count, limits.disk_max_bytes
+        return (max_bytes is not None and size > max_bytes) or (
+            max_count is not None and len(self.messages) >= max_count
+        )

@@ -1,0 +1,293 @@
+"""Reading one queue of a store that another process writes.
+
+Rules
+  1. No lock and no directory listing: files are found by arithmetic, and mapped read-only.
+  2. Nothing beyond the visible queue offset is read. The caller knows it, from the watermark.
+  3. What is handed out is copied, but for ``SegmentSpans.segment``, which keeps its file mapped.
+  4. A queue entry is not trusted: the record must be whole, of just that size, at just that place,
+     and say that it is this queue's, at this queue offset. A body must match its CRC.
+
+A reader belongs to one thread at a time; a process may have many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES, StoreConfig
+from rocketray.errors import OffsetOutOfRangeError
+from rocketray.kernels.consume_queue import match_tags, pick_entries, read_entries
+from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
+from rocketray.kernels.properties import join_names
+from rocketray.kernels.record_bodies import copy_bodies
+from rocketray.kernels.record_conditions import Conditions, judge_records
+from rocketray.kernels.record_properties import find_record_properties
+from rocketray.kernels.spans import end_of_segment
+from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
+from rocketray.store.files.segment_cache import SegmentCache
+from rocketray.store.files.store_settings import settle_config
+from rocketray.store.formats.property_crc import find_crc_mismatches
+from rocketray.store.queues.ext_reader import BitTest, ExtReader
+
+from .record_spans import EntryColumns, RecordReader, SegmentSpans
+
+__all__ = ["EntryColumns", "QueueReader", "SegmentSpans"]
+
+_Int64s = npt.NDArray[np.int64]
+_Int32s = npt.NDArray[np.int32]
+
+
+class QueueReader(RecordReader):
+    """Reads one (topic, queue id) of a store directory."""
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        config: StoreConfig | None = None,
+        *,
+        file_system: FileSystem = SYSTEM_FILES,
+    ) -> None:
+        """Read the store's sizes, from *config* where given, as for RocketMQ's own directories.
+
+        Raises:
+            ConfigError: *config* and the directory's ``store.json`` disagree, or neither is there.
+        """
+        config = settle_config(directory, config, read_only=True, file_system=file_system)
+        self.topic = topic
+        self.queue_id = queue_id
+        self._log = SegmentCache(
+            directory / "commitlog", config.commit_log_segment_bytes, file_system=file_system
+        )
+        self._queue = SegmentCache(
+            directory / "consumequeue" / topic / str(queue_id),
+            config.consume_queue_segment_entries * CONSUME_QUEUE_ENTRY_BYTES,
+            file_system=file_system,
+        )
+        self._segment_entries = config.consume_queue_segment_entries
+        self._ext = ExtReader(
+            directory / "consumequeue_ext" / topic / str(queue_id),
+            config.consume_queue_ext_segment_bytes,
+            file_system,
+        )
+
+    def entries(self, start: int, stop: int) -> EntryColumns:
+        """The entries from queue offset *start* up to, not including, *stop*.
+
+        Raises:
+            OffsetOutOfRangeError: the queue has no such entries, or not any more.
+        """
+        columns = EntryColumns.room_for(stop - start)
+        addresses = 0
+        for raw, first, count, queue_offset in self._queue_parts(start, stop):
+            addresses += read_entries(
+                *(raw, first, count, queue_offset, *columns.arrays()), queue_offset - start
+            )
+        if addresses:
+            columns.tags_codes[:] = self._ext.resolve(columns.tags_codes)
+        return columns
+
+    def match_tags(self, start: int, stop: int, codes: _Int32s | None) -> EntryColumns:
+        """The entries whose tags code is one of *codes* int32[c], or is lost; all for None.
+
+        Those of messages that a hole of the log swallowed match nothing.
+        """
+        if codes is None:
+            return self.entries(start, stop).without_holes()
+        codes = np.ascontiguousarray(codes, np.int32)
+        parts = []
+        for raw, first, count, queue_offset in self._queue_parts(start, stop):
+            numbers = np.empty(count, np.int64)  # only as much of it as matches is ever touched
+            found = match_tags(raw, first, count, codes, numbers)
+            if found:
+                part = EntryColumns.room_for(found)
+                if pick_entries(raw, numbers, found, queue_offset - first, *part.arrays()):
+                    part = self._with_tags(part, codes)
+                parts.append(part)
+        return EntryColumns.concatenated(parts).without_holes()
+
+    def match_bits(
+        self, start: int, stop: int, test: BitTest, limit: int
+    ) -> tuple[EntryColumns, int]:
+        """The entries that no filter bitmap rules out, at most *limit*; and where it ended."""
+        raw, first, count, queue_offset = next(self._queue_parts(start, stop))
+        numbers = np.empty(min(count, limit), np.int64)
+        found, at = self._ext.match_bits(raw, first, count, test, numbers)
+        part = EntryColumns.room_for(found)
+        if pick_entries(raw, numbers, found, queue_offset - first, *part.arrays()):
+            part.tags_codes[:] = self._ext.resolve(part.tags_codes)
+        return part.without_holes(), start + at - first
+
+    def _with_tags(self, found: EntryColumns, codes: _Int32s) -> EntryColumns:
+        """Those of *found* that the units behind their addresses do not rule out."""
+        tags_codes = found.tags_codes[:] = self._ext.resolve(found.tags_codes)
+        unknown = tags_codes <= TAGS_CODE_EXT_MAX
+        return found.select(unknown | np.isin(tags_codes.astype(np.int32), codes))
+
+    def records(self, entries: EntryColumns) -> list[SegmentSpans]:
+        """Where the parts of the entries' records are, in order; a new item for each segment.
+
+        Raises:
+            OffsetOutOfRangeError: a segment is not there, or not any more.
+            CorruptRecordError: an entry does not point to a whole record of its size.
+        """
+        parts = []
+        first, segment_bytes = 0, self._log.segment_bytes
+        while first < len(entries):
+            end = end_of_segment(entries.physical_offsets, segment_bytes, first)
+            parts.append(self._segment_spans(entries, first, end))
+            first = end
+        return parts
+
+    def bodies(self, entries: EntryColumns) -> list[bytes]:
+        """The messages' bodies, inflated where they are stored compressed; raises as ``records``."""
+        copied = self._ordinary_bodies(entries)
+        return (
+            super().bodies(entries) if copied is None else cast("list[bytes]", copied.to_pylist())
+        )
+
+    def body_array(self, entries: EntryColumns) -> Any:
+        """The same as Arrow ``binary``."""
+        copied = self._ordinary_bodies(entries)
+        return super().body_array(entries) if copied is None else copied
+
+    def _ordinary_bodies(self, entries: EntryColumns) -> Any | None:
+        """Bodies of ordinary records of one segment, checked and copied in one go; else None."""
+        room = int(entries.sizes.sum(dtype=np.int64))
+        if not len(entries) or not 0 <= room <= self._log.segment_bytes:
+            return None
+        offset = int(entries.physical_offsets[0])
+        file = self._log.get(offset - offset % self._log.segment_bytes)
+        bounds, data = np.empty(len(entries) + 1, np.int32), np.empty(room, np.uint8)
+        found = entries.physical_offsets, entries.sizes, entries.queue_offsets
+        if not copy_bodies(file.data, file.start, *found, self.queue_id, bounds, data):
+            return None
+        buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data[: bounds[-1]])]
+        return pa.Array.from_buffers(pa.binary(), len(entries), buffers)
+
+    def find_properties(
+        self, entries: EntryColumns, names: tuple[str, ...]
+    ) -> Iterator[tuple[npt.NDArray[np.uint8], _Int64s, _Int64s]]:
+        """Segment, and starts and sizes int64[names, n] of named properties; for each segment.
+
+        The quick way to what ``records`` and ``SegmentSpans.find`` find; raises as they do.
+        """
+        joined, bounds = join_names(names)
+        count, first = len(entries), 0
+        shape = len(names), count
+        starts, sizes = np.empty(shape, np.int64), np.empty(shape, np.int64)
+        while first < count:
+            offset = int(entries.physical_offsets[first])
+            file = self._log.get(offset - offset % self._log.segment_bytes)
+            last, may_hold_crc = find_record_properties(
+                file.data,
+                file.start,
+                entries.physical_offsets,
+                entries.sizes,
+                entries.queue_offsets,
+                self.queue_id,
+                first,
+                joined,
+                bounds,
+                starts,
+                sizes,
+            )
+            if last == first:
+                self.records(entries.select(slice(first, first + 1)))  # raises, and says why
+            part = slice(first, last)
+            if may_hold_crc:
+                places = entries.physical_offsets[part] - file.start
+                record_sizes = entries.sizes[part].astype(np.int64)
+                if find_crc_mismatches(file.data, places, record_sizes).any():
+                    self.records(entries.select(part))  # the same
+            if last - first == count:  # as a rule; and a view of all takes time as well
+                yield file.data, starts, sizes
+            else:
+                rows = np.ascontiguousarray(starts[:, part]), np.ascontiguousarray(sizes[:, part])
+                yield (file.data, *rows)
+            first = last
+
+    def judge(self, entries: EntryColumns, conditions: Conditions) -> npt.NDArray[np.uint8] | None:
+        """The state of each entry's record by *conditions*: uint8[n].
+
+        None where something is unusual, if only that the records lie in two segments; then
+        ``find_properties`` finds them, or raises. Raises :class:`OffsetOutOfRangeError` as it does.
+        """
+        if not len(entries):
+            return None
+        offset = int(entries.physical_offsets[0])
+        file = self._log.get(offset - offset % self._log.segment_bytes)
+        states = np.empty(len(entries), np.uint8)
+        is_done = judge_records(
+            file.data,
+            file.start,
+            entries.physical_offsets,
+            entries.sizes,
+            entries.queue_offsets,
+            self.queue_id,
+            *conditions,
+            states,
+        )
+        return states if is_done else None
+
+    def map_records(self, entries: EntryColumns) -> None:
+        """Map the files of the records of *entries*, ascending, so that nobody can delete them.
+
+        Raises:
+            OffsetOutOfRangeError: one is gone already.
+        """
+        if len(entries):
+            size = self._log.segment_bytes
+            first, last = int(entries.physical_offsets[0]), int(entries.physical_offsets[-1])
+            for start in range(first - first % size, last + 1, size):
+                self._log.get(start)
+
+    def let_go_before(self, queue_offset: int) -> None:
+        """Unmap the files that hold nothing from *queue_offset*, a visible one, on.
+
+        When that was deleted by now, nothing is unmapped: the next call is about a later one.
+        """
+        try:
+            entries = self.entries(queue_offset, queue_offset + 1)
+        except OffsetOutOfRangeError:
+            return
+        self._queue.let_go_before(queue_offset * CONSUME_QUEUE_ENTRY_BYTES)
+        self._log.let_go_before(int(entries.physical_offsets[0]))
+
+    def close(self) -> None:
+        """Unmap everything."""
+        self._log.close()
+        self._queue.close()
+        self._ext.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _queue_parts(
+        self, start: int, stop: int
+    ) -> Iterator[tuple[npt.NDArray[np.uint8], int, int, int]]:
+        """Segment, first entry in it, how many, and the queue offset of the first; in order."""
+        assert 0 <= start <= stop
+        while start < stop:
+            first = start % self._segment_entries
+            count = min(stop - start, self._segment_entries - first)
+            raw = self._queue.get((start - first) * CONSUME_QUEUE_ENTRY_BYTES).data
+            yield raw, first, count, start
+            start += count
+
+    def _segment_spans(self, entries: EntryColumns, first: int, end: int) -> SegmentSpans:
+        offset = int(entries.physical_offsets[first])
+        file = self._log.get(offset - offset % self._log.segment_bytes)
+        part = entries.select(slice(first, end))
+        positions = part.physical_offsets - file.start
+        return self.take_apart(file.data, str(file.path), positions, part, first=first)

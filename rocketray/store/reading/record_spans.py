@@ -1,0 +1,238 @@
+"""Records taken apart: where in memory the parts of each are, checked against its queue entry.
+
+Rules
+  1. A queue entry is not trusted: the record must be whole, of just that size, say that it stands
+     at just that place, and that it is this queue's, at this queue offset.
+  2. What is handed out is copied, but for ``SegmentSpans.segment``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketray.errors import CorruptRecordError
+from rocketray.kernels.spans import Field, measure_spans
+from rocketray.message import TAGS, StoredMessage
+from rocketray.store.formats.arrow_spans import (
+    binary_array,
+    find_values,
+    match_exactly,
+    string_array,
+)
+from rocketray.store.formats.property_crc import find_crc_mismatches
+from rocketray.store.formats.record import decode_record
+from rocketray.store.queues.consume_queue import FILLER_SIZE, HOLE_SIZE
+
+from .bodies import read_bodies
+
+__all__ = ["EntryColumns", "RecordReader", "SegmentSpans"]
+
+_Int64s = npt.NDArray[np.int64]
+_Int32s = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class EntryColumns:
+    """Consume queue entries as native columns of one length, contiguous in memory.
+
+    ``physical_offsets`` int64[n], ``sizes`` int32[n], ``tags_codes`` int64[n], ``queue_offsets``
+    int64[n].
+    """
+
+    physical_offsets: _Int64s
+    sizes: _Int32s
+    tags_codes: _Int64s
+    queue_offsets: _Int64s
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def arrays(self) -> tuple[_Int64s, _Int32s, _Int64s, _Int64s]:
+        """The columns in the order in which the kernels take them."""
+        return self.physical_offsets, self.sizes, self.tags_codes, self.queue_offsets
+
+    def select(self, which: Any) -> EntryColumns:
+        """The entries that *which*, a slice, a mask bool[n] or numbers int64[m], picks."""
+        return EntryColumns(
+            np.ascontiguousarray(self.physical_offsets[which]),  # a stepped slice is not
+            np.ascontiguousarray(self.sizes[which]),
+            np.ascontiguousarray(self.tags_codes[which]),
+            np.ascontiguousarray(self.queue_offsets[which]),
+        )
+
+    def without_holes(self) -> EntryColumns:
+        """The entries but for those of messages that recovery found lost (replay.py)."""
+        if not len(self) or (self.sizes.min() > HOLE_SIZE and self.sizes.max() < FILLER_SIZE):
+            return self
+        return self.select((self.sizes != HOLE_SIZE) & (self.sizes != FILLER_SIZE))
+
+    @classmethod
+    def room_for(cls, count: int) -> Self:
+        """Columns of *count* entries yet to be filled."""
+        return cls(
+            np.empty(count, np.int64),
+            np.empty(count, np.int32),
+            np.empty(count, np.int64),
+            np.empty(count, np.int64),
+        )
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[EntryColumns]) -> EntryColumns:
+        """All of *parts* in a row."""
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return cls.room_for(0)
+        return cls(
+            np.concatenate([part.physical_offsets for part in parts]),
+            np.concatenate([part.sizes for part in parts]),
+            np.concatenate([part.tags_codes for part in parts]),
+            np.concatenate([part.queue_offsets for part in parts]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSpans:
+    """Records of one segment, taken apart: row i is entry ``first + i``.
+
+    ``segment`` uint8 is the whole file; ``fields`` int64[len(Field), n] holds positions in it and
+    numbers, one row a :class:`~rocketray.kernels.spans.Field`.
+    """
+
+    path: str
+    segment: npt.NDArray[np.uint8]
+    first: int
+    physical_offsets: _Int64s
+    sizes: _Int32s
+    fields: _Int64s
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def record(self, row: int) -> bytes:
+        """A copy of one whole record."""
+        end = int(
+            self.fields[Field.PROPERTIES_START, row] + self.fields[Field.PROPERTIES_SIZE, row]
+        )
+        return self.segment[end - int(self.sizes[row]) : end].tobytes()
+
+    def message(self, row: int) -> StoredMessage:
+        """One record, decoded; its body is checked and inflated."""
+        return decode_record(self.record(row), self.path, int(self.physical_offsets[row]))
+
+    def find(self, names: Sequence[str]) -> tuple[_Int64s, _Int64s]:
+        """Starts and sizes, int64[names, n], of the named properties; size -1 where absent."""
+        starts, sizes = self.fields[Field.PROPERTIES_START], self.fields[Field.PROPERTIES_SIZE]
+        return find_values(self.segment, starts, sizes, names)
+
+    def bodies(self) -> Any:
+        """The bodies as Arrow ``binary``, checked, and inflated where they are stored compressed.
+
+        Raises:
+            CorruptRecordError: a body does not match its CRC, or does not inflate.
+            MessageTooLargeError: a body inflates to more than its limit.
+            ConfigError: together they are over 2 GiB.
+        """
+        return read_bodies(self.segment, self.fields, self.path, self.physical_offsets)
+
+
+class RecordReader(ABC):
+    """Reads messages of one queue, given their entries."""
+
+    topic: str
+    queue_id: int
+
+    @abstractmethod
+    def records(self, entries: EntryColumns) -> list[SegmentSpans]:
+        """Where the parts of the entries' records are, in order; an item for each memory block."""
+
+    def bodies(self, entries: EntryColumns) -> list[bytes]:
+        """The messages' bodies, inflated where they are stored compressed."""
+        return [body for part in self.records(entries) for body in part.bodies().to_pylist()]
+
+    def body_array(self, entries: EntryColumns) -> Any:
+        """The same as Arrow ``binary``; raises as :meth:`SegmentSpans.bodies`."""
+        pieces = [part.bodies() for part in self.records(entries)]
+        if len(pieces) == 1:
+            return pieces[0]
+        return pa.concat_arrays(pieces) if pieces else pa.array([], pa.binary())
+
+    def tags(self, entries: EntryColumns) -> list[str | None]:
+        """The messages' tags."""
+        found: list[str | None] = []
+        for part in self.records(entries):
+            starts, sizes = part.find([TAGS])
+            found += string_array(part.segment, starts[0], sizes[0]).to_pylist()
+        return found
+
+    def property_strings(self, entries: EntryColumns) -> list[bytes]:
+        """The messages' properties as they are stored."""
+        found: list[bytes] = []
+        for part in self.records(entries):
+            starts, sizes = part.fields[Field.PROPERTIES_START], part.fields[Field.PROPERTIES_SIZE]
+            found += binary_array(part.segment, starts, sizes).to_pylist()
+        return found
+
+    def messages(self, entries: EntryColumns) -> list[StoredMessage]:
+        """The messages, decoded one by one."""
+        return [part.message(i) for part in self.records(entries) for i in range(len(part))]
+
+    def have_tags(self, entries: EntryColumns, tags: Sequence[str]) -> npt.NDArray[np.bool_]:
+        """Which of the messages have exactly one of *tags*: bool[n]; those without a tag do not."""
+        matches = [np.empty(0, np.bool_)]
+        for part in self.records(entries):
+            starts, sizes = part.find([TAGS])
+            matches.append(match_exactly(part.segment, starts[0], sizes[0], tags))
+        return np.concatenate(matches)
+
+    def take_apart(
+        self,
+        segment: npt.NDArray[np.uint8],
+        path: str,
+        positions: _Int64s,
+        entries: EntryColumns,
+        *,
+        first: int,
+    ) -> SegmentSpans:
+        """The records of *entries*, which begin at *positions* int64[n] of *segment* uint8.
+
+        *first* is the number of the first of them among the entries that were asked for.
+
+        Raises:
+            CorruptRecordError: an entry does not point to a whole record of its size, or to that of
+                another place in a queue. *path* says where it is.
+        """
+        offsets, sizes, _, queue_offsets = entries.arrays()
+        found = np.empty((len(Field), len(entries)), np.int64)
+        bad = measure_spans(segment, positions, offsets, sizes, found)
+        if bad >= 0:
+            raise CorruptRecordError(
+                path,
+                int(offsets[bad]),
+                f"queue offset {queue_offsets[bad]} of topic {self.topic!r} queue "
+                f"{self.queue_id} expects a record of {sizes[bad]} bytes, which is not there",
+            )
+        damaged = find_crc_mismatches(segment, positions, sizes.astype(np.int64))
+        if damaged.any():
+            raise CorruptRecordError(
+                path, int(offsets[damaged.argmax()]), "it does not match its CRC property"
+            )
+        others = found[Field.QUEUE_OFFSET] != queue_offsets
+        others |= found[Field.QUEUE_ID] != self.queue_id
+        if others.any():
+            bad = int(others.argmax())
+            raise CorruptRecordError(
+                path,
+                int(offsets[bad]),
+                f"queue offset {queue_offsets[bad]} of topic {self.topic!r} queue "
+                f"{self.queue_id} points to it, but it says that it is queue offset "
+                f"{found[Field.QUEUE_OFFSET, bad]} of queue {found[Field.QUEUE_ID, bad]}",
+            )
+        return SegmentSpans(path, segment, first, offsets, sizes, found)

@@ -1,0 +1,1 @@
+"""Opening a store: recovery after a crash, replay, verification."""

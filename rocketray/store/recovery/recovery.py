@@ -1,0 +1,275 @@
+"""What happens when a store is opened: the end of the log is found, and all else made to agree.
+
+The log is the truth. After a clean stop the queues say where it ends, and ``stopped.json`` whether
+anything was lost since. After a crash (the ``abort`` file is there) everything that the checkpoint
+does not vouch for is read again: records are verified one by one, and the queue entries and keys
+of the records read are put again. To *salvage* a store all of its log is read so, and the index is
+compared with it.
+
+Where a record is not whole, two things may have happened. The power went while it was written:
+then it was never acknowledged for ``disk``, nor was anything behind it, and the log is cut there,
+the bytes behind it kept aside. Or it was whole once and was damaged later: so it is when whole
+records follow that the checkpoint, or a clean stop, vouches for. Then nothing is cut. The place is
+a hole, reported and stepped over. RocketMQ makes no such difference: from the file on in which it
+begins to read, it cuts at the first bad record. So it is done in a directory that RocketMQ wrote.
+
+Invariants
+  1. No record that anything vouches for is lost unless it is itself damaged; no damaged record is
+     ever handed out; behind a cut there was nothing acknowledged for ``disk``.
+  2. Recovery may be cut short and repeated: it ends the same.
+  3. A queue's entries follow each other without a gap; where that cannot be had from the part of
+     the log that is read, all of the log is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from rocketray.store.files.checkpoint import Checkpoint
+from rocketray.store.index.key_index import KeyIndex
+from rocketray.store.log.commit_log import CommitLog
+from rocketray.store.queues.queue_table import QueueTable
+
+from .replay import Hole, QueueGapError, Replay, put_keys
+from .verify import index_agrees
+
+__all__ = ["RecoveryReport", "Trust", "last_store_timestamp_ms", "recover", "recover_read_only"]
+
+_NO_LIMIT = 1 << 62
+
+
+class Trust(Enum):
+    """What an opening takes on trust."""
+
+    CLEAN_STOP = "everything, as the last writer closed the store"
+    CHECKPOINT = "what the checkpoint vouches for"
+    LOG = "that the log was whole once; all of it is read"
+    BROKER = "what RocketMQ would; all of the log is read"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryReport:
+    """What opening a store found and did. Offsets and sizes are bytes of the log.
+
+    ``queue_entries_cut`` counts entries of records that are gone: messages that were acknowledged
+    for ``memory`` at most. ``files_mended`` were short or missing and are whole with zeros now.
+    """
+
+    was_clean: bool
+    start_offset: int
+    end_offset: int
+    files_read: int
+    records_read: int
+    bytes_kept_aside: int
+    queue_entries_put: int
+    queue_entries_cut: int
+    keys_put: int
+    files_mended: int
+    holes: tuple[Hole, ...]
+    elapsed_ms: int
+
+
+def recover(
+    log: CommitLog,
+    queues: QueueTable,
+    index: KeyIndex,
+    checkpoint: Checkpoint,
+    *,
+    trust: Trust,
+    was_closed: bool = True,
+    salvage: bool = False,
+    keep_index: bool = False,
+    clock_ms: Callable[[], int],
+) -> RecoveryReport:
+    """Make log, queues and index agree and say where they end. The caller is the writer.
+
+    *was_closed* says whether the last writer ended well, *salvage* that all of the log is read,
+    *keep_index* that the index is not to be touched then.
+
+    Raises:
+        StoreFullError: there is no room for entries or keys; opening again goes on.
+    """
+    began_ms = clock_ms()
+    trusting = trust is Trust.CLEAN_STOP and not salvage
+    replay = _after_clean_stop(log, queues, index) if trusting else None
+    was_clean = replay is not None
+    kept = cut = 0
+    if replay is not None:
+        log.trust_end(replay.end)
+    else:
+        if trust is Trust.CHECKPOINT and not salvage:
+            replay = _replay_from_checkpoint(log, queues, index, checkpoint)
+        else:
+            kept_index = None if keep_index else index
+            replay = _replay_all(log, queues, kept_index, checkpoint, trust, was_closed=was_closed)
+        kept = log.cut(replay.end, flushed=replay.start)
+    for queue in queues.all():
+        queue.find_begin(log.min_offset)
+        if not was_clean:
+            cut += queue.clear_tail()
+    if trust is not Trust.BROKER:
+        _check_end(replay, checkpoint)
+    return RecoveryReport(
+        was_clean=was_clean,
+        start_offset=replay.start,
+        end_offset=replay.end,
+        files_read=sum(replay.start < at + log.segment_bytes for at in log.segment_starts),
+        records_read=replay.records,
+        bytes_kept_aside=kept,
+        queue_entries_put=replay.entries,
+        queue_entries_cut=cut,
+        keys_put=replay.keys,
+        files_mended=len(log.mended),
+        holes=tuple(sorted(replay.holes, key=lambda hole: hole.start)),
+        elapsed_ms=clock_ms() - began_ms,
+    )
+
+
+def recover_read_only(
+    log: CommitLog, queues: QueueTable, checkpoint: Checkpoint, *, was_clean: bool
+) -> None:
+    """Find the ends of log and queues and change nothing on disk."""
+    start = _clean_start(log, queues) if was_clean else None
+    vouched_until_ms = _NO_LIMIT if was_clean else checkpoint.log_timestamp_ms
+    at: int | None = _crash_start(log, checkpoint) if start is None else start
+    while at is not None:
+        end = at
+        for offset, fields, _ in log.walk(at, verify=True):
+            end = offset + fields.size
+        following = log.next_record(end)
+        at = following[0] if following and following[1] < vouched_until_ms else None
+    log.trust_end(end)
+    for queue in queues.all():
+        queue.max_offset = queue.find_end(end)
+        queue.find_begin(log.min_offset)
+
+
+def last_store_timestamp_ms(log: CommitLog, queues: QueueTable) -> int:
+    """The newest store time of a queue's last message; 0 in an empty store."""
+    newest = 0
+    for queue in queues.all():
+        entry = queue.last_before(queue.max_offset)
+        if entry is not None:
+            newest = max(newest, log.store_timestamp_ms(entry.physical_offset, entry.size) or 0)
+    return newest
+
+
+def _clean_start(log: CommitLog, queues: QueueTable) -> int | None:
+    """The end of the last record that a queue knows; None when a queue's end is no record."""
+    start = int(log.min_offset)
+    for queue in queues.all():
+        queue.max_offset = queue.find_end(_NO_LIMIT)
+        entry = queue.last_before(queue.max_offset)
+        if entry is None or entry.physical_offset < log.min_offset:
+            continue
+        if log.store_timestamp_ms(entry.physical_offset, entry.size) is None:
+            return None
+        start = max(start, entry.physical_offset + entry.size)
+    return start
+
+
+def _crash_start(log: CommitLog, checkpoint: Checkpoint) -> int:
+    """The newest file whose first record is old enough for the checkpoint to vouch for it."""
+    trusted_until = checkpoint.trusted_until_ms()
+    for start in reversed(log.segment_starts):
+        for _, fields, _ in log.walk(start, verify=True):
+            if 0 < fields.store_timestamp_ms <= trusted_until:
+                return start
+            break
+    return log.min_offset
+
+
+def _after_clean_stop(log: CommitLog, queues: QueueTable, index: KeyIndex) -> Replay | None:
+    """Read what stands behind the last record in a queue; None when it was no clean stop."""
+    start = _clean_start(log, queues)
+    if start is None:
+        return None
+    replay = Replay(log, queues, index, keys_after=index.position(), vouched_until_ms=_NO_LIMIT)
+    try:
+        replay.run(start)
+    except QueueGapError:
+        return None
+    return replay
+
+
+def _replay_from_checkpoint(
+    log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint
+) -> Replay:
+    index.keep_trusted(checkpoint.index_timestamp_ms)
+    after = index.position()
+    segment = after[0] - after[0] % log.segment_bytes
+    start = max(min(_crash_start(log, checkpoint), segment), log.min_offset)
+    vouched_until_ms = checkpoint.log_timestamp_ms
+    replay = Replay(log, queues, index, keys_after=after, vouched_until_ms=vouched_until_ms)
+    try:
+        return _replay_from(start, replay, queues)
+    except QueueGapError:
+        return _replay_all(log, queues, index, checkpoint, Trust.CHECKPOINT, was_closed=False)
+
+
+def _replay_all(
+    log: CommitLog,
+    queues: QueueTable,
+    index: KeyIndex | None,
+    checkpoint: Checkpoint,
+    trust: Trust,
+    *,
+    was_closed: bool,
+) -> Replay:
+    """Read the whole log; an index that agrees with it stays, any other is made again."""
+    vouched_until_ms, vouched_below = _NO_LIMIT, 0
+    if trust is Trust.BROKER:
+        vouched_until_ms = 0
+        vouched_below = _broker_start(log, queues, checkpoint, was_closed=was_closed)
+    elif trust is Trust.CHECKPOINT:
+        vouched_until_ms = checkpoint.log_timestamp_ms
+    replay = Replay(
+        log,
+        queues,
+        None,
+        keys_after=(0, 0),
+        vouched_until_ms=vouched_until_ms,
+        vouched_below=vouched_below,
+    )
+    _replay_from(log.min_offset, replay, queues)
+    if index is not None and not index_agrees(log, index, replay.end):
+        index.keep_trusted(0)
+        replay.keys = put_keys(log, index, replay.end)
+    return replay
+
+
+def _broker_start(
+    log: CommitLog, queues: QueueTable, checkpoint: Checkpoint, *, was_closed: bool
+) -> int:
+    """The file in which RocketMQ begins to read: ``recoverNormally``, ``recoverAbnormally``."""
+    if not was_closed:
+        return _crash_start(log, checkpoint)
+    dispatched = 0
+    for queue in queues.all():
+        entry = queue.last_before(queue.find_end(log.files_end))
+        if entry is not None:
+            dispatched = max(dispatched, entry.physical_offset + entry.size)
+    for start in reversed(log.segment_starts):
+        if start <= dispatched and next(log.walk(start, verify=True), None) is not None:
+            return start
+    return log.min_offset
+
+
+def _replay_from(start: int, replay: Replay, queues: QueueTable) -> Replay:
+    for queue in queues.all():
+        queue.max_offset = queue.find_end(start)
+    replay.run(start)
+    return replay
+
+
+def _check_end(replay: Replay, checkpoint: Checkpoint) -> None:
+    """Report it when the log ends before what the checkpoint vouches for."""
+    missing = replay.records and replay.last_timestamp_ms < checkpoint.log_timestamp_ms
+    if missing:
+        reason = (
+            f"records stored up to {checkpoint.log_timestamp_ms} were on disk, the last one that is "
+            f"there was stored at {replay.last_timestamp_ms}"
+        )
+        replay.holes.append(Hole(replay.end, replay.end, reason))

@@ -1,0 +1,240 @@
+"""Reading a log again, from one place to its end, and making queues and index agree with it.
+
+The end is the first place without a whole record, unless somebody vouches that more follows: then
+the place is a *hole*. It is stepped over and reported, and the queue offsets that it swallowed get
+entries that lead into it, to nothing, so that a consumer steps over them too.
+
+Queue offsets have no checksum. Where they jump, the records after the jump are believed when the
+missing ones could have stood between, unless those behind go on as if there had been no jump: then
+the record itself is damaged, and a hole like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise, zip_longest
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.kernels.layout import RECORD_MIN_BYTES
+from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
+from rocketray.store.index.key_index import KeyIndex
+from rocketray.store.log.commit_log import CommitLog
+from rocketray.store.log.log_blocks import LogBlock, read_blocks, record_keys
+from rocketray.store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
+from rocketray.store.queues.queue_table import QueueTable
+
+__all__ = ["Hole", "QueueGapError", "Replay", "put_keys"]
+
+_Int32s = npt.NDArray[np.int32]
+_Int64s = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Bytes of the log, from ``start`` up to ``end``, that hold no record one could hand out."""
+
+    start: int
+    end: int
+    reason: str
+
+
+class QueueGapError(Exception):
+    """A queue lacks entries from before the part of the log that was read."""
+
+
+class Replay:
+    """One reading of the log. What it did is in its counters."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: QueueTable,
+        index: KeyIndex | None,
+        *,
+        keys_after: tuple[int, int],
+        vouched_until_ms: int,
+        vouched_below: int = 0,
+    ) -> None:
+        """Keys are put from the record at the first of *keys_after* on, less so many of it.
+
+        Without *index* none are put.
+
+        Records stored before *vouched_until_ms*, or that begin below the offset *vouched_below*,
+        are known to have been whole once.
+        """
+        self._log = log
+        self._queues = queues
+        self._index = index
+        self._keys_from, self._keys_there = keys_after
+        self._vouched_until_ms = vouched_until_ms
+        self._vouched_below = vouched_below
+        self._begun: set[int] = set()
+        self.start = self.end = self.last_timestamp_ms = 0
+        self.records = self.entries = self.keys = 0
+        self.holes: list[Hole] = []
+
+    def run(self, start: int) -> None:
+        """Read from *start*, the offset of a record or of a file.
+
+        Raises:
+            QueueGapError: entries are missing that only records before *start* can tell.
+            StoreFullError: there is no room for entries or keys.
+        """
+        self.start = self.end = start
+        lost = any(queue.has_lost_units for queue in self._queues.all())
+        if lost and start > self._log.min_offset:
+            raise QueueGapError
+        while True:
+            for block in read_blocks(self._log, self.end):
+                self._put_entries(block)
+                if self._index is not None:
+                    self._put_keys(self._index, block)
+                self.records += len(block)
+                self.end = block.end
+                self.last_timestamp_ms = int(block.store_timestamps_ms[-1])
+            self.end = self._log.end_after(self.end)
+            following = self._log.next_record(self.end)
+            if following is None or not self._is_vouched(*following):
+                return
+            self._add_hole(self.end, following[0])
+            self.end = following[0]
+
+    def _add_hole(self, start: int, end: int) -> None:
+        if self.holes and self.holes[-1].end == start:
+            start = self.holes.pop().start
+        self.holes.append(Hole(start, end, "no whole record stands there"))
+
+    def _is_vouched(self, offset: int, store_timestamp_ms: int) -> bool:
+        return offset < self._vouched_below or store_timestamp_ms < self._vouched_until_ms
+
+    def _put_entries(self, block: LogBlock) -> None:
+        transaction = block.sys_flags & TRANSACTION
+        visible = (transaction != PREPARED) & (transaction != ROLLBACK)
+        for number, topic in enumerate(block.topics):
+            of_topic = visible & (block.topic_numbers == number)
+            for queue_id in np.unique(block.queue_ids[of_topic]).tolist():
+                chosen = block.only(of_topic & (block.queue_ids == queue_id))
+                self._put_queue(topic, self._queues.get(topic, queue_id), chosen)
+
+    def _put_queue(self, topic: str, queue: ConsumeQueue, block: LogBlock) -> None:
+        """Put the entries of records of one queue."""
+        breaks = np.flatnonzero(np.diff(block.queue_offsets) != 1) + 1
+        runs = list(pairwise([0, *breaks.tolist(), len(block)]))
+        if self.start <= self._log.min_offset and id(queue) not in self._begun:
+            self._begun.add(id(queue))
+            self._begin(queue, block, runs)
+        for (first, end), following in zip_longest(runs, runs[1:]):
+            begins_at = int(block.queue_offsets[first])
+            resumes_at = int(block.queue_offsets[following[0]]) if following else -1
+            if begins_at > queue.max_offset and resumes_at == queue.max_offset + end - first:
+                self._misplaced(block, first, end)  # the next ones go on as if these were right
+            else:
+                self._put_run(topic, queue, block, first, end)
+
+    def _begin(self, queue: ConsumeQueue, block: LogBlock, runs: list[tuple[int, int]]) -> None:
+        """Let *queue* begin with the first record of the log that is its own.
+
+        Where that record's offset does not lead to the next ones', theirs are believed.
+        """
+        first = next((first for first, end in runs if end - first > 1), 0)
+        begins_at = int(block.queue_offsets[first]) - first
+        if begins_at >= 0 and begins_at != queue.max_offset:
+            queue.restart_at(begins_at)
+
+    def _put_run(
+        self, topic: str, queue: ConsumeQueue, block: LogBlock, first: int, end: int
+    ) -> None:
+        """Put the entries *first* to *end*, whose queue offsets follow each other."""
+        begins_at = int(block.queue_offsets[first])
+        missing = begins_at - queue.max_offset
+        if missing > 0 and not self._fill(queue, missing, int(block.physical_offsets[first])):
+            self._misplaced(block, first, end)
+            return
+        if missing < 0:  # RocketMQ's redispatch: what is there already is not put again
+            there = min(-missing, end - first)
+            known, _, _ = queue.columns(begins_at, begins_at + there)
+            if not np.array_equal(known, block.physical_offsets[first : first + there]):
+                self._misplaced(block, first, first + there)
+            first += there
+        if first < end:
+            self.entries += queue.put(
+                block.physical_offsets[first:end],
+                block.sizes[first:end],
+                block.tags_codes[first:end],
+                block.store_timestamps_ms[first:end],
+                self._queues.bitmaps(
+                    topic,
+                    block.data,
+                    block.property_starts[first:end],
+                    block.property_sizes[first:end],
+                ),
+            )
+
+    def _fill(self, queue: ConsumeQueue, count: int, before: int) -> bool:
+        """Put entries for *count* messages that a hole swallowed; False when none can have.
+
+        They lead into the hole, one byte further each, so that entries still ascend.
+        """
+        if self.start > self._log.min_offset and not self.holes:
+            raise QueueGapError
+        last = queue.last_before(queue.max_offset)
+        after = self._log.min_offset if last is None else last.physical_offset + last.size
+        if count > (before - after) // RECORD_MIN_BYTES:
+            return False  # so many records do not fit between
+        holes = [hole for hole in self.holes if after <= hole.start < before]
+        if not holes:
+            holes = [Hole(after, before, f"{count} messages of one queue are missing here")]
+            self.holes += holes
+        offsets = holes[0].start + np.arange(count, dtype=np.int64)
+        sizes: npt.NDArray[np.int32] = np.full(count, HOLE_SIZE, np.int32)
+        nothing = np.zeros(count, np.int64)
+        self.entries += queue.put(offsets, sizes, nothing, nothing)
+        return True
+
+    def _misplaced(self, block: LogBlock, first: int, end: int) -> None:
+        """Report records of which one of the numbers that say where they belong is wrong."""
+        if self.start > self._log.min_offset:
+            raise QueueGapError
+        for row in range(first, end):
+            start = int(block.physical_offsets[row])
+            reason = f"its queue offset {block.queue_offsets[row]} does not follow its queue's"
+            self.holes.append(Hole(start, start + int(block.sizes[row]), reason))
+
+    def _put_keys(self, index: KeyIndex, block: LogBlock) -> None:
+        hashes, offsets, times = _keys_of(block.only(block.physical_offsets >= self._keys_from))
+        if len(offsets) and offsets[0] == self._keys_from:
+            there = min(self._keys_there, int((offsets == self._keys_from).sum()))
+            hashes, offsets, times = hashes[there:], offsets[there:], times[there:]
+        index.reserve(len(hashes))
+        index.put(hashes, offsets, times)
+        self.keys += len(hashes)
+
+
+def put_keys(log: CommitLog, index: KeyIndex, end: int) -> int:
+    """Put the keys of all records below *end* into an empty index; returns how many.
+
+    Raises:
+        StoreFullError: there is no room for them.
+    """
+    count, at = 0, int(log.min_offset)
+    while at < end:
+        for block in read_blocks(log, at):
+            keys = _keys_of(block.only(block.physical_offsets < end))
+            index.reserve(len(keys[0]))
+            index.put(*keys)
+            count += len(keys[0])
+            at = block.end
+        following = log.next_record(log.end_after(at))
+        at = following[0] if following else end
+    return count
+
+
+def _keys_of(block: LogBlock) -> tuple[_Int32s, _Int64s, _Int64s]:
+    """Hash, physical offset and store time of each key of *block*, in log order."""
+    block = block.only((block.sys_flags & TRANSACTION) != ROLLBACK)
+    if not len(block):
+        return np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)
+    hashes, records = record_keys(block)
+    return hashes, block.physical_offsets[records], block.store_timestamps_ms[records]

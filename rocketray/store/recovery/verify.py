@@ -1,0 +1,309 @@
+"""Looking at everything in a store and changing nothing: does log, queues and index agree?
+
+The log is read from its first to its last byte, as recovery reads it. Every record must have its
+queue entry and its keys, every entry and every key must lead to a record that has it, and nothing
+may stand behind the ends. What does not hold is a :class:`Problem`, with file and place.
+
+Topic, properties and most of a record's header have no checksum in RocketMQ's format (unless the
+store appends a CRC over all of a record). What is wrong there shows only where it contradicts
+another file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
+from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
+from rocketray.store.files.checkpoint import Checkpoint
+from rocketray.store.files.mapped_file_queue import segment_name
+from rocketray.store.formats.index_chains import expected_chains
+from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
+from rocketray.store.index.index_file import IndexFile
+from rocketray.store.index.key_index import KeyIndex
+from rocketray.store.log.commit_log import CommitLog
+from rocketray.store.log.log_blocks import LogBlock, read_blocks, record_keys
+from rocketray.store.queues.consume_queue import ConsumeQueue
+from rocketray.store.queues.queue_table import QueueTable
+
+__all__ = ["Problem", "Verification", "index_agrees", "verify"]
+
+_SHOWN_OF_A_KIND = 20  # problems of one queue or index file; the rest is counted
+_Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is not as it should be, at byte ``offset`` of ``file``."""
+
+    file: str
+    offset: int
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What there was to look at, and what is wrong with it."""
+
+    log_files: int
+    queue_files: int
+    index_files: int
+    records: int
+    queue_entries: int
+    keys: int
+    problems: tuple[Problem, ...]
+
+
+def verify(
+    log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint
+) -> Verification:
+    """Look at all of it, as it is opened; may run on a store that is only read."""
+    marks = [_Marks(queue) for queue in queues.all()]
+    walk = _Walk(log, {id(mark.queue): mark for mark in marks}, queues)
+    keys = _Keys(log, index)
+    for block in walk.blocks():
+        walk.check_entries(block)
+        keys.check(block)
+    walk.check_end(checkpoint)
+    for mark in marks:
+        walk.problems += mark.leftovers(log)
+    walk.problems += keys.leftovers()
+    for file in index.files:
+        walk.problems += _chain_problems(file)
+    return Verification(
+        log_files=len(log.segment_starts),
+        queue_files=sum(mark.queue.file_count for mark in marks),
+        index_files=index.file_count,
+        records=walk.records,
+        queue_entries=sum(mark.queue.max_offset - mark.queue.min_offset for mark in marks),
+        keys=index.entry_count(),
+        problems=tuple(walk.problems),
+    )
+
+
+def index_agrees(log: CommitLog, index: KeyIndex, end: int) -> bool:
+    """Whether the index holds the keys of all records below *end* and nothing else."""
+    keys = _Keys(log, index)
+    at = int(log.min_offset)
+    while at < end:
+        for block in read_blocks(log, at):
+            keys.check(block.only(block.physical_offsets < end))
+            at = block.end
+        following = log.next_record(log.end_after(at))
+        at = following[0] if following else end
+    return not keys.leftovers() and not any(map(_chain_problems, index.files))
+
+
+@dataclass(slots=True)
+class _Walk:
+    """One reading of the log, record by record."""
+
+    log: CommitLog
+    marks: dict[int, _Marks]
+    queues: QueueTable
+    records: int = 0
+    end: int = 0
+    last_timestamp_ms: int = 0
+    problems: list[Problem] = field(default_factory=list)
+
+    def blocks(self) -> Iterator[LogBlock]:
+        self.end = int(self.log.min_offset)
+        while True:
+            for block in read_blocks(self.log, self.end):
+                self.records += len(block)
+                self.last_timestamp_ms = int(block.store_timestamps_ms[-1])
+                self.end = block.end
+                yield block
+            self.end = self.log.end_after(self.end)
+            following = self.log.next_record(self.end)
+            if following is None:
+                return
+            size = following[0] - self.end
+            self.problem(self.end, f"no whole record stands in these {size} bytes")
+            self.end = following[0]
+
+    def problem(self, physical_offset: int, what: str) -> None:
+        start = physical_offset - physical_offset % self.log.segment_bytes
+        path = self.log.directory / segment_name(start)
+        self.problems.append(Problem(str(path), physical_offset - start, what))
+
+    def check_entries(self, block: LogBlock) -> None:
+        transaction = block.sys_flags & TRANSACTION
+        visible = (transaction != PREPARED) & (transaction != ROLLBACK)
+        for number, topic in enumerate(block.topics):
+            of_topic = visible & (block.topic_numbers == number)
+            for queue_id in np.unique(block.queue_ids[of_topic]).tolist():
+                chosen = block.only(of_topic & (block.queue_ids == queue_id))
+                queue = self.queues.find(topic, queue_id)
+                good = np.zeros(len(chosen), np.bool_)
+                if queue is not None:
+                    good = self.marks[id(queue)].check(chosen)
+                for row in np.flatnonzero(~good)[:_SHOWN_OF_A_KIND].tolist():
+                    self.problem(
+                        int(chosen.physical_offsets[row]),
+                        f"the record has no entry at offset {chosen.queue_offsets[row]} of queue "
+                        f"{topic}/{queue_id}",
+                    )
+
+    def check_end(self, checkpoint: Checkpoint) -> None:
+        stray = self.log.bytes_behind(self.end)
+        if stray:
+            self.problem(self.end, f"{stray} bytes stand behind the last whole record")
+        if self.records and checkpoint.log_timestamp_ms > self.last_timestamp_ms:
+            self.problem(
+                self.end,
+                f"the checkpoint vouches for records up to time {checkpoint.log_timestamp_ms}; "
+                f"the last one is of {self.last_timestamp_ms}",
+            )
+
+
+class _Marks:
+    """Which entries of a queue a record was found for."""
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        self.queue = queue
+        self._first = queue.min_offset
+        self._met: _Bools = np.zeros(queue.max_offset - queue.min_offset, np.bool_)
+
+    def check(self, block: LogBlock) -> _Bools:
+        """Which records of *block*, all of this queue, have their entry."""
+        numbers = block.queue_offsets - self._first
+        good: _Bools = (numbers >= 0) & (numbers < len(self._met))
+        rows = np.flatnonzero(good)
+        if not len(rows):
+            return good
+        first, last = int(block.queue_offsets[rows].min()), int(block.queue_offsets[rows].max())
+        if last - first >= 2 * len(self._met):
+            return np.zeros(len(block), np.bool_)
+        offsets, sizes, codes = self.queue.columns(first, last + 1)
+        at = block.queue_offsets[rows] - first
+        matching = (offsets[at] == block.physical_offsets[rows]) & (sizes[at] == block.sizes[rows])
+        same_code = codes[at] == block.tags_codes[rows]
+        for row in np.flatnonzero(matching & ~same_code & (codes[at] <= TAGS_CODE_EXT_MAX)):
+            expected = block.tags_codes[rows[row]]
+            same_code[row] = self.queue.tags_code(int(codes[at[row]])) == expected
+        good[rows] = matching & same_code
+        self._met[numbers[good]] = True
+        return good
+
+    def leftovers(self, log: CommitLog) -> Iterator[Problem]:
+        """Entries without a record, and what stands behind the last one."""
+        lost = np.flatnonzero(~self._met)
+        for number in lost[:_SHOWN_OF_A_KIND].tolist():
+            yield self._problem(self._first + number, "the entry leads to no record of this queue")
+        if len(lost) > _SHOWN_OF_A_KIND:
+            more = len(lost) - _SHOWN_OF_A_KIND
+            yield self._problem(self._first, f"{more} entries more lead to no record")
+        end = self.queue.max_offset
+        offsets, sizes, codes = self.queue.columns(end, self.queue.files_end)
+        stray = np.flatnonzero((offsets != 0) | (sizes != 0) | (codes != 0))
+        if len(stray):
+            where = end + int(stray[0])
+            what = f"{len(stray)} entries stand behind the last one of a record"
+            yield self._problem(where, f"{what}; the log ends at {log.max_offset}")
+
+    def _problem(self, queue_offset: int, what: str) -> Problem:
+        entries = self.queue.segment_entries
+        start = queue_offset - queue_offset % entries
+        path: Path = self.queue.directory / segment_name(start * ENTRY_BYTES)
+        return Problem(
+            str(path), (queue_offset - start) * ENTRY_BYTES, f"offset {queue_offset}: {what}"
+        )
+
+
+class _Keys:
+    """The keys of the log against the entries of the index, both in the log's order."""
+
+    def __init__(self, log: CommitLog, index: KeyIndex) -> None:
+        self._index = index
+        tables = [file.table()[1] for file in index.files]
+        self._hashes = np.concatenate(
+            [np.empty(0, np.int32), *(table["hash"].astype(np.int32) for table in tables)]
+        )
+        self._offsets = np.concatenate(
+            [
+                np.empty(0, np.int64),
+                *(table["physical_offset"].astype(np.int64) for table in tables),
+            ]
+        )
+        self._next = int((self._offsets < log.min_offset).sum())  # of files that were deleted
+        self._problems: list[Problem] = []
+
+    def check(self, block: LogBlock) -> None:
+        """The keys of *block* must come next."""
+        block = block.only((block.sys_flags & TRANSACTION) != ROLLBACK)
+        if self._problems or not len(block):
+            return
+        hashes, records = record_keys(block)
+        offsets = block.physical_offsets[records]
+        stop = self._next + len(hashes)
+        known_hashes, known_offsets = (
+            self._hashes[self._next : stop],
+            self._offsets[self._next : stop],
+        )
+        count = len(known_hashes)
+        wrong = np.flatnonzero(
+            (known_hashes != hashes[:count]) | (known_offsets != offsets[:count])
+        )
+        if len(wrong) or count < len(hashes):
+            row = int(wrong[0]) if len(wrong) else count
+            what = f"the key with hash {hashes[row]} of the record at {offsets[row]} is not here"
+            self._problems.append(self._problem(self._next + row, what))
+        self._next = stop
+
+    def leftovers(self) -> list[Problem]:
+        """The first key that is missing or different, or keys of no record."""
+        if not self._problems and self._next < len(self._hashes):
+            what = f"{len(self._hashes) - self._next} keys belong to no record"
+            return [self._problem(self._next, what)]
+        return self._problems
+
+    def _problem(self, number: int, what: str) -> Problem:
+        path, position = "index", 0
+        for file in self._index.files:
+            path, count = str(file.path), file.header().next_entry - 1
+            position = file.entry_position(min(number, count) + 1)
+            if number < count:
+                break
+            number -= count
+        return Problem(path, position, what)
+
+
+def _chain_problems(file: IndexFile) -> list[Problem]:
+    """Slots and predecessors that are not what putting the entries one by one leaves."""
+    slots, entries = file.table()
+    count = len(entries)
+    hashes = entries["hash"].astype(np.int64)
+    if count and hashes.min() < 0:
+        row = int((hashes < 0).argmax())
+        return [Problem(str(file.path), file.entry_position(row + 1), "its key hash is negative")]
+    previous, last_of_slots = expected_chains(hashes, file.hash_slots)
+    problems = [
+        Problem(
+            str(file.path),
+            file.entry_position(row + 1),
+            f"the entry before it in its slot is {previous[row]}, it names "
+            f"{entries['previous'][row]}",
+        )
+        for row in np.flatnonzero(entries["previous"] != previous)[:_SHOWN_OF_A_KIND].tolist()
+    ]
+    newest = np.zeros(file.hash_slots, np.int64)
+    newest[hashes[last_of_slots - 1] % file.hash_slots] = last_of_slots
+    problems += [
+        Problem(
+            str(file.path),
+            file.slot_position(slot),
+            f"the newest entry of slot {slot} is {newest[slot]}, it names {slots[slot]}",
+        )
+        for slot in np.flatnonzero(slots != newest)[:_SHOWN_OF_A_KIND].tolist()
+    ]
+    used = int(np.count_nonzero(newest))
+    if file.header().slots_used != used:
+        what = f"its header counts {file.header().slots_used} slots in use, there are {used}"
+        problems.append(Problem(str(file.path), 32, what))
+    return problems

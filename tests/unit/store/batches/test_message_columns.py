@@ -1,0 +1,145 @@
+"""Messages collected as columns: the same bytes as from messages encoded one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketray.errors import InvalidMessageError, MessageTooLargeError
+from rocketray.message import BODY_MAX_BYTES, IMPORTED_OFFSET_ID, Message
+from rocketray.store.batches.encoded_batch import (
+    RecordOptions,
+    encode_messages,
+    pack_batch,
+    record_sizes,
+    unpack_batch,
+)
+from rocketray.store.batches.message_columns import MessageColumns, RecordForm
+from rocketray.store.formats.compression import Compression
+
+PREFIX = "7F0000010001AABBCCDD"
+FIRST_ID = 0xFFFFFFFFFF
+BORN_HOST = ("127.0.0.1", 9)
+NOW_MS = 1_700_000_000_000
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02 *|"), min_size=1)
+words = st.text(
+    st.characters(codec="utf-8", exclude_categories=("C", "Z"), exclude_characters="*|"), min_size=1
+)
+messages = st.builds(
+    Message,
+    st.just("Trade"),
+    st.binary(max_size=100),
+    st.none() | st.sampled_from(["pay", "Aa", "BB", "日本"]) | words,
+    st.lists(words, max_size=3),
+    st.dictionaries(
+        words.map(lambda text: "p" + text) | st.just(IMPORTED_OFFSET_ID), texts, max_size=3
+    ),
+    st.sampled_from([0, 0, 7]),
+    st.none() | words,
+    st.none() | st.integers(0, 2**41),
+)
+
+
+def form(topic: str = "Trade", compression: Compression | None = None) -> RecordForm:
+    return RecordForm(topic, born_host=BORN_HOST, id_prefix=PREFIX, compression=compression)
+
+
+def one_by_one(several: Sequence[Message], compression: Compression | None = None) -> bytes:
+    ids = [f"{PREFIX}{FIRST_ID + number:012X}" for number in range(len(several))]
+    batch = encode_messages(
+        several,
+        born_host=BORN_HOST,
+        clock_ms=lambda: NOW_MS,
+        unique_keys=ids,
+        options=RecordOptions(compression),
+    )
+    return pack_batch(batch)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(messages, min_size=1, max_size=8), st.booleans())
+def test_any_messages_pack_as_if_encoded_one_by_one(several: list[Message], at_once: bool) -> None:
+    columns = MessageColumns(form())
+    if at_once:
+        columns.extend(several)
+    else:
+        for number, message in enumerate(several):
+            assert columns.add_message(message) == number
+    packed = columns.pack(FIRST_ID, NOW_MS)
+    assert packed.tobytes() == one_by_one(several)
+    assert record_sizes(packed).tolist() == unpack_batch(packed.tobytes()).sizes.tolist()
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(messages, min_size=1, max_size=4))
+def test_what_is_given_in_parts_packs_as_a_message_does(several: list[Message]) -> None:
+    columns = MessageColumns(form())
+    for number, one in enumerate(several):
+        assert columns.add(one.body, one.tags, one.keys, one.properties) == number
+    plain = [Message(one.topic, one.body, one.tags, one.keys, one.properties) for one in several]
+    assert columns.pack(FIRST_ID, NOW_MS).tobytes() == one_by_one(plain)
+
+
+def test_one_key_may_be_given_as_a_bare_text() -> None:
+    columns = MessageColumns(form())
+    columns.add(b"", None, "key")
+    expected = one_by_one([Message("Trade", b"", keys=("key",))])
+    assert columns.pack(FIRST_ID, NOW_MS).tobytes() == expected
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_plain_messages_of_a_long_topic_pack_alike(count: int) -> None:
+    topic = "%RETRY%" + "g" * 200  # a record of version 2
+    several = [Message(topic, b"%d" % number, "pay") for number in range(count)]
+    columns, bulk = MessageColumns(form(topic)), MessageColumns(form(topic))
+    for message in several:
+        columns.add(message.body, message.tags)
+    bulk.extend(several)
+    expected = one_by_one(several)
+    assert columns.pack(FIRST_ID, NOW_MS).tobytes() == expected
+    assert bulk.pack(FIRST_ID, NOW_MS).tobytes() == expected
+
+
+def test_large_bodies_are_compressed() -> None:
+    compression = Compression("zlib", 50)
+    several = [Message("Trade", b"a" * 1000), Message("Trade", b"b"), Message("Trade", b"c" * 60)]
+    columns = MessageColumns(form(compression=compression))
+    columns.extend(several)
+    packed = columns.pack(FIRST_ID, NOW_MS).tobytes()
+    assert packed == one_by_one(several, compression)
+    assert len(packed) < 1000
+
+
+def test_what_a_message_refuses_is_not_added() -> None:
+    columns = MessageColumns(form())
+    for body, tags, keys, properties in (
+        (b"", "*", (), None),
+        (b"", "a\x01", (), None),
+        (b"", None, ("a b",), None),
+        (b"", None, (), {"TAGS": "x"}),
+        (b"", None, (), {"a": "x\x02"}),
+        (b"", None, (), {"a\x01": "x"}),
+        (b"", None, (), {"a": 7}),
+        (b"", None, (), {"": "x"}),
+        (b"", None, (), {"a": "\ud800"}),
+        ("text", "pay", (), None),
+    ):
+        with pytest.raises(InvalidMessageError):
+            columns.add(body, tags, keys, properties)  # type: ignore[arg-type]
+    wide = memoryview(bytes(BODY_MAX_BYTES + 8)).cast("q")
+    too_large: list[tuple[Any, dict[str, str] | None]] = [
+        (bytes(BODY_MAX_BYTES + 1), None),
+        (wide, None),
+        (b"", {"a": "x" * 32_730}),
+    ]
+    for body, properties in too_large:
+        with pytest.raises(MessageTooLargeError):
+            columns.add(body, "pay", (), properties)
+    assert not columns
+    assert columns.add(bytearray(b"x"), "pay") == 0  # type: ignore[arg-type]
+    assert columns.pack(FIRST_ID, NOW_MS).tobytes() == one_by_one([Message("Trade", b"x", "pay")])

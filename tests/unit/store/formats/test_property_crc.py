@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.stores import SMALL, FakeClock, check_whole, kill, message, read_all
+
+from rocketray.config import StoreConfig
+from rocketray.errors import CorruptRecordError, MessageTooLargeError
+from rocketray.message import CRC_PROPERTY, PROPERTIES_MAX_BYTES, Message
+from rocketray.store.batches.encoded_batch import RecordOptions, encode_table
+from rocketray.store.formats.property_crc import crc_property, with_crc_property
+from rocketray.store.formats.record import decode_record, encode_record
+from rocketray.store.message_store import MessageStore
+from rocketray.store.reading.reader import QueueReader
+
+CONFIG = StoreConfig(
+    commit_log_segment_bytes=4096,
+    consume_queue_segment_entries=7,
+    index_hash_slots=5,
+    index_entries=9,
+    append_properties_crc=True,
+)
+RECORD = encode_record(
+    "Trade",
+    b"body",
+    b"TAGS\x01pay\x02",
+    queue_id=3,
+    queue_offset=42,
+    physical_offset=1000,
+    born_timestamp_ms=1,
+    born_host=("10.0.0.1", 1),
+    store_timestamp_ms=2,
+    store_host=("10.0.0.2", 2),
+    properties_crc=True,
+)
+
+
+def test_the_digits_stand_with_the_lowest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zlib, "crc32", lambda _: 1_234_567 | 1 << 31)
+    vector = bytes.fromhex("5f5f435243333223013736353433323130303002")
+    assert crc_property(bytes(100)) == vector  # RocketMQ's own for this CRC, without the top bit
+
+
+def test_the_property_covers_the_record_up_to_itself() -> None:
+    told = decode_record(RECORD, "log", 1000).properties[CRC_PROPERTY]
+    assert int(told[::-1]) == zlib.crc32(RECORD[:-20]) & 0x7FFFFFFF
+
+
+@pytest.mark.parametrize("position", [13, 25, 42, 50, 58, 65, 73, 82, 94, 104, 107])
+def test_a_flip_in_any_field_is_noticed(position: int) -> None:
+    damaged = bytearray(RECORD)
+    damaged[position] ^= 1
+    with pytest.raises(CorruptRecordError, match="CRC"):
+        decode_record(bytes(damaged), "log", 1000)
+
+
+@pytest.mark.parametrize("digits", [b"0000000000", b"x000000000", b"9999999999"])
+def test_a_wrong_property_is_no_match(digits: bytes) -> None:
+    with pytest.raises(CorruptRecordError, match="does not match its CRC property"):
+        decode_record(RECORD[:-11] + digits + b"\x02", "log", 1000)
+
+
+def test_a_property_that_only_looks_like_it_is_the_users_own() -> None:
+    for name in ("x__CRC32#", "__CRC32"):
+        record = encode_record(
+            "Trade",
+            b"",
+            f"{name}\x011234567890\x02".encode(),
+            queue_id=0,
+            queue_offset=0,
+            physical_offset=0,
+            born_timestamp_ms=1,
+            born_host=("10.0.0.1", 1),
+            store_timestamp_ms=2,
+            store_host=("10.0.0.2", 2),
+        )
+        assert decode_record(record, "log", 0).properties == {name: "1234567890"}
+
+
+def test_a_separator_comes_before_it_where_one_is_missing() -> None:
+    assert with_crc_property(b"") == b"__CRC32#\x010000000000\x02"
+    assert with_crc_property(b"a\1b\2") == b"a\1b\2__CRC32#\x010000000000\x02"
+    assert with_crc_property(b"a\1b") == b"a\1b\2__CRC32#\x010000000000\x02"
+    room = PROPERTIES_MAX_BYTES - 20
+    assert len(with_crc_property(b"\2" * room)) == PROPERTIES_MAX_BYTES
+    for too_long in (b"\2" * (room + 1), b"x" * room):
+        with pytest.raises(MessageTooLargeError, match="with its CRC"):
+            with_crc_property(too_long)
+
+
+def test_a_store_that_writes_it_is_read_and_recovered(tmp_path: Path) -> None:
+    store = MessageStore(tmp_path, CONFIG, clock_ms=FakeClock())
+    for number in range(40):
+        store.put([message(number), Message("Trade", b"", properties={CRC_PROPERTY: "old"})], 0)
+    stored = read_all(store, "Trade", 0)
+    assert all(len(one.properties[CRC_PROPERTY]) == 10 for one in stored)
+    for one in stored:
+        record = store._log.read(one.physical_offset, one.size)
+        assert record[-20:] == crc_property(record)
+    kill(store)
+    with MessageStore(tmp_path, clock_ms=FakeClock()) as again:
+        assert check_whole(again) == 80
+    with QueueReader(tmp_path, "Trade", 0) as reader:
+        assert reader.messages(reader.entries(0, 80)) == stored
+
+
+def test_a_flipped_bit_of_a_property_is_reported_by_readers_and_ends_the_log(
+    tmp_path: Path,
+) -> None:
+    store = MessageStore(tmp_path, CONFIG, clock_ms=FakeClock())
+    store.put([message(number) for number in range(5)], 0)
+    victim = read_all(store, "Trade", 0)[3]
+    kill(store)
+    path = tmp_path / "commitlog" / f"{0:020d}"
+    content = bytearray(path.read_bytes())
+    content[content.index(b"amount\x013") + 7] ^= 1
+    path.write_bytes(content)
+    with (
+        QueueReader(tmp_path, "Trade", 0) as reader,
+        pytest.raises(CorruptRecordError, match="does not match its CRC property") as raised,
+    ):
+        reader.tags(reader.entries(0, 5))
+    assert raised.value.physical_offset == victim.physical_offset
+    with MessageStore(tmp_path, read_only=True, clock_ms=FakeClock()) as beside:
+        assert beside.max_physical_offset == victim.physical_offset
+    with MessageStore(tmp_path, clock_ms=FakeClock()) as again:
+        assert check_whole(again) == 3
+
+
+def test_a_record_without_it_is_as_good_as_any_in_a_store_that_writes_it(tmp_path: Path) -> None:
+    """As with RocketMQ's ``enabledAppendPropCRC`` alone."""
+    batch = encode_table(
+        "Trade",
+        pa.table({"body": pa.array([b"no room left"], pa.binary())}),
+        born_host=("10.0.0.9", 1),
+        born_timestamp_ms=1,
+    )
+    store = MessageStore(tmp_path, CONFIG, clock_ms=FakeClock())
+    store.put([message(1)], 0)
+    store.append("Trade", 0, batch)
+    store.put([message(2)], 0)
+    kill(store)
+    with MessageStore(tmp_path, clock_ms=FakeClock()) as again:
+        assert again.recovery is not None
+        assert again.recovery.holes == ()
+        assert check_whole(again) == 3
+        assert again.verify().problems == ()
+        has_one = [CRC_PROPERTY in one.properties for one in again.scan()]
+        assert has_one == [True, False, True]
+
+
+def test_a_producer_may_leave_room_and_any_store_fills_it(tmp_path: Path) -> None:
+    table = pa.table({"body": pa.array([b"one", b"two"], pa.binary()), "tags": ["a", None]})
+    batch = encode_table(
+        "Trade",
+        table,
+        born_host=("10.0.0.9", 1),
+        born_timestamp_ms=1,
+        options=RecordOptions(properties_crc=True),
+    )
+    before = batch.records.copy()
+    with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
+        store.append("Trade", 0, batch)
+        for one in read_all(store, "Trade", 0):
+            record = store._log.read(one.physical_offset, one.size)
+            assert record[-20:] == crc_property(record)
+    np.testing.assert_array_equal(batch.records, before)

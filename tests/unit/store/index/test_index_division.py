@@ -1,0 +1,102 @@
+"""How many hash slots an index file has: found for whatever was written, or left open, never wrong."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rocketray.store.index.index_division import (
+    SlotCounts,
+    entries_beside,
+    is_division,
+    slots_that_agree,
+    smallest_division,
+)
+from rocketray.store.index.index_file import IndexFile, index_file_bytes
+
+
+def write_index(path: Path, slots: int, room: int, keys: list[tuple[int, int]]) -> None:
+    """An index file with *keys*: hash and physical offset."""
+    file = IndexFile.create(path, slots, room)
+    file.reserve(len(keys))
+    hashes, offsets = (
+        np.array(column, dtype)
+        for column, dtype in zip(zip(*keys, strict=True), (np.int32, np.int64), strict=True)
+    )
+    file.put(hashes, offsets, np.full(len(keys), 1_700_000_000_000, np.int64), 0)
+    file.close()
+
+
+def in_log_order(keys: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Hashes with sizes of records become hashes with offsets."""
+    ends = np.cumsum([size for _, size in keys]).tolist()
+    return [(key_hash, end) for (key_hash, _), end in zip(keys, ends, strict=True)]
+
+
+keys_of_a_log = st.lists(
+    st.tuples(st.integers(0, 2**31 - 1), st.integers(0, 300)), min_size=1, max_size=60
+).map(in_log_order)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(1, 400), st.integers(62, 200), keys_of_a_log, st.booleans())
+def test_the_number_is_found_or_left_open(
+    slots: int, room: int, keys: list[tuple[int, int]], with_log: bool
+) -> None:
+    by_offset: dict[int, set[int]] = {}
+    for key_hash, offset in keys:
+        by_offset.setdefault(offset, set()).add(key_hash)
+
+    def key_hashes(offset: int) -> frozenset[int] | None:
+        return frozenset(by_offset.get(offset, ())) if with_log else None
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "i"
+        write_index(path, slots, room, keys)
+        found = slots_that_agree([path], key_hashes)
+        assert found.has_entries
+        assert found.all_agree
+        assert slots in found.counts
+        assert slots_that_agree([path], key_hashes, only=slots).counts == (slots,)
+
+
+def test_files_that_one_number_fits_to_rule_the_others_out(tmp_path: Path) -> None:
+    # A key whose hash is 0, of the record at 0, in a file of zeros, fits to any number.
+    write_index(tmp_path / "1", 5, 62, [(0, 0)])
+    write_index(tmp_path / "2", 5, 62, [(number * 7919, number * 100) for number in range(1, 50)])
+    alone = slots_that_agree([tmp_path / "1"], lambda _: None)
+    both = slots_that_agree([tmp_path / "1", tmp_path / "2"], lambda _: None)
+    assert len(alone.counts) > 50
+    assert both == SlotCounts((5,), all_agree=True, has_entries=True)
+
+
+def test_a_file_that_begins_at_0_and_is_mostly_empty_is_told_by_both_of_its_ends(
+    tmp_path: Path,
+) -> None:
+    keys = [(number * 7919 % 2**31, number // 2 * 100) for number in range(700)]
+    write_index(tmp_path / "1", 64, 5000, keys)
+    assert slots_that_agree([tmp_path / "1"], lambda _: None).counts == (64,)
+
+
+def test_the_first_key_of_a_store_is_enough(tmp_path: Path) -> None:
+    write_index(tmp_path / "1", 5000, 20_000, [(1234, 0)])
+    assert slots_that_agree([tmp_path / "1"], lambda _: None).counts == (5000,)
+
+
+def test_a_number_that_contradicts_the_log_is_no_answer(tmp_path: Path) -> None:
+    write_index(tmp_path / "1", 10, 40, [(number, 100 * number) for number in range(1, 30)])
+    assert slots_that_agree([tmp_path / "1"], lambda _: frozenset({-1})).counts == ()
+
+
+@given(st.integers(1, 5000), st.integers(2, 5000))
+def test_a_length_and_its_divisions(slots: int, room: int) -> None:
+    length = index_file_bytes(slots, room)
+    assert is_division(length, slots)
+    assert entries_beside(length, slots) == room
+    assert (slots - smallest_division(length)) % 5 == 0
+    assert not is_division(length, slots + 1)
+    assert not is_division(length, 0)

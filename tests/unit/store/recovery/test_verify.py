@@ -1,0 +1,109 @@
+"""Every kind of damage is found, and where it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.commands import printed, rocketray
+from support.stores import SMALL, FakeClock, message, open_golden
+
+from rocketray.store.message_store import MessageStore
+from rocketray.store.recovery.verify import Problem
+
+MESSAGES = 30
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Two queues over several files, closed."""
+    clock = FakeClock()
+    with MessageStore(tmp_path / "store", SMALL, clock_ms=clock) as store:
+        for number in range(MESSAGES):
+            store.put([message(number)], number % 2)
+            clock.now_ms += 1000
+    return tmp_path / "store"
+
+
+def problems_of(directory: Path) -> tuple[Problem, ...]:
+    with MessageStore(directory, read_only=True, clock_ms=FakeClock()) as store:
+        return store.verify().problems
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+def test_the_store_that_rocketmq_wrote_has_no_problem() -> None:
+    with open_golden() as store:
+        found = store.verify()
+    assert found.problems == ()
+    assert (found.records, found.queue_entries, found.keys) == (600, 600, 1113)
+
+
+def test_a_whole_store_has_no_problem(directory: Path) -> None:
+    assert problems_of(directory) == ()
+
+
+QUEUE_FILE = f"consumequeue/Trade/1/{140:020d}"
+FAULTS: dict[str, tuple[str, Callable[[Path], tuple[Path, int]], str]] = {
+    "body": (f"commitlog/{0:020d}", lambda d: (d, 90), "no whole record stands in these"),
+    "magic": (f"commitlog/{4096:020d}", lambda d: (d, 5), "no whole record stands in these"),
+    "queue id": (f"commitlog/{0:020d}", lambda d: (d, 15), "has no entry at offset 0 of queue"),
+    "queue offset": (f"commitlog/{0:020d}", lambda d: (d, 27), "no entry at offset 1 of queue"),
+    "entry's offset": (QUEUE_FILE, lambda d: (d, 27), "leads to no record of this queue"),
+    "entry's size": (QUEUE_FILE, lambda d: (d, 31), "leads to no record of this queue"),
+    "entry's code": (QUEUE_FILE, lambda d: (d, 39), "leads to no record of this queue"),
+    "behind the end": (f"consumequeue/Trade/1/{280:020d}", lambda d: (d, 139), "1 entries stand behind the last one"),
+    "behind the log": (f"commitlog/{4096:020d}", lambda d: (d, 4090), "bytes stand behind"),
+    "index entry's hash": ("index", lambda d: (min(d.iterdir()), 83), "is not here"),
+    "index entry's link": ("index", lambda d: (min(d.iterdir()), 99), "before it in its slot"),
+    "index slot": ("index", lambda d: (min(d.iterdir()), 43), "the newest entry of slot"),
+    "index header": ("index", lambda d: (min(d.iterdir()), 35), "slots in use"),
+    "checkpoint": ("checkpoint", lambda d: (d, 1), "the checkpoint vouches for records up to"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_flipped_bit_is_located(directory: Path, fault: str) -> None:
+    name, place, expected = FAULTS[fault]
+    path, position = place(directory / name)
+    flip(path, position)
+    problems = problems_of(directory)
+    assert any(expected in problem.what for problem in problems), problems
+    places = [(Path(problem.file), problem.offset) for problem in problems]
+    if "behind" in fault:  # said where the good ones end
+        assert path in [file for file, _ in places]
+    elif fault != "checkpoint":
+        assert any(file == path and abs(at - position) < 210 for file, at in places), problems
+
+
+def test_the_command_says_so_and_recover_mends_what_can_be(directory: Path) -> None:
+    (found,) = printed(rocketray("store", "verify", directory, "--json"))
+    assert found["lastRecovery"] is None
+    flip(directory / QUEUE_FILE, 27)
+    done = rocketray("store", "verify", directory, "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert found["records"] == MESSAGES
+    assert {problem["file"] for problem in found["problems"]} >= {str(directory / QUEUE_FILE)}
+    (report,) = printed(rocketray("store", "recover", directory, "--json"))
+    assert report["messages"] == MESSAGES
+    assert report["queues"] == {"Trade/0": [0, 15], "Trade/1": [0, 15]}
+    assert report["minPhyOffset"] == 0
+    assert report["rebuiltEntries"] >= 1
+    (found,) = printed(rocketray("store", "verify", directory, "--json"))
+    last = found["lastRecovery"]
+    assert last["time"]
+    assert last["holes"] == []
+    for name in ("files", "records", "bytesCut", "rebuiltEntries", "seconds"):
+        assert last[name] == report[name]
+    (directory / "commitlog" / f"{0:020d}").write_bytes(bytes(100))
+    done = rocketray("store", "verify", directory, "--json")
+    found = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert "the file has 100 bytes where 4096 are expected" in found["problems"][0]["problem"]
