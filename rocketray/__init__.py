@@ -13,10 +13,10 @@ from .errors import BatchError, StreamError
 from .interpreter import name_interpreter as _name_interpreter
 
 if TYPE_CHECKING:
-    from .actors.batch import SendResult
-    from .actors.consumed_batch import ConsumedBatch
-    from .actors.node import Node
-    from .actors.standalone import Client, Producer, TransactionProducer
+    from .actors.client.standalone import Client, Producer, TransactionProducer
+    from .actors.cluster.node import Node
+    from .actors.producers.batch import SendResult
+    from .actors.topics.consumed_batch import ConsumedBatch
     from .filters.class_filter import predicate
     from .filters.subscription import Subscription
     from .message import Message, StoredMessage
@@ -53,19 +53,19 @@ _name_interpreter()  # before a Spark session starts; see there
 
 _LOADED_FROM = {
     "App": "rocketray.topology.app",
-    "Client": "rocketray.actors.standalone",
-    "ConsumedBatch": "rocketray.actors.consumed_batch",
+    "Client": "rocketray.actors.client.standalone",
+    "ConsumedBatch": "rocketray.actors.topics.consumed_batch",
     "FlowLimits": "rocketray.topology.flow",
     "Message": "rocketray.message",
-    "Node": "rocketray.actors.node",
-    "Producer": "rocketray.actors.standalone",
+    "Node": "rocketray.actors.cluster.node",
+    "Producer": "rocketray.actors.client.standalone",
     "Record": "rocketray.topology.record",
-    "SendResult": "rocketray.actors.batch",
+    "SendResult": "rocketray.actors.producers.batch",
     "StoredMessage": "rocketray.message",
     "Stream": "rocketray.topology.stream",
     "Subscription": "rocketray.filters.subscription",
     "Topic": "rocketray.topology.topic",
-    "TransactionProducer": "rocketray.actors.standalone",
+    "TransactionProducer": "rocketray.actors.client.standalone",
     "predicate": "rocketray.filters.class_filter",
 }
 

@@ -16,7 +16,7 @@ import typer
 from support.source_tree import ROOT, package_files
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
-from rocketray.actors.standalone import Producer
+from rocketray.actors.client.standalone import Producer
 from rocketray.cli.application import application
 from rocketray.delay import DelayOptions
 from rocketray.filters.checks import CheckStatus

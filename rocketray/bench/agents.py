@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rocketray.actors.client import Connection
+from rocketray.actors.client.connection import Connection
 from rocketray.topology.app import App
 
 __all__ = ["Handler", "Pace", "each_value", "read_backlog", "running_agent", "whole_batches"]

@@ -21,12 +21,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from rocketray.actors.filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
-from rocketray.actors.group_views import LiveSubscription
-from rocketray.actors.processes import owned_name
-from rocketray.actors.ring import Durability, ProducerRing
-from rocketray.actors.shard_bitmaps import StreamBits
-from rocketray.actors.shard_writer import ShardWriter
+from rocketray.actors.filtering.filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
+from rocketray.actors.filtering.shard_bitmaps import StreamBits
+from rocketray.actors.groups.group_descriptions import LiveSubscription
+from rocketray.actors.ipc.ring import Durability, ProducerRing
+from rocketray.actors.runtime.processes import owned_name
+from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
 from rocketray.filters.message_filter import MessageFilter, compile_filter
 from rocketray.filters.subscription import Subscription

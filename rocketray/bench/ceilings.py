@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rocketray.actors.watermark import Doorbell
+from rocketray.actors.ipc.control_page import Doorbell
 
 __all__ = ["Ceilings", "measure"]
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from rocketray.actors.client import Connection
-from rocketray.actors.layout import consumer_directory
-from rocketray.actors.producer import Producer
-from rocketray.actors.remote_consumer import Member
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.files.paths import consumer_directory
+from rocketray.actors.producers.producer import Producer
+from rocketray.actors.remote.remote_consumer import Member
 from rocketray.filters.subscription import Subscription
 
 from .ceilings import Ceilings, measure

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rocketray.actors.clock import system_clock_ms
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.config import StoreConfig
 from rocketray.hashing import tags_code
 from rocketray.store.message_store import MessageStore
@@ -36,8 +36,8 @@ _BATCHES_AT_ONCE = 64  # so that no more than these are in memory
 _IDLE_SHARD = """
 import sys
 from pathlib import Path
-from rocketray.actors.shard_writer import ShardWriter
-from rocketray.actors.clock import system_clock_ms
+from rocketray.actors.shards.shard_writer import ShardWriter
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.config import StoreConfig
 writer = ShardWriter(Path(sys.argv[1]), "Bench", 0, StoreConfig(), clock_ms=lambda: 0)
 lines = Path("/proc/self/smaps_rollup").read_text().splitlines()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from rocketray.actors.client import Connection
+from rocketray.actors.client.connection import Connection
 from rocketray.filters.subscription import Subscription
 
 from .agents import running_agent

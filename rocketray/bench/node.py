@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from rocketray.actors.client import Connection
-from rocketray.actors.node import Node
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.cluster.node import Node
 
 __all__ = ["BODY_BYTES", "bench_node", "order_table"]
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypedDict
 
-from rocketray.actors.client import Connection
-from rocketray.actors.producer import AckMode, Producer
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.producers.producer import AckMode, Producer
 from rocketray.message import Message
 
 from .ceilings import Ceilings, measure

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from rocketray.actors.clock import system_clock_ms
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.config import StoreConfig
 from rocketray.store.batches.encoded_batch import EncodedBatch
 from rocketray.store.batches.encoded_table import encode_table

@@ -11,7 +11,7 @@ from .output import as_time, counted, print_json, print_line, print_table
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from rocketray.actors.group_views import GroupDescription
+    from rocketray.actors.groups.group_descriptions import GroupDescription
     from rocketray.topology.hosting import Host
 
 __all__ = [

@@ -24,8 +24,8 @@ from .signals import until_signalled
 from .waiting import waiting
 
 if TYPE_CHECKING:
-    from rocketray.actors.client import Connection
-    from rocketray.actors.group_views import GroupDescription
+    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.groups.group_descriptions import GroupDescription
     from rocketray.topology.hosting import Host
 
 __all__ = ["down", "scale", "status", "up"]

@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Sequence
 
-    from rocketray.actors.consumed_batch import ConsumedBatch
-    from rocketray.actors.group_views import GroupDescription
-    from rocketray.actors.member_options import MemberOptions
-    from rocketray.actors.remote_consumer import Member
+    from rocketray.actors.groups.group_descriptions import GroupDescription
+    from rocketray.actors.groups.member_options import MemberOptions
+    from rocketray.actors.remote.remote_consumer import Member
+    from rocketray.actors.topics.consumed_batch import ConsumedBatch
     from rocketray.filters.subscription import Subscription
 
 __all__ = ["consume"]

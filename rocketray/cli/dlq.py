@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketray.actors.send_back import FAILURE_REASON, origin_of, topic_of
+from rocketray.actors.retries.retry_records import FAILURE_REASON, origin_of, topic_of
 from rocketray.names import DEAD_LETTER_PREFIX
 
 from .doubts import tell_doubts
@@ -50,7 +50,7 @@ def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) ->
 
     Also what the newest one failed of.
     """
-    from rocketray.actors.dead_letters import letter_boxes  # noqa: PLC0415 - imports NumPy
+    from rocketray.actors.admin.dead_letters import letter_boxes  # noqa: PLC0415 - imports NumPy
 
     with connect(data) as connection:
         boxes = letter_boxes(connection)
@@ -91,7 +91,7 @@ def show(
     --json prints each as "query" does, and attempts, originTopic, originMsgId, redriven and reason:
     the exception's type and text, null for a letter that does not have it.
     """
-    from rocketray.actors.dead_letters import letters  # noqa: PLC0415 - imports NumPy
+    from rocketray.actors.admin.dead_letters import letters  # noqa: PLC0415 - imports NumPy
 
     subscription = chosen_subscription(tags, sql, None, dialect=dialect)
     with connect(data) as connection:
@@ -131,8 +131,8 @@ def redrive(
     are counted from 0 again. A letter that was redriven stays, and is not redriven again, also
     when this command is interrupted and started once more.
     """
-    from rocketray.actors.dead_letters import letters  # noqa: PLC0415 - imports NumPy
-    from rocketray.actors.dead_letters import redrive as run  # noqa: PLC0415 - the same
+    from rocketray.actors.admin.dead_letters import letters  # noqa: PLC0415 - imports NumPy
+    from rocketray.actors.admin.dead_letters import redrive as run  # noqa: PLC0415 - the same
 
     subscription = chosen_subscription(tags, sql, None, dialect=dialect)
     with connect(data) as connection:

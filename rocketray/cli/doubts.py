@@ -16,7 +16,7 @@ __all__ = ["tell_doubts"]
 
 def tell_doubts(data: Path, topics: Iterable[str], subscription: Subscription) -> None:
     """Say why *subscription* may leave out messages of *topics* that are wanted, if it may."""
-    from rocketray.actors.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
+    from rocketray.actors.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
 
     for line in doubts(data, topics, subscription):
         progress(f"warning: {line}")

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rocketray.actors.cause import Cause
+from rocketray.actors.explaining.cause import Cause
 
 from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption
 from .output import print_json, print_line
 
 if TYPE_CHECKING:
-    from rocketray.actors.explanation import Explanation
+    from rocketray.actors.explaining.explanation import Explanation
     from rocketray.filters.explain import ExplainStep
 
 __all__ = ["explain"]

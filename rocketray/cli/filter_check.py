@@ -62,7 +62,7 @@ def check(
     Of tags it prints each by itself, and warns of what looks like several tags written as one, and,
     with --topic, of tags that no recent message has.
     """
-    from rocketray.actors.filter_advice import advise_filter  # noqa: PLC0415 - imports NumPy
+    from rocketray.actors.filtering.filter_advice import advise_filter  # noqa: PLC0415 - imports NumPy
     from rocketray.filters.subscription import Subscription  # noqa: PLC0415 - the same
 
     if (expression is None) == (tags is None):

@@ -23,7 +23,7 @@ from .options import (
 from .output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from rocketray.actors.preview import Preview
+    from rocketray.actors.filtering.preview import Preview
     from rocketray.filters.subscription import Subscription
 
 __all__ = ["preview"]
@@ -71,8 +71,8 @@ def preview(
     imported and run by this command. --json prints one object: scanned, matched, rejected, failed,
     failures by kind, bytesRead, and the first matches as "store scan" prints them.
     """
-    from rocketray.actors.preview import PreviewRange  # noqa: PLC0415 - imports NumPy
-    from rocketray.actors.preview import preview as run  # noqa: PLC0415 - the same
+    from rocketray.actors.filtering.preview import PreviewRange  # noqa: PLC0415 - imports NumPy
+    from rocketray.actors.filtering.preview import preview as run  # noqa: PLC0415 - the same
 
     if expression is not None and sql is not None:
         raise typer.BadParameter("EXPR and --sql are the same; give one")

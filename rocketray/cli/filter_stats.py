@@ -10,7 +10,7 @@ from .options import DATA_DEFAULT, DataOption, JsonOption
 from .output import print_json, print_table, progress
 
 if TYPE_CHECKING:
-    from rocketray.actors.group_views import GroupDescription
+    from rocketray.actors.groups.group_descriptions import GroupDescription
 
 __all__ = ["stats"]
 

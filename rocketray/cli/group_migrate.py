@@ -25,7 +25,7 @@ from .options import (
 from .output import print_json, print_line, progress
 
 if TYPE_CHECKING:
-    from rocketray.actors.filter_changes import PlanProgress
+    from rocketray.actors.groups.subscription_changes import PlanProgress
 
 __all__ = ["migrate"]
 
@@ -55,7 +55,7 @@ def migrate(
     exactly the new one. Then replace the members by ones that ask for the new subscription; with
     the last of them the change is complete. A command that was interrupted may be repeated.
     """
-    from rocketray.actors.migration import migrate as carry_out  # noqa: PLC0415 - imports the node
+    from rocketray.actors.admin.migration import migrate as carry_out  # noqa: PLC0415 - imports the node
 
     with connect(data) as connection:
         if abort:

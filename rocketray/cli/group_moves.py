@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rocketray.actors.machine import user_name
+from rocketray.actors.runtime.machine import user_name
 from rocketray.errors import ConfigError
 
 from .group_choice import chosen_groups
@@ -20,9 +20,9 @@ from .output import print_json, print_line, print_table
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rocketray.actors.client import Connection
-    from rocketray.actors.group_views import GroupDescription
-    from rocketray.actors.seeking import OffsetMove
+    from rocketray.actors.admin.seeking import OffsetMove
+    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.groups.group_descriptions import GroupDescription
 
 __all__ = ["reset", "seek", "skip"]
 
@@ -64,7 +64,7 @@ def reset(
     goal = parse_place(to)
 
     def plan(connection: Connection, found: list[GroupDescription]) -> list[OffsetMove]:
-        from rocketray.actors.seeking import plan_moves  # noqa: PLC0415 - imports the node
+        from rocketray.actors.admin.seeking import plan_moves  # noqa: PLC0415 - imports the node
 
         if isinstance(goal, int):
             return plan_moves(connection, found, time_ms=goal, queue_id=queue)
@@ -88,7 +88,7 @@ def skip(
     """
 
     def plan(connection: Connection, found: list[GroupDescription]) -> list[OffsetMove]:
-        from rocketray.actors.seeking import plan_moves  # noqa: PLC0415 - imports the node
+        from rocketray.actors.admin.seeking import plan_moves  # noqa: PLC0415 - imports the node
 
         return plan_moves(connection, found, to="latest", queue_id=queue)
 
@@ -126,7 +126,7 @@ def seek(
         raise typer.BadParameter("give one of --offset and --time")
 
     def plan(connection: Connection, found: list[GroupDescription]) -> list[OffsetMove]:
-        from rocketray.actors.seeking import plan_moves  # noqa: PLC0415 - imports the node
+        from rocketray.actors.admin.seeking import plan_moves  # noqa: PLC0415 - imports the node
 
         return plan_moves(connection, found, time_ms=at, offset=offset, queue_id=queue)
 
@@ -143,7 +143,7 @@ def _move(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    from rocketray.actors.seeking import carry_out  # noqa: PLC0415 - imports the node
+    from rocketray.actors.admin.seeking import carry_out  # noqa: PLC0415 - imports the node
 
     with connect(data) as connection:
         found = [

@@ -14,8 +14,8 @@ from .output import as_time, counted, print_json, print_line, print_table
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from rocketray.actors.client import Connection
-    from rocketray.actors.group_views import GroupDescription
+    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.groups.group_descriptions import GroupDescription
 
 __all__ = ["progress"]
 

@@ -15,7 +15,7 @@ from .options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption
 from .output import print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from rocketray.actors.group_views import GroupDescription
+    from rocketray.actors.groups.group_descriptions import GroupDescription
 
 __all__ = ["groups"]
 

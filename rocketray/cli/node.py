@@ -19,7 +19,7 @@ from .ray_stderr import ray_stderr_in_file
 from .waiting import waiting
 
 if TYPE_CHECKING:
-    from rocketray.actors.client import Connection
+    from rocketray.actors.client.connection import Connection
 
 __all__ = ["connect", "end_with_node"]
 
@@ -36,7 +36,7 @@ def connect(data: Path) -> Connection:
     """
     is_command = ray_stderr_in_file(data)
     with waiting(f"connecting to the node on {data}"):
-        from rocketray.actors.client import Connection  # noqa: PLC0415 - Ray takes a second
+        from rocketray.actors.client.connection import Connection  # noqa: PLC0415 - Ray takes a second
 
         connection = Connection.open(data)
     if is_command:
@@ -48,7 +48,7 @@ def end_with_node(
     connection: Connection, leave: Callable[[int], object] = os._exit, grace_s: float = _GRACE_S
 ) -> None:
     """Wait until the node's process has ended, and *grace_s* more; then say so and *leave*."""
-    from rocketray.actors.machine import whereabouts  # noqa: PLC0415 - as above
+    from rocketray.actors.runtime.machine import whereabouts  # noqa: PLC0415 - as above
 
     description = connection.node
     while description is None or whereabouts(description) != "gone":

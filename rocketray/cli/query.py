@@ -14,7 +14,7 @@ from .node import connect
 from .options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
 
 if TYPE_CHECKING:
-    from rocketray.actors.client import Connection
+    from rocketray.actors.client.connection import Connection
     from rocketray.message import StoredMessage
 
 __all__ = ["query"]

@@ -25,7 +25,7 @@ from .output import as_time, print_json, print_line
 from .quantities import parse_delay
 
 if TYPE_CHECKING:
-    from rocketray.actors.producer import PendingSend, Producer, SendResult
+    from rocketray.actors.producers.producer import PendingSend, Producer, SendResult
 
 __all__ = ["send"]
 

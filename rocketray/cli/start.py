@@ -77,7 +77,7 @@ def start(
     because Ray's have to outlive it: under systemd say KillMode=mixed.
     """
     mode = parse_mode(data_mode)
-    from rocketray.actors.node import Node, NodeOptions  # noqa: PLC0415 - Ray takes a second
+    from rocketray.actors.cluster.node import Node, NodeOptions  # noqa: PLC0415 - Ray takes a second
 
     progress(f"starting a node on {data.resolve()}")
     options = NodeOptions(

@@ -18,8 +18,8 @@ from .signals import until_signalled
 from .store_directory import DirectoryArgument, foreign_settings
 
 if TYPE_CHECKING:
-    from rocketray.actors.import_report import ImportReport
-    from rocketray.actors.importer import Importer
+    from rocketray.actors.admin.import_report import ImportReport
+    from rocketray.actors.admin.importer import Importer
     from rocketray.store.importing.import_source import ImportSource
 
 __all__ = ["import_messages"]
@@ -54,7 +54,7 @@ def import_messages(
     Ctrl-C stops it. The same command, run again, goes on behind the last message that is there:
     none is lost, none comes twice. The exit code is 0 when all is imported.
     """
-    from rocketray.actors.importer import Importer  # noqa: PLC0415 - imports NumPy
+    from rocketray.actors.admin.importer import Importer  # noqa: PLC0415 - imports NumPy
     from rocketray.store.importing.import_source import ImportSource  # noqa: PLC0415 - the same
 
     if bool(topics) == all_topics:
@@ -95,7 +95,7 @@ def _queue_counts(directory: Path) -> dict[str, int]:
     Raises:
         StoreError: the file is there and is no table of topics.
     """
-    from rocketray.actors.files import read_json  # noqa: PLC0415 - imports orjson
+    from rocketray.actors.files.state_files import read_json  # noqa: PLC0415 - imports orjson
 
     path = directory / "config" / "topics.json"
     with_files = {topic.name for topic in (directory / "consumequeue").glob("*") if topic.is_dir()}

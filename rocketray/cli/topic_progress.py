@@ -16,7 +16,7 @@ from .output import progress
 from .waiting import AGAIN_S
 
 if TYPE_CHECKING:
-    from rocketray.actors.topic_start import TopicProgress
+    from rocketray.actors.topics.topic_start import TopicProgress
 
 __all__ = ["TopicWait"]
 

@@ -15,8 +15,8 @@ from .quantities import format_bytes, format_duration, parse_bytes, parse_durati
 from .topic_progress import TopicWait
 
 if TYPE_CHECKING:
-    from rocketray.actors.catalog import TopicConfig
-    from rocketray.actors.client import Connection
+    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.topics.catalog import TopicConfig
     from rocketray.store.retention import RetentionPolicy
 
 __all__ = ["topics"]

@@ -11,7 +11,7 @@ from .options import DATA_DEFAULT, DataOption, JsonOption
 from .output import as_time, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from rocketray.actors.transaction_state import TransactionOverview
+    from rocketray.actors.transactions.transaction_state import TransactionOverview
 
 __all__ = ["transactions"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rocketray.actors.client import Connection
+from rocketray.actors.client.connection import Connection
 from rocketray.message import StoredMessage
 
 from .data import TOPIC, message_table

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from rocketray.actors.client import Connection
-from rocketray.actors.clock import system_clock_ms
-from rocketray.actors.node import NodeOptions, ensure_node
-from rocketray.actors.ray_runtime import ray
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.cluster.node import NodeOptions, ensure_node
+from rocketray.actors.ray_process.ray_runtime import ray
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ConfigError, StreamError
 from rocketray.topology.deploy import deploy
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rocketray.actors.files import read_json, write_json
-from rocketray.actors.private_files import DATA_MODE, make_directory
+from rocketray.actors.files.private_files import DATA_MODE, make_directory
+from rocketray.actors.files.state_files import read_json, write_json
 from rocketray.errors import ConfigError
 
 __all__ = ["LOG", "DemoOptions", "RunDirectory", "open_run"]

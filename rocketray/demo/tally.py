@@ -14,7 +14,7 @@ from pathlib import Path
 import orjson
 import pyarrow as pa
 
-from rocketray.actors.clock import system_clock_ms
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.whole_file import replace_file
 
 __all__ = ["Delays", "Tally", "load_tally", "save_tally"]

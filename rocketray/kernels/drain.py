@@ -10,7 +10,7 @@ Order, for each frame
   3. The slot says OK. Nothing of the next frame is written before.
 A process that dies anywhere in between leaves a slot and a log that together tell how far it came.
 
-The layout of frames and slots is described in ``actors/ring.py``, that of a batch in
+The layout of frames and slots is described in ``actors/ipc/ring.py``, that of a batch in
 ``store/batches/encoded_batch.py``.
 """
 

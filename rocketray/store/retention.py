@@ -47,7 +47,7 @@ class RetentionPolicy:
 
     What is over either limit goes. With ``only_unneeded``, what nobody needs any more goes, when it
     is over a limit if there is one, and nothing else ever does. With ``compacts`` the last message of each key stays
-    (see actors/compaction.py), and nothing goes for its age or for room.
+    (see actors/shards/compaction.py), and nothing goes for its age or for room.
     """
 
     max_age_ms: int | None = None

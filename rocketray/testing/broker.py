@@ -18,14 +18,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
-from rocketray.actors.catalog import TopicConfig
-from rocketray.actors.cluster_state import ClusterState
-from rocketray.actors.filter import FilterEngine
-from rocketray.actors.filter_rules import FilterRules
-from rocketray.actors.lease import SESSION_TIMEOUT_MS
-from rocketray.actors.member_options import MemberOptions
-from rocketray.actors.producer import Producer
-from rocketray.actors.ring import Ack
+from rocketray.actors.cluster.cluster_state import ClusterState
+from rocketray.actors.filtering.engine import FilterEngine
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.actors.groups.member_options import MemberOptions
+from rocketray.actors.ipc.ring import Ack
+from rocketray.actors.producers.producer import Producer
+from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import DiskUse
 from rocketray.transaction import END_TOPIC, Decision, Verdict
@@ -100,13 +100,13 @@ class Broker(LocalNode):
         return False
 
     def producer(self, **options: Any) -> Producer:
-        """A producer; the options are those of :class:`~rocketray.actors.producer.Producer`."""
+        """A producer; the options are those of :class:`~rocketray.actors.producers.producer.Producer`."""
         return Producer(self, clock_ms=self.clock, **options)
 
     def consumer(
         self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]
     ) -> Member:
-        """A new member of *group*; see :class:`~rocketray.actors.member_options.MemberOptions`."""
+        """A new member of *group*; see :class:`~rocketray.actors.groups.member_options.MemberOptions`."""
         self._restless()
         member = Member(
             self,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from rocketray.actors.ring import Ack, AppendStatus
+from rocketray.actors.ipc.ring import Ack, AppendStatus
 from rocketray.errors import ShardUnavailableError
 
 __all__ = ["Gate"]

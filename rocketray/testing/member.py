@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Container
 from typing import Any
 
-from rocketray.actors.consumed_batch import ConsumedBatch
-from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import StreamError
 
 __all__ = ["Member"]
 
 
 class Member(GroupConsumer):
-    """As a :class:`~rocketray.actors.consumer.GroupConsumer`, without a thread of its own.
+    """As a :class:`~rocketray.actors.consumers.member.GroupConsumer`, without a thread of its own.
 
     ``Broker.consumer`` makes them.
     """

@@ -12,27 +12,27 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from rocketray.actors.catalog import TopicConfig
-from rocketray.actors.cluster_state import ClusterState
-from rocketray.actors.explanation import Explanation
-from rocketray.actors.filter import FilterEngine
-from rocketray.actors.filter_rules import FilterRules
-from rocketray.actors.group_administration import GroupQuestion
-from rocketray.actors.group_journal import JournalEntry
-from rocketray.actors.group_views import GroupDescription
-from rocketray.actors.heartbeat import Heartbeat, HeartbeatReply
-from rocketray.actors.hosting import Hosting
-from rocketray.actors.inquiry import inquire
-from rocketray.actors.lag import FilteredLag, LagCounter, lag_questions
-from rocketray.actors.lane import ShardGate
-from rocketray.actors.lookup import find_by_offset_id, merge
-from rocketray.actors.owned_shard import OwnedShard
-from rocketray.actors.queue_tail import QueueTail
-from rocketray.actors.runtime_lock import remove_runtime
-from rocketray.actors.shard_writer import ShardStatistics
-from rocketray.actors.stored_facts import StoredFacts
-from rocketray.actors.topic_start import TopicProgress
-from rocketray.actors.transaction_state import TransactionOverview
+from rocketray.actors.client.lookup import find_by_offset_id, merge
+from rocketray.actors.cluster.cluster_state import ClusterState
+from rocketray.actors.cluster.system_services import Hosting
+from rocketray.actors.explaining.explanation import Explanation
+from rocketray.actors.explaining.inquiry import inquire
+from rocketray.actors.files.runtime_lock import remove_runtime
+from rocketray.actors.filtering.engine import FilterEngine
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.filtering.lag import FilteredLag, LagCounter, lag_questions
+from rocketray.actors.groups.group_administration import GroupQuestion
+from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.actors.journal.group_journal import JournalEntry
+from rocketray.actors.producers.queue_link import ShardGate
+from rocketray.actors.shards.owned_shard import OwnedShard
+from rocketray.actors.shards.shard_writer import ShardStatistics
+from rocketray.actors.shards.stored_facts import StoredFacts
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.queue_tail import QueueTail
+from rocketray.actors.topics.topic_start import TopicProgress
+from rocketray.actors.transactions.transaction_state import TransactionOverview
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
@@ -188,7 +188,7 @@ class LocalNode:
         self.state.delete_group(group)
 
     def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
-        """See :class:`~rocketray.actors.group_administration.GroupAdministration`."""
+        """See :class:`~rocketray.actors.groups.group_administration.GroupAdministration`."""
         return self.state.ask_groups(question, *arguments)
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:

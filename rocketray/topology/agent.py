@@ -20,7 +20,7 @@ import faust
 from faust.agents.agent import _current_agent
 from mode.utils.aiter import aiter as any_aiter
 
-from rocketray.actors.failing import FailingMessage
+from rocketray.actors.groups.failing import FailingMessage
 from rocketray.errors import ConfigError
 
 from .failure import fail

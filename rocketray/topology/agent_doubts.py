@@ -1,7 +1,7 @@
 """Which agents' filters may leave out messages that are wanted: told when an app starts.
 
 A filter with a typo looks like a topic without messages. What is known of filters before they are
-used, from their text and from the newest messages of their topics, is in actors/filter_advice.py.
+used, from their text and from the newest messages of their topics, is in actors/filtering/filter_advice.py.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def agent_doubts(connection: Connection, agents: Iterable[Any]) -> list[str]:
         subscription = membership.subscription
         if subscription.expression_type == "CLASS" or subscription.expression in _EVERYTHING:
             continue  # nothing is known of a predicate, and "*" leaves nothing out
-        from rocketray.actors.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
+        from rocketray.actors.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
 
         topics = channel.matching(connection.topics() if channel.pattern else {})
         found = doubts(Path(connection.data), topics, subscription)

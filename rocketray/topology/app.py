@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, Literal, Never
 
 import faust
 
-from rocketray.actors.assignment import Strategy, check_strategy
-from rocketray.actors.batch import AckMode
-from rocketray.actors.heartbeat import AppInstance
-from rocketray.actors.signal_handlers import restore_signal_handlers
+from rocketray.actors.groups.assignment import Strategy, check_strategy
+from rocketray.actors.groups.heartbeat import AppInstance
+from rocketray.actors.producers.batch import AckMode
+from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
 from rocketray.data_directory import data_directory
 from rocketray.delay import Delay
 from rocketray.errors import ConfigError
@@ -58,7 +58,7 @@ from .stored_metadata import StoredMetadata
 from .topic import Topic
 
 if TYPE_CHECKING:
-    from rocketray.actors.member_options import StartFrom
+    from rocketray.actors.groups.member_options import StartFrom
 
 __all__ = ["App"]
 
@@ -228,7 +228,7 @@ class App(LedApp):
     ) -> Callable[[Callable[..., Any]], SinkSpec]:
         """Declare a Spark query over *topic*: of a function from a streaming DataFrame to a writer.
 
-        *options* are those of :class:`~.spark.sink_spec.SinkSpec`: tags or sql, dialect, checkpoint,
+        *options* are those of :class:`~rocketray.topology.spark.sink_spec.SinkSpec`: tags or sql, dialect, checkpoint,
         trigger, schema, max_rows, starting_offsets. Spark runs it (see spark/sink.py), not the app.
         """
         _refuse_unknown("app.sink", options, set(SinkSpec.__dataclass_fields__) - _SINK_OWN)
@@ -432,7 +432,7 @@ _SINK_OWN = {"name", "function", "topic"}
 
 
 def _open_connection(data: Path | str | None) -> Connection:
-    from rocketray.actors.client import Connection as NodeConnection  # noqa: PLC0415  # imports ray
+    from rocketray.actors.client.connection import Connection as NodeConnection  # noqa: PLC0415  # imports ray
 
     connection: Connection = NodeConnection.open(data)
     return connection
@@ -441,7 +441,7 @@ def _open_connection(data: Path | str | None) -> Connection:
 def _ensure_node(
     data: Path | str | None, predicates: tuple[str, ...]
 ) -> AbstractContextManager[Connection]:
-    from rocketray.actors.node import NodeOptions, ensure_node  # noqa: PLC0415  # imports ray
+    from rocketray.actors.cluster.node import NodeOptions, ensure_node  # noqa: PLC0415  # imports ray
 
     return ensure_node(data, NodeOptions(own_predicates=predicates))
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-    from rocketray.actors.assignment import Strategy
-    from rocketray.actors.batch import AckMode
-    from rocketray.actors.failing import FailingMessage
-    from rocketray.actors.heartbeat import AppInstance, Heartbeat, HeartbeatReply
+    from rocketray.actors.groups.assignment import Strategy
+    from rocketray.actors.groups.failing import FailingMessage
+    from rocketray.actors.groups.heartbeat import AppInstance, Heartbeat, HeartbeatReply
+    from rocketray.actors.producers.batch import AckMode
     from rocketray.delay import Delay
     from rocketray.filters.subscription import Subscription
     from rocketray.message import ForwardedMessage, Message, StoredMessage
@@ -202,7 +202,7 @@ class Producer(Protocol):
 
 
 class QueueTail(Protocol):
-    """Reads one queue without a group; see ``rocketray.actors.queue_tail``."""
+    """Reads one queue without a group; see ``rocketray.actors.topics.queue_tail``."""
 
     def minimum(self) -> int:
         """The first queue offset that is still there."""

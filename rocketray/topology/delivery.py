@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from faust.events import Event
 from faust.types.tuples import Message as FaustMessage
 
-from rocketray.actors.failing import FailingMessage
+from rocketray.actors.groups.failing import FailingMessage
 from rocketray.message import SHARDING_KEY, StoredMessage
 
 from .shared_batch import SharedBatch

@@ -9,7 +9,7 @@ from typing import Any
 
 import ray
 
-from rocketray.actors.client import node_placement
+from rocketray.actors.client.connection import node_placement
 from rocketray.errors import ActorError, ConfigError
 
 from .host import ConsumerHost

@@ -1,7 +1,7 @@
 """What becomes of a message whose handler raised, or that cannot be decoded.
 
 At first, and unless an agent asks for order: it is sent back to the node and comes again later,
-through its group's retry topic (see actors/send_back.py); the handler goes on with the next one.
+through its group's retry topic (see actors/retries/retry_records.py); the handler goes on with the next one.
 After ``max_attempts`` it is a dead letter.
 
 An ``ordered`` agent waits with the queue instead: the message stays where it is, its queue rests
@@ -25,8 +25,8 @@ import logging
 
 from faust.exceptions import DecodeError
 
-from rocketray.actors.failing import reason_of
-from rocketray.actors.send_back import MAX_ATTEMPTS
+from rocketray.actors.groups.failing import reason_of
+from rocketray.actors.retries.retry_records import MAX_ATTEMPTS
 from rocketray.errors import BatchError
 
 from .delivery import Delivery, Owner

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from rocketray.actors.send_back import MAX_ATTEMPTS, RETRY_QUEUES, dead_letter_topic
+from rocketray.actors.retries.retry_records import MAX_ATTEMPTS, RETRY_QUEUES, dead_letter_topic
 from rocketray.errors import ConfigError
 from rocketray.names import RETRY_PREFIX, check_topic, is_closed_topic
 

@@ -12,7 +12,7 @@ Invariants
      changed hands meanwhile: whoever waits for a queue does not wait for room. It waits for the
      handler that is inside of a message of that queue: for 5 s, and where order is kept until the
      handler is through or the lease is.
-  3. Nothing is handed out while others may own the queues: see actors/lease.py.
+  3. Nothing is handed out while others may own the queues: see actors/groups/lease.py.
   4. After ``drain`` no handler starts another message of this feed.
   5. An ordered feed reads a queue on when that one has room, however full the others are.
   6. An ordered feed has one delivery of a queue with its handlers at a time, when there are several.
@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rocketray.actors.failing import FailingMessage
-from rocketray.actors.send_back import dead_lettered, retry_topic, sent_back
+from rocketray.actors.groups.failing import FailingMessage
+from rocketray.actors.retries.retry_records import dead_lettered, retry_topic, sent_back
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.errors import ActorError, ShardUnavailableError
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from rocketray.actors.assignment import Strategy
+from rocketray.actors.groups.assignment import Strategy
 from rocketray.errors import ConfigError, StrategyConflictError, SubscriptionConflictError
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
@@ -22,7 +22,7 @@ from rocketray.names import check_group
 from .failure_rules import FailureOptions
 
 if TYPE_CHECKING:
-    from rocketray.actors.member_options import StartFrom
+    from rocketray.actors.groups.member_options import StartFrom
 
 __all__ = ["GroupRegistry", "Membership", "make_start", "make_subscription"]
 

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rocketray.actors.clock import system_clock_ms
-from rocketray.actors.ray_runtime import output_files
+from rocketray.actors.ray_process.ray_runtime import output_files
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ActorError
 
 from . import host_notes

@@ -20,8 +20,8 @@ from typing import Any, Literal, NamedTuple
 
 import ray
 
-from rocketray.actors.client import node_placement
-from rocketray.actors.ray_runtime import NAMESPACE, GetTimeoutError, RayActorError
+from rocketray.actors.client.connection import node_placement
+from rocketray.actors.ray_process.ray_runtime import NAMESPACE, GetTimeoutError, RayActorError
 from rocketray.errors import ActorError, ConfigError
 
 from . import host_notes

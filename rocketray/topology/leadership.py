@@ -2,7 +2,7 @@
 
 The leader is the member of a group of the app's own that has the one queue of a topic without
 messages. So the coordinator decides, an instance that stops hands over, and one that was silent
-does not lead any more when another begins (see actors/lease.py).
+does not lead any more when another begins (see actors/groups/lease.py).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import logging
 from functools import cached_property
 from typing import Any
 
-from rocketray.actors.app_member import AppMember
-from rocketray.actors.member_options import new_client_id
+from rocketray.actors.consumers.app_member import AppMember
+from rocketray.actors.groups.member_options import new_client_id
 from rocketray.errors import ActorError
 
 from .faust.wire import group_name

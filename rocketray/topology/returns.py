@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from rocketray.actors.send_back import RETRY_QUEUES, SentBack
+from rocketray.actors.retries.retry_records import RETRY_QUEUES, SentBack
 from rocketray.delay import WAITING_QUEUES
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.names import RETRY_PREFIX

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from faust.app.router import Router
 from yarl import URL
 
-from rocketray.actors.member_options import new_client_id
+from rocketray.actors.groups.member_options import new_client_id
 from rocketray.hashing import java_hash_code
 
 __all__ = ["LOOK_INTERVAL_S", "GroupOnTopic", "KeyRouter", "member_name", "owned_queues", "owners"]

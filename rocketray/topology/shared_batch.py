@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from faust.types.tuples import TP
 
-from rocketray.actors.send_back import queue_of, topic_of
+from rocketray.actors.retries.retry_records import queue_of, topic_of
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.message import StoredMessage
 from rocketray.names import RETRY_PREFIX
@@ -124,7 +124,7 @@ class SharedBatch:
     def _columns_of(self, batch: ConsumedBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
         made = batch.to_arrow(columns)
         if self.is_retry:
-            from rocketray.actors.first_topics import with_first_topics  # noqa: PLC0415  # imports PyArrow
+            from rocketray.actors.retries.first_topics import with_first_topics  # noqa: PLC0415  # imports PyArrow
 
             made = with_first_topics(made, batch.messages())
         return made

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Unpack
 import faust
 from mode.utils.queues import ThrowableQueue
 
-from rocketray.actors.queue_selector import QueueSelector, select_queue
+from rocketray.actors.producers.queue_selector import QueueSelector, select_queue
 from rocketray.delay import DelayOptions, delay_of
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message

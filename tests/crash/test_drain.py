@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from support.shard_process import open_writer
 
-from rocketray.actors.processes import owned_name
-from rocketray.actors.ring import AppendStatus, Durability, ProducerRing
-from rocketray.actors.shard_writer import ShardWriter
+from rocketray.actors.ipc.ring import AppendStatus, Durability, ProducerRing
+from rocketray.actors.runtime.processes import owned_name
+from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.kernels import drain
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
@@ -82,7 +82,9 @@ def test_a_drain_that_ends_between_two_steps_is_taken_up_there(
         raise Killed
 
     monkeypatch.setattr(drain, step, fail)
-    monkeypatch.setattr("rocketray.actors.shard_appends.drain_frames", drain.drain_frames_plain)
+    monkeypatch.setattr(
+        "rocketray.actors.shards.shard_appends.drain_frames", drain.drain_frames_plain
+    )
     with pytest.raises(Killed):
         writer.drain()
     monkeypatch.undo()

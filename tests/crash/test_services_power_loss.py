@@ -13,9 +13,9 @@ import pytest
 from support.sim_disk import Bound, Outcome, PowerLostError, SimDisk
 from support.stores import FakeClock
 
-from rocketray.actors.hosted_log import HostedLog
-from rocketray.actors.schedule import Place, Schedule
-from rocketray.actors.transaction_host import TransactionHost
+from rocketray.actors.delays.schedule import Place, Schedule
+from rocketray.actors.system.hosted_log import HostedLog
+from rocketray.actors.transactions.transaction_host import TransactionHost
 from rocketray.config import StoreConfig
 from rocketray.delay import TIMER_QUEUE_ID, TIMER_TOPIC, after
 from rocketray.message import ForwardedMessage, Message, StoredMessage

@@ -19,8 +19,8 @@ import pytest
 from support.fleet import ACTORS, GROUPS, ORDERED, PLAIN, TOPIC, Fleet, wait_until
 from support.verdict import out_of_order
 
-from rocketray.actors.client import Connection
-from rocketray.actors.node import Node, NodeOptions
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.cluster.node import Node, NodeOptions
 
 MESSAGES = int(os.environ.get("ROCKETRAY_TEST_CHAOS_MESSAGES", "100000"))
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600 + MESSAGES // 200)]

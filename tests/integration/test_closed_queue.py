@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.commands import printed, rocketray, start_node, stop_node
 
-from rocketray.actors.layout import shard_directory
+from rocketray.actors.files.paths import shard_directory
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.node import Node, NodeOptions
+from rocketray.actors.cluster.node import Node, NodeOptions
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 

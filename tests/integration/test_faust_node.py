@@ -19,9 +19,9 @@ import pytest
 import ray
 from support.apps import collecting, running, until
 
-from rocketray.actors.client import Connection
-from rocketray.actors.explanation import Cause
-from rocketray.actors.node import Node, NodeOptions
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.cluster.node import Node, NodeOptions
+from rocketray.actors.explaining.explanation import Cause
 from rocketray.errors import ActorError, ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import SHARDING_KEY, Message

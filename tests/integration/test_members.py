@@ -20,12 +20,12 @@ from support.fleet import ORDERED, PLAIN, Fleet, start, wait_until
 from support.journal import Journals
 from support.verdict import out_of_order
 
-from rocketray.actors.actor_names import GATEWAY_NAME, find_actor
-from rocketray.actors.client import Connection
-from rocketray.actors.lease import SESSION_TIMEOUT_MS
-from rocketray.actors.node import Node, NodeOptions
-from rocketray.actors.ray_runtime import ray
-from rocketray.actors.remote_consumer import Member
+from rocketray.actors.client.actor_names import GATEWAY_NAME, find_actor
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.cluster.node import Node, NodeOptions
+from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.actors.ray_process.ray_runtime import ray
+from rocketray.actors.remote.remote_consumer import Member
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 

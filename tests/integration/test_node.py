@@ -17,21 +17,16 @@ import pytest
 import ray
 from ray.core.generated import gcs_pb2
 
-from rocketray.actors.actor_names import COORDINATOR_NAME, HOST_NAME, find_actor, shard_name
-from rocketray.actors.client import Connection
-from rocketray.actors.consumer import GroupConsumer
-from rocketray.actors.explanation import Cause
-from rocketray.actors.layout import (
-    config_directory,
-    filters_file,
-    node_file,
-    shard_directory,
-)
-from rocketray.actors.node import Node, NodeOptions, ensure_node
-from rocketray.actors.ray_runtime import DISK_LABEL, NAMESPACE
-from rocketray.actors.remote_consumer import RemoteGroupConsumer
-from rocketray.actors.seeking import carry_out, plan_moves
-from rocketray.actors.transaction_producer import TransactionProducer
+from rocketray.actors.admin.seeking import carry_out, plan_moves
+from rocketray.actors.client.actor_names import COORDINATOR_NAME, HOST_NAME, find_actor, shard_name
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.cluster.node import Node, NodeOptions, ensure_node
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.explaining.explanation import Cause
+from rocketray.actors.files.paths import config_directory, filters_file, node_file, shard_directory
+from rocketray.actors.producers.transaction_producer import TransactionProducer
+from rocketray.actors.ray_process.ray_runtime import DISK_LABEL, NAMESPACE
+from rocketray.actors.remote.remote_consumer import RemoteGroupConsumer
 from rocketray.delay import Delay
 from rocketray.errors import NodeNotRunningError, ShardUnavailableError, StoreLockedError
 from rocketray.filters.consumer_filter_data import read_filters

@@ -10,8 +10,8 @@ from unittest import mock
 
 import pytest
 
-from rocketray.actors.node import Node, NodeOptions
-from rocketray.actors.ray_runtime import NAMESPACE, RayError, ray
+from rocketray.actors.cluster.node import Node, NodeOptions
+from rocketray.actors.ray_process.ray_runtime import NAMESPACE, RayError, ray
 from rocketray.errors import ActorError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]

@@ -13,8 +13,8 @@ import pytest
 from support.another_ray import AnotherRay, another_ray, runs
 from support.commands import COMMAND, rocketray, start_node, stop_node
 
-from rocketray.actors.layout import identity_file
-from rocketray.actors.ray_runtime import DISK_LABEL
+from rocketray.actors.files.paths import identity_file
+from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
 
 EMBEDDING = Path(__file__).parent.parent / "support" / "embedding.py"
 _NODE_ENDS_S = 10.0  # 5 s, and as much again for a machine that has other work

@@ -21,12 +21,12 @@ import pytest
 from support.commands import rocketray, start_node, stop_node
 from support.stranger import STRANGER_UID, as_stranger, needs_stranger, place_of_all
 
-from rocketray.actors.layout import node_file, runtime_directory, runtime_link, token_file
-from rocketray.actors.machine import user_name
-from rocketray.actors.node import Node, NodeOptions
-from rocketray.actors.node_lock import lock_node
-from rocketray.actors.ray_runtime import ray
-from rocketray.actors.runtime_lock import RuntimeLock, remove_runtime
+from rocketray.actors.cluster.node import Node, NodeOptions
+from rocketray.actors.files.node_lock import lock_node
+from rocketray.actors.files.paths import node_file, runtime_directory, runtime_link, token_file
+from rocketray.actors.files.runtime_lock import RuntimeLock, remove_runtime
+from rocketray.actors.ray_process.ray_runtime import ray
+from rocketray.actors.runtime.machine import user_name
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240), needs_stranger]
 

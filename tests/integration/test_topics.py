@@ -12,14 +12,14 @@ from dataclasses import replace
 import pytest
 import ray
 
-from rocketray.actors.actor_names import COORDINATOR_NAME, shard_name
-from rocketray.actors.client import Connection
-from rocketray.actors.coordinator import COORDINATOR_THREADS
-from rocketray.actors.heartbeat import Heartbeat
-from rocketray.actors.layout import producer_rings_directory, shard_directory
-from rocketray.actors.node import Node, NodeOptions
-from rocketray.actors.ray_runtime import NAMESPACE
-from rocketray.actors.standalone import Client
+from rocketray.actors.client.actor_names import COORDINATOR_NAME, shard_name
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.standalone import Client
+from rocketray.actors.cluster.coordinator_actor import COORDINATOR_THREADS
+from rocketray.actors.cluster.node import Node, NodeOptions
+from rocketray.actors.files.paths import producer_rings_directory, shard_directory
+from rocketray.actors.groups.heartbeat import Heartbeat
+from rocketray.actors.ray_process.ray_runtime import NAMESPACE
 from rocketray.errors import StreamError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.store.retention import RetentionPolicy

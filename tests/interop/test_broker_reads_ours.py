@@ -24,12 +24,12 @@ from support.interop import (
 )
 from support.rocketmq_client import RocketMQClient
 
-from rocketray.actors.catalog import TopicCatalog
-from rocketray.actors.clock import system_clock_ms
-from rocketray.actors.group_views import LiveSubscription
-from rocketray.actors.layout import filters_file
-from rocketray.actors.ring import Durability
-from rocketray.actors.shard_writer import ShardWriter
+from rocketray.actors.files.paths import filters_file
+from rocketray.actors.groups.group_descriptions import LiveSubscription
+from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.actors.shards.shard_writer import ShardWriter
+from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.config import StoreConfig
 from rocketray.filters.consumer_filter_data import decode_filters
 from rocketray.filters.subscription import Subscription

@@ -24,8 +24,8 @@ from support.interop import (
 from support.local_node import LocalNode
 from support.rocketmq_client import RocketMQClient, Seen, seen
 
-from rocketray.actors.clock import system_clock_ms
-from rocketray.actors.importer import Importer
+from rocketray.actors.admin.importer import Importer
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.hashing import tags_code

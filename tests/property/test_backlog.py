@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 from support.machines import run_histories
 
-from rocketray.actors.backlog import Backlog, Taken
+from rocketray.actors.remote.backlog import Backlog, Taken
 
 QUEUES = st.integers(0, 2)
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.machines import run_histories
 
-from rocketray.actors.groups import GroupRegistry
-from rocketray.actors.heartbeat import AppInstance, Heartbeat
-from rocketray.actors.lease import SESSION_TIMEOUT_MS
+from rocketray.actors.groups.group_registry import GroupRegistry
+from rocketray.actors.groups.heartbeat import AppInstance, Heartbeat
+from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.filters.subscription import Subscription
 
 ALL = Subscription.tags("*")

@@ -15,9 +15,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.stores import SMALL, kill
 
-from rocketray.actors.compaction import Compaction
-from rocketray.actors.ring import Durability
-from rocketray.actors.shard_writer import ShardWriter
+from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.shards.compaction import Compaction
+from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.message import SHARDING_KEY, Message
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.reading.reader import QueueReader

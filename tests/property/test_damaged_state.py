@@ -14,11 +14,11 @@ import numpy as np
 from support.faults import more_memory_at_most
 from support.mutations import damage, damaged_json
 
-from rocketray.actors.cluster_state import ClusterState
-from rocketray.actors.done_marks import DoneMarks
-from rocketray.actors.filter_rules import FilterRules
-from rocketray.actors.heartbeat import Heartbeat
-from rocketray.actors.local_offsets import LocalOffsets
+from rocketray.actors.cluster.cluster_state import ClusterState
+from rocketray.actors.consumers.local_offsets import LocalOffsets
+from rocketray.actors.delays.done_marks import DoneMarks
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.consumer_filter_data import decode_filters, read_filters
 from rocketray.filters.subscription import Subscription

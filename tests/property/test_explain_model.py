@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from support.explain_model import STEPS, History
 
-from rocketray.actors.explanation import Cause
+from rocketray.actors.explaining.explanation import Cause
 
 
 def run_for(seconds: float, seed: int, data: Path) -> Counter[Cause]:

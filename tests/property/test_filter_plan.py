@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from support.machines import run_histories
 
-from rocketray.actors.filter_plan import FilterPlan, PlanFollower
-from rocketray.actors.group_administration import GroupAdministration
-from rocketray.actors.groups import GroupRegistry
-from rocketray.actors.heartbeat import Heartbeat
-from rocketray.actors.lease import SESSION_TIMEOUT_MS
+from rocketray.actors.groups.group_administration import GroupAdministration
+from rocketray.actors.groups.group_registry import GroupRegistry
+from rocketray.actors.groups.heartbeat import Heartbeat
+from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.actors.groups.subscription_change import FilterPlan, PlanFollower
 from rocketray.errors import StreamError, SubscriptionConflictError
 from rocketray.filters.subscription import Subscription
 

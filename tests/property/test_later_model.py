@@ -21,8 +21,12 @@ from support.later_model import TOPIC, Half, Later, LaterModel
 from support.machines import run, run_histories
 from support.quiet import quiet_log
 
-from rocketray.actors import transaction_producer
-from rocketray.actors.transaction_producer import CheckAnswer, Transaction, TransactionProducer
+from rocketray.actors.producers import transaction_producer
+from rocketray.actors.producers.transaction_producer import (
+    CheckAnswer,
+    Transaction,
+    TransactionProducer,
+)
 from rocketray.delay import DelayOptions
 from rocketray.errors import (
     InvalidMessageError,

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.machines import run_histories
 
-from rocketray.actors.assignment import Strategy
-from rocketray.actors.grants import Grants
-from rocketray.actors.groups import GroupRegistry
-from rocketray.actors.heartbeat import Heartbeat
-from rocketray.actors.lease import SESSION_TIMEOUT_MS, Lease
+from rocketray.actors.consumers.queue_ownership import Grants
+from rocketray.actors.groups.assignment import Strategy
+from rocketray.actors.groups.group_registry import GroupRegistry
+from rocketray.actors.groups.heartbeat import Heartbeat
+from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS, Lease
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
 

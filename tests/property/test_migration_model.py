@@ -18,7 +18,7 @@ from support.group_machine import QUEUES, Group
 from support.group_model import FILTERS, Filter, Reader
 from support.machines import run
 
-from rocketray.actors.filter_plan import FilterPlan
+from rocketray.actors.groups.subscription_change import FilterPlan
 from rocketray.errors import StreamError
 
 STEPS = 1_200

@@ -14,7 +14,7 @@ from support.app_machine import AppMachine
 from support.machines import run
 from support.stepped_app import Handler
 
-from rocketray.actors.send_back import dead_letter_topic
+from rocketray.actors.retries.retry_records import dead_letter_topic
 from rocketray.topology.failure_rules import FailureRules
 
 STEPS = 700

@@ -12,7 +12,7 @@ from support.app_history import GROUP
 from support.app_machine import AppMachine
 from support.machines import run
 
-from rocketray.actors.send_back import dead_letter_topic
+from rocketray.actors.retries.retry_records import dead_letter_topic
 from rocketray.topology.failure_rules import FailureRules
 
 STEPS = 700

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support.schedules import CrashError, Sent, Waiting
 
-from rocketray.actors.schedule import Place
+from rocketray.actors.delays.schedule import Place
 from rocketray.errors import ShardUnavailableError
 
 EXAMPLES = int(os.environ.get("ROCKETRAY_TEST_SCHEDULES", "30"))

@@ -17,13 +17,13 @@ import pytest
 from support.random_sql import random_expression, random_message
 from support.stores import FakeClock, kill
 
-from rocketray.actors.filter_stream import scan_block
-from rocketray.actors.group_views import LiveSubscription
-from rocketray.actors.layout import filters_file
-from rocketray.actors.processes import owned_name
-from rocketray.actors.ring import Durability, ProducerRing
-from rocketray.actors.shard_bitmaps import StreamBits
-from rocketray.actors.shard_writer import ShardWriter
+from rocketray.actors.files.paths import filters_file
+from rocketray.actors.filtering.filter_stream import scan_block
+from rocketray.actors.filtering.shard_bitmaps import StreamBits
+from rocketray.actors.groups.group_descriptions import LiveSubscription
+from rocketray.actors.ipc.ring import Durability, ProducerRing
+from rocketray.actors.runtime.processes import owned_name
+from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError, FilterSyntaxError
 from rocketray.filters.consumer_filter_data import read_filters

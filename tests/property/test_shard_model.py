@@ -18,14 +18,14 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from rocketray.actors import shard_appends
-from rocketray.actors.catalog import TopicCatalog
-from rocketray.actors.layout import producer_rings_directory
-from rocketray.actors.owned_shard import OwnedShard
-from rocketray.actors.processes import owned_name
-from rocketray.actors.ring import Ack, AppendStatus, Durability, ProducerRing, ShardRing
-from rocketray.actors.runtime_lock import remove_runtime
-from rocketray.actors.watermark import ControlPage
+from rocketray.actors.files.paths import producer_rings_directory
+from rocketray.actors.files.runtime_lock import remove_runtime
+from rocketray.actors.ipc.control_page import ControlPage
+from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability, ProducerRing, ShardRing
+from rocketray.actors.runtime.processes import owned_name
+from rocketray.actors.shards import shard_appends
+from rocketray.actors.shards.owned_shard import OwnedShard
+from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.config import StoreConfig
 from rocketray.errors import StoreError
 from rocketray.kernels import drain

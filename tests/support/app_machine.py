@@ -15,8 +15,8 @@ from support.app_history import GROUP, LADDER_S, QUEUES, SYSTEM_QUEUES, AppHisto
 from support.group_model import FILTERS, SESSION_S, SURE_SILENCE_MS, Sent
 from support.stepped_app import TOPIC, Handler, SteppedApp
 
-from rocketray.actors.dead_letters import letter_boxes, redrive
-from rocketray.actors.send_back import retry_topic
+from rocketray.actors.admin.dead_letters import letter_boxes, redrive
+from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message

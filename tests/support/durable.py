@@ -9,8 +9,8 @@ import orjson
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.app_member import AppMember
-from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.consumers.app_member import AppMember
+from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.message import SHARDING_KEY, StoredMessage
 from rocketray.topology.tables.changelog import changed_key
 

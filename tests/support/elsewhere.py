@@ -18,18 +18,18 @@ from typing import Any
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rocketray.actors.actor_names import COORDINATOR_NAME, find_actor
-from rocketray.actors.client import Connection
-from rocketray.actors.coordinator import WAITING_GROUP, CoordinatorActor
-from rocketray.actors.filter import FilterActor
-from rocketray.actors.filter_rules import FilterRules
-from rocketray.actors.gateway import GatewayActor
-from rocketray.actors.home import Home
-from rocketray.actors.layout import node_file
-from rocketray.actors.node import ensure_node
-from rocketray.actors.ray_runtime import RayError, join_ray
-from rocketray.actors.shard import ShardActor
-from rocketray.actors.shard_host_actor import ShardHostActor
+from rocketray.actors.client.actor_names import COORDINATOR_NAME, find_actor
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.cluster.coordinator_actor import WAITING_GROUP, CoordinatorActor
+from rocketray.actors.cluster.gateway_actor import GatewayActor
+from rocketray.actors.cluster.node import ensure_node
+from rocketray.actors.cluster.shard_actor import ShardActor
+from rocketray.actors.cluster.system_actor import ShardHostActor
+from rocketray.actors.files.home import Home
+from rocketray.actors.files.paths import node_file
+from rocketray.actors.filtering.engine import FilterActor
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.ray_process.ray_runtime import RayError, join_ray
 from rocketray.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.topology.deploy import deploy, end_hosts

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import rocketray as rr
-from rocketray.actors.node_lock import node_holder
-from rocketray.actors.ray_runtime import ray
+from rocketray.actors.files.node_lock import node_holder
+from rocketray.actors.ray_process.ray_runtime import ray
 
 
 def main(data: str, server: str) -> None:

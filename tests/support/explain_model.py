@@ -13,17 +13,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.explanation import Cause
-from rocketray.actors.group_views import GroupDescription
-from rocketray.actors.seeking import carry_out, plan_moves
-from rocketray.actors.send_back import (
+from rocketray.actors.admin.seeking import carry_out, plan_moves
+from rocketray.actors.explaining.explanation import Cause
+from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.actors.producers.transaction_producer import TransactionProducer
+from rocketray.actors.retries.retry_records import (
     RETRY_QUEUES,
     SCHEDULE_QUEUES,
     dead_letter_topic,
     retry_topic,
     sent_back,
 )
-from rocketray.actors.transaction_producer import TransactionProducer
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import TransactionDecidedError
 from rocketray.filters.subscription import Subscription

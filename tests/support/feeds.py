@@ -10,9 +10,9 @@ from typing import Any
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 from support.local_node import LocalNode
 
-from rocketray.actors.clock import steady_clock_ms, system_clock_ms
-from rocketray.actors.consumed_batch import ConsumedBatch
-from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
+from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.delivery import Delivery
 from rocketray.topology.failure_rules import FailureRules

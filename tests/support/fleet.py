@@ -21,11 +21,11 @@ import ray
 from support.journal import Journals
 from support.verdict import Death, Offsets, Verdict, chronicle, judge
 
-from rocketray.actors.actor_names import COORDINATOR_NAME, HOST_NAME, find_actor, shard_name
-from rocketray.actors.client import Connection
-from rocketray.actors.files import read_json
-from rocketray.actors.layout import config_directory
-from rocketray.actors.send_back import retry_topic
+from rocketray.actors.client.actor_names import COORDINATOR_NAME, HOST_NAME, find_actor, shard_name
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.files.paths import config_directory
+from rocketray.actors.files.state_files import read_json
+from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.errors import ShardUnavailableError
 from rocketray.topology.host import HostStatus
 from rocketray.topology.hosting import bring_up, find_hosts, take_down

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from rocketray.actors.lease import SESSION_TIMEOUT_MS
+from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.filters.subscription import Subscription
 from rocketray.testing import Member
 from rocketray.topology.delivery import Delivery, split

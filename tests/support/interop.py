@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.catalog import TopicCatalog
-from rocketray.actors.clock import system_clock_ms
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.config import StoreConfig
 from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.subscription import Subscription

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.local_node import LocalNode
 
-from rocketray.actors.send_back import SCHEDULE_QUEUES
+from rocketray.actors.retries.retry_records import SCHEDULE_QUEUES
 from rocketray.delay import SCHEDULE_TOPIC, restored
 from rocketray.message import StoredMessage
 

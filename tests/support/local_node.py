@@ -9,22 +9,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
-from rocketray.actors.catalog import TopicConfig
-from rocketray.actors.clock import system_clock_ms
-from rocketray.actors.consumer import GroupConsumer
-from rocketray.actors.filter_rules import FilterRules
-from rocketray.actors.host_services import Services
-from rocketray.actors.hosting import Hosting
-from rocketray.actors.lane import ShardGate
-from rocketray.actors.member_options import MemberOptions
-from rocketray.actors.owned_shard import OwnedShard
-from rocketray.actors.producer import AckMode, Producer
-from rocketray.actors.remote_calls import JoinRequest
-from rocketray.actors.remote_consumer import RemoteGroupConsumer
-from rocketray.actors.remote_members import RemoteMembers
-from rocketray.actors.ring import Ack
-from rocketray.actors.shard_host import ShardHost
-from rocketray.actors.shard_host_actor import ERRANDS_AT_ONCE, HostThreads
+from rocketray.actors.cluster.system_actor import ERRANDS_AT_ONCE, HostThreads
+from rocketray.actors.cluster.system_services import Hosting
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.groups.member_options import MemberOptions
+from rocketray.actors.ipc.ring import Ack
+from rocketray.actors.producers.producer import AckMode, Producer
+from rocketray.actors.producers.queue_link import ShardGate
+from rocketray.actors.remote.remote_calls import JoinRequest
+from rocketray.actors.remote.remote_consumer import RemoteGroupConsumer
+from rocketray.actors.remote.remote_members import RemoteMembers
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.actors.shards.owned_shard import OwnedShard
+from rocketray.actors.system.host_services import Services
+from rocketray.actors.system.shard_host import ShardHost
+from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.config import StoreConfig
 from rocketray.filters.subscription import Subscription
 from rocketray.store.formats.compression import CompressionKind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from rocketray.actors.client import Connection
+from rocketray.actors.client.connection import Connection
 from rocketray.filters.subscription import Subscription
 
 

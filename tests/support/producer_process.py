@@ -6,8 +6,8 @@ import sys
 import time
 from collections import deque
 
-from rocketray.actors.client import Connection
-from rocketray.actors.producer import PendingSend
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.producers.producer import PendingSend
 
 WINDOW = 500
 

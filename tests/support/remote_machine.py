@@ -25,9 +25,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from support.stepped_gateway import Calls, Gateway, Loss, SteppedStandIn
 
-from rocketray.actors import kept_batches, long_poll, remote_members, stand_in
-from rocketray.actors.consumed_batch import ConsumedBatch
-from rocketray.actors.remote_consumer import Member, RemoteGroupConsumer
+from rocketray.actors.remote import kept_batches, long_poll, proxy_member, remote_members
+from rocketray.actors.remote.remote_consumer import Member, RemoteGroupConsumer
+from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
@@ -46,7 +46,7 @@ HEAL_S = 90
 WAITING_MAX = 2
 SMALL: list[tuple[Any, str, Any]] = [
     (remote_members, "StandIn", SteppedStandIn),
-    (stand_in, "FRAME_BYTES", 400),
+    (proxy_member, "FRAME_BYTES", 400),
     (kept_batches, "_MANY", 2),
     (long_poll, "_RETRY_S", 0),
     (long_poll, "_JOINING_S", 0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from rocketray.actors.node import Node
+from rocketray.actors.cluster.node import Node
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
 

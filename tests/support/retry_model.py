@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from support.group_model import GroupModel, Sent
 from support.stepped_app import TOPIC, SteppedApp, SteppedFeed
 
-from rocketray.actors.send_back import (
+from rocketray.actors.retries.retry_records import (
     ORIGIN_MESSAGE_ID,
     REDRIVEN_FROM,
     RETRY_TOPIC,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from support.stores import FakeClock
 
-from rocketray.actors.errands import Submit, at_once
-from rocketray.actors.schedule import Place, Schedule
+from rocketray.actors.delays.schedule import Place, Schedule
+from rocketray.actors.retries.deliveries import Submit, at_once
 from rocketray.config import StoreConfig
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, after, at_level, at_time
 from rocketray.message import ForwardedMessage, Message, StoredMessage

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from rocketray.actors.shard_writer import ShardWriter
+from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.config import StoreConfig
 
 CONFIG = StoreConfig(

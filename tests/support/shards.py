@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from rocketray.actors.catalog import TopicCatalog
-from rocketray.actors.layout import control_path, shard_directory
-from rocketray.actors.watermark import ControlPage
+from rocketray.actors.files.paths import control_path, shard_directory
+from rocketray.actors.ipc.control_page import ControlPage
+from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.config import StoreConfig
 from rocketray.message import Message, StoredMessage
 from rocketray.store.message_store import MessageStore

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
 
-from rocketray.actors.send_back import retry_topic
+from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.errors import BatchError
 from rocketray.filters.subscription import Subscription
 from rocketray.testing import Broker, Member

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Literal
 
-from rocketray.actors.backlog import Backlog
-from rocketray.actors.remote_calls import JoinRequest
-from rocketray.actors.remote_members import RemoteMembers
-from rocketray.actors.stand_in import StandIn
+from rocketray.actors.remote.backlog import Backlog
+from rocketray.actors.remote.proxy_member import StandIn
+from rocketray.actors.remote.remote_calls import JoinRequest
+from rocketray.actors.remote.remote_members import RemoteMembers
 from rocketray.errors import ShardUnavailableError
 from rocketray.testing import Broker, Member
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from support.journal import Journal
 
-from rocketray.actors.client import Connection
-from rocketray.actors.remote_consumer import Member
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.remote.remote_consumer import Member
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 

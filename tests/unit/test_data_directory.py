@@ -13,7 +13,7 @@ from support.command_server import run_here
 from yarl import URL
 
 import rocketray as rr
-from rocketray.actors.node import Node
+from rocketray.actors.cluster.node import Node
 from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, NodeNotRunningError
 from rocketray.topology.faust.transport import directory_of_broker

@@ -21,7 +21,7 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from ray.scripts.scripts import start as ray_start
 from support.source_tree import ROOT
 
-from rocketray.actors.node_lock import lock_node
+from rocketray.actors.files.node_lock import lock_node
 
 COMMANDS = (
     "initialization_commands",
@@ -33,7 +33,7 @@ COMMANDS = (
 # It takes a moment to save what it has.
 NODE = """
 import os, pathlib, signal, sys, time
-from rocketray.actors.node_lock import lock_node
+from rocketray.actors.files.node_lock import lock_node
 data = pathlib.Path(sys.argv[1])
 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 lock_node(data)

@@ -16,7 +16,7 @@ from typing import Any
 
 from mode import Service
 
-from rocketray.actors.send_back import RETRY_QUEUES, retry_topic
+from rocketray.actors.retries.retry_records import RETRY_QUEUES, retry_topic
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.names import RETRY_PREFIX
 from rocketray.topology.connection import GroupConsumer

@@ -1,8 +1,8 @@
 """The consumer of stock Faust apps: one group an app, driven through Faust's eager rebalances.
 
-The instance is a member of the app's group on every topic that it reads (actors/app_member.py),
+The instance is a member of the app's group on every topic that it reads (actors/consumers/app_member.py),
 and all topics together give it the same queue numbers, so that what Faust calls co-partitioned is.
-Messages come by position from the log (actors/log_reader.py), in batches; from there on every
+Messages come by position from the log (actors/topics/log_reader.py), in batches; from there on every
 event goes Faust's own way. A changelog has no committed offsets, so the group does not read it:
 the instance reads those of its queue numbers, and all of a global table's.
 
@@ -27,8 +27,8 @@ from typing import Any
 from faust.transport.consumer import Consumer
 from faust.types.tuples import TP, ConsumerMessage
 
-from rocketray.actors.app_member import AppMember
-from rocketray.actors.log_reader import LogReader, Queue
+from rocketray.actors.consumers.app_member import AppMember
+from rocketray.actors.topics.log_reader import LogReader, Queue
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
 from rocketray.topology.routes import LOOK_INTERVAL_S, member_name, owned_queues

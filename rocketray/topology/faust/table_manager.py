@@ -24,7 +24,7 @@ from faust.tables.recovery import Recovery
 from faust.types.tuples import TP
 from mode import Service
 
-from rocketray.actors.clock import system_clock_ms
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ConfigError
 from rocketray.message import Message
 from rocketray.store.retention import RetentionPolicy

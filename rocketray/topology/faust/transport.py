@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from faust.transport.base import Transport as FaustTransport
 
-from rocketray.actors.batch import AckMode
-from rocketray.actors.signal_handlers import restore_signal_handlers
+from rocketray.actors.producers.batch import AckMode
+from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
 from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.topology.connection import Producer
@@ -179,7 +179,7 @@ def _declared_queues(app: Any, topic: str) -> int:
 
 
 def _open_connection(data: Path) -> StockConnection:
-    from rocketray.actors.client import Connection  # noqa: PLC0415  # imports ray
+    from rocketray.actors.client.connection import Connection  # noqa: PLC0415  # imports ray
 
     connection: StockConnection = Connection.open(data)
     return connection

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from rocketray.actors.filter_stream import sql_states
+from rocketray.actors.filtering.filter_stream import sql_states
 from rocketray.errors import ConfigError
 from rocketray.filters.message_filter import compile_filter
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression

@@ -10,9 +10,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rocketray.actors.catalog import TopicCatalog, TopicConfig
-from rocketray.actors.control_view import ControlView
-from rocketray.actors.layout import config_directory, control_path, identity_file
+from rocketray.actors.files.paths import config_directory, control_path, identity_file
+from rocketray.actors.ipc.control_page_reader import ControlView
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.data_directory import DATA_VARIABLE
 from rocketray.errors import ConfigError, TopicNotFoundError
 

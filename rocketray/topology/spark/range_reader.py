@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from rocketray.actors.control_view import ControlView
-from rocketray.actors.filter_advice import doubts
-from rocketray.actors.layout import control_path, shard_directory
+from rocketray.actors.files.paths import control_path, shard_directory
+from rocketray.actors.filtering.filter_advice import doubts
+from rocketray.actors.ipc.control_page_reader import ControlView
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.store.reading.columns import read_columns
 from rocketray.store.reading.reader import EntryColumns, QueueReader

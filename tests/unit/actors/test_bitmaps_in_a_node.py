@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.consumer import GroupConsumer
-from rocketray.actors.explanation import Cause, Explanation
-from rocketray.actors.lag import LagCounter, lag_questions
-from rocketray.actors.layout import filters_file, shard_directory
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.explaining.explanation import Cause, Explanation
+from rocketray.actors.files.paths import filters_file, shard_directory
+from rocketray.actors.filtering.lag import LagCounter, lag_questions
 from rocketray.filters.consumer_filter_data import read_filters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message

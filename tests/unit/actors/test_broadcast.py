@@ -10,9 +10,9 @@ import pytest
 from support.apps import numbers, put
 from support.local_node import LocalNode
 
-from rocketray.actors import local_offsets
-from rocketray.actors.consumer import GroupConsumer
-from rocketray.actors.local_offsets import SAVE_INTERVAL_MS, LocalOffsets
+from rocketray.actors.consumers import local_offsets
+from rocketray.actors.consumers.local_offsets import SAVE_INTERVAL_MS, LocalOffsets
+from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import ConfigError, StoreError, StrategyConflictError, StreamError
 from rocketray.filters.subscription import Subscription
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from rocketray.actors.producer import Producer
+from rocketray.actors.producers.producer import Producer
 from rocketray.delay import SCHEDULE_TOPIC, TIMER_TOPIC, Delay
 from rocketray.errors import InvalidMessageError
 from rocketray.message import Message

@@ -10,7 +10,7 @@ import pytest
 from support.apps import numbers, put
 from support.local_node import LocalNode
 
-from rocketray.actors.remote_consumer import Member
+from rocketray.actors.remote.remote_consumer import Member
 from rocketray.errors import ConfigError, OffsetOutOfRangeError, StreamError
 from rocketray.filters.subscription import Subscription
 

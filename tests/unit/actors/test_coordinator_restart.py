@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.local_node import RULES, LocalNode
 
-from rocketray.actors.clock import system_clock_ms
-from rocketray.actors.cluster_state import ClusterState
-from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.cluster.cluster_state import ClusterState
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.filters.subscription import Subscription
 
 ALL = Subscription.tags("*")

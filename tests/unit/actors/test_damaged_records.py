@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.consumed_batch import ConsumedBatch
-from rocketray.actors.layout import shard_directory
-from rocketray.actors.queue_tail import QueueTail
+from rocketray.actors.files.paths import shard_directory
+from rocketray.actors.topics.consumed_batch import ConsumedBatch
+from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.errors import CorruptRecordError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from support.local_node import LocalNode, LocalShard
 
-from rocketray.actors import filter as filter_module
-from rocketray.actors.consumer import GroupConsumer
-from rocketray.actors.layout import consumer_directory
-from rocketray.actors.match_ring import CAPACITY
-from rocketray.actors.producer import Producer
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.files.paths import consumer_directory
+from rocketray.actors.filtering import engine as filter_module
+from rocketray.actors.ipc.match_ring import CAPACITY
+from rocketray.actors.producers.producer import Producer
 from rocketray.errors import (
     ConfigError,
     FilterError,

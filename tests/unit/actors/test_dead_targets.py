@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from support.schedules import Waiting
 
-from rocketray.actors.dead_letters import letter_boxes, letters, redrive
-from rocketray.actors.send_back import topic_of
-from rocketray.actors.transaction_producer import TransactionProducer
+from rocketray.actors.admin.dead_letters import letter_boxes, letters, redrive
+from rocketray.actors.producers.transaction_producer import TransactionProducer
+from rocketray.actors.retries.retry_records import topic_of
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage

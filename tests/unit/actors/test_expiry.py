@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from support.local_node import SEGMENT, LocalNode
 
-from rocketray.actors.consumed_batch import ConsumedBatch
-from rocketray.actors.consumer import GroupConsumer
-from rocketray.actors.filter_rules import FilterRules
-from rocketray.actors.filter_stream import FilterStream
-from rocketray.actors.layout import consumer_directory, shard_directory
-from rocketray.actors.match_ring import MatchRing, StreamDescription, StreamState
-from rocketray.actors.ring import AppendStatus, Durability
-from rocketray.actors.watermark import Doorbell
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.files.paths import consumer_directory, shard_directory
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.filtering.filter_stream import FilterStream
+from rocketray.actors.ipc.control_page import Doorbell
+from rocketray.actors.ipc.match_ring import MatchRing, StreamDescription, StreamState
+from rocketray.actors.ipc.ring import AppendStatus, Durability
+from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.errors import StoreFullError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription

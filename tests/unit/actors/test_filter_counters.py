@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message

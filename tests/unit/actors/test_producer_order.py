@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.producer import Producer
+from rocketray.actors.producers.producer import Producer
 from rocketray.message import SHARDING_KEY, Message
 
 QUEUES = 4

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from rocketray.actors.groups import GroupRegistry
-from rocketray.actors.heartbeat import Heartbeat
-from rocketray.actors.lease import SESSION_TIMEOUT_MS
+from rocketray.actors.groups.group_registry import GroupRegistry
+from rocketray.actors.groups.heartbeat import Heartbeat
+from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.filters.subscription import Subscription
 
 PAY = Subscription.tags("pay")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.stores import SMALL, FakeClock
 
-from rocketray.actors.filter_stream import sql_states
+from rocketray.actors.filtering.filter_stream import sql_states
 from rocketray.errors import CorruptRecordError
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.program import state_of

@@ -12,10 +12,10 @@ import pytest
 from support.local_node import LocalNode
 
 import rocketray as rr
-from rocketray.actors.client import Connection
-from rocketray.actors.heartbeat import AppInstance
-from rocketray.actors.producer import Producer
-from rocketray.actors.standalone import Client
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.client.standalone import Client
+from rocketray.actors.groups.heartbeat import AppInstance
+from rocketray.actors.producers.producer import Producer
 from rocketray.errors import (
     ConfigError,
     InvalidMessageError,

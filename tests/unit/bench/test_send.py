@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.producer import Producer, SendResults
+from rocketray.actors.producers.producer import Producer, SendResults
 from rocketray.bench import send
 from rocketray.bench.report import BenchOptions
 from rocketray.message import Message

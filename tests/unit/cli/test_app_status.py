@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from rocketray.actors.failing import FailingMessage
-from rocketray.actors.group_views import GroupDescription
+from rocketray.actors.groups.failing import FailingMessage
+from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.cli import output
 from rocketray.cli.app_status import (
     groups_of,

@@ -13,7 +13,7 @@ from support.apps import make_app, put, running, until
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.actors import consumer
+from rocketray.actors.consumers import member as member_module
 from rocketray.cli import apps
 from rocketray.filters.subscription import Subscription
 from rocketray.topology import hosting
@@ -27,7 +27,7 @@ def no_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
-    monkeypatch.setattr(consumer, "HEARTBEAT_INTERVAL_S", 0.02)
+    monkeypatch.setattr(member_module, "HEARTBEAT_INTERVAL_S", 0.02)
     with LocalNode(tmp_path) as local:
         monkeypatch.setattr(apps, "connect", lambda _data: nullcontext(local))
         local.create_topic("T", 1)

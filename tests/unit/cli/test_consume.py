@@ -20,7 +20,7 @@ from support.apps import numbers, put
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.actors.heartbeat import Heartbeat
+from rocketray.actors.groups.heartbeat import Heartbeat
 from rocketray.cli import consume, main
 from rocketray.filters.subscription import Subscription
 

@@ -12,9 +12,9 @@ import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.actors.catalog import TopicConfig
-from rocketray.actors.owned_shard import OwnedShard
-from rocketray.actors.topic_start import TopicProgress
+from rocketray.actors.shards.owned_shard import OwnedShard
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.topic_start import TopicProgress
 from rocketray.cli import topics
 from rocketray.cli.topic_progress import TopicWait
 

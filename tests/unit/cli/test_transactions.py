@@ -11,7 +11,7 @@ import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.actors.transaction_producer import TransactionProducer
+from rocketray.actors.producers.transaction_producer import TransactionProducer
 from rocketray.cli import transactions
 
 

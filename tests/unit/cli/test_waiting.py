@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from rocketray.actors.client import Connection
-from rocketray.actors.machine import here
+from rocketray.actors.client.connection import Connection
+from rocketray.actors.runtime.machine import here
 from rocketray.cli import node, waiting
 from rocketray.errors import NodeNotRunningError
 

@@ -16,10 +16,10 @@ import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
 
-from rocketray.actors.append_status import refusal
-from rocketray.actors.node import Node
-from rocketray.actors.node_lock import lock_node
-from rocketray.actors.ring import AppendStatus
+from rocketray.actors.cluster.node import Node
+from rocketray.actors.files.node_lock import lock_node
+from rocketray.actors.ipc.append_status import refusal
+from rocketray.actors.ipc.ring import AppendStatus
 from rocketray.cli import groups, main
 from rocketray.errors import ConfigError, StoreError, StoreLockedError
 from rocketray.filters.subscription import Subscription

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.lag import Exactness
-from rocketray.actors.lease import SESSION_TIMEOUT_MS
+from rocketray.actors.filtering.lag import Exactness
+from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.errors import PredicateError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message, StoredMessage

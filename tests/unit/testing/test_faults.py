@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.lease import SESSION_TIMEOUT_MS
+from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.errors import ShardUnavailableError, StoreFullError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.testing import Broker, Clock, Member

@@ -8,7 +8,7 @@ import pytest
 from support.apps import collecting, running, until
 from support.local_node import LocalNode
 
-from rocketray.actors.heartbeat import AppInstance
+from rocketray.actors.groups.heartbeat import AppInstance
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.app import App

@@ -12,7 +12,7 @@ from support.apps import committed, make_app, running, until
 from support.ladder import Ladder
 from support.local_node import LocalNode
 
-from rocketray.actors.layout import shard_directory
+from rocketray.actors.files.paths import shard_directory
 from rocketray.message import Message
 
 BODIES = [b"body %d" % number for number in range(12)]

@@ -10,9 +10,9 @@ from support.apps import committed, make_app, put, running, until
 from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
 
-from rocketray.actors import consumer
-from rocketray.actors.explanation import Cause
-from rocketray.actors.send_back import FAILURE_REASON, MAX_ATTEMPTS, ORIGIN_MESSAGE_ID
+from rocketray.actors.consumers import member as member_module
+from rocketray.actors.explaining.explanation import Cause
+from rocketray.actors.retries.retry_records import FAILURE_REASON, MAX_ATTEMPTS, ORIGIN_MESSAGE_ID
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.topology import failure_rules
@@ -28,7 +28,7 @@ LETTERS = "%DLQ%app-reader"
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heartbeats come often."""
-    monkeypatch.setattr(consumer, "HEARTBEAT_INTERVAL_S", 0.02)
+    monkeypatch.setattr(member_module, "HEARTBEAT_INTERVAL_S", 0.02)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ from support.apps import committed, numbers, put, until
 from support.feeds import WatchedTables, feeding, pass_over
 from support.local_node import LocalNode
 
-from rocketray.actors import consumer
-from rocketray.actors.clock import system_clock_ms
-from rocketray.actors.consumer import GroupConsumer
-from rocketray.actors.heartbeat import Heartbeat, HeartbeatReply
-from rocketray.actors.lease import LEASE_MS, SESSION_TIMEOUT_MS
+from rocketray.actors.consumers import member as member_module
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.actors.groups.lease import LEASE_MS, SESSION_TIMEOUT_MS
+from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ShardUnavailableError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import Message
@@ -49,7 +49,7 @@ def test_a_full_window_does_not_keep_queues_from_changing_hands(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_module, "POLL_MAX_MESSAGES", 5)
-    monkeypatch.setattr(consumer, "HEARTBEAT_INTERVAL_S", 0.05)
+    monkeypatch.setattr(member_module, "HEARTBEAT_INTERVAL_S", 0.05)
     node.create_topic("T", 2)
     put(node, "T", numbers(200))
 
@@ -70,7 +70,7 @@ def test_a_member_whose_window_is_full_gets_over_the_loss_of_its_lease(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed_module, "POLL_MAX_MESSAGES", 10)
-    monkeypatch.setattr(consumer, "HEARTBEAT_INTERVAL_S", 0.05)
+    monkeypatch.setattr(member_module, "HEARTBEAT_INTERVAL_S", 0.05)
     node.create_topic("T", 1)
     put(node, "T", numbers(40))
     now_ms = 1000

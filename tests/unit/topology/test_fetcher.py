@@ -11,8 +11,8 @@ import pytest
 from support.apps import collecting, running, until
 from support.local_node import LocalNode
 
-from rocketray.actors.consumer import GroupConsumer
-from rocketray.actors.member_options import MemberOptions
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.app import App

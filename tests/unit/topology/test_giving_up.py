@@ -10,8 +10,8 @@ from support.apps import committed, numbers, put, until
 from support.feeds import feeding
 from support.local_node import LocalNode
 
-from rocketray.actors import consumer
-from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.consumers import member as member_module
+from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.filters.subscription import Subscription
 from rocketray.topology import feed as feed_module
 from rocketray.topology.feed import Feed
@@ -23,7 +23,7 @@ QUEUE = frozenset({("T", 0)})
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed_module, "_REVOKE_TIMEOUT_S", 0.05)
-    monkeypatch.setattr(consumer, "HEARTBEAT_INTERVAL_S", 0.05)
+    monkeypatch.setattr(member_module, "HEARTBEAT_INTERVAL_S", 0.05)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from support.apps import committed, make_app, numbers, put, running, until
 from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
 
-from rocketray.actors import kept_batches, stand_in
-from rocketray.actors.send_back import MAX_ATTEMPTS
+from rocketray.actors.remote import kept_batches, proxy_member
+from rocketray.actors.retries.retry_records import MAX_ATTEMPTS
 from rocketray.errors import BatchError
 from rocketray.topology import feed
 from rocketray.topology.app import App
@@ -63,7 +63,7 @@ def test_a_queue_that_rests_with_much_behind_it_leaves_room_for_the_others(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch, is_remote: bool, handlers: int
 ) -> None:
     monkeypatch.setattr(feed, "POLL_MAX_MESSAGES", 10)
-    monkeypatch.setattr(stand_in, "_POLL_MESSAGES", 10)
+    monkeypatch.setattr(proxy_member, "_POLL_MESSAGES", 10)
     monkeypatch.setattr(kept_batches, "_MANY", 2)
     if is_remote:
         monkeypatch.setattr(node, "consumer", node.remote_consumer)

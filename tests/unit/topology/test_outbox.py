@@ -9,8 +9,8 @@ import pytest
 from support.apps import committed, make_app, numbers, put, until
 from support.local_node import LocalNode
 
-from rocketray.actors.pending_messages import PendingMessages
-from rocketray.actors.producer import AckMode, Producer, SendResult
+from rocketray.actors.producers.pending_messages import PendingMessages
+from rocketray.actors.producers.producer import AckMode, Producer, SendResult
 from rocketray.delay import TIMER_TOPIC, Delay
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
 from rocketray.message import Message

@@ -14,11 +14,11 @@ from support.feeds import feeding
 from support.ladder import Ladder
 from support.local_node import LocalNode
 
-from rocketray.actors.catalog import TopicConfig
-from rocketray.actors.consumer import GroupConsumer
-from rocketray.actors.member_options import MemberOptions
-from rocketray.actors.producer import Producer, SendResults
-from rocketray.actors.schedule_host import ScheduleHost
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.delays.schedule_host import ScheduleHost
+from rocketray.actors.groups.member_options import MemberOptions
+from rocketray.actors.producers.producer import Producer, SendResults
+from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import ConfigError
 from rocketray.filters.subscription import Subscription

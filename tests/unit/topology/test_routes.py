@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
 
-from rocketray.actors.member_options import new_client_id
+from rocketray.actors.groups.member_options import new_client_id
 from rocketray.topology.routes import member_name, owned_queues, owners
 
 

@@ -13,9 +13,9 @@ from support.apps import collecting, committed, make_app, numbers, put, running,
 from support.ladder import Ladder, stored_in
 from support.local_node import LocalNode
 
-from rocketray.actors.producer import Producer
-from rocketray.actors.schedule_host import ScheduleHost
-from rocketray.actors.send_back import MAX_ATTEMPTS, retry_topic
+from rocketray.actors.delays.schedule_host import ScheduleHost
+from rocketray.actors.producers.producer import Producer
+from rocketray.actors.retries.retry_records import MAX_ATTEMPTS, retry_topic
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
 from rocketray.message import ForwardedMessage
 from rocketray.topology.app import App

@@ -10,7 +10,7 @@ import pytest
 from support.apps import collecting, committed, consume, numbers, running, until
 from support.local_node import LocalNode
 
-from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.errors import ConfigError
 from rocketray.topology.app import App
 from rocketray.topology.inbox import LEASE_LOOK_S

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import rocketray as rr
-from rocketray.actors.node import Node
+from rocketray.actors.cluster.node import Node
 from rocketray.errors import ConfigError
 
 Declare = Callable[[], object]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from support.shards import Shards
 
-from rocketray.actors.catalog import TopicCatalog
+from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.topology.spark.offsets import Bounds
 from rocketray.topology.spark.queues import TopicQueues

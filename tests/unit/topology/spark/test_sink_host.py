@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from rocketray.actors.home import settle_identity
+from rocketray.actors.files.home import settle_identity
 from rocketray.data_directory import DATA_VARIABLE
 from rocketray.errors import ConfigError
 from rocketray.topology.spark.sink import SinkHost

@@ -11,9 +11,9 @@ from support.apps import committed, numbers, put, running, until
 from support.local_node import LocalNode
 from support.stock_apps import stock_app
 
-from rocketray.actors.app_member import AppMember
-from rocketray.actors.clock import steady_clock_ms
-from rocketray.actors.lease import LEASE_MS
+from rocketray.actors.consumers.app_member import AppMember
+from rocketray.actors.groups.lease import LEASE_MS
+from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.errors import ShardUnavailableError
 from rocketray.topology.faust.stock_lease import LeasedGeneration
 

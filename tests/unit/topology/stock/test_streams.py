@@ -12,7 +12,7 @@ from support.local_node import LocalNode
 from support.stock_apps import stock_app
 from yarl import URL
 
-from rocketray.actors.app_member import AppMember
+from rocketray.actors.consumers.app_member import AppMember
 from rocketray.errors import ConfigError, ShardUnavailableError, TopicNotFoundError
 from rocketray.message import Message
 from rocketray.topology.faust.transport import directory_of_broker

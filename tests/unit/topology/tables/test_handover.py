@@ -10,7 +10,7 @@ import pytest
 from support.apps import committed, running, until
 from support.local_node import LocalNode
 
-from rocketray.actors.consumer import GroupConsumer
+from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.topology.app import App
 
 QUEUES = 4

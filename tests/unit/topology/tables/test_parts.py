@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.actors.queue_tail import QueueTail
+from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
 from rocketray.topology.app import App

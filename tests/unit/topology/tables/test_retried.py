@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from support.apps import until
 
-from rocketray.actors.send_back import RETRY_QUEUE_ID, RETRY_TOPIC
+from rocketray.actors.retries.retry_records import RETRY_QUEUE_ID, RETRY_TOPIC
 from rocketray.testing import Broker, Clock
 from rocketray.testing.fixtures import broker, clock
 from rocketray.topology.app import App

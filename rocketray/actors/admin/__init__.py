@@ -1,0 +1,1 @@
+"""Commands on data: import, dead letters, seeking, and moving groups."""

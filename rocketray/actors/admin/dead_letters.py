@@ -1,0 +1,397 @@
+"""Dead letters: what groups gave up, read, and delivered once more when somebody asks for it.
+
+A letter that is redriven goes to its group's retry topic, as RocketMQ sends it: the group gets it
+again, other groups of its first topic do not, and it has all its attempts before it. It keeps body,
+keys, tag, unique key and properties, and ``REDRIVEN_FROM`` names the letter. The letter stays.
+One that the node itself gave up (undeliverable.py) goes to the topic that it was for.
+
+Each letter is redriven once, also when that is interrupted. A journal beside the node's state says
+which are done, and before a batch goes, which are in it and where its target ended then. Who
+finds such a note looks there first: a batch is stored whole, or not at all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Protocol
+
+from rocketray.actors.files.paths import CONTROL_PAGE, config_directory, shard_directory
+from rocketray.actors.files.state_files import read_state, write_json
+from rocketray.actors.filtering.filter_stream import RECORDS_MAX, scan_block
+from rocketray.actors.retries.deliveries import Place
+from rocketray.actors.retries.retry_records import (
+    FAILURE_REASON,
+    GIVEN_UP_BY,
+    ORIGIN_MESSAGE_ID,
+    REDRIVEN_FROM,
+    RETRY_QUEUE_ID,
+    RETRY_QUEUES,
+    RETRY_TOPIC,
+    dead_letter_topic,
+    queue_of,
+    retry_topic,
+)
+from rocketray.actors.retries.undeliverable import NODE_GROUPS, first_place
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.queue_tail import QueueTail
+from rocketray.actors.topics.queue_views import QueueView, open_queues
+from rocketray.delay import DELAY_PROPERTIES
+from rocketray.errors import (
+    ConfigError,
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    StoreLockedError,
+    TopicNotFoundError,
+)
+from rocketray.filters.message_filter import compile_filter
+from rocketray.filters.subscription import Subscription, parse
+from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, check_group
+from rocketray.store.formats.sys_flag import TRANSACTION
+
+__all__ = [
+    "DeadLetters",
+    "Journal",
+    "LetterBox",
+    "letter_boxes",
+    "letters",
+    "redrive",
+]
+
+_DONE_MAX = 100_000_000
+_BATCH_MAX = 256
+_BATCH_BYTES = 4 * 1024 * 1024
+
+
+class Forwarder(Protocol):
+    """What this module asks of a producer."""
+
+    def forward(
+        self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]
+    ) -> Sequence[object]:
+        """Store messages again, as one batch."""
+
+
+class DeadLetters(Protocol):
+    """What this module asks of a connection."""
+
+    @property
+    def data(self) -> Path:
+        """The node's data directory."""
+
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """All topics by name."""
+
+    def create_topic(self, topic: str, queues: int = ..., *, hosted: bool = ...) -> TopicConfig:
+        """Make a topic unless it is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetterBox:
+    """The dead letters of a group: how many there are, and how many of them were redriven.
+
+    ``newest_reason`` is what the newest one failed of, None where it does not say it.
+    """
+
+    group: str
+    topic: str
+    letters: int
+    redriven: int
+    newest_reason: str | None = None
+
+
+class Journal:
+    """Which letters of a topic were redriven, by queue offset; on disk as soon as it is said."""
+
+    def __init__(self, data: Path, topic: TopicConfig, *, owns: bool = False) -> None:
+        """Read what is known of *topic*; a topic of the same name that is gone does not count.
+
+        Who redrives *owns* the file, which is mended then if it is damaged (state_files.py).
+        """
+        self._path = _journal_path(data, topic.name)
+        self._identity = ":".join(map(str, topic.store_hosts[0]))
+        self._take({})
+        read_state(self._path, self._take, owns=owns)
+
+    def _take(self, value: dict[str, Any]) -> None:
+        if value.get("storeHost") != self._identity:
+            value = {}
+        self.done = _offsets([range(first, end) for first, end in value.get("done", [])])
+        self.under_way: list[int] = [int(n) for n in value.get("underWay", [])]
+        self.looked_from = int(value.get("lookedFrom", 0))
+        self.first_id = str(value.get("firstId", ""))
+        target = str(value.get("target", "")).rpartition("/")
+        self.target: Place | None = (target[0], int(target[2])) if target[0] else None
+
+    def begin(self, batch: Sequence[StoredMessage], target: Place, looked_from: int) -> None:
+        """These letters go now to *target*, a queue that ends at *looked_from*."""
+        self.target = target
+        self.under_way = [letter.queue_offset for letter in batch]
+        self.looked_from, self.first_id = looked_from, batch[0].offset_message_id
+        self._save()
+
+    def finish(self, *, are_stored: bool) -> None:
+        """The letters that were under way are there, or are not."""
+        if are_stored:
+            self.done |= set(self.under_way)
+        self.under_way = []
+        self._save()
+
+    def _save(self) -> None:
+        value = {
+            "storeHost": self._identity,
+            "done": _ranges(sorted(self.done)),
+            "underWay": self.under_way,
+            "lookedFrom": self.looked_from,
+            "firstId": self.first_id,
+            **({"target": f"{self.target[0]}/{self.target[1]}"} if self.target else {}),
+        }
+        write_json(self._path, value)
+
+
+def letter_boxes(node: DeadLetters) -> list[LetterBox]:
+    """The dead letters of all groups, by group."""
+    boxes = []
+    for name, topic in sorted(node.topics().items()):
+        if name.startswith(DEAD_LETTER_PREFIX) and _has_files(node.data, name):
+            with open_queues(node.data, name) as views:
+                spans = [range(view.minimum, view.maximum) for view in views]
+                reason = _newest_reason(views[0])
+            done = Journal(node.data, topic).done
+            there = sum(map(len, spans))
+            redriven = sum(offset in spans[0] for offset in done)
+            group = name.removeprefix(DEAD_LETTER_PREFIX)
+            boxes.append(LetterBox(group, name, there, redriven, reason))
+    return boxes
+
+
+def letters(
+    node: DeadLetters, group: str, subscription: Subscription, topic: str | None = None
+) -> Iterator[tuple[StoredMessage, bool]]:
+    """The letters of *group* that match, oldest first, and whether each was redriven.
+
+    They are in *topic*, ``%DLQ%`` and the group's name by default.
+
+    Raises:
+        ConfigError: the group has no dead letters. FilterError: the subscription cannot be used.
+    """
+    config = _topic(node, group, topic)
+    done = Journal(node.data, config).done
+    for letter in _letters_of(node.data, group, config.name, subscription):
+        yield letter, letter.queue_offset in done
+
+
+def redrive(
+    node: DeadLetters,
+    producer: Forwarder,
+    group: str,
+    subscription: Subscription,
+    *,
+    topic: str | None = None,
+    limit: int | None = None,
+) -> int:
+    """Have *group* get its dead letters that match again, oldest first, at most *limit* of them.
+
+    Those that were redriven before do not count; answers how many go now.
+
+    Raises:
+        As :func:`letters`.
+        StoreLockedError: another redrive of these letters is under way.
+        StreamError: the node does not take them now, or has no such topic; what went before is done.
+    """
+    config = _topic(node, group, topic)
+    count = 0
+    with _alone(node.data, config.name):
+        journal = Journal(node.data, config, owns=True)
+        if journal.under_way:
+            journal.finish(are_stored=_is_stored(node.data, journal, group))
+        new = (
+            letter
+            for letter in _letters_of(node.data, group, config.name, subscription)
+            if letter.queue_offset not in journal.done
+        )
+        targets = _Targets(node, group)
+        for target, batch in _batches(islice(targets.of(new), limit)):
+            with closing(QueueTail(node.data, *target)) as tail:
+                end = tail.end()
+            journal.begin(batch, target, end)
+            producer.forward(*target, [_again(letter, target[0]) for letter in batch])
+            journal.finish(are_stored=True)
+            count += len(batch)
+    return count
+
+
+class _Targets:
+    """The queues that the letters of a group go to."""
+
+    def __init__(self, node: DeadLetters, group: str) -> None:
+        self._node = node
+        self._group = group
+        self._queues: dict[str, int] = {}
+
+    def of(self, found: Iterable[StoredMessage]) -> Iterator[tuple[Place, StoredMessage]]:
+        """Each letter with its target; those that name none are passed over.
+
+        Raises:
+            TopicNotFoundError: the topic that the node had it for is still not there.
+        """
+        for letter in found:
+            place: Place | None = retry_topic(self._group), queue_of(letter)
+            if self._group in NODE_GROUPS:
+                place = first_place(letter)
+            if place is not None:
+                topic, queue_id = place
+                yield (topic, queue_id % self._queue_count(topic)), letter
+
+    def _queue_count(self, topic: str) -> int:
+        count = self._queues.get(topic)
+        if count is None:
+            config = self._node.topics().get(topic)
+            if config is None and self._group in NODE_GROUPS:
+                raise TopicNotFoundError(topic)
+            if config is None:
+                config = self._node.create_topic(topic, RETRY_QUEUES, hosted=True)
+            count = self._queues[topic] = config.queues
+        return count
+
+
+def _topic(node: DeadLetters, group: str, topic: str | None) -> TopicConfig:
+    name = topic or dead_letter_topic(check_group(group))
+    config = node.topics().get(name)
+    if config is None:
+        raise ConfigError(
+            f"group {group!r} has no dead letters: there is no topic {name!r}; see: "
+            "rocketray dlq list"
+        )
+    return config
+
+
+def _newest_reason(view: QueueView) -> str | None:
+    newest = max(view.minimum, view.maximum - 1)
+    try:
+        found = view.reader.messages(view.reader.match_tags(newest, view.maximum, None))
+    except (CorruptRecordError, OffsetOutOfRangeError):
+        return None  # it is damaged, or was removed meanwhile
+    return found[0].properties.get(FAILURE_REASON) if found else None
+
+
+def _has_files(data: Path, topic: str) -> bool:
+    """Whether a topic that the node knows can be read: its first message makes the files."""
+    return (shard_directory(data, topic, 0) / CONTROL_PAGE).is_file()
+
+
+def _letters_of(
+    data: Path, group: str, topic: str, subscription: Subscription
+) -> Iterator[StoredMessage]:
+    """The letters of *group* that match; in a topic that several share each names its group."""
+    is_own = topic == dead_letter_topic(group)
+    for letter in _matching(data, topic, subscription):
+        if is_own or letter.properties.get(GIVEN_UP_BY) == group:
+            yield letter
+
+
+def _matching(data: Path, topic: str, subscription: Subscription) -> Iterator[StoredMessage]:
+    """The messages of queue 0 that match; no more than a block of them is in memory."""
+    if not _has_files(data, topic):
+        return
+    matcher = compile_filter(subscription)
+    is_tags = subscription.expression_type == "TAG"
+    tags = sorted(parse(subscription.expression).tags_set) if is_tags else []
+    with open_queues(data, topic) as views:
+        view = views[0]
+        for first in range(view.minimum, view.maximum, RECORDS_MAX):
+            end = min(first + RECORDS_MAX, view.maximum)
+            entries, _ = scan_block(matcher, view.reader, first, end)
+            if tags and len(entries):
+                entries = entries.select(view.reader.have_tags(entries, tags))
+            yield from view.reader.messages(entries)
+
+
+def _batches(
+    found: Iterable[tuple[Place, StoredMessage]],
+) -> Iterator[tuple[Place, list[StoredMessage]]]:
+    """Batches that a queue takes: of one state of a transaction, and not too large."""
+    batch: list[StoredMessage] = []
+    target: Place | None = None
+    size = 0
+    for place, letter in found:
+        alike = not batch or (letter.sys_flag ^ batch[0].sys_flag) & TRANSACTION == 0
+        is_full = len(batch) == _BATCH_MAX or size >= _BATCH_BYTES
+        if target is not None and (place != target or not alike or is_full):
+            yield target, batch
+            batch, size = [], 0
+        target = place
+        batch.append(letter)
+        size += len(letter.body)
+    if target is not None:
+        yield target, batch
+
+
+def _again(letter: StoredMessage, topic: str) -> ForwardedMessage:
+    kept = {name: text for name, text in letter.properties.items() if name not in DELAY_PROPERTIES}
+    kept.pop(GIVEN_UP_BY, None)
+    kept.pop(FAILURE_REASON, None)
+    if topic.startswith(RETRY_PREFIX):
+        kept.setdefault(RETRY_TOPIC, letter.topic)
+    else:  # it is there for the first time
+        for name in (RETRY_TOPIC, RETRY_QUEUE_ID, ORIGIN_MESSAGE_ID):
+            kept.pop(name, None)
+    kept[REDRIVEN_FROM] = letter.offset_message_id
+    return ForwardedMessage.of(letter, topic=topic, properties=kept, reconsume_times=0)
+
+
+def _is_stored(data: Path, journal: Journal, group: str) -> bool:
+    """Whether the batch that was under way is where it was to go."""
+    with closing(QueueTail(data, *(journal.target or (retry_topic(group), 0)))) as tail:
+        offset = max(journal.looked_from, tail.minimum())
+        while found := tail.read(offset, _BATCH_MAX):
+            if any(one.properties.get(REDRIVEN_FROM) == journal.first_id for one in found):
+                return True
+            offset += len(found)
+        return False
+
+
+@contextmanager
+def _alone(data: Path, topic: str) -> Iterator[None]:
+    """Keep other redrives of the topic out."""
+    path = _journal_path(data, topic).with_suffix(".lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise StoreLockedError(
+                f"another redrive of {topic} is under way; wait until it is through"
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _journal_path(data: Path, topic: str) -> Path:
+    return config_directory(data) / "redriven" / f"{topic}.json"
+
+
+def _offsets(runs: Sequence[range]) -> set[int]:
+    """All numbers of *runs*; raises ValueError where they are more than letters can be."""
+    if sum(map(len, runs)) > _DONE_MAX:
+        raise ValueError(f"more than {_DONE_MAX} letters are done")
+    return {offset for run in runs for offset in run}
+
+
+def _ranges(offsets: Sequence[int]) -> list[tuple[int, int]]:
+    """Sorted numbers as pairs: the first of a run, and the one behind its last."""
+    ranges: list[tuple[int, int]] = []
+    for offset in offsets:
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1] = ranges[-1][0], offset + 1
+        else:
+            ranges.append((offset, offset + 1))
+    return ranges

@@ -1,0 +1,337 @@
+"""Bringing the messages of another store into topics of a running node, each of them once.
+
+The source is read from its first record to its last; each chosen queue collects batches for the
+queue of the same number, which its shard stores. Nothing is remembered beside the messages: how
+far an import came is what the target's queues hold.
+
+Invariants
+  1. A queue gets the source's messages in the source's order, from the first, without a gap. So
+     its last message, by the offset id that it had, says how far it came.
+  2. A batch is handed over only after the one before it in its queue is known to be stored, right
+     behind it. When that is not known, or somebody else wrote to the queue, the import ends.
+  3. Every record that is read is imported, was there already, or is counted with its reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from rocketray.actors.ipc.append_status import refusal
+from rocketray.actors.ipc.ring import AppendStatus, Durability
+from rocketray.actors.producers.queue_link import ShardGate
+from rocketray.actors.shards.shard_writer import ShardStatistics
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.errors import ConfigError, CorruptRecordError, MessageTooLargeError, StoreError
+from rocketray.message import StoredMessage
+from rocketray.names import is_system_topic
+from rocketray.store.batches.encoded_batch import pack_batch
+from rocketray.store.formats.message_id import decode_offset_id
+from rocketray.store.formats.sys_flag import INNER_BATCH, PREPARED, ROLLBACK, TRANSACTION
+from rocketray.store.importing.import_batch import ImportBatch
+from rocketray.store.importing.import_source import ImportSource, SourceRecord
+
+from .import_report import ImportReport, QueueImport
+
+__all__ = ["ImportTarget", "Importer"]
+
+_BATCH_BYTES = 512 * 1024
+_BATCH_RECORDS = 4096
+_LOOK_EVERY = 1024  # records between two looks at whether to stop
+
+
+class ImportTarget(Protocol):
+    """What an import asks of a node."""
+
+    @property
+    def data(self) -> Path:
+        """The node's data directory."""
+
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """All topics."""
+
+    def create_topic(self, topic: str, queues: int) -> TopicConfig:
+        """Make a topic unless it is there."""
+
+    def gate(self, topic: str, queue_id: int) -> ShardGate:
+        """A shard's calls."""
+
+    def shard_statistics(self, topic: str) -> Sequence[ShardStatistics]:
+        """The counters of a topic's shards, by queue."""
+
+    def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
+        """The message at a queue offset, or None."""
+
+
+class Importer:
+    """One import, from :meth:`prepare` to :meth:`run`; used once."""
+
+    def __init__(
+        self, source: ImportSource, target: ImportTarget, *, skip_damaged: bool = False
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._skip_damaged = skip_damaged
+        self._queues: dict[tuple[str, int], _Queue] = {}
+        self._topics: set[str] = set()
+        self._read = 0
+        self._skipped: Counter[str] = Counter()
+
+    def prepare(self, topics: Sequence[str] | None, queues: Mapping[str, int]) -> None:
+        """Choose *topics*, or all but RocketMQ's own, and make those that the node has not.
+
+        *queues* says how many queues a topic of the source has, where that is known; it has at
+        least as many as there are files for.
+
+        Raises:
+            ConfigError: the source has no such topic, or the node's has too few queues.
+            StoreError: the node's has messages that are not from an import of this source.
+        """
+        there: dict[str, int] = dict(queues)
+        for topic, queue_id in self._source.queues():
+            there[topic] = max(there.get(topic, 0), queue_id + 1)
+        chosen = sorted(t for t in there if not is_system_topic(t)) if topics is None else topics
+        for topic in chosen:
+            if topic not in there:
+                raise ConfigError(
+                    f"{self._source.directory} has no topic {topic!r}; it has: "
+                    f"{', '.join(sorted(there)) or 'none'}"
+                )
+            existing = self._target.topics().get(topic)
+            if existing is not None and existing.queues < there[topic]:
+                raise ConfigError(
+                    f"topic {topic!r} has {existing.queues} queues, and {there[topic]} in "
+                    f"{self._source.directory}; give it more with: "
+                    f"rocketray topics alter {topic} --queues {there[topic]}"
+                )
+        for topic in chosen:
+            self._open(topic, self._target.create_topic(topic, there[topic]).queues)
+
+    def run(
+        self,
+        *,
+        on_progress: Callable[[int, int], None] = lambda _position, _imported: None,
+        should_stop: Callable[[], bool] = lambda: False,
+    ) -> ImportReport:
+        """Read the source to its end, or until *should_stop*, and say what was done.
+
+        *on_progress* is told the physical offset and the number of messages imported.
+
+        Raises:
+            CorruptRecordError: the source is damaged there, and damage is not to be skipped.
+            ShardUnavailableError: a shard did not answer; run the import again.
+            StoreError: somebody else writes to a topic, or its messages are of another import.
+        """
+        is_complete = True
+        for number, record in enumerate(self._records()):
+            if number % _LOOK_EVERY == 0:
+                if should_stop():
+                    is_complete = False
+                    break
+                imported = sum(queue.imported for queue in self._queues.values())
+                on_progress(record.physical_offset, imported)
+            self._take(record)
+        for queue in self._queues.values():
+            queue.finish(is_complete=is_complete)
+        return self._report(is_complete=is_complete)
+
+    def _open(self, topic: str, queue_count: int) -> None:
+        self._topics.add(topic)
+        statistics = self._target.shard_statistics(topic)
+        for queue_id in range(queue_count):
+            stored = statistics[queue_id].max_queue_offset
+            last = self._target.message_at(topic, queue_id, stored - 1) if stored else None
+            if stored and (last is None or not self._is_from_source(last)):
+                raise StoreError(
+                    f"topic {topic!r}, queue {queue_id} has {stored} messages, and the last is not "
+                    f"from an import of {self._source.directory}; import into a topic that is "
+                    f"empty, or remove this one first with: rocketray topics delete {topic}"
+                )
+            gate = self._target.gate(topic, queue_id)
+            self._queues[topic, queue_id] = _Queue(
+                topic, queue_id, gate, stored, last, data=self._target.data
+            )
+
+    def _is_from_source(self, message: StoredMessage) -> bool:
+        """Whether the record that *message* says it was is in the source."""
+        old_id = message.imported_offset_id
+        if old_id is None:
+            return False
+        try:
+            for record in self._source.records(decode_offset_id(old_id).physical_offset):
+                there = (record.topic, record.fields.queue_id, record.offset_id)
+                return there == (message.topic, message.queue_id, old_id)
+        except (ConfigError, CorruptRecordError):
+            pass  # no id, or no record stands there
+        return False
+
+    def _records(self) -> Iterator[SourceRecord]:
+        """All records; with ``skip_damaged`` what cannot be read is counted and passed over."""
+        at: int | None = self._source.begin
+        while at is not None:
+            try:
+                yield from self._source.records(at)
+            except CorruptRecordError as error:
+                if not self._skip_damaged:
+                    raise
+                damaged = error.physical_offset
+                at = self._source.next_known(damaged)
+                end = self._source.end if at is None else at
+                for name, count in self._source.entries_between(damaged, end).items():
+                    self._skip("damaged", self._queues.get(name), count)
+            else:
+                return
+
+    def _take(self, record: SourceRecord) -> None:
+        queue = self._queues.get((record.topic, record.fields.queue_id))
+        reason = self._reason_to_skip(record)
+        if reason is not None:
+            self._skip(reason, queue)
+            return
+        if queue is None:
+            raise StoreError(
+                f"{self._source.directory}: a message of topic {record.topic!r} is for queue "
+                f"{record.fields.queue_id}, which has no files; let the broker that wrote it "
+                "start and stop once, so that it makes them again"
+            )
+        try:
+            queue.take(record)
+        except MessageTooLargeError:
+            if not self._skip_damaged:
+                raise
+            self._skip("no room for its old id", queue)
+        else:
+            self._read += 1
+
+    def _reason_to_skip(self, record: SourceRecord) -> str | None:
+        if record.topic not in self._topics:
+            return "system topic" if is_system_topic(record.topic) else "other topic"
+        transaction = record.fields.sys_flag & TRANSACTION
+        if transaction == PREPARED:
+            return "half message"
+        if transaction == ROLLBACK:
+            return "rollback"
+        return "inner batch" if record.fields.sys_flag & INNER_BATCH else None
+
+    def _skip(self, reason: str, queue: _Queue | None, count: int = 1) -> None:
+        self._read += count
+        self._skipped[reason] += count
+        if queue is not None:
+            queue.skip(reason, count)
+
+    def _report(self, *, is_complete: bool) -> ImportReport:
+        queues = tuple(queue.report() for queue in self._queues.values())
+        return ImportReport(
+            queues=queues,
+            read=self._read,
+            imported=sum(queue.imported for queue in queues),
+            already_there=sum(queue.already_there for queue in queues),
+            skipped=dict(sorted(self._skipped.items())),
+            retimed=sum(queue.retimed for queue in self._queues.values()),
+            is_complete=is_complete,
+        )
+
+
+class _Queue:
+    """One queue on its way, from what it has already to its last batch."""
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        gate: ShardGate,
+        stored: int,
+        last: StoredMessage | None,
+        *,
+        data: Path,
+    ) -> None:
+        """*stored* messages are in the target's queue, and *last* is the last of them."""
+        self._data = data
+        self._name = f"{topic}/{queue_id}"
+        self._topic = topic
+        self._queue_id = queue_id
+        self._gate = gate
+        self._stored = stored
+        self._resume_at = -1
+        if last is not None and last.imported_offset_id is not None:
+            self._resume_at = decode_offset_id(last.imported_offset_id).physical_offset
+        self._last_ms = last.store_timestamp_ms if last else 0
+        self._batch = ImportBatch(topic)
+        self._read = self._already_there = 0
+        self._skipped: Counter[str] = Counter()
+        self._first_queue_offset: int | None = None
+        self.imported = 0
+        self.retimed = 0
+
+    def take(self, record: SourceRecord) -> None:
+        """The next message of the queue. Raises as :meth:`Importer.run`."""
+        if record.physical_offset <= self._resume_at:
+            self._already_there += 1
+            if record.physical_offset == self._resume_at:
+                self._check_resumed()
+        else:
+            is_full = len(self._batch) >= _BATCH_RECORDS or self._batch.size >= _BATCH_BYTES
+            if is_full or not self._batch.suits(record):
+                self._send(Durability.MEMORY)
+            store_ms = max(record.fields.store_timestamp_ms, self._last_ms)
+            self._batch.add(record, store_ms)
+            self.retimed += store_ms != record.fields.store_timestamp_ms
+            self._last_ms = store_ms
+        if self._first_queue_offset is None:
+            self._first_queue_offset = record.fields.queue_offset
+        self._read += 1
+
+    def skip(self, reason: str, count: int) -> None:
+        """Messages of the queue that are left out."""
+        self._read += count
+        self._skipped[reason] += count
+
+    def finish(self, *, is_complete: bool) -> None:
+        """Hand over the last batch; when all is imported, it is on disk with all before it."""
+        if len(self._batch):
+            self._send(Durability.DISK if is_complete else Durability.MEMORY)
+        elif self._stored and is_complete:
+            self._check_resumed()
+
+    def report(self) -> QueueImport:
+        """What was done."""
+        return QueueImport(
+            self._topic,
+            self._queue_id,
+            self._read,
+            self.imported,
+            self._already_there,
+            dict(sorted(self._skipped.items())),
+            self._first_queue_offset,
+        )
+
+    def _check_resumed(self) -> None:
+        if self._already_there != self._stored:
+            raise StoreError(
+                f"queue {self._name} has {self._stored} messages, and up to the last of them the "
+                f"source has {self._already_there}: it is not what an import of this source left, "
+                "or damage was skipped then and is not now; import into an empty topic"
+            )
+
+    def _send(self, durability: Durability) -> None:
+        count = len(self._batch)
+        ack = self._gate.append(pack_batch(self._batch.encode()), durability)
+        if ack.status is AppendStatus.MESSAGE_ILLEGAL:
+            raise StoreError(
+                f"queue {self._name} refused a batch: either somebody else writes to the topic, so "
+                "that store times would go back, or a record is damaged; the log of the node's "
+                "shard says which"
+            )
+        if ack.status is not AppendStatus.OK:
+            raise refusal(ack.status, self._name, self._data)
+        expected = self._stored + self.imported
+        if ack.first_queue_offset != expected:
+            raise StoreError(
+                f"queue {self._name}: a batch was stored at offset {ack.first_queue_offset}, not "
+                f"{expected}: somebody else writes to the topic; import into an empty topic that "
+                "nobody writes to"
+            )
+        self.imported += count
+        self._batch = ImportBatch(self._topic)

@@ -1,0 +1,83 @@
+"""Changing a running group's subscription, step by step, as subscription_change.py describes it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from rocketray.actors.groups.group_administration import GroupQuestion
+from rocketray.actors.groups.subscription_changes import PlanProgress
+from rocketray.errors import StreamError
+from rocketray.filters.subscription import Subscription
+
+__all__ = ["migrate"]
+
+_LOOK_S = 0.2
+_TELL_S = 5.0
+
+
+class Node(Protocol):
+    """The calls that it takes."""
+
+    def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
+        """Ask the coordinator."""
+
+
+def migrate(
+    node: Node,
+    group: str,
+    topic: str,
+    subscription: Subscription,
+    *,
+    timeout_s: float,
+    tell: Callable[[str], None],
+    sleep: Callable[[float], None] = time.sleep,
+) -> PlanProgress | None:
+    """Prepare the change, switch once all members know of it, and wait for the queues.
+
+    Begun before, it goes on where it was. Answers what is still to come after *timeout_s*, at once
+    where the group has no members: queues without a reader switch when they have one, and members
+    that ask for the old subscription are taken until they are replaced. None when the change is
+    complete.
+
+    Raises:
+        StreamError: the group cannot be changed so, or some member does not learn of it in time.
+    """
+    ask = node.ask_groups
+    ask("prepare_change", group, topic, subscription)
+    waited_s, told_s = 0.0, 0.0
+    while (found := _progress(node, group, topic)) is not None and waited_s < timeout_s:
+        if waited_s - told_s >= _TELL_S:
+            told_s = waited_s
+            tell(f"waiting for {_awaited(found)}; {timeout_s - waited_s:.0f} s are left")
+        if found.plan.is_switching:
+            if not found.without_switch and not found.before_switch:
+                return found
+            if not found.outdated and not found.updated:
+                return found  # nobody is there who could switch
+        elif not found.unaware:
+            tell(f"all members know of {subscription}; switching")
+            ask("switch_change", group, topic)
+            continue
+        sleep(_LOOK_S)
+        waited_s += _LOOK_S
+    if found is not None and not found.plan.is_switching:
+        raise StreamError(
+            f"members {', '.join(found.unaware)} of group {group!r} do not know of the change after "
+            f"{timeout_s:g} s; nothing has switched: run the command again, or with --abort"
+        )
+    return found
+
+
+def _awaited(found: PlanProgress) -> str:
+    """What has to happen next, and by whom."""
+    if not found.plan.is_switching:
+        return f"members {', '.join(found.unaware)} to learn of the change"
+    queues = sorted({*found.without_switch, *found.before_switch})
+    return f"the owners of queues {', '.join(map(str, queues))} to reach the switch"
+
+
+def _progress(node: Node, group: str, topic: str) -> PlanProgress | None:
+    found: PlanProgress | None = node.ask_groups("change_progress", group, topic)
+    return found

@@ -1,0 +1,142 @@
+"""Moving a group to other offsets: what would change, and doing it while members live."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+from rocketray.actors.groups.group_administration import GroupQuestion
+from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.actors.shards.shard_writer import ShardStatistics
+from rocketray.errors import ConfigError, OffsetOutOfRangeError, ShardUnavailableError, StreamError
+
+__all__ = ["OffsetMove", "Target", "carry_out", "plan_moves"]
+
+Target = Literal["earliest", "latest"]
+_LOOK_S = 0.1
+
+
+class Node(Protocol):
+    """The calls that moving takes."""
+
+    def shard_statistics(self, topic: str) -> list[ShardStatistics]:
+        """What the shards of a topic hold, by queue."""
+
+    def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """The first message stored at that time or later."""
+
+    def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
+        """Ask the coordinator."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetMove:
+    """Where a group stands in one queue, -1 for nowhere yet, and where it is to go on.
+
+    ``skipped`` and ``repeated`` count all messages between the two, whatever the group's filter
+    says of them.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    from_offset: int
+    to_offset: int
+
+    @property
+    def skipped(self) -> int:
+        """Messages that the group has not had, and will not get."""
+        return max(0, self.to_offset - self.from_offset) if self.from_offset >= 0 else 0
+
+    @property
+    def repeated(self) -> int:
+        """Messages that the group has had, and will get again."""
+        return max(0, self.from_offset - self.to_offset)
+
+
+def plan_moves(
+    node: Node,
+    groups: Sequence[GroupDescription],
+    *,
+    to: Target | None = None,
+    time_ms: int | None = None,
+    offset: int | None = None,
+    queue_id: int | None = None,
+) -> list[OffsetMove]:
+    """The moves of *groups* to one of *to*, *time_ms* and *offset*, in all queues or in one.
+
+    Raises:
+        ConfigError: there is no such queue.
+        OffsetOutOfRangeError: the queue does not hold *offset*.
+    """
+    moves = []
+    for group in groups:
+        statistics = node.shard_statistics(group.topic)
+        if queue_id is not None and queue_id >= len(statistics):
+            raise ConfigError(
+                f"topic {group.topic!r} has no queue {queue_id}; its queues are 0 to "
+                f"{len(statistics) - 1}"
+            )
+        for queue, shard in enumerate(statistics):
+            if queue_id in (None, queue):
+                first, end = shard.min_queue_offset, shard.max_queue_offset
+                if time_ms is not None:
+                    goal = node.offset_at_time(group.topic, queue, time_ms)
+                elif offset is not None:
+                    goal = _inside(f"queue {group.topic}/{queue}", offset, first, end)
+                else:
+                    goal = first if to == "earliest" else end
+                before = group.offsets.get(queue, -1)
+                moves.append(OffsetMove(group.group, group.topic, queue, before, goal))
+    return moves
+
+
+def carry_out(
+    node: Node,
+    moves: Sequence[OffsetMove],
+    timeout_s: float,
+    sleep: Callable[[float], None] = time.sleep,
+    *,
+    who: str = "",
+) -> None:
+    """Move the offsets, and wait until members gave the queues up and go on behind the move.
+
+    A coordinator that starts again meanwhile knows what was ordered. *who* moves the group: the
+    group's journal keeps it for explanations.
+
+    Raises:
+        StreamError: after *timeout_s* members still hold queues: those move as soon as they are
+            given up.
+    """
+    orders: dict[tuple[str, str], Mapping[int, int]] = {}
+    for move in moves:
+        targets = orders.setdefault((move.group, move.topic), {})
+        orders[move.group, move.topic] = {**targets, move.queue_id: move.to_offset}
+    for (group, topic), targets in orders.items():
+        name = node.ask_groups("move_offsets", group, topic, targets, who)
+        waited_s = 0.0
+        while left := _left(node, group, topic, name, set(targets)):
+            if waited_s >= timeout_s:
+                raise StreamError(
+                    f"members of group {group!r} still hold queues {sorted(left)} of topic "
+                    f"{topic!r}: their offsets move as soon as the members give them up"
+                )
+            sleep(_LOOK_S)
+            waited_s += _LOOK_S
+
+
+def _left(node: Node, group: str, topic: str, name: str, targets: set[int]) -> set[int]:
+    """The queues that are still to be moved; all of them while nobody answers."""
+    try:
+        left: set[int] = node.ask_groups("moves_left", group, topic, name)
+    except ShardUnavailableError:
+        return targets
+    return left
+
+
+def _inside(where: str, offset: int, first: int, end: int) -> int:
+    if not first <= offset <= end:
+        raise OffsetOutOfRangeError(where, offset, first, end + 1)
+    return offset

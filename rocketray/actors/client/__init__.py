@@ -1,0 +1,1 @@
+"""The way into a node: finding it, connecting, and calling its actors."""

@@ -1,0 +1,54 @@
+"""The names of a node's actors in Ray, and finding an actor by its name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rocketray.actors.ray_process.ray_runtime import NAMESPACE, RayError, ray
+from rocketray.errors import ShardUnavailableError
+
+__all__ = [
+    "COORDINATOR_NAME",
+    "FILTER_NAME",
+    "GATEWAY_NAME",
+    "HOST_NAME",
+    "RETRY_AFTER_MS",
+    "actor_or_none",
+    "find_actor",
+    "shard_name",
+]
+
+COORDINATOR_NAME = "coordinator"
+GATEWAY_NAME = "gateway"
+FILTER_NAME = "filter"
+HOST_NAME = "shard-host"
+RETRY_AFTER_MS = 1000
+
+
+def shard_name(topic: str, queue_id: int) -> str:
+    """The name of a shard's actor, where it has one of its own."""
+    return f"shard:{topic}:{queue_id}"
+
+
+def find_actor(name: str) -> Any:
+    """The actor of that name; raises :class:`ShardUnavailableError` when it cannot be found."""
+    actor = actor_or_none(name)
+    if actor is None:
+        raise ShardUnavailableError(
+            name,
+            RETRY_AFTER_MS,
+            "there is no such actor; is the node starting or stopping, or the topic being made?",
+        )
+    return actor
+
+
+def actor_or_none(name: str) -> Any:
+    """The actor of that name, or None; raises :class:`ShardUnavailableError` without Ray."""
+    if not ray.is_initialized():  # Ray would start a cluster of its own, only to look there
+        raise ShardUnavailableError(name, RETRY_AFTER_MS, "this process has not joined Ray")
+    try:
+        return ray.get_actor(name, namespace=NAMESPACE)
+    except ValueError:
+        return None
+    except RayError as error:  # Ray itself is away
+        raise ShardUnavailableError(name, RETRY_AFTER_MS, str(error)) from error

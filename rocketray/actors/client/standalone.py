@@ -1,0 +1,141 @@
+"""What programs make from a node's data directory alone: ``rocketray.Client`` and its producers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Unpack
+
+from rocketray.actors.filtering.filter_advice import doubts
+from rocketray.actors.groups.member_options import MemberOptions
+from rocketray.actors.producers.batching import settle_options
+from rocketray.actors.producers.producer import AckMode
+from rocketray.actors.producers.producer import Producer as NodeProducer
+from rocketray.actors.producers.transaction_producer import Check
+from rocketray.actors.producers.transaction_producer import (
+    TransactionProducer as NodeTransactionProducer,
+)
+from rocketray.actors.remote.remote_consumer import Member
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.topic_start import TopicProgress
+from rocketray.errors import ConfigError, StreamError
+from rocketray.filters.subscription import Subscription
+from rocketray.names import check_queue_count, check_topic
+from rocketray.store.formats.compression import COMPRESS_OVER_BYTES, CompressionKind
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+
+from .connection import Connection
+
+__all__ = ["Client", "Producer", "TransactionProducer"]
+
+_LOG = logging.getLogger(__name__)
+_QUEUES = 4
+
+
+class Client(Connection):
+    """A connection for queries and administration: ``Client(data)`` connects at once."""
+
+    def __init__(self, data: Path | str | None = None) -> None:
+        found = Connection.open(data)
+        super().__init__(found.data, found.node)
+        self._doubted: set[tuple[str, Subscription]] = set()
+
+    def create_topic(
+        self,
+        topic: str,
+        queues: int | None = None,
+        retention: RetentionPolicy = KEEP_ALL,
+        *,
+        hosted: bool = False,
+        on_progress: Callable[[TopicProgress], None] | None = None,
+    ) -> TopicConfig:
+        """Make a topic, with 4 queues unless *queues* says otherwise, or find that it is there.
+
+        Returns when all its queues answer. After an error, or an interruption, the same call starts
+        the queues that are missing; *on_progress* is told how far it is.
+
+        Raises:
+            ConfigError: it is there, and has another number of queues.
+        """
+        wanted = _QUEUES if queues is None else check_queue_count(queues)
+        existing = self.topics().get(check_topic(topic))
+        if existing is not None and queues not in (None, existing.queues):
+            raise ConfigError(
+                f"topic {topic!r} exists and has {existing.queues} queues, not {queues}; leave "
+                "queues= out to take it as it is, or give it more with "
+                f"alter_topic({topic!r}, {queues})"
+            )
+        return super().create_topic(
+            topic, wanted, retention, hosted=hosted, on_progress=on_progress
+        )
+
+    def consumer(
+        self,
+        group: str,
+        topic: str,
+        subscription: Subscription,
+        **options: Unpack[MemberOptions],
+    ) -> Member:
+        """A new member of *group*; see :class:`MemberOptions`.
+
+        Logs a warning, once for each topic and filter, of a filter that most likely leaves out
+        messages that are wanted.
+        """
+        member = super().consumer(group, topic, subscription, **options)
+        if (topic, subscription) not in self._doubted:
+            self._doubted.add((topic, subscription))
+            _warn_of_doubts(self.data, group, topic, subscription)
+        return member
+
+
+class Producer(NodeProducer):
+    """A producer for the node on *data*: ``with Producer() as producer: producer.send(…)``."""
+
+    def __init__(
+        self,
+        data: Path | str | None = None,
+        *,
+        ack: AckMode = "memory",
+        timeout_s: float = 10.0,
+        compression: CompressionKind | None = None,
+        compress_over: int = COMPRESS_OVER_BYTES,
+    ) -> None:
+        """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
+        settle_options(ack, timeout_s, compression, compress_over)  # before anything is opened
+        connection = Connection.open(data)
+        super().__init__(
+            connection,
+            ack=ack,
+            timeout_s=timeout_s,
+            compression=compression,
+            compress_over=compress_over,
+        )
+        connection.keep(self)
+
+
+class TransactionProducer(NodeTransactionProducer):
+    """A producer of transactional messages for the node on *data*."""
+
+    def __init__(
+        self,
+        group: str,
+        check: Check,
+        *,
+        data: Path | str | None = None,
+        ack: AckMode = "memory",
+    ) -> None:
+        """*check* answers for transactions of *group* that nobody decided: see its base class."""
+        settle_options(ack)
+        connection = Connection.open(data)
+        super().__init__(connection, group, check, ack=ack)
+        connection.keep(self._producer)
+
+
+def _warn_of_doubts(data: Path, group: str, topic: str, subscription: Subscription) -> None:
+    """Apps and commands do so themselves; a member reads on where files cannot be looked at."""
+    try:
+        for line in doubts(data, [topic], subscription):
+            _LOG.warning("group %s: %s", group, line)
+    except (StreamError, OSError) as error:
+        _LOG.debug("the filter of group %s was not compared with messages: %s", group, error)

@@ -1,0 +1,422 @@
+"""What a coordinator knows and decides: topics, groups, offsets and subscriptions, kept on disk.
+
+State on disk, in DATA/config, as JSON: topics before a change takes effect, subscriptions and the
+SQL92 filters among them when they change, who owns which queue before the owner hears of it, offsets
+when :meth:`ClusterState.save` is called, a member leaves, or a queue gets or loses its owner; and the
+journals of groups before anything that they tell of (group_journal.py). Plain Python: the
+coordinator's actor gives it threads and an address, the testing kit a clock. Safe to use from
+several threads.
+
+A damaged file is made anew from its copy (state_files.py). Where the copy is damaged, too: without topics
+nothing starts; without subscriptions or offsets groups are closed and no file is given up; without
+owners members wait until every lease has run out.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rocketray.actors.files.paths import (
+    config_directory,
+    control_path,
+    filters_file,
+    journal_directory,
+)
+from rocketray.actors.files.problems import Problems
+from rocketray.actors.files.state_files import read_state, write_json
+from rocketray.actors.filtering.bitmap_orders import Answer, BitmapBoard, BitmapOrder
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.filtering.sql_filters import SqlFilters
+from rocketray.actors.groups.group_administration import GroupAdministration, GroupQuestion
+from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.actors.groups.group_offsets import LONG_MAX
+from rocketray.actors.groups.group_registry import GroupRegistry
+from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
+from rocketray.actors.ipc.control_page import ControlPage
+from rocketray.actors.journal.group_journal import GroupJournals, JournalEntry
+from rocketray.actors.journal.journal_file import JournalFiles
+from rocketray.actors.runtime.machine import here
+from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
+from rocketray.actors.topics.system_retention import retry_orders
+from rocketray.actors.topics.topic_files import check_no_files, remove_files
+from rocketray.errors import ConfigError, ShardUnavailableError, StoreError
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+
+__all__ = ["ClusterState", "ExpiryOrder"]
+
+_GROUPS_FILE = "subscriptionGroup.json"
+_OFFSETS_FILE = "consumerOffset.json"
+_OWNERS_FILE = "consumerOwners.json"
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryOrder:
+    """What one shard is to remove: what its topic gives up and no group needs any more."""
+
+    topic: TopicConfig
+    queue_id: int
+    policy: RetentionPolicy
+    needed_from: int | None
+
+
+class ClusterState:
+    """The one place where a cluster's state changes."""
+
+    def __init__(
+        self,
+        data: Path,
+        rules: FilterRules,
+        clock_ms: Callable[[], int],
+        steady_ms: Callable[[], int] | None = None,
+    ) -> None:
+        """Read what an earlier one wrote.
+
+        *clock_ms* is what people read; *steady_ms*, the same by default, never jumps, and silent
+        members are forgotten by it.
+
+        Raises:
+            StoreError: a file of the state cannot be read. ConfigError: it is not what we wrote.
+        """
+        self._data = data
+        self._rules = rules
+        self._clock_ms = clock_ms
+        self._steady_ms = steady_ms or clock_ms
+        self._lock = threading.RLock()
+        self.problems = Problems(data)
+        """What is wrong with the node, for its operator; whoever finds something notes it here."""
+        config = config_directory(data)
+        self._catalog = TopicCatalog.load(data, owns=True)
+        self._journal_files = JournalFiles(journal_directory(data))
+        self._journals = GroupJournals(clock_ms)
+        self._journals.load(self._journal_files.load())
+        self.registry = GroupRegistry(self._journals)
+        self._administration = GroupAdministration(
+            self.registry, rules.check, self._end_of, self._clock_ms
+        )
+        self._loaded_ms = self._steady_ms()
+        self._closed: str | None = None
+        self._silent_until_ms = self._loaded_ms
+        self._load_groups(config)
+        self._sql_filters = SqlFilters(filters_file(data), clock_ms)
+        self._bitmaps = BitmapBoard(self._catalog.topics.values())
+
+    def _load_groups(self, config: Path) -> None:
+        """Take up the groups; they stay closed where nobody can tell how far they are."""
+        try:
+            groups = read_state(config / _GROUPS_FILE, _checked_groups, owns=True)
+            offsets = read_state(config / _OFFSETS_FILE, _checked_offsets, owns=True)
+        except StoreError as error:
+            self._closed = f"consumer groups are closed, and topics keep all files: {error}"
+            self.problems.note("groups", self._closed)
+            return
+        try:
+            owners = read_state(config / _OWNERS_FILE, self._owners_of, owns=True)
+        except StoreError:  # leases may run that nobody knows of: they have to end first
+            owners = None
+            self._silent_until_ms = self._loaded_ms + SESSION_TIMEOUT_MS
+            self.problems.note(
+                _OWNERS_FILE,
+                f"{config / _OWNERS_FILE} and its copy are damaged, so nobody knew who owned which "
+                f"queue, and members got none for {SESSION_TIMEOUT_MS // 1000} s; nothing more is to "
+                "be done",
+            )
+        self.registry.load(groups, offsets, *(owners or ({}, self._loaded_ms)))
+        self.registry.keep_topics(self._catalog.topics)  # who deleted one may have died over it
+        self.registry.agree_with_journals()
+
+    def begin_to_listen(self) -> None:
+        """From now on members can be heard; until now their silence was not theirs."""
+        with self._lock:
+            self.registry.excuse(self._steady_ms() - self._loaded_ms)
+
+    # Topics
+
+    def topics(self) -> dict[str, TopicConfig]:
+        """All topics."""
+        return dict(self._catalog.topics)
+
+    def topic(self, name: str) -> TopicConfig:
+        """One topic; raises :class:`TopicNotFoundError`."""
+        return self._catalog.get(name)
+
+    def _end_of(self, topic: str, queue_id: int) -> int:
+        """Where a queue ends; the greatest offset while its shard has never run."""
+        self.topic(topic).check_queue(queue_id)
+        try:
+            return ControlPage(control_path(self._data, topic, queue_id)).visible()
+        except FileNotFoundError:
+            return LONG_MAX
+
+    def shard_of_host(self, host: tuple[str, int]) -> tuple[str, int] | None:
+        """See :meth:`TopicCatalog.shard_of_host`."""
+        return self._catalog.shard_of_host(host)
+
+    def create_topic(
+        self,
+        name: str,
+        queues: int,
+        retention: RetentionPolicy = KEEP_ALL,
+        *,
+        hosted: bool = False,
+    ) -> TopicConfig:
+        """Note the topic, or that an existing one gets more queues; its shards are yet to start."""
+        with self._lock:
+            existing = self._catalog.topics.get(name)
+            if existing is None or existing.queues != queues:
+                changed = self._catalog.with_topic(name, queues, retention, hosted=hosted)
+                if existing is None:
+                    check_no_files(self._data, name)
+                self._change(changed)
+            return self._catalog.get(name)
+
+    def note_made(self, made: Mapping[str, Iterable[int]]) -> None:
+        """Note which queues of topics, by name, have answered: their directories are there for good."""
+        with self._lock:
+            changed = self._catalog.with_made(made)
+            if changed is not self._catalog:
+                self._change(changed)
+
+    def set_permission(self, name: str, perm: int) -> TopicConfig:
+        """Allow writing (2), reading (4) or both (6)."""
+        with self._lock:
+            self._change(self._catalog.with_permission(name, perm))
+            return self._catalog.get(name)
+
+    def set_retention(self, name: str, retention: RetentionPolicy) -> TopicConfig:
+        """Keep a topic's messages for another time, or another number of bytes."""
+        with self._lock:
+            self._change(self._catalog.with_retention(name, retention))
+            return self._catalog.get(name)
+
+    def set_bitmaps(self, name: str, mode: str) -> TopicConfig:
+        """Keep filter bitmaps always (on), never (off), or where they pay (auto)."""
+        with self._lock:
+            self._change(self._catalog.with_bitmaps(name, mode))
+            return self._catalog.get(name)
+
+    def delete_topic(self, name: str) -> TopicConfig:
+        """Forget the topic and what groups did with it; answers what it was.
+
+        Its files are yet to be removed: see :meth:`remove_files`.
+        """
+        with self._lock:
+            topic = self._catalog.get(name)
+            self._change(self._catalog.without_topic(name))
+            self.registry.keep_topics(self._catalog.topics)
+            self._save_journals()
+            self._save_groups()
+            return topic
+
+    def deleted_topics(self) -> list[TopicConfig]:
+        """The deleted topics of which files may be left."""
+        return list(self._catalog.deleted.values())
+
+    def remove_files(self, topic: TopicConfig) -> None:
+        """Remove what is left of a deleted topic, whose shards nobody has open.
+
+        Raises:
+            StoreError, OSError: it cannot be removed; it stays among :meth:`deleted_topics`.
+        """
+        remove_files(self._data, topic)
+        with self._lock:
+            self._change(self._catalog.without_deleted(topic.name))
+
+    # Groups
+
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        """See :meth:`GroupRegistry.heartbeat`."""
+        self._rules.check(beat.group, beat.topic, beat.subscription)
+        with self._lock:
+            self._check_open()
+            if self._steady_ms() < self._silent_until_ms:
+                left_ms = self._silent_until_ms - self._steady_ms()
+                raise ShardUnavailableError(
+                    "or coordinator", left_ms, "owners of queues are unknown"
+                )
+            topic = self._catalog.get(beat.topic)
+            if not topic.readable:
+                raise ConfigError(
+                    f"topic {topic.name!r} may not be read (permission {topic.perm}); change it "
+                    f"with: rocketray topics alter {topic.name} --perm 6"
+                )
+            reply = self.registry.heartbeat(beat, topic.queues, self._steady_ms(), self._clock_ms())
+            self._save_journals()
+            self._save_groups()
+            if self.registry.moves.changed or self.registry.owners_changed:
+                self._save_positions()
+            return reply
+
+    def leave(self, beat: Heartbeat) -> None:
+        """See :meth:`GroupRegistry.leave`."""
+        with self._lock:
+            self._check_open()
+            self.registry.leave(beat)
+            self._save_journals()
+            self._save_positions()
+
+    def groups(self) -> list[GroupDescription]:
+        """All groups, one entry a topic."""
+        with self._lock:
+            self._check_open()
+            return self.registry.describe(self._catalog.queues(), self._steady_ms())
+
+    def delete_group(self, group: str) -> None:
+        """Forget a group and its offsets; it must have no members."""
+        with self._lock:
+            self._check_open()
+            self.registry.delete(group, self._steady_ms())
+            self._save_journals()
+            self._save_groups()
+            self._save_offsets()
+
+    def journal(self, group: str) -> tuple[JournalEntry, ...]:
+        """What happened to the group's offsets and filters, as far as that is known."""
+        with self._lock:
+            self._check_open()
+            return self._journals.entries(group)
+
+    def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
+        """What the method of :class:`GroupAdministration` of that name says; saved when it answers."""
+        with self._lock:
+            self._check_open()
+            answer = self._administration.answer(question, self._steady_ms(), *arguments)
+            self._save_journals()
+            self._save_groups()
+            self._save_positions()
+            return answer
+
+    # What the owner does from time to time
+
+    def expiry_orders(self) -> list[ExpiryOrder]:
+        """What each shard is to remove (store/retention.py); nothing while groups are closed."""
+        with self._lock:
+            if self._closed is not None:
+                return []
+            return [
+                self._expiry_order(topic, queue)
+                for topic in self._catalog.topics.values()
+                if not topic.retention.keeps_all
+                for queue in range(topic.queues)
+            ]
+
+    def _expiry_order(self, topic: TopicConfig, queue: int) -> ExpiryOrder:
+        needed_from = self.registry.needed_from(topic.name, queue)
+        return ExpiryOrder(topic, queue, *retry_orders(topic.name, topic.retention, needed_from))
+
+    def bitmap_orders(self) -> list[BitmapOrder]:
+        """What shards are to be told of filter bitmaps (bitmap_orders.py)."""
+        with self._lock:
+            if self._closed is not None:
+                return []
+            living = self.registry.live_subscriptions(self._steady_ms())
+            return self._bitmaps.orders(self._catalog.topics, living, self.registry.counters)
+
+    def take_bitmaps(self, order: BitmapOrder, answers: Sequence[Answer] | None) -> None:
+        """Note what the topic's shards answered, None where one did not; raises as :meth:`save`."""
+        with self._lock:
+            self._bitmaps.take(order, answers)
+            self._settle_filters()
+
+    def save(self) -> None:
+        """Write the offsets if they moved, and forget the filters that nobody uses any more.
+
+        Raises OSError when a file cannot be written; the next call tries again.
+        """
+        with self._lock:
+            self._save_journals()
+            self._save_positions()
+            self._settle_filters()
+
+    def stop(self) -> None:
+        """Write everything, and when it was: members that were silent since then are gone."""
+        with self._lock:
+            self.save()
+            self._write_owners({"bootId": here()["bootId"], "steadyMs": self._steady_ms()})
+
+    def _owners_of(self, value: dict[str, Any]) -> tuple[dict[str, Any], int]:
+        """Who owned what, and when its members were last heard of, by the steady clock.
+
+        At a clean stop, if this machine has run since then: else nobody knows how long ago that was.
+        The time of day, which may have been set meanwhile, says nothing about it.
+        """
+        stopped, now_ms = value.get("stopped") or {}, self._steady_ms()
+        is_same_clock = bool(stopped) and stopped["bootId"] == here()["bootId"] != ""
+        heard_ms = min(int(stopped["steadyMs"]), now_ms) if is_same_clock else now_ms
+        memberships = value.get("memberships", {})
+        GroupRegistry().load(None, None, memberships, 0)
+        return memberships, heard_ms
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise StoreError(self._closed)
+
+    def _save_owners(self) -> None:
+        if self.registry.owners_changed:
+            self._write_owners(None)
+
+    def _write_owners(self, stopped: dict[str, Any] | None) -> None:
+        if self._closed is not None:
+            return
+        value = {"stopped": stopped, "memberships": self.registry.owners_to_json()}
+        write_json(config_directory(self._data) / _OWNERS_FILE, value)
+        self.registry.owners_saved()
+
+    def _change(self, catalog: TopicCatalog) -> None:
+        catalog.save(self._data)
+        self._catalog = catalog
+
+    def _save_journals(self) -> None:
+        """First of all: what a journal tells of takes effect by the other files, and by answers."""
+        if self._journals.changed:
+            self._journal_files.save(self._journals)
+
+    def _save_groups(self) -> None:
+        if self._closed is None and self.registry.subscriptions.changed:
+            write_json(
+                config_directory(self._data) / _GROUPS_FILE, self.registry.subscriptions.to_json()
+            )
+            self.registry.subscriptions.saved()
+            self._settle_filters()
+
+    def _settle_filters(self) -> None:
+        if self._closed is not None:
+            return
+        living = self.registry.live_subscriptions(self._steady_ms())
+        self._sql_filters.settle(*self._bitmaps.known(living))
+
+    def _save_positions(self) -> None:
+        """Save offsets and owners so that whoever is killed in between forgets nothing.
+
+        The offsets come first: who gave a queue up does not say again how far it came. What a move
+        did comes last: a report that comes again while its owner is on disk would undo it.
+        """
+        if self._closed is None and self.registry.moves.are_done:
+            write_json(self._offsets_path, self.registry.offsets_to_json(before_moves=True))
+        else:
+            self._save_offsets()
+        self._save_owners()
+        self._save_offsets()
+
+    @property
+    def _offsets_path(self) -> Path:
+        return config_directory(self._data) / _OFFSETS_FILE
+
+    def _save_offsets(self) -> None:
+        if self._closed is None and self.registry.offsets_changed:
+            write_json(self._offsets_path, self.registry.offsets_to_json())
+            self.registry.offsets_saved()
+
+
+def _checked_groups(value: dict[str, Any]) -> dict[str, Any]:
+    GroupRegistry().load(value, None, None, 0)
+    return value
+
+
+def _checked_offsets(value: dict[str, Any]) -> dict[str, Any]:
+    GroupRegistry().load(None, value, None, 0)
+    return value

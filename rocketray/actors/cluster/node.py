@@ -1,0 +1,373 @@
+"""A node: one data directory, one Ray, and the actors over it.
+
+start   lock DATA/node.lock, start or join Ray, then filter actor, coordinator, shards;
+        last of all DATA/node.json, so who finds it finds a node that answers
+stop    the same backwards; all that was acknowledged is on disk when it returns
+lost    when the Ray under it does not answer any more (ray_watch.py): a thread notices that, ends
+        what is left of the node's own Ray, and gives the directory back. Every call of this process
+        to the node raises the same error from then on
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from rocketray.actors.client.actor_names import COORDINATOR_NAME, FILTER_NAME
+from rocketray.actors.client.connection import Connection, lose_node
+from rocketray.actors.files.home import Home, settle_identity
+from rocketray.actors.files.node_lock import lock_node
+from rocketray.actors.files.paths import node_file, token_file
+from rocketray.actors.files.private_files import DATA_MODE
+from rocketray.actors.files.runtime_lock import RuntimeLock, remove_abandoned, remove_runtime
+from rocketray.actors.files.state_files import write_json
+from rocketray.actors.filtering.engine import FilterActor
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.ray_process.ray_access import auth_mode, warn_of_readable_token
+from rocketray.actors.ray_process.ray_runtime import (
+    NAMESPACE,
+    GetTimeoutError,
+    RayTaskError,
+    has_ray,
+    join_ray,
+    leave_ray,
+    logs_directory,
+    own_processes,
+    pinned,
+    raised_there,
+    ray,
+    ray_node_of,
+    start_ray,
+    watch_ray,
+)
+from rocketray.actors.ray_process.ray_watch import end_processes
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.actors.runtime.machine import here
+from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.data_directory import data_directory
+from rocketray.errors import ConfigError, NodeNotRunningError
+
+from .coordinator_actor import COORDINATOR_THREADS, WAITING_GROUP, CoordinatorActor
+from .gateway_actor import GatewayActor
+from .one_node import end_actors, make_room, name_is_taken
+from .shard_actor import ShardActor
+from .system_actor import ShardHostActor
+
+__all__ = ["Node", "NodeOptions", "ensure_node"]
+
+_LOG = logging.getLogger(__name__)
+_FILTER_THREADS = 4
+_WATCH_INTERVAL_S = 0.5
+_LOOK_S = 1.0
+_ACTORS = frozenset(
+    actor.__name__
+    for actor in (CoordinatorActor, FilterActor, GatewayActor, ShardActor, ShardHostActor)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """``ray_address``: a Ray to join; without it the node starts one of its own on loopback.
+
+    ``shard_sizes`` are fields of :class:`~rocketray.config.StoreConfig` for new shards.
+
+    ``allow_predicates`` are the modules and ``module:callable`` paths from which groups may name
+    predicates, ``predicate_time_limit_ms`` is how long one may take for a batch of messages, and
+    ``property_filter`` is whether groups may subscribe by SQL92 (at first they may); all are kept
+    for the next start, and None is what was said last. ``own_predicates`` are those
+    of the program that starts the node: allowed while this node runs.
+
+    ``data_mode`` are the permissions of a data directory that is made; one that is there keeps its
+    own.
+    """
+
+    ray_address: str | None = None
+    num_cpus: int | None = None
+    shard_sizes: tuple[tuple[str, int], ...] = ()
+    allow_predicates: tuple[str, ...] | None = None
+    predicate_time_limit_ms: int | None = None
+    property_filter: bool | None = None
+    own_predicates: tuple[str, ...] = ()
+    data_mode: int = DATA_MODE
+
+    def __post_init__(self) -> None:
+        if not 0o700 <= self.data_mode <= 0o777:
+            raise ConfigError(
+                f"data mode {self.data_mode:o} is not 700 to 777: the node itself needs all three"
+            )
+
+
+class Node:
+    """A running node, owned by this process."""
+
+    def __init__(self, data: Path | str | None = None, options: NodeOptions | None = None) -> None:
+        """Start the node; returns when it answers.
+
+        Raises:
+            ConfigError: *data* is empty, or no path.
+            StoreLockedError: another process runs a node on the directory.
+        """
+        self.data = data_directory(data).resolve()
+        self._options = options or NodeOptions()
+        self._lock = lock_node(self.data, self._options.data_mode)
+        self._owns_ray = not has_ray()
+        self._starts_ray = self._owns_ray and self._options.ray_address is None
+        self._token: Path | None = None
+        self._runtime: RuntimeLock | None = None
+        self._leaves_actors = False
+        """Whether there are actors that would outlive the node, on another's Ray."""
+        self._lost: str | None = None
+        self._stopped = threading.Event()
+        self._ending = threading.Lock()
+        try:
+            self._start()
+        except BaseException:
+            self._release()
+            raise
+        threading.Thread(target=self._keep_watch, daemon=True, name="watch").start()
+
+    def _start(self) -> None:
+        disk = settle_identity(self.data)
+        TopicCatalog.load(self.data)  # what is wrong with it is better told before Ray is there
+        if self._owns_ray:
+            self._token = _start_ray(self.data, self._options, disk)
+        if self._token is None:
+            warn_of_readable_token()
+        self._home = Home(str(self.data), disk, socket.gethostname(), ray_node_of(disk))
+        remove_runtime(self.data)
+        self._runtime = RuntimeLock(self.data)
+        for path in remove_abandoned():
+            _LOG.info("removed %s, of a node that is gone", path)
+        rules = _settle_rules(self.data, self._options)
+        if not self._starts_ray:
+            make_room(self._home)
+        self._filter = _start(FilterActor, FILTER_NAME, _FILTER_THREADS, self._home, rules)
+        self._leaves_actors = not self._starts_ray
+        self._coordinator = _start(
+            CoordinatorActor,
+            COORDINATOR_NAME,
+            COORDINATOR_THREADS,
+            self._home,
+            dict(self._options.shard_sizes),
+            rules,
+            groups=WAITING_GROUP,
+        )
+        ray.get([self._filter.statistics.remote(), self._coordinator.topics.remote()])
+        self._watch = watch_ray(ray.get(self._coordinator.pid.remote()), is_own=self._starts_ray)
+        write_json(node_file(self.data), self.description(), backup=False)
+
+    def description(self) -> dict[str, Any]:
+        """What stands in node.json."""
+        return {
+            "version": 1,
+            "address": ray.get_runtime_context().gcs_address,
+            "raylet": self._watch.raylet,
+            "namespace": NAMESPACE,
+            "authMode": auth_mode(),
+            "tokenPath": None if self._token is None else str(self._token),
+            "nodeId": ray.get_runtime_context().get_node_id(),
+            "pid": os.getpid(),
+            **here(),
+            "data": str(self.data),
+            "startedMs": system_clock_ms(),
+            "logs": logs_directory(),
+        }
+
+    def note(self) -> str:
+        """What the one who started the node should know of the Ray that it joined, or nothing."""
+        if not self._home.ray_node:
+            return ""
+        return (
+            f"the actors are bound to the raylet that runs on {self._home.machine} now: when it "
+            "ends, as by ray stop, they and the node end with it; start the node again then"
+        )
+
+    def lost(self) -> str | None:
+        """Why the node has ended by itself, and what to do now; None while its Ray answers."""
+        return self._lost
+
+    def _keep_watch(self) -> None:
+        while not self._stopped.wait(_WATCH_INTERVAL_S):
+            with self._ending:
+                what = None if self._stopped.is_set() else self._watch.lost()
+                if what is not None:
+                    self._give_up(what)
+                    return
+
+    def _give_up(self, what: str) -> None:
+        """Leave a Ray that is lost.
+
+        The processes of the node's own Ray are ended, another's is left alone. Whoever asks for
+        the directory next gets it.
+        """
+        node_file(self.data).unlink(missing_ok=True)
+        said = f"the node on {self.data} ends: Ray is lost, {what}"
+        workers = self._watch.workers()
+        if self._starts_ray:
+            left = end_processes([*own_processes(), *(worker.pid for worker in workers)])
+            end = f"start it again with: rocketray start --data {self.data}"
+            if left:
+                end = f"processes {', '.join(map(str, left))} of its Ray do not end; {end}"
+        else:
+            ours = [f"{each.title} {each.pid}" for each in workers if each.title in _ACTORS]
+            end = "start it again when its Ray runs again"
+            if ours:
+                end = f"its actors {', '.join(ours)} still live there; {end}, and they have ended"
+        self._let_go_of_memory()
+        self._let_go_of_directory()
+        self._lost = f"{said}; {end}"
+        lose_node(self.data, NodeNotRunningError(self._lost))
+        if self._owns_ray:
+            leave_ray(is_lost=True)
+
+    def connection(self) -> Connection:
+        """A connection of this process to the node.
+
+        Raises:
+            NodeNotRunningError: its Ray is lost.
+        """
+        self._check_ray()
+        return Connection(self.data)
+
+    def stop(self) -> None:
+        """Stop all actors; everything they held is on disk when this returns.
+
+        Raises:
+            NodeNotRunningError: its Ray is lost.
+        """
+        self._check_ray()
+        node_file(self.data).unlink(missing_ok=True)
+        try:
+            for actor in (self._coordinator, self._filter):
+                self._get(actor.stop.remote())
+        finally:
+            with self._ending:
+                self._stopped.set()
+                if self._lost is None:
+                    self._release()
+
+    def _get(self, reference: Any) -> Any:
+        """The answer of an actor, while there is a Ray that brings it."""
+        while True:
+            self._check_ray()
+            try:
+                return ray.get(reference, timeout=_LOOK_S)
+            except GetTimeoutError:
+                continue
+            except RayTaskError as error:
+                raise raised_there(error, self.data) from None
+
+    def _check_ray(self) -> None:
+        if self._lost is not None:
+            raise NodeNotRunningError(self._lost)
+
+    def _release(self) -> None:
+        self._let_go_of_memory()
+        try:
+            if self._leaves_actors:
+                end_actors()
+        finally:
+            if self._owns_ray and ray.is_initialized():
+                leave_ray()
+            self._let_go_of_directory()
+
+    def _let_go_of_memory(self) -> None:
+        if self._runtime is not None:
+            self._runtime.close()
+        remove_runtime(self.data)
+
+    def _let_go_of_directory(self) -> None:
+        token_file(self.data).unlink(missing_ok=True)
+        os.close(self._lock)
+
+    def __enter__(self) -> Self:
+        """The node itself; stopped at the end of the block."""
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Stop it; one that is lost has no more to say than the error that ends the block."""
+        if error is None or self._lost is None:
+            self.stop()
+
+
+@contextmanager
+def ensure_node(
+    data: Path | str | None, options: NodeOptions | None = None
+) -> Iterator[Connection]:
+    """A connection to the node on *data*; one is started for the block when none runs.
+
+    Raises:
+        NodeElsewhereError: it runs on another machine; a second one would fork its log.
+    """
+    data = data_directory(data)
+    try:
+        connection = Connection.open(data)
+    except NodeNotRunningError:
+        _LOG.info("no node runs on %s: starting one", data.resolve())
+        with Node(data, options) as node, node.connection() as connection:
+            _LOG.info("the node on %s is ready; its logs are in %s", node.data, logs_directory())
+            yield connection
+    else:
+        _LOG.info("a node runs on %s already", connection.data)
+        with connection:
+            yield connection
+
+
+def _settle_rules(data: Path, options: NodeOptions) -> FilterRules:
+    """The rules that the options say, over those that were kept; what is said is kept."""
+    kept = FilterRules.load(data)
+    said: dict[str, Any] = {
+        "allowed": options.allow_predicates,
+        "time_limit_ms": options.predicate_time_limit_ms,
+        "property_filter": options.property_filter,
+    }
+    rules = replace(kept, **{name: value for name, value in said.items() if value is not None})
+    if rules != kept:
+        rules.save(data)
+    for line in rules.doubts():
+        _LOG.warning("%s", line)
+    return rules.allowing(options.own_predicates)
+
+
+def _start_ray(data: Path, options: NodeOptions, disk: str) -> Path | None:
+    """The file with the token of the node's own Ray; None for another's Ray, which is joined."""
+    if options.ray_address is None:
+        return start_ray(options.num_cpus, token_file(data), disk)
+    advice = (
+        "; start it first (ray start --head), or let the node start a Ray of its own: leave "
+        "--ray-address out and unset RAY_ADDRESS"
+    )
+    join_ray(options.ray_address, advice=advice)
+    return None
+
+
+def _start(
+    actor: type,
+    name: str,
+    threads: int,
+    home: Home,
+    *arguments: Any,
+    groups: dict[str, int] | None = None,
+) -> Any:
+    options = {
+        **pinned(home),
+        "name": name,
+        "namespace": NAMESPACE,
+        "lifetime": "detached",
+        "num_cpus": 0,
+        "max_restarts": -1,
+        "max_task_retries": -1,
+        "max_concurrency": threads,
+    }
+    start = ray.remote(concurrency_groups=groups)(actor).options(**options)
+    try:
+        return start.remote(home, *arguments)
+    except ValueError as error:  # somebody else's node has started there a moment ago
+        raise name_is_taken() from error

@@ -1,0 +1,89 @@
+"""One Ray has one node: its actors are found by name, so the names are taken.
+
+Detached actors outlive the process that started them. What a node left that was killed, or whose
+start failed, is ended by the next node of the same directory, which holds the directory's lock: the
+process that they belonged to is gone. The actors of another directory's node are left alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from rocketray.actors.client.actor_names import COORDINATOR_NAME, FILTER_NAME, find_actor
+from rocketray.actors.files.home import Home
+from rocketray.actors.ray_process.ray_runtime import NAMESPACE, RayError, ray
+from rocketray.errors import ActorError, ShardUnavailableError
+
+__all__ = ["end_actors", "make_room", "name_is_taken"]
+
+_LOG = logging.getLogger(__name__)
+_ANSWER_S = 10.0
+_END_S = 20.0
+_LOOK_AGAIN_S = 0.1
+
+
+def make_room(home: Home) -> None:
+    """End what an earlier node of the same directory left on this Ray; for who holds its lock.
+
+    Actors that do not answer may be those of a raylet that was lost: Ray is about to end them.
+
+    Raises:
+        ActorError: another directory's node runs on this Ray, or nobody says whose actors are there.
+    """
+    end = time.monotonic() + _END_S
+    while names := _names():
+        owner = _owner()
+        if owner is not None and owner.uuid == home.uuid:
+            _LOG.warning(
+                "ending actors that an earlier node on %s left on this Ray: %s",
+                home.data,
+                ", ".join(names),
+            )
+            end_actors()
+        elif owner is not None or time.monotonic() > end:
+            raise name_is_taken(owner)
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def name_is_taken(owner: Home | None = None) -> ActorError:
+    """The error of who wants to start a second node on a Ray."""
+    whose = "a node" if owner is None else f"the node on {owner.data} of {owner.machine}"
+    return ActorError(
+        f"this Ray has {whose} already ({', '.join(_names())}), and one Ray has one node; stop that "
+        "one, name another Ray with --ray-address, or leave that out: the node starts its own then"
+    )
+
+
+def end_actors() -> None:
+    """End every actor of the node on this Ray; returns when their names are free.
+
+    Raises:
+        ActorError: some do not end.
+    """
+    end = time.monotonic() + _END_S
+    while names := _names():
+        for name in names:
+            try:
+                ray.kill(ray.get_actor(name, namespace=NAMESPACE))
+            except ValueError:
+                continue  # it has ended meanwhile
+        if time.monotonic() > end:
+            raise ActorError(f"actors {', '.join(names)} of the node do not end; stop their Ray")
+        time.sleep(_LOOK_AGAIN_S)
+
+
+def _names() -> list[str]:
+    found = ray.util.list_named_actors(all_namespaces=True)
+    return sorted(each["name"] for each in found if each["namespace"] == NAMESPACE)
+
+
+def _owner() -> Home | None:
+    """The home of the actors that are there, as the first one says that answers."""
+    for name in (COORDINATOR_NAME, FILTER_NAME):
+        try:
+            found: Home = ray.get(find_actor(name).home.remote(), timeout=_ANSWER_S)
+        except (RayError, ShardUnavailableError, AttributeError):  # the last: of an older version
+            continue
+        return found
+    return None

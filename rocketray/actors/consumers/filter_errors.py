@@ -1,0 +1,87 @@
+"""SQL92 that fails on messages, said in the log of the member that does not get them.
+
+A message on which its expression fails is no match, so a group may miss every message of a kind
+without noticing. The first failure of each expression is logged with the message and the reason,
+which the scalar evaluator gives. From then on failures are counted, and each tenfold of the count
+has a line.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from rocketray.actors.files.paths import shard_directory
+from rocketray.errors import FilterEvaluationError, StreamError
+from rocketray.filters.subscription import Subscription
+from rocketray.message import StoredMessage
+from rocketray.store.reading.reader import QueueReader
+
+__all__ = ["FilterErrorLog", "FirstError"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class FirstError(NamedTuple):
+    """The first message of a queue on which *subscription* failed."""
+
+    subscription: Subscription
+    queue_id: int
+    queue_offset: int
+
+
+class FilterErrorLog:
+    """What one member logs of its filters; for one thread at a time."""
+
+    def __init__(self, data: Path, group: str, topic: str) -> None:
+        self._data = data
+        self._group = group
+        self._topic = topic
+        self._told: set[Subscription] = set()
+        self._next_count = 10
+
+    def look(self, errors: Iterable[FirstError], count: int) -> None:
+        """Log the first failure of each expression, and that there were *count* in all by now."""
+        for error in errors:
+            if error.subscription not in self._told:
+                self._told.add(error.subscription)
+                self._tell(error)
+        if count >= self._next_count:
+            self._next_count = 10 ** len(str(count))
+            _LOG.warning(
+                "group %s: the SQL filter failed on %d messages of topic %s so far; see: rocketray "
+                "filter stats %s",
+                *(self._group, count, self._topic, self._group),
+            )
+
+    def _tell(self, error: FirstError) -> None:
+        subscription, queue_id, queue_offset = error
+        message = self._find(queue_id, queue_offset)
+        _LOG.warning(
+            "group %s: the SQL filter %r failed on the message at topic %s queue %d offset %d, "
+            "unique key %s: %s; it does not match, so the group does not get it; for the number "
+            "of such messages see: rocketray filter stats %s",
+            *(self._group, subscription.expression, self._topic, queue_id, queue_offset),
+            "-" if message is None else message.unique_key,
+            "it cannot be read any more" if message is None else _reason(subscription, message),
+            self._group,
+        )
+
+    def _find(self, queue_id: int, queue_offset: int) -> StoredMessage | None:
+        directory = shard_directory(self._data, self._topic, queue_id)
+        try:
+            with QueueReader(directory, self._topic, queue_id) as reader:
+                found = reader.messages(reader.entries(queue_offset, queue_offset + 1))
+        except (StreamError, OSError):
+            return None  # it was removed meanwhile
+        return found[0]
+
+
+def _reason(subscription: Subscription, message: StoredMessage) -> str:
+    try:
+        subscription.compiled().evaluate(message.properties)
+    except FilterEvaluationError as error:
+        return str(error)
+    return "it does not fail now"

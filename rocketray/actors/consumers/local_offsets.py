@@ -1,0 +1,115 @@
+"""How far one client has come in a topic that it gets in broadcast mode: a file of its own.
+
+``DIRECTORY/<client id>/<group>/<topic>.json``, as RocketMQ's ``LocalFileOffsetStore`` keeps it. The
+file is written whole, at most once in ``SAVE_INTERVAL_MS`` and at the end; after a crash what came
+since is delivered again.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rocketray.actors.files.paths import broadcast_directory
+from rocketray.actors.files.state_files import read_state, write_json
+from rocketray.errors import ConfigError
+from rocketray.store.files.file_system import SYSTEM_FILES
+
+if TYPE_CHECKING:
+    from rocketray.actors.groups.member_options import MemberOptions
+
+__all__ = ["SAVE_INTERVAL_MS", "LocalOffsets", "open_local_offsets"]
+
+SAVE_INTERVAL_MS = 5_000
+_LOG = logging.getLogger(__name__)
+_CLIENT_ID = re.compile(r"(?!\.)[A-Za-z0-9._@%|-]{1,255}", re.ASCII)
+_TABLE = "offsetTable"
+
+
+class LocalOffsets:
+    """The next queue offsets of one client, which one process uses at a time."""
+
+    def __init__(
+        self, directory: Path, client_id: str, group: str, topic: str, clock_ms: Callable[[], int]
+    ) -> None:
+        """Read what the client left there.
+
+        Raises:
+            ConfigError: *client_id* cannot be a file's name, or another process uses it.
+            StoreError: the file is damaged.
+        """
+        if _CLIENT_ID.fullmatch(client_id) is None:
+            raise ConfigError(
+                f"client id {client_id!r}: a client of a broadcast group keeps its offsets under its "
+                "id, so that has 1 to 255 letters, digits or ._@%|- and does not begin with a dot"
+            )
+        self._path = directory / client_id / group / f"{topic}.json"
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock = SYSTEM_FILES.lock(self._path.with_suffix(".lock"), b"")
+        except BlockingIOError:
+            raise ConfigError(
+                f"client {client_id!r} of group {group!r} runs already on topic {topic!r}: each "
+                "client of a broadcast group needs an id of its own"
+            ) from None
+        try:
+            self._offsets = self._read()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._clock_ms = clock_ms
+        self._saved_ms = clock_ms()
+        self._changed = False
+
+    def get(self, queue: int) -> int:
+        """The next queue offset, or -1."""
+        return self._offsets.get(queue, -1)
+
+    def commit(self, offsets: Mapping[int, int]) -> None:
+        """Take next queue offsets; they are saved when it is time, or later if that fails."""
+        self._changed |= bool(offsets)
+        self._offsets.update(offsets)
+        if self._clock_ms() - self._saved_ms >= SAVE_INTERVAL_MS:
+            try:
+                self.save()
+            except OSError:
+                _LOG.exception("%s was not written; trying again", self._path)
+
+    def save(self) -> None:
+        """Write the file if something moved."""
+        self._saved_ms = self._clock_ms()
+        if self._changed:
+            table = {str(queue): offset for queue, offset in self._offsets.items()}
+            write_json(self._path, {_TABLE: table})
+            self._changed = False
+
+    def close(self) -> None:
+        """Save, and let another process use the id."""
+        try:
+            self.save()
+        finally:
+            self._lock.release()
+
+    def _read(self) -> dict[int, int]:
+        return read_state(self._path, _offsets, owns=True) or {}
+
+
+def _offsets(value: Mapping[str, Any]) -> dict[int, int]:
+    return {int(queue): int(offset) for queue, offset in value.get(_TABLE, {}).items()}
+
+
+def open_local_offsets(
+    data: Path, group: str, topic: str, options: MemberOptions, clock_ms: Callable[[], int]
+) -> LocalOffsets | None:
+    """The offsets of a member in broadcast mode, None for one that shares its group's messages.
+
+    Raises:
+        ConfigError: as :class:`LocalOffsets`.
+    """
+    if not options.get("broadcast"):
+        return None
+    directory = Path(options.get("offsets_directory") or broadcast_directory(data))
+    return LocalOffsets(directory, options.get("client_id") or "", group, topic, clock_ms)

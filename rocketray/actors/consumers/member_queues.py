@@ -1,0 +1,308 @@
+"""The queues that a group member reads: opened when they are granted, given up when they are not.
+
+The polling thread opens, reads and gives up; any thread may commit, count and ask.
+
+Invariants
+  1. A queue that cannot be opened because somebody is away waits, and is tried again; the others
+     are read meanwhile.
+  2. What goes wrong with one queue takes nothing from the others: it is raised when they have
+     nothing, or by the next call. Nothing that was taken is passed over; it is tried again.
+  3. A queue is read no further than its part (subscription_change.py) says, from before it is proposed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Container, Mapping
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from rocketray.actors.files.paths import control_path
+from rocketray.actors.groups.group_offsets import LONG_MAX, check_known_queue, check_next_offset
+from rocketray.actors.groups.member_options import StartFrom
+from rocketray.actors.groups.subscription_change import PlanFollower
+from rocketray.actors.ipc.control_page import ControlPage
+from rocketray.actors.ipc.match_ring import StreamDescription
+from rocketray.actors.topics.consumed_batch import ConsumedBatch
+from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+
+from .filter_errors import FirstError
+from .queue_ownership import Grants
+from .queue_stream import QueueStream
+from .start_offset import NextBegin, next_begin
+
+__all__ = ["MemberQueues", "OnRevoke", "QueueNode"]
+
+_LOG = logging.getLogger(__name__)
+_NOT_MADE_RETRY_MS = 5000
+OnRevoke = Callable[[frozenset[tuple[str, int]]], None]
+
+
+class QueueNode(Protocol):
+    """The calls that reading a queue takes."""
+
+    @property
+    def data(self) -> Path:
+        """The node's data directory."""
+
+    def attach_stream(self, path: str) -> None:
+        """Let the filter actor fill a ring."""
+
+    def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
+        """The first message stored at that time or later, else the end."""
+
+
+class Progress(NamedTuple):
+    """What a heartbeat says of the queues, besides which are held."""
+
+    commits: dict[int, int]
+    starts: dict[int, int]
+    pulled: dict[int, int]
+
+
+class MemberQueues:
+    """What one member of *group* reads of *topic*."""
+
+    def __init__(
+        self,
+        node: QueueNode,
+        group: str,
+        topic: str,
+        *,
+        start: StartFrom | int,
+        grants: Grants,
+        follower: PlanFollower,
+        doorbell: Path,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """*start* is where a group begins that has no offset; *doorbell* is the member's.
+
+        *clock_ms* is one that never jumps.
+        """
+        self._node = node
+        self._group = group
+        self._topic = topic
+        self._start = start
+        self._grants = grants
+        self._follower = follower
+        self._doorbell = doorbell
+        self._clock_ms = clock_ms
+        self._lock = threading.Lock()
+        self.streams: dict[int, QueueStream] = {}
+        self._unopened: dict[int, int] = {}  # taken up, by the offset to begin at
+        self._reopen_ms = self._retry_ms = clock_ms()
+        self._error: StreamError | OSError | None = None
+        self._commits: dict[int, int] = {}
+        self._starts: dict[int, int] = {}
+        self._known: set[int] = set()  # queues that were read at some time
+        self._counted = NO_COUNTERS  # of queues given up, and the member's own part
+
+    def assignment(self) -> frozenset[tuple[str, int]]:
+        """The (topic, queue id) pairs that are read."""
+        return frozenset((self._topic, queue_id) for queue_id in tuple(self.streams))
+
+    def commit(self, queue_id: int, next_queue_offset: int) -> None:
+        """Everything of the queue below the offset is finished; nothing, once it is given up.
+
+        Raises:
+            ConfigError: the member never read the queue, or the offset is no number.
+            OffsetOutOfRangeError: the queue ends before the offset, or the offset is negative.
+        """
+        with self._lock:
+            check_known_queue(self._topic, queue_id, self._known)
+            stream = self.streams.get(queue_id)
+            end = LONG_MAX if stream is None else stream.visible()
+            offset = check_next_offset(self._topic, queue_id, next_queue_offset, end)
+            if stream is not None:
+                self._commits[queue_id] = offset
+                stream.finished = offset
+
+    def commit_again(self, granted: Mapping[int, int]) -> None:
+        """Tell a coordinator that started again, from older offsets, what it was told before."""
+        with self._lock:
+            for queue_id, offset in granted.items():
+                stream = self.streams.get(queue_id)
+                if stream is not None and offset < stream.finished:
+                    self._commits.setdefault(queue_id, stream.finished)
+
+    def commit_later(self, commits: Mapping[int, int]) -> None:
+        """These were taken for a report that nobody got."""
+        with self._lock:
+            self._commits = {**commits, **self._commits}
+
+    def progress(self) -> Progress:
+        """What is to be reported; commits are taken out.
+
+        Ask for what is held before: of a queue that is given up in between, the last commit is here.
+        """
+        with self._lock:
+            commits, self._commits = self._commits, {}
+            pulled = {each.queue_id: each.next_queue_offset for each in self.streams.values()}
+            return Progress(commits, dict(self._starts), pulled)
+
+    def counters(self) -> FilterCounters:
+        """What the filter did for this member in all, and what became of the matches here."""
+        with self._lock:
+            return sum((each.ring.counters() for each in self.streams.values()), self._counted)
+
+    def first_errors(self) -> list[FirstError]:
+        """The first message of each queue on which SQL92 failed, of those that have one."""
+        with self._lock:
+            streams = list(self.streams.values())
+        return [
+            FirstError(stream.part.subscription, stream.queue_id, offset)
+            for stream in streams
+            if (offset := stream.ring.first_error) is not None
+        ]
+
+    def count(self, **numbers: int) -> None:
+        """Add to the counters."""
+        with self._lock:
+            self._counted += FilterCounters(**numbers)
+
+    @property
+    def has_to_open(self) -> bool:
+        """A queue waits to be opened, and it is time to try."""
+        if self._unopened and self._clock_ms() >= self._reopen_ms:
+            return True
+        are_attached = all(stream.is_attached for stream in tuple(self.streams.values()))
+        return not are_attached and self._clock_ms() >= self._retry_ms
+
+    # The polling thread's
+
+    def settle(self, on_revoke: OnRevoke | None) -> None:
+        """Give up what is not granted any more, and open what is new."""
+        lost, late_answer = self._grants.lost()
+        self.give_up(lost, on_revoke)
+        self._grants.renew(late_answer)
+        self._unopened |= self._grants.take_up()
+        if self._clock_ms() < self._reopen_ms:
+            return
+        for queue_id, offset in sorted(self._unopened.items()):
+            try:
+                self._open(queue_id, offset)
+            except (StreamError, OSError) as error:
+                self._note(queue_id, error)
+
+    def take(self, max_messages: int, skip: Container[int]) -> list[ConsumedBatch]:
+        """Batches of what is there, at most *max_messages* of each queue that is not in *skip*.
+
+        Raises:
+            FilterError: a stream failed.
+            StreamError: a queue cannot be opened, or a record is damaged.
+            OSError: a file cannot be read or made.
+        """
+        self.check()
+        batches = []
+        for stream in tuple(self.streams.values()):
+            try:
+                self._follow(stream)
+                stream.let_go()
+                if stream.queue_id not in skip:
+                    batches += self._batches(stream, max_messages)
+            except (StreamError, OSError) as error:
+                self._note(stream.queue_id, error)
+        if not batches:
+            self.check()
+        return batches
+
+    def check(self) -> None:
+        """Raise what went wrong since the last time."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def give_up(self, queue_ids: frozenset[int], on_revoke: OnRevoke | None) -> None:
+        """Read these no more; *on_revoke* hears of them while they still count as read."""
+        read = queue_ids & self.streams.keys()
+        for queue_id in read:
+            self.streams[queue_id].ring.close()
+        if read and on_revoke is not None:
+            on_revoke(frozenset((self._topic, queue_id) for queue_id in read))
+        with self._lock:
+            given_up = [self.streams.pop(queue_id) for queue_id in read]
+            for stream in given_up:
+                self._commits.setdefault(stream.queue_id, stream.finished)  # see commit_again
+                self._counted += stream.ring.counters()
+        for stream in given_up:
+            stream.reader.close()
+        for queue_id in queue_ids:
+            self._follower.forget(queue_id)
+            self._unopened.pop(queue_id, None)
+        self._grants.give_up(queue_ids)
+
+    def _open(self, queue_id: int, offset: int) -> None:
+        control = self._control(queue_id)
+        if offset < 0:
+            begin = NextBegin(self._begin(queue_id, control))
+        else:
+            begin = next_begin(offset, control.minimum(), control.visible())
+        begin.log(self._group, self._topic, queue_id, offset)
+        start = begin.queue_offset
+        subscription, stop = self._follower.part(queue_id, start, control.visible)
+        description = StreamDescription(
+            self._topic, queue_id, self._group, subscription, start, str(self._doorbell), stop
+        )
+        stream = QueueStream(self._node.data, description)
+        with self._lock:
+            del self._unopened[queue_id]
+            self.streams[queue_id] = stream
+            self._known.add(queue_id)
+            self._counted += FilterCounters(missed=begin.missed)
+            if start != offset:
+                self._commits[queue_id] = start  # a member that dies now must not skip or repeat
+            if offset < 0:
+                self._starts[queue_id] = start
+        self._follow(stream)
+
+    def _control(self, queue_id: int) -> ControlPage:
+        try:
+            return ControlPage(control_path(self._node.data, self._topic, queue_id))
+        except FileNotFoundError:
+            raise ShardUnavailableError(
+                f"{self._topic}/{queue_id}",
+                _NOT_MADE_RETRY_MS,
+                "it has no directory: it is yet to be made, or stays closed; see: rocketray status",
+            ) from None
+
+    def _follow(self, stream: QueueStream) -> None:
+        """Have the stream filled, and as far as its part goes."""
+        part = self._follower.part(stream.queue_id, stream.next_queue_offset, stream.visible)
+        if part != stream.part:
+            counters = stream.read_on(part)
+            with self._lock:
+                self._counted += counters
+        if not stream.is_attached and self._clock_ms() >= self._retry_ms:
+            self._node.attach_stream(str(stream.ring.path))
+            stream.is_attached = True
+
+    def _batches(self, stream: QueueStream, max_messages: int) -> list[ConsumedBatch]:
+        """What waits there: one, which may be empty and still move the group on, or none."""
+        taken = stream.take(max_messages)
+        if taken is None:
+            return []
+        entries, topic, queue_id = taken.entries, self._topic, stream.queue_id
+        self.count(missed=taken.missed, collisions=taken.collisions, delivered=len(entries))
+        return [ConsumedBatch(topic, queue_id, taken.next_queue_offset, entries, stream.reader)]
+
+    def _begin(self, queue_id: int, control: ControlPage) -> int:
+        """Where a group begins that has no offset."""
+        if self._start == "earliest":
+            return control.minimum()
+        if self._start == "latest":
+            return control.visible()
+        found = self._node.offset_at_time(self._topic, queue_id, self._start)
+        return min(max(found, control.minimum()), control.visible())
+
+    def _note(self, queue_id: int, error: StreamError | OSError) -> None:
+        if isinstance(error, ShardUnavailableError):
+            again_ms = self._clock_ms() + error.retry_after_ms
+            if queue_id in self._unopened:  # others are read on, and attached
+                self._reopen_ms = again_ms
+            else:
+                self._retry_ms = again_ms
+            _LOG.warning("%s/%d waits for group %s: %s", self._topic, queue_id, self._group, error)
+        else:
+            self._error = self._error or error

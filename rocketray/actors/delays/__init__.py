@@ -1,0 +1,1 @@
+"""Delayed messages: the schedule, what waits, and what is done."""

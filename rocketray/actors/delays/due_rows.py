@@ -1,0 +1,92 @@
+"""Delayed messages that are due: read from where they waited, and sorted by where they go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from rocketray.actors.retries.deliveries import Place
+from rocketray.actors.retries.undeliverable import delayed_letter
+from rocketray.delay import restored
+from rocketray.errors import InvalidMessageError
+from rocketray.message import ForwardedMessage, StoredMessage
+
+from .due_times import Due
+from .waiting_queue import WaitingQueue
+
+__all__ = ["NOWHERE", "DueRow", "by_target", "offsets_of", "read_rows"]
+
+_LOG = logging.getLogger(__name__)
+NOWHERE: Place = "", 0
+"""The target of a message that does not say where it belongs."""
+
+
+class DueRow:
+    """One message that is due, and where it waited."""
+
+    __slots__ = ("due", "is_doubtful", "message", "offset", "place", "queue", "stored", "target")
+
+    def __init__(self, queue: WaitingQueue, due: Due, stored: StoredMessage | None) -> None:
+        """*stored* is what waited, None where it cannot be read."""
+        self.queue = queue
+        self.due = due
+        self.offset = int(due.offsets[0])
+        self.place: Place = queue.topic, queue.queue_id
+        self.stored = stored
+        self.is_doubtful = False
+        """An attempt, of which the outcome is not known, may have delivered it."""
+        self.message: ForwardedMessage | None = None
+        self.target = NOWHERE
+        if stored is not None:
+            try:
+                self.message, queue_id = restored(stored)
+                self.target = self.message.topic, queue_id
+            except InvalidMessageError as error:
+                _LOG.error("a delayed message is a dead letter: %s", error)
+
+    def is_at(self, place: Place, offset: int) -> bool:
+        """Whether it waited there."""
+        return self.offset == offset and self.place == place
+
+    def forwarded(self) -> ForwardedMessage:
+        """The message, which has a target."""
+        assert self.message is not None
+        return self.message
+
+    def letter(self) -> ForwardedMessage:
+        """The message, which was read, as a dead letter."""
+        assert self.stored is not None
+        return delayed_letter(self.stored, None if self.message is None else self.target)
+
+
+def read_rows(queue: WaitingQueue, due: Due) -> dict[int, DueRow]:
+    """The messages that are not done, by their numbers in *due*."""
+    waiting = np.flatnonzero(~queue.are_done(due.offsets))  # the others were recalled
+    if not len(waiting):
+        return {}
+    offsets = due.offsets[waiting]
+    entries = queue.entries(offsets)
+    messages = queue.messages(entries)
+    at = np.searchsorted(entries.queue_offsets, offsets).tolist()
+    return {
+        number: DueRow(queue, due.part(slice(number, number + 1)), messages[place])
+        for number, place in zip(waiting.tolist(), at, strict=True)
+    }
+
+
+def by_target(rows: Sequence[DueRow]) -> dict[Place, list[DueRow]]:
+    """*rows* by where they go, in their order."""
+    groups: dict[Place, list[DueRow]] = {}
+    for row in rows:
+        groups.setdefault(row.target, []).append(row)
+    return groups
+
+
+def offsets_of(rows: Iterable[DueRow]) -> dict[Place, list[int]]:
+    """The queue offsets of *rows* by where they waited."""
+    offsets: dict[Place, list[int]] = {}
+    for row in rows:
+        offsets.setdefault(row.place, []).append(row.offset)
+    return offsets

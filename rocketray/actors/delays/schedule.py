@@ -1,0 +1,382 @@
+"""Delivery of delayed messages when they are due: a plain object that is stepped.
+
+Invariants
+  1. A message is marked as done after its target has it on disk, or it is a dead letter on disk
+     because nobody can ever take it (undeliverable.py). So a crash loses nothing.
+  2. What is on its way is noted before it goes. Who finds such a note at the start asks the targets
+     first, so that the end of this process repeats nothing; only a power failure, which may take
+     the note, repeats up to one batch.
+  3. No message goes before it is due, nor after it was recalled.
+  4. Messages go to a queue in the order in which they are due. What a target does not take now is
+     held, with all that is due later for it; the other targets get theirs, without waiting for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+
+from rocketray.actors.retries.deliveries import (
+    PATIENCE_S,
+    Attempt,
+    Errands,
+    Place,
+    Submit,
+    at_once,
+    attempt,
+)
+from rocketray.delay import (
+    DELAY_LEVELS_MS,
+    SCHEDULE_TOPIC,
+    TIMER_QUEUE_ID,
+    TIMER_TOPIC,
+    restored,
+)
+from rocketray.errors import InvalidMessageError, ShardUnavailableError, TopicNotFoundError
+from rocketray.message import ForwardedMessage
+from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
+
+from .due_rows import NOWHERE, DueRow, by_target, offsets_of, read_rows
+from .due_times import Due, DueTimes
+from .waiting_queue import CLOCK_STEP_MS, WaitingLog, WaitingQueue
+
+__all__ = ["BATCH_MAX", "Place", "Schedule", "Targets"]
+
+_LOG = logging.getLogger(__name__)
+BATCH_MAX = 1024
+_BATCH_BYTES = 8 * 1024 * 1024
+_READ_AT_ONCE = 64  # bodies may be inflated to 4 MiB each
+_BATCHES_A_STEP = 16
+_IDLE_MS = 60_000
+
+_RECALL_AGAIN_MS = 1000
+_WAITING: tuple[Place, ...] = (
+    *((SCHEDULE_TOPIC, level) for level in range(len(DELAY_LEVELS_MS))),
+    (TIMER_TOPIC, TIMER_QUEUE_ID),
+)
+
+
+class Targets(Protocol):
+    """Where messages wait, and where they go."""
+
+    def find(self, topic: str, queue_id: int) -> WaitingLog | None:
+        """The shard of one of the schedule's own queues, where there is one."""
+        ...
+
+    def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
+        """Store messages, all or none; they are on disk when this returns.
+
+        Called by several threads, for a queue by one at a time. A topic of dead letters is made.
+
+        Raises:
+            TopicNotFoundError: the topic is gone.
+            InvalidMessageError, MessageTooLargeError: there is one that the target never takes.
+            StreamError: the target does not take them now.
+        """
+        ...
+
+    def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
+        """Whether the target has exactly this message already; raises :class:`StreamError`."""
+        ...
+
+
+class Schedule:
+    """All delayed messages of a node. For one thread at a time."""
+
+    def __init__(
+        self,
+        targets: Targets,
+        *,
+        under_way: Mapping[Place, Iterable[int]] | None = None,
+        note: Callable[[Mapping[Place, Sequence[int]]], None] = lambda _offsets: None,
+        file_system: FileSystem = SYSTEM_FILES,
+        submit: Submit = at_once,
+    ) -> None:
+        """*note* keeps what is under way for the next process, which gets it as *under_way*.
+
+        *submit* has messages stored, by other threads perhaps.
+        """
+        self._targets = targets
+        self._note = note
+        self._file_system = file_system
+        self._queues: dict[Place, WaitingQueue] = {}
+        self._doubtful = {
+            (place, offset) for place, offsets in (under_way or {}).items() for offset in offsets
+        }
+        self._errands = Errands[list[DueRow], Attempt[DueRow]](submit)
+        self._held: dict[Place, dict[Place, DueTimes]] = {}  # by target, then by queue
+        self._last_ms = 0
+        self.given_up = 0
+        """Messages that nobody could ever take; the log tells of each."""
+
+    def __len__(self) -> int:
+        """How many messages wait."""
+        held = sum(len(times) for queues in self._held.values() for times in queues.values())
+        under_way = sum(map(len, self._errands.under_way()))
+        return sum(map(len, self._queues.values())) + held + under_way
+
+    def step(self, now_ms: int) -> int:
+        """Deliver what is due at *now_ms*; the time of the next call, in ms since 1970."""
+        self._open_queues()
+        self._settle(now_ms)
+        is_set_back = now_ms < self._last_ms - CLOCK_STEP_MS
+        if is_set_back:
+            self._errands.end_pauses()
+        self._release(now_ms)
+        for queue in self._queues.values():
+            if is_set_back:
+                queue.limit_waits(now_ms)
+            queue.refresh(now_ms)
+        self._last_ms = now_ms
+        for _ in range(_BATCHES_A_STEP):
+            self._release(now_ms)
+            if not self._deliver(now_ms):
+                return self._wakeup_ms(now_ms)
+        return now_ms
+
+    def recall(self, place: Place, offset: int, unique_key: str) -> bool:
+        """Let a message never be delivered; False when it was before, or was recalled before.
+
+        Raises:
+            InvalidMessageError: no such message ever waited there.
+            StreamError: it is being delivered, or may have been, and its target does not answer.
+        """
+        self._open_queues()
+        self._settle(self._last_ms)
+        queue = self._queues.get(place)
+        if queue is not None:
+            queue.finish_rolling()
+        if queue is not None and 0 <= offset < queue.log.minimum():
+            rolled = queue.rolled(unique_key)
+            if rolled is None:
+                return False
+            offset = rolled
+        stored = queue.find(offset) if queue is not None else None
+        if queue is None or stored is None or stored.unique_key != unique_key:
+            raise InvalidMessageError(
+                f"no delayed message {unique_key!r} was stored at {place[0]}/{place[1]}@{offset}; "
+                "use the handle that its send returned"
+            )
+        if queue.are_done(np.array([offset])).all():
+            rolled = queue.rolled(unique_key)
+            if rolled is None:
+                return False
+            offset = rolled
+        if any(row.is_at(place, offset) for rows in self._errands.under_way() for row in rows):
+            raise ShardUnavailableError(
+                f"{place[0]}/{place[1]}", _RECALL_AGAIN_MS, "the message is being delivered"
+            )
+        is_late = False
+        if (place, offset) in self._doubtful:
+            message, queue_id = restored(stored)
+            is_late = self._targets.is_stored(message, queue_id)
+        queue.finish(np.array([offset], np.int64))
+        self._doubtful.discard((place, offset))
+        return not is_late
+
+    def is_waiting(self, place: Place, offset: int) -> bool:
+        """Whether the message at *offset* is neither delivered nor recalled."""
+        self._open_queues()
+        queue = self._queues.get(place)
+        if queue is None or not queue.log.minimum() <= offset < queue.log.visible():
+            return False
+        return not queue.are_done(np.array([offset], np.int64))[0]
+
+    def roll(self) -> int:
+        """Free files that are kept by few messages; how many of these were stored again.
+
+        What may have been delivered stays where it is looked for.
+        """
+        place = TIMER_TOPIC, TIMER_QUEUE_ID
+        queue = self._queues.get(place)
+        if queue is None:
+            return 0
+        rows = (row for rows in self._errands.under_way() for row in rows)
+        held = {row.offset for row in rows if row.place == place}
+        return queue.roll(held | {offset for where, offset in self._doubtful if where == place})
+
+    def first_open(self) -> dict[Place, int]:
+        """Each queue's first message that still waits, or the offset of the next one."""
+        return {place: queue.first_open() for place, queue in self._queues.items()}
+
+    def let_go(self) -> None:
+        """Give back memory and disk of what is done."""
+        for queue in self._queues.values():
+            queue.let_go()
+
+    def close(self) -> None:
+        """Wait for what is under way and unmap everything; the next step begins anew."""
+        abandoned = self._errands.abandon()
+        self._doubtful |= {(row.place, row.offset) for rows in abandoned for row in rows}
+        for queue in self._queues.values():
+            queue.close()
+        self._queues = {}
+        self._held = {}
+
+    def _open_queues(self) -> None:
+        for place in _WAITING:
+            log = self._targets.find(*place)
+            known = self._queues.get(place)
+            if known is not None and known.log is not log:  # its topic was deleted
+                self._queues.pop(place).close()
+                for queues in self._held.values():
+                    queues.pop(place, None)
+                known = None
+            if known is None and log is not None:
+                queue = WaitingQueue(log, *place, file_system=self._file_system)
+                self._queues[place] = queue
+                noted = [offset for where, offset in self._doubtful if where == place]
+                done = queue.are_done(np.array(noted, np.int64)).tolist()
+                self._doubtful -= {
+                    (place, one) for one, ends in zip(noted, done, strict=True) if ends
+                }
+
+    def _wakeup_ms(self, now_ms: int) -> int:
+        times = [queue.next_ms() for queue in self._queues.values()]
+        wanted = (*times, self._errands.next_ms(now_ms, self._held))
+        return min((time for time in wanted if time is not None), default=now_ms + _IDLE_MS)
+
+    def _deliver(self, now_ms: int) -> bool:
+        """Deliver one batch; False when nothing is due."""
+        taken, rows = False, list[DueRow]()
+        try:
+            taken, rows, damaged = self._take(now_ms)
+            ready = dict[Place, list[DueRow]]()
+            for target, group in by_target(rows).items():
+                if self._errands.may_begin(target, now_ms):
+                    ready[target] = group
+                else:
+                    self._hold(target, group)
+            if ready:
+                self._note(self._may_be_delivered([*self._errands.under_way(), *ready.values()]))
+            for target, group in ready.items():
+                for row in group:
+                    row.is_doubtful = (row.place, row.offset) in self._doubtful
+                self._errands.begin(target, group, partial(self._attempt, target, group))
+            self._finish(damaged)
+            self._settle(now_ms, PATIENCE_S if ready else 0.0)
+        except BaseException:
+            self._doubtful |= {(row.place, row.offset) for row in rows}
+            self.close()  # what was taken is found again, by its missing marks
+            raise
+        return taken
+
+    def _may_be_delivered(self, under_way: Iterable[Sequence[DueRow]]) -> dict[Place, list[int]]:
+        """What the next process has to ask for: what goes now, and what is in doubt from before."""
+        offsets = offsets_of(row for rows in under_way for row in rows)
+        for place, offset in self._doubtful:
+            offsets.setdefault(place, []).append(offset)
+        return {place: sorted(set(one)) for place, one in offsets.items()}
+
+    def _take(self, now_ms: int) -> tuple[bool, list[DueRow], list[DueRow]]:
+        """Whether anything was due; what is to go, as it is due; and what cannot be read."""
+        queues = list(self._queues.values())
+        parts = [queue.take(now_ms, BATCH_MAX) for queue in queues]
+        numbers = np.repeat(np.arange(len(parts)), [len(part.offsets) for part in parts])
+        if not len(numbers):
+            return False, [], []
+        due = Due.concatenated(parts)
+        order = np.lexsort((due.offsets, numbers, due.due_ms))
+        rows, damaged, size, taken = list[DueRow](), list[DueRow](), 0, 0
+        while size < _BATCH_BYTES and taken < min(len(order), BATCH_MAX):
+            chosen = order[taken : min(taken + _READ_AT_ONCE, BATCH_MAX)]
+            taken += len(chosen)
+            found: dict[int, DueRow] = {}
+            for number in np.unique(numbers[chosen]).tolist():
+                indexes = chosen[numbers[chosen] == number]
+                read = read_rows(queues[number], due.part(indexes))
+                found |= {int(indexes[at]): row for at, row in read.items()}
+            for row in (found[index] for index in chosen.tolist() if index in found):
+                (rows if row.stored else damaged).append(row)
+                size += len(row.stored.body) if row.stored else 0
+        rest = order[taken:]
+        for number in np.unique(numbers[rest]).tolist():
+            queues[number].put_back(due.part(rest[numbers[rest] == number]))
+        self.given_up += len(damaged)
+        return True, rows, damaged
+
+    def _attempt(self, target: Place, rows: list[DueRow]) -> Attempt[DueRow]:
+        """Store messages in a queue, those that it never takes as dead letters; by any thread."""
+        where = f"{target[0]}/{target[1]}"
+        if target == NOWHERE:
+            tried = Attempt[DueRow]([], rows, [])
+        else:
+            tried = attempt(rows, partial(self._store, target), where)
+        if not tried.refused:
+            return tried
+        letters = attempt(tried.refused, self._store_letters, f"{where}, as dead letters")
+        return Attempt(
+            [*tried.done, *letters.done],
+            letters.done,
+            tried.waiting + letters.refused + letters.waiting,
+        )
+
+    def _store(self, target: Place, rows: Sequence[DueRow]) -> None:
+        self._store_new(target, [(row, row.forwarded()) for row in rows])
+
+    def _store_letters(self, rows: Sequence[DueRow]) -> None:
+        by_topic: dict[str, list[tuple[DueRow, ForwardedMessage]]] = {}
+        for row in rows:
+            letter = row.letter()
+            by_topic.setdefault(letter.topic, []).append((row, letter))
+        for topic, letters in by_topic.items():
+            self._store_new((topic, 0), letters)
+
+    def _store_new(self, target: Place, pairs: Sequence[tuple[DueRow, ForwardedMessage]]) -> None:
+        """Store what no attempt, of which the outcome is not known, stored before."""
+        new = [
+            message
+            for row, message in pairs
+            if not (row.is_doubtful and self._is_stored(message, target[1]))
+        ]
+        if new:
+            self._targets.forward(*target, new)
+
+    def _is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
+        try:
+            return self._targets.is_stored(message, queue_id)
+        except TopicNotFoundError:
+            return False
+
+    def _settle(self, now_ms: int, patience_s: float = 0.0) -> None:
+        """See to what became of messages that were under way."""
+        try:
+            for target, rows, tried in self._errands.ended(patience_s=patience_s):
+                self._doubtful |= {(row.place, row.offset) for row in rows}
+                self._finish(tried.done)
+                self._hold(target, tried.waiting)
+                self.given_up += len(tried.refused)
+                if tried.waiting:
+                    self._errands.failed(target, now_ms)
+                else:
+                    self._errands.succeeded(target)
+        except BaseException:
+            self.close()
+            raise
+
+    def _hold(self, target: Place, rows: Sequence[DueRow]) -> None:
+        """Keep messages aside until their target may be tried."""
+        here = [row for row in rows if self._is_there(row)]
+        for place in {row.place for row in here}:
+            held = self._held.setdefault(target, {}).setdefault(place, DueTimes())
+            held.add(Due.concatenated([row.due for row in here if row.place == place]))
+
+    def _release(self, now_ms: int) -> None:
+        """Let messages wait as before whose targets may be tried."""
+        for target in [one for one in self._held if self._errands.may_begin(one, now_ms)]:
+            for place, times in self._held.pop(target).items():
+                times.limit_waits(now_ms)  # it may have been set back meanwhile
+                self._queues[place].put_back(times.take_all())
+
+    def _finish(self, rows: Sequence[DueRow]) -> None:
+        for place, offsets in offsets_of(row for row in rows if self._is_there(row)).items():
+            self._queues[place].finish(np.array(offsets, np.int64))
+            self._doubtful -= {(place, offset) for offset in offsets}
+
+    def _is_there(self, row: DueRow) -> bool:
+        """The queue that the message was read from was not deleted meanwhile."""
+        return self._queues.get(row.place) is row.queue

@@ -1,0 +1,237 @@
+"""The schedule in the shard host: its shards, its way to all others, its files and a lock.
+
+In DATA/config: ``delayOffset.json``, for each level the offset of its first message that still
+waits, in RocketMQ's form, for whoever looks; and ``deliveriesUnderWay.json``, the note that the
+schedule leaves before a batch goes. The note outlives the process, not a power failure.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+
+from rocketray.actors.files.paths import config_directory, shard_directory
+from rocketray.actors.files.state_files import disk_use, read_json, write_json
+from rocketray.actors.ipc.ring import AppendStatus
+from rocketray.actors.retries.deliveries import Submit, at_once
+from rocketray.actors.shards.owned_shard import QUERY_MAX, OwnedShard
+from rocketray.actors.system.node_link import HostNode, NodeLinks
+from rocketray.actors.system.shard_host import ShardHost
+from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.errors import StreamError
+from rocketray.message import CRC_PROPERTY, UNIQUE_KEY, ForwardedMessage, StoredMessage
+from rocketray.recall import RecallHandle
+from rocketray.store.batches.forward import encode_forwarded
+from rocketray.store.retention import RetentionPolicy
+from rocketray.whole_file import replace_file
+
+from .schedule import Place, Schedule
+from .waiting_queue import WaitingLog
+
+__all__ = ["ScheduleHost"]
+
+_LOG = logging.getLogger(__name__)
+_TIDY_INTERVAL_MS = 10_000
+_ROLL_INTERVAL_MS = 10 * 60_000
+_OFFSET_MAX = 1 << 62
+_DELIVERED = RetentionPolicy(only_unneeded=True)
+
+
+class ScheduleHost:
+    """A service of the shard host (host_services.py) that can be asked to recall a message."""
+
+    def __init__(
+        self,
+        host: ShardHost,
+        node: Callable[[], HostNode],
+        data: Path,
+        submit: Submit = at_once,
+    ) -> None:
+        """*node* is asked for when something is delivered, not before; *submit* has that done."""
+        self._targets = _HostTargets(host, node, data)
+        self._host = host
+        self._data = data
+        self._under_way = _UnderWay(config_directory(data) / "deliveriesUnderWay.json")
+        self._lock = threading.Lock()
+        self._schedule = Schedule(
+            self._targets,
+            under_way=self._under_way.load(),
+            note=self._under_way.note,
+            submit=submit,
+        )
+        self._tidied_ms = 0
+        self._rolled_ms: int | None = None
+        self._saved: dict[str, int] = {}
+        self._cleared: Mapping[Place, int] = {}
+
+    def step(self, now_ms: int) -> int:
+        """Deliver what is due; when to call again."""
+        with self._lock:
+            wakeup_ms = self._schedule.step(now_ms)
+            if abs(now_ms - self._tidied_ms) >= _TIDY_INTERVAL_MS:
+                self._tidied_ms = now_ms
+                self._tidy(now_ms)
+            return wakeup_ms
+
+    def tidy(self) -> None:
+        """Save the offsets, and remove the files of messages that are all done."""
+        with self._lock:
+            self._tidy(self._tidied_ms)
+
+    def recall(self, handle: str) -> bool:
+        """Let a message never be delivered; False when it was before, or was recalled before.
+
+        Raises:
+            InvalidMessageError: *handle* is none, or none of this node's.
+        """
+        wanted = RecallHandle.parse(handle)
+        place = wanted.topic, wanted.queue_id
+        with self._lock:
+            return self._schedule.recall(place, wanted.queue_offset, wanted.unique_key)
+
+    def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether the delayed message there is neither delivered nor recalled."""
+        with self._lock:
+            return self._schedule.is_waiting((topic, queue_id), queue_offset)
+
+    def close(self) -> None:
+        """Let go of everything; before the shards are closed."""
+        with self._lock:
+            self._save_offsets(self._schedule.first_open())
+            self._schedule.close()
+            self._targets.close()
+
+    def _tidy(self, now_ms: int) -> None:
+        if self._rolled_ms is None or abs(now_ms - self._rolled_ms) >= _ROLL_INTERVAL_MS:
+            rolled = self._schedule.roll()
+            self._rolled_ms = None if rolled else now_ms  # there may be more of them
+            if rolled:
+                _LOG.info("%d delayed messages are stored again, so that old files go", rolled)
+        first_open = self._schedule.first_open()
+        self._save_offsets(first_open)
+        self._schedule.let_go()
+        if first_open == self._cleared:
+            return  # nothing was delivered since
+        for (topic, queue_id), offset in first_open.items():
+            shard = self._host.find(topic, queue_id)
+            if shard is not None:
+                directory = shard_directory(self._data, topic, queue_id)
+                shard.writer.expire(_DELIVERED, offset, disk_use(directory))
+        self._cleared = first_open
+
+    def _save_offsets(self, first_open: Mapping[Place, int]) -> None:
+        offsets = {
+            str(queue_id + 1): offset
+            for (topic, queue_id), offset in first_open.items()
+            if topic == SCHEDULE_TOPIC
+        }
+        if offsets and offsets != self._saved:
+            path = config_directory(self._data) / "delayOffset.json"
+            write_json(path, {"offsetTable": offsets}, backup=False)
+            self._saved = offsets
+
+
+class _UnderWay:
+    """The note of what is being delivered: a file that is replaced whole, and not synced."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def load(self) -> dict[Place, list[int]]:
+        """What the process before this one was delivering; nothing where that cannot be told."""
+        found: dict[Place, list[int]] = {}
+        with suppress(FileNotFoundError):
+            self._path.stat()
+            try:
+                for name, offsets in (read_json(self._path) or {}).items():
+                    topic, _, queue_id = name.rpartition("/")
+                    found[topic, int(queue_id)] = [
+                        int(offset) for offset in offsets if 0 <= int(offset) < _OFFSET_MAX
+                    ]
+            except (StreamError, TypeError, ValueError) as error:
+                _LOG.warning("%s is not used: %s", self._path, error)
+        return found
+
+    def note(self, offsets: Mapping[Place, Sequence[int]]) -> None:
+        """Say what is delivered next."""
+        content = orjson.dumps({f"{t}/{q}": one for (t, q), one in offsets.items()})
+        replace_file(self._path, content, sync=False)
+
+
+class _HostTargets:
+    """The host's own shards, and the node's others through a producer."""
+
+    def __init__(self, host: ShardHost, node: Callable[[], HostNode], data: Path) -> None:
+        self._host = host
+        self._links = NodeLinks(node)
+        self._data = data
+        self._logs: dict[Place, _HostedLog] = {}
+
+    def find(self, topic: str, queue_id: int) -> WaitingLog | None:
+        shard = self._host.find(topic, queue_id)
+        if shard is None:
+            return None
+        log = self._logs.get((topic, queue_id))
+        if log is None or log.shard is not shard:
+            log = _HostedLog(shard, shard_directory(self._data, topic, queue_id))
+            self._logs[topic, queue_id] = log
+        return log
+
+    def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
+        self._links.forward(topic, queue_id, messages)
+
+    def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
+        wanted = _without_crc(message.properties)
+        key = wanted.get(UNIQUE_KEY)
+        return key is not None and any(
+            found.queue_id == queue_id
+            and found.reconsume_times == message.reconsume_times
+            and _without_crc(found.properties) == wanted
+            for found in self._links.node().query(message.topic, key)
+        )
+
+    def close(self) -> None:
+        self._links.close()
+
+
+class _HostedLog:
+    """A shard of the host, as the schedule reads it."""
+
+    def __init__(self, shard: OwnedShard, directory: Path) -> None:
+        self.shard = shard
+        self._directory = directory
+
+    @property
+    def directory(self) -> Path:
+        return self._directory
+
+    def minimum(self) -> int:
+        return self.shard.writer.control.minimum()
+
+    def visible(self) -> int:
+        return self.shard.writer.control.visible()
+
+    @property
+    def segment_bytes(self) -> int:
+        return self.shard.writer.store.config.commit_log_segment_bytes
+
+    def append(self, messages: Sequence[ForwardedMessage]) -> bool:
+        ack = self.shard.writer.append_built(lambda: encode_forwarded(messages))
+        self.shard.writer.flush()
+        return ack.status is AppendStatus.OK
+
+    def query(self, unique_key: str) -> Sequence[StoredMessage]:
+        return self.shard.query(unique_key, QUERY_MAX, 0, 2**63 - 1)
+
+    def bring_to_disk(self, physical_end: int) -> None:
+        if self.shard.writer.control.flushed() < physical_end:
+            self.shard.writer.flush()
+
+
+def _without_crc(properties: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name != CRC_PROPERTY}

@@ -1,0 +1,1 @@
+"""Why a group got a message, or did not: facts, causes and the explanation."""

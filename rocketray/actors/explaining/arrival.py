@@ -1,0 +1,253 @@
+"""The way of a message before it is in its topic: half, decided, delayed, recalled.
+
+Its copies lie in topics of the node's own, and all have its unique key. So whichever copy somebody
+asks about, the one in its topic is found, or what keeps it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rocketray.actors.retries.undeliverable import SCHEDULE_LETTERS, TRANSACTION_LETTERS
+from rocketray.actors.shards.shard_writer import ShardStatistics
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.delay import (
+    DELAY_LEVEL,
+    DELAY_LEVELS_MS,
+    REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_DELIVER_MS,
+    TIMER_TOPIC,
+    WAITING_QUEUES,
+)
+from rocketray.filters.explain import ExplainStep
+from rocketray.message import StoredMessage
+from rocketray.names import RETRY_PREFIX
+from rocketray.store.formats.sys_flag import ROLLBACK, TRANSACTION
+from rocketray.transaction import (
+    END_TOPIC,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    PRODUCER_GROUP,
+    parse_decision,
+)
+
+from .cause import Cause, time_text
+
+__all__ = ["OWN_TOPICS", "Arrival", "Arrivals", "arrival_of", "copies_with", "is_before_arrival"]
+
+OWN_TOPICS = (HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
+"""Where a message is before it is in its topic."""
+_COPIES_MAX = 1_000
+_DIGITS_MAX = 18
+
+
+class Arrivals(Protocol):
+    """What this module asks of a connection."""
+
+    def clock_ms(self) -> int:
+        """The node's clock, in milliseconds since 1970."""
+
+    def topics(self) -> Mapping[str, TopicConfig]:
+        """All topics by name."""
+
+    def query(self, topic: str, key: str, max_count: int = 64) -> list[StoredMessage]:
+        """The topic's messages with a business key or unique key, oldest first."""
+
+    def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Whether a delayed message is neither delivered nor recalled."""
+
+    def shard_statistics(self, topic: str) -> Sequence[ShardStatistics]:
+        """What the shards of a topic hold, by queue."""
+
+    def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
+        """The message at a queue offset, or None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """The message in its topic, and the steps of its way; or the last copy, and why it is no other."""
+
+    message: StoredMessage
+    steps: tuple[ExplainStep, ...] = ()
+    cause: Cause | None = None
+
+
+def is_before_arrival(message: StoredMessage) -> bool:
+    """Whether *message* is a copy that nobody reads yet; one that comes again is none."""
+    target = message.properties.get(REAL_TOPIC, "")
+    return message.topic in OWN_TOPICS and not target.startswith(RETRY_PREFIX)
+
+
+def copies_with(node: Arrivals, key: str, topics: Sequence[str]) -> list[StoredMessage]:
+    """The copies with *key* of messages that are, or were, on their way to one of *topics*."""
+    there = node.topics()
+    return [
+        copy
+        for name in OWN_TOPICS
+        if name in there
+        for copy in node.query(name, key, _COPIES_MAX)
+        if is_before_arrival(copy) and copy.properties.get(REAL_TOPIC) in topics
+    ]
+
+
+def arrival_of(node: Arrivals, message: StoredMessage) -> Arrival:
+    """Where the message is that *message* is a copy of; itself, when it is no copy."""
+    if not is_before_arrival(message):
+        return Arrival(message, tuple(_way_here(message)))
+    arrived = _arrived(node, message)
+    if arrived is not None:
+        return Arrival(arrived, tuple(_way_here(arrived)))
+    if message.topic == HALF_TOPIC:
+        waiting = [copy for copy in _copies(node, message) if copy.topic in WAITING_QUEUES]
+        return _delayed(node, waiting[-1]) if waiting else _half(node, message)
+    return _delayed(node, message)
+
+
+def _arrived(node: Arrivals, copy: StoredMessage) -> StoredMessage | None:
+    topic, key = copy.properties.get(REAL_TOPIC, ""), copy.unique_key
+    if key is None or topic not in node.topics():
+        return None
+    found = [one for one in node.query(topic, key, _COPIES_MAX) if one.unique_key == key]
+    return found[0] if found else None
+
+
+def _copies(node: Arrivals, copy: StoredMessage) -> list[StoredMessage]:
+    """All copies of a message that is not in its topic, oldest first in each of their topics."""
+    if copy.unique_key is None:
+        return [copy]
+    found = copies_with(node, copy.unique_key, [copy.properties.get(REAL_TOPIC, "")])
+    return [one for one in found if one.unique_key == copy.unique_key] or [copy]
+
+
+def _way_here(message: StoredMessage) -> Iterator[ExplainStep]:
+    """What a message in its topic tells of its way there."""
+    properties = message.properties
+    if properties.get(REAL_TOPIC) != message.topic:
+        return
+    flag = message.sys_flag & TRANSACTION
+    if flag and flag != ROLLBACK:
+        group = properties.get(PRODUCER_GROUP, "")
+        detail = f"its transaction of producer group {group!r} was committed"
+        yield ExplainStep("transaction", "committed", detail)
+    if TIMER_DELIVER_MS in properties:
+        due = _time_of(properties[TIMER_DELIVER_MS])
+        yield ExplainStep("delay", "delivered", f"it was delayed until {due}")
+    elif DELAY_LEVEL in properties:
+        detail = f"it was delayed at level {properties[DELAY_LEVEL]}"
+        yield ExplainStep("delay", "delivered", detail)
+
+
+def _half(node: Arrivals, half: StoredMessage) -> Arrival:
+    topic, group = half.properties.get(REAL_TOPIC, ""), half.properties.get(PRODUCER_GROUP, "")
+    whose = f"a transaction of producer group {group!r} for topic {topic!r}"
+    steps = (_stored(half),)
+
+    def end(cause: Cause, result: str, detail: str) -> Arrival:
+        return Arrival(half, (*steps, ExplainStep("transaction", result, detail)), cause)
+
+    if _has_copy(node, TRANSACTION_LETTERS, half):
+        detail = (
+            f"{whose} was committed, and its topic cannot take the message: it is a dead letter"
+        )
+        return end(Cause.UNDELIVERABLE, "dead letter", f"{detail} in {TRANSACTION_LETTERS}")
+    outcome, decided_ms = _decision(node, half)
+    if outcome == "rollback":
+        detail = f"{whose} was rolled back at {time_text(decided_ms)}; nobody gets its message"
+        return end(Cause.ROLLED_BACK, "rolled back", detail)
+    if outcome == "give up" or _has_copy(node, GIVEN_UP_TOPIC, half):
+        detail = f"nobody decided {whose}: its message was given up, and is in {GIVEN_UP_TOPIC}"
+        return end(Cause.HALF_MESSAGE, "given up", detail)
+    if outcome == "commit" and _may_be_removed(node, topic, decided_ms):
+        detail = (
+            f"{whose} was committed at {time_text(decided_ms)}; older messages of {topic} expired"
+        )
+        return end(Cause.EXPIRED, "expired", detail)
+    if outcome == "commit":
+        detail = f"{whose} was committed at {time_text(decided_ms)}, and is not in its topic yet"
+        return end(Cause.HALF_MESSAGE, "committed", detail)
+    detail = f"{whose} is not decided: nobody gets its message before it is committed"
+    return end(Cause.HALF_MESSAGE, "undecided", detail)
+
+
+def _decision(node: Arrivals, half: StoredMessage) -> tuple[str | None, int]:
+    """The first decision about *half*, which counts, and when it was made."""
+    if half.unique_key is None or END_TOPIC not in node.topics():
+        return None, 0
+    wanted = half.queue_offset, half.unique_key, half.properties.get(PRODUCER_GROUP, "")
+    for stored in node.query(END_TOPIC, half.unique_key, _COPIES_MAX):
+        decision = parse_decision(stored)
+        if decision is not None and decision[:3] == wanted:
+            return decision.outcome, stored.store_timestamp_ms
+    return None, 0
+
+
+def _delayed(node: Arrivals, copy: StoredMessage) -> Arrival:
+    copies = [each for each in _copies(node, copy) if each.topic == copy.topic]
+    waiting = [
+        each for each in copies if node.is_waiting(each.topic, each.queue_id, each.queue_offset)
+    ]
+    last = (waiting or copies)[-1]
+    topic, due_ms = last.properties.get(REAL_TOPIC, ""), _due_ms(last)
+    due = f"{topic} at {time_text(due_ms)}"
+    steps = (_stored(last),)
+
+    def end(cause: Cause, result: str, detail: str) -> Arrival:
+        return Arrival(last, (*steps, ExplainStep("delay", result, detail)), cause)
+
+    if waiting and topic not in node.topics():
+        detail = f"it is due in topic {due}, but there is no such topic now"
+        return end(Cause.DELAYED, "waits", detail)
+    if waiting:
+        detail = f"it waits in {last.topic} and is due in topic {due}"
+        return end(Cause.DELAYED, "waits", detail)
+    if _has_copy(node, SCHEDULE_LETTERS, last):
+        detail = f"topic {due} could not take it: it is a dead letter in {SCHEDULE_LETTERS}"
+        return end(Cause.UNDELIVERABLE, "dead letter", detail)
+    if topic not in node.topics():
+        detail = f"it was for topic {due}, and there is no such topic now"
+        return end(Cause.TOPIC_DELETED, "no topic", detail)
+    if due_ms <= node.clock_ms() and _may_be_removed(node, topic, due_ms):
+        detail = f"it was for topic {due}: it was recalled, or delivered and has expired since"
+        return end(Cause.UNKNOWN, "unknown", detail)
+    detail = f"it was recalled before it was due in topic {due}"
+    return end(Cause.RECALLED, "recalled", detail)
+
+
+def _stored(message: StoredMessage) -> ExplainStep:
+    place = f"{message.topic}/{message.queue_id}, offset {message.queue_offset}"
+    return ExplainStep("stored", "yes", f"{place}, at {time_text(message.store_timestamp_ms)}")
+
+
+def _has_copy(node: Arrivals, topic: str, message: StoredMessage) -> bool:
+    key = message.unique_key
+    return key is not None and topic in node.topics() and bool(node.query(topic, key, 1))
+
+
+def _may_be_removed(node: Arrivals, topic: str, since_ms: int) -> bool:
+    """Whether *topic* may have had messages since then that it has no more."""
+    if topic not in node.topics():
+        return True
+    for shard in node.shard_statistics(topic):
+        if shard.min_queue_offset > 0:
+            first = node.message_at(topic, shard.queue_id, shard.min_queue_offset)
+            if first is None or first.store_timestamp_ms >= since_ms:
+                return True
+    return False
+
+
+def _due_ms(copy: StoredMessage) -> int:
+    if copy.topic == SCHEDULE_TOPIC:
+        return copy.store_timestamp_ms + DELAY_LEVELS_MS[copy.queue_id % len(DELAY_LEVELS_MS)]
+    text = copy.properties.get(TIMER_DELIVER_MS, "")
+    return int(text) if _is_number(text) else copy.store_timestamp_ms
+
+
+def _time_of(text: str) -> str:
+    return time_text(int(text)) if _is_number(text) else text
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= _DIGITS_MAX

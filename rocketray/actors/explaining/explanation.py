@@ -1,0 +1,332 @@
+"""Why a message was or was not delivered to a group: the cause, and the steps that lead to it.
+
+Plain values: who asks gathers the facts, and nothing here or there is changed by asking. The
+steps follow a message's life: on its way to its topic, stored, in its queue, what the group asks
+for, what the group did with that place of the queue, who works for it, what came back.
+
+What decides, in this order
+  1. A message ahead of the group: what its current filter makes of it, and who works for the group.
+     One that the group would not get again, but had before, is delivered.
+  2. A message behind the group: delivered, if some filter let it pass while the group went past.
+     Else the last that happened to it counts: a filter, a move, the group's beginning, or that
+     nothing is known of that time.
+  3. A message that the group gave back: where its newest copy is, by the same rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rocketray.actors.groups.failing import FailingMessage
+from rocketray.actors.journal.passages import Happening, PlaceHistory, Stretch
+from rocketray.actors.retries.retry_trace import RetryTrace, Stage
+from rocketray.actors.shards.stored_facts import StoredFacts
+from rocketray.filters.explain import ExplainStep, FilterReason, FilterVerdict
+from rocketray.filters.subscription import Subscription
+from rocketray.message import StoredMessage
+from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
+
+from .cause import Cause, time_text
+
+__all__ = ["Cause", "Explanation", "GroupFacts", "StandsStill", "explain_copy", "explain_stored"]
+
+Found = tuple[Cause | None, ExplainStep]
+Judge = Callable[[Subscription], FilterVerdict]
+
+_LEFT_OUT = {
+    FilterReason.TAG_MISMATCH: "its tag is not one that the group subscribes to",
+    FilterReason.TAG_COLLISION: "its tag only has the hash code of one that the group subscribes to",
+    FilterReason.SQL_FALSE: "the expression is false for it",
+    FilterReason.SQL_NULL: "the expression is NULL for it",
+    FilterReason.SQL_ERROR: "the expression fails on it",
+    FilterReason.BLOOM_WRONG: "a damaged bitmap hides it",
+    FilterReason.CLASS_FALSE: "the predicate says no",
+    FilterReason.CLASS_ERROR: "the predicate fails on it, and the group skips such messages",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StandsStill:
+    """The message at which a group stops, because its predicate fails on it."""
+
+    queue_offset: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFacts:
+    """A group on a topic, and what it did with the message's place in its queue.
+
+    ``offset`` is how far it has come in the queue, -1 for not at all; ``members`` maps each living
+    one to the queues that it reads, ``failing`` is the message at which the queue's owner holds it,
+    and ``stands_still`` the one on which its predicate fails.
+    """
+
+    subscription: Subscription
+    since_ms: int
+    offset: int
+    members: Mapping[str, list[int]]
+    history: PlaceHistory
+    failing: FailingMessage | None = None
+    stands_still: StandsStill | None = None
+    is_broadcast: bool = False
+    is_readable: bool = True
+
+    @property
+    def coming(self) -> Subscription:
+        """The filter under which the group gets to the message."""
+        return self.history.coming or self.subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The answer; ``message_id`` is the offset id, None where nothing was found."""
+
+    cause: Cause
+    steps: tuple[ExplainStep, ...]
+    message_id: str | None = None
+
+    @classmethod
+    def of(
+        cls, found: Iterator[Found], message_id: str | None, first: tuple[ExplainStep, ...] = ()
+    ) -> Explanation:
+        """The answer from steps up to the first one with a cause."""
+        steps = list(first)
+        for cause, step in found:
+            steps.append(step)
+            if cause is not None:
+                return cls(cause, tuple(steps), message_id)
+        raise AssertionError("the last step has a cause")
+
+    def to_json(self) -> dict[str, Any]:
+        """The answer as it is printed for programs."""
+        return {
+            "cause": self.cause.value,
+            "offsetMsgId": self.message_id,
+            "steps": [asdict(step) for step in self.steps],
+        }
+
+
+def explain_stored(
+    stored: StoredFacts, group: str, facts: GroupFacts | None, judge: Judge, without: Found
+) -> Iterator[Found]:
+    """The way of a message from its store to *group*.
+
+    *judge* says what a filter makes of it; *without* is the end for a group that does not read its
+    topic, where *facts* is None.
+    """
+    yield from _in_store(stored)
+    if facts is None:
+        yield without
+        return
+    wants = f"group {group!r} subscribes to {facts.subscription}, since {time_text(facts.since_ms)}"
+    yield None, ExplainStep("subscription", "found", wants)
+    yield from _in_queue(stored.message, facts, judge)
+
+
+def explain_copy(
+    retries: RetryTrace, facts: GroupFacts | None, judge: Judge, wait: str = ""
+) -> Iterator[Found]:
+    """The way of a message that a group gave back; *facts* and *judge* are about the newest copy."""
+    newest, failed = retries.newest, f"a handler failed on it {_times(retries.returns)}"
+    if retries.stage is Stage.WAITING:
+        detail = f"{failed}; it comes again at {time_text(retries.due_ms)}{wait}"
+        yield Cause.WAITS_FOR_RETRY, ExplainStep("retry", "waiting", detail)
+    elif retries.stage is Stage.GIVEN_UP:
+        detail = f"{failed}, and it is a dead letter: {newest.topic}, {newest.offset_message_id}"
+        yield Cause.DEAD_LETTER, ExplainStep("retry", "given up", detail)
+    elif facts is None:
+        detail = f"{failed}; it is in {newest.topic}, which no member of the group reads yet"
+        yield Cause.NOT_ASSIGNED, ExplainStep("retry", "before", detail)
+    else:
+        place = f"{newest.topic}/{newest.queue_id}, offset {newest.queue_offset}"
+        yield None, ExplainStep("retry", "back", f"{failed}; it came back to {place}")
+        yield from _in_queue(newest, facts, judge)
+
+
+def _in_store(stored: StoredFacts) -> Iterator[Found]:
+    message = stored.message
+    place = (
+        f"{message.topic}/{message.queue_id}, physical offset {message.physical_offset}, "
+        f"{message.size} bytes, stored at {time_text(message.store_timestamp_ms)}"
+    )
+    yield None, ExplainStep("stored", "yes", place)
+    transaction = message.sys_flag & TRANSACTION
+    if transaction == PREPARED:
+        detail = "a half message of a transaction: no group gets it before it is committed"
+        yield Cause.HALF_MESSAGE, ExplainStep("dispatched", "no", detail)
+    if transaction == ROLLBACK:
+        detail = "a message of a transaction that was rolled back"
+        yield Cause.ROLLED_BACK, ExplainStep("dispatched", "no", detail)
+    if message.queue_offset < stored.min_queue_offset:
+        detail = f"the queue begins at offset {stored.min_queue_offset} now; older ones expired"
+        yield Cause.EXPIRED, ExplainStep("dispatched", "expired", detail)
+    if not stored.is_dispatched:
+        detail = f"the queue has no entry for it at offset {message.queue_offset}"
+        yield Cause.NOT_DISPATCHED, ExplainStep("dispatched", "no", detail)
+    detail = f"offset {message.queue_offset} of {stored.max_queue_offset} in its queue"
+    yield None, ExplainStep("dispatched", "yes", detail)
+
+
+def _in_queue(message: StoredMessage, facts: GroupFacts, judge: Judge) -> Iterator[Found]:
+    """What became of a message that is in a queue which the group reads."""
+    if facts.is_broadcast:
+        verdict = judge(facts.subscription)
+        yield from _as_asked(facts.subscription, facts, verdict)
+        if verdict.reason is not FilterReason.MATCHED:
+            yield _left_out(verdict)
+        detail = (
+            "each member of a broadcast group gets every message and keeps its own offsets, so "
+            "the node has no record of which of them got it"
+        )
+        yield Cause.UNKNOWN, ExplainStep("position", "broadcast", detail)
+        return
+    passed = [
+        (stretch, judge(stretch.subscription or facts.subscription))
+        for stretch in facts.history.stretches
+        if stretch.what is Happening.PASSED
+    ]
+    had = [stretch for stretch, verdict in passed if verdict.reason is FilterReason.MATCHED]
+    if facts.history.is_ahead:
+        yield from _ahead(message, facts, judge(facts.coming), had)
+    elif had:
+        yield from _delivered(facts, had[-1], judge)
+    else:
+        yield from _behind(facts, judge)
+
+
+def _ahead(
+    message: StoredMessage, facts: GroupFacts, verdict: FilterVerdict, had: list[Stretch]
+) -> Iterator[Found]:
+    """The group gets to the message, for the first time or again."""
+    again = facts.history.again
+    if again is not None:
+        detail = f"the group's offset was moved back to or before it at {time_text(again.time_ms)}"
+        yield None, ExplainStep("history", "again", f"{detail}, by {again.who or 'somebody'}")
+    for step in verdict.steps:
+        yield None, step
+    if had and verdict.reason is not FilterReason.MATCHED:
+        detail = f"the group got it{_until(had[-1])}; its current filter would leave it out"
+        yield Cause.DELIVERED, ExplainStep("history", "delivered", detail)
+    stands = facts.stands_still
+    if stands is not None:
+        which = "it" if stands.queue_offset == message.queue_offset else "one before it"
+        detail = (
+            f"the group stopped at {message.topic}/{message.queue_id}, offset "
+            f"{stands.queue_offset}, because its predicate fails on {which}: {stands.error}"
+        )
+        yield Cause.STANDS_STILL, ExplainStep("position", "stands still", detail)
+    if verdict.reason is not FilterReason.MATCHED:
+        yield _left_out(verdict)
+    if had:
+        detail = f"the group got it before{_until(had[-1])}, and gets it again"
+        yield None, ExplainStep("history", "delivered", detail)
+    yield _on_its_way(message, facts)
+
+
+def _behind(facts: GroupFacts, judge: Judge) -> Iterator[Found]:
+    """The group is past the message, and never got it as far as is known: why."""
+    up_to = f"the group has finished this queue up to offset {facts.offset}"
+    last = facts.history.stretches[-1]
+    subscription = last.subscription or facts.subscription
+    if last.what is Happening.UNKNOWN:
+        detail = f"{up_to}; the group's journal does not go back that far"
+        yield Cause.UNKNOWN, ExplainStep("position", "unknown", detail)
+    if last.what is Happening.BEGUN_BEHIND:
+        assert last.entry is not None
+        detail = f"the group started after the message, {_by(last)}; {up_to}"
+        yield Cause.BEFORE_START, ExplainStep("position", "before start", detail)
+    verdict = judge(subscription)
+    yield from _as_asked(subscription, facts, verdict)
+    if last.what is Happening.SKIPPED:
+        skipped = ExplainStep(
+            "position", "skipped", f"the group's offset was moved past it, {_by(last)}"
+        )
+        if verdict.reason is FilterReason.MATCHED:
+            yield Cause.SKIPPED, skipped
+        yield None, skipped
+    if verdict.reason is FilterReason.CLASS_ERROR and subscription.on_error == "stop":
+        detail = (
+            f"{up_to}; the predicate fails on the message now, but did not when the group read it"
+        )
+        yield Cause.UNKNOWN, ExplainStep("position", "unknown", detail)
+    yield _left_out(verdict)
+
+
+def _delivered(facts: GroupFacts, last: Stretch, judge: Judge) -> Iterator[Found]:
+    """The group is past the message, and its filter let it pass."""
+    subscription = last.subscription or facts.subscription
+    yield from _as_asked(subscription, facts, judge(subscription))
+    detail = f"the group has finished this queue up to offset {facts.offset}{_until(last)}"
+    yield Cause.DELIVERED, ExplainStep("position", "past", detail)
+
+
+def _as_asked(
+    subscription: Subscription, facts: GroupFacts, verdict: FilterVerdict
+) -> Iterator[Found]:
+    """What the filter of then, *subscription*, made of the message."""
+    if subscription != facts.subscription:
+        detail = f"when the group was there, it subscribed to {subscription}"
+        yield None, ExplainStep("subscription", "then", detail)
+    for step in verdict.steps:
+        yield None, step
+
+
+def _left_out(verdict: FilterVerdict) -> Found:
+    reason = verdict.reason
+    detail = f"the filter leaves it out: {_LEFT_OUT[reason]}"
+    return Cause[reason.name], ExplainStep("filter", reason.value, detail)
+
+
+def _on_its_way(message: StoredMessage, facts: GroupFacts) -> Found:
+    """It matches, and the group has not finished it: who works for the group."""
+    before = _distance(message.queue_offset, facts.offset)
+    if not facts.is_readable:
+        detail = (
+            f"topic {message.topic!r} may not be read, so no member gets it; change that with: "
+            f"rocketray topics alter {message.topic} --perm 6"
+        )
+        return Cause.NOT_READABLE, ExplainStep("position", "before", f"{before}; {detail}")
+    if not facts.members:
+        detail = f"{before}; none of its members is alive"
+        return Cause.NO_CONSUMER, ExplainStep("position", "before", detail)
+    owners = [name for name, queues in facts.members.items() if message.queue_id in queues]
+    if not owners:
+        count = len(facts.members)
+        alive = "its only member is alive and does" if count == 1 else f"its {count} members do"
+        detail = f"{before}; {alive} not have this queue yet"
+        return Cause.NOT_ASSIGNED, ExplainStep("position", "before", detail)
+    failing = facts.failing
+    if failing is not None and failing.queue_offset <= message.queue_offset:
+        is_own = failing.queue_offset == message.queue_offset
+        detail = f"{before}; member {owners[0]} fails on {'it' if is_own else 'one before it'}"
+        cause = Cause.FAILING if is_own else Cause.ON_ITS_WAY
+        return cause, ExplainStep("position", "held", f"{detail}, and the queue is {failing}")
+    detail = f"{before}; member {owners[0]} works on it, or on one before it"
+    return Cause.ON_ITS_WAY, ExplainStep("position", "before", detail)
+
+
+def _distance(queue_offset: int, offset: int) -> str:
+    if offset < 0:
+        return "the group has not finished anything of this queue"
+    count = queue_offset - offset
+    if not count:
+        return f"the group is at offset {offset}, so this is the next message that it finishes"
+    return (
+        f"the group is at offset {offset}, {count} {'place' if count == 1 else 'places'} before it"
+    )
+
+
+def _times(count: int) -> str:
+    return {1: "once", 2: "twice"}.get(count, f"{count} times")
+
+
+def _by(stretch: Stretch) -> str:
+    assert stretch.entry is not None
+    return f"at {time_text(stretch.entry.time_ms)} by {stretch.entry.who or 'somebody'}"
+
+
+def _until(stretch: Stretch) -> str:
+    return "" if stretch.entry is None else f", before {time_text(stretch.entry.time_ms)}"

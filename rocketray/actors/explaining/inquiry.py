@@ -1,0 +1,329 @@
+"""Gathering what is known of a message and a group, to explain why the one reached the other or not.
+
+Asks the coordinator, some shards, the shard host and, for a class filter, the filter actor; changes
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.actors.journal.group_journal import EntryKind, JournalEntry
+from rocketray.actors.journal.passages import PlaceHistory, history_of
+from rocketray.actors.retries.retry_records import dead_letter_topic, origin_of, retry_topic
+from rocketray.actors.retries.retry_trace import RetryTrace, first_of, is_given_back, trace
+from rocketray.actors.shards.stored_facts import StoredFacts
+from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.errors import ConfigError, PredicateError
+from rocketray.filters.explain import ExplainStep, FilterVerdict, explain_filter
+from rocketray.filters.subscription import Subscription
+from rocketray.message import StoredMessage
+from rocketray.names import DEAD_LETTER_PREFIX, RETRY_PREFIX, is_system_topic
+from rocketray.store.formats.message_id import decode_offset_id
+
+from .arrival import Arrivals, arrival_of, copies_with
+from .cause import Cause, time_text
+from .explanation import Explanation, Found, GroupFacts, StandsStill, explain_copy, explain_stored
+from .suggestions import like, like_keys
+
+__all__ = ["Inquiries", "inquire"]
+
+_FOUND_MAX = 1_000
+_SHOWN = 5  # other messages with the same key
+_LOOKS = 64  # messages of which a predicate is asked to find the one at which a group stands
+
+
+class Inquiries(Arrivals, Protocol):
+    """What this module asks of a connection."""
+
+    def view(self, offset_message_id: str) -> StoredMessage | None:
+        """The message with that offset id, or None; raises ConfigError for what is no id."""
+
+    def stored_facts(self, message: StoredMessage) -> StoredFacts:
+        """What the message's shard knows of it."""
+
+    def ask_predicate(self, subscription: Subscription, message: StoredMessage) -> bool:
+        """A class filter's answer; raises :class:`PredicateError`."""
+
+    def journal(self, group: str) -> tuple[JournalEntry, ...]:
+        """What happened to a group's offsets and filters, oldest first, as far as that is known."""
+
+
+def inquire(
+    node: Inquiries,
+    groups: Sequence[GroupDescription],
+    wanted: str,
+    group: str,
+    topic: str | None = None,
+) -> Explanation:
+    """Why the message with the id or key *wanted* was, or was not, delivered to *group*.
+
+    *groups* are all that there are, an entry for each topic; they are asked for before the rest.
+    A key is looked up in *topic*, else in the group's topics, and then in all others; the newest
+    message with it is explained. A copy that waits, that is half of a transaction, or that the
+    group gave back stands for its message.
+    """
+    return _Inquiry(node, groups, group).explain(wanted, topic)
+
+
+class _Inquiry:
+    """One question."""
+
+    def __init__(self, node: Inquiries, groups: Sequence[GroupDescription], group: str) -> None:
+        self._node = node
+        self._groups = groups
+        self._group = group
+        self._read = {each.topic: each for each in groups if each.group == group}
+        self._journal: Sequence[JournalEntry] = node.journal(group)
+
+    def explain(self, wanted: str, topic: str | None) -> Explanation:
+        """The answer."""
+        message, others = self._find(wanted, topic)
+        if message is None:
+            return Explanation.of(self._not_found(wanted, topic), None)
+        arrival = arrival_of(self._node, first_of(self._node, message, self._group))
+        message_id = arrival.message.offset_message_id
+        first = (*others, *arrival.steps)
+        if arrival.cause is not None:
+            return Explanation(arrival.cause, first, message_id)
+        return Explanation.of(self._way(arrival.message), message_id, first)
+
+    def _way(self, message: StoredMessage) -> Iterator[Found]:
+        stored = self._node.stored_facts(message)
+        retries = trace(self._node, message, self._group)
+        facts = self._facts(message, stored)
+        if retries is not None and not self._came_again_since(facts, retries):
+            yield from self._given_back(message, stored, retries)
+            return
+        without = self._without_subscription(message.topic)
+        judge = self._judge(stored)
+        yield from explain_stored(stored, self._group, facts, judge, without)
+
+    def _given_back(
+        self, message: StoredMessage, stored: StoredFacts, retries: RetryTrace
+    ) -> Iterator[Found]:
+        if not is_given_back(message, self._group):  # else the first one is not there any more
+            place = f"{message.topic}/{message.queue_id}, offset {message.queue_offset}"
+            when = time_text(message.store_timestamp_ms)
+            yield None, ExplainStep("stored", "yes", f"{place}, stored at {when}")
+        newest = stored
+        if retries.newest.offset_message_id != message.offset_message_id:
+            newest = self._node.stored_facts(retries.newest)
+        facts = self._facts(retries.newest, newest)
+        yield from explain_copy(retries, facts, self._judge(newest))
+
+    def _came_again_since(self, facts: GroupFacts | None, retries: RetryTrace) -> bool:
+        """The group was moved back before the message after it gave it back."""
+        again = None if facts is None else facts.history.again
+        return again is not None and again.time_ms > retries.newest.store_timestamp_ms
+
+    def _judge(self, stored: StoredFacts) -> _Judge:
+        return _Judge(self._node, self._group, stored)
+
+    def _facts(self, message: StoredMessage, stored: StoredFacts) -> GroupFacts | None:
+        found = self._read.get(message.topic)
+        if found is None:
+            return None
+        offset = found.offsets.get(message.queue_id, -1)
+        place = message.topic, message.queue_id, message.queue_offset
+        history = history_of(self._journal, *place, offset)
+        subscription = history.coming or found.subscription
+        return GroupFacts(
+            found.subscription,
+            found.since_ms,
+            offset,
+            found.members,
+            history,
+            found.failing.get(message.queue_id),
+            self._stands_still(found, subscription, stored, history),
+            found.is_broadcast,
+            self._node.topics()[message.topic].readable,
+        )
+
+    def _stands_still(
+        self,
+        found: GroupDescription,
+        subscription: Subscription,
+        stored: StoredFacts,
+        history: PlaceHistory,
+    ) -> StandsStill | None:
+        """Where a group stops because its predicate fails: on this message or one before it."""
+        is_stopping = subscription.expression_type == "CLASS" and subscription.on_error == "stop"
+        if found.is_broadcast or not is_stopping or not history.is_ahead:
+            return None
+        message, queue = stored.message, stored.message.queue_id
+        begin = max(
+            found.offsets.get(queue, -1), found.pulled.get(queue, -1), stored.min_queue_offset
+        )
+        ahead = range(begin, message.queue_offset + 1)
+        for offset in (*ahead[:_LOOKS], *ahead[_LOOKS:][-1:]):
+            one = self._node.message_at(message.topic, queue, offset)
+            try:
+                if one is not None:
+                    self._node.ask_predicate(subscription, one)
+            except PredicateError as error:
+                return StandsStill(offset, str(error))
+        return None
+
+    def _find(
+        self, wanted: str, topic: str | None
+    ) -> tuple[StoredMessage | None, tuple[ExplainStep, ...]]:
+        """The message, and a step that tells of others with the same key."""
+        try:
+            found = self._node.view(wanted)
+        except ConfigError:
+            found = None  # a key, or a producer's unique id
+        if found is not None:
+            return found, ()
+        group = self._group
+        given_back = [
+            name
+            for name in (retry_topic(group), dead_letter_topic(group))
+            if name in self._node.topics()
+        ]
+        for topics in [[topic]] if topic else (self._own_topics(), self._open_topics(), given_back):
+            ordered = self._with_key(wanted, topics)
+            if ordered:
+                return ordered[-1], tuple(_others(wanted, ordered))
+        return None, ()
+
+    def _own_topics(self) -> list[str]:
+        """What the group reads, but for what came back to it."""
+        there = self._node.topics()
+        return [name for name in self._read if name in there and name != retry_topic(self._group)]
+
+    def _open_topics(self) -> list[str]:
+        """All topics but those that the node has for itself."""
+        return [
+            name
+            for name in self._node.topics()
+            if not (is_system_topic(name) or name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)))
+        ]
+
+    def _with_key(self, wanted: str, topics: Sequence[str]) -> list[StoredMessage]:
+        """The messages with a key that are in *topics*, or on their way there, oldest first."""
+        there = self._node.topics()
+        in_topics = [
+            one
+            for name in topics
+            if name in there
+            for one in self._node.query(name, wanted, _FOUND_MAX)
+        ]
+        copies = copies_with(self._node, wanted, topics)
+        messages: dict[str, StoredMessage] = {}
+        for one in (*copies, *sorted(in_topics, key=_age)):  # what arrived stands for its copies
+            messages[one.unique_key or origin_of(one)] = one
+        return sorted(messages.values(), key=_age)
+
+    def _not_found(self, wanted: str, topic: str | None) -> Iterator[Found]:
+        yield from self._expired(wanted)
+        if topic is not None and topic not in self._node.topics():
+            yield self._no_topic(topic)
+        deleted = self._deleted()
+        for name, time_ms in deleted.items():
+            detail = f"the group read topic {name!r}, which was deleted at {time_text(time_ms)}"
+            yield None, ExplainStep("stored", "no topic", detail)
+        topics = [topic] if topic else self._own_topics() or self._open_topics()
+        detail = f"no message has the id or key {wanted!r}, in {_named(topics)}"
+        removed = [
+            f"{name}/{shard.queue_id} begins at offset {shard.min_queue_offset}"
+            for name in topics
+            for shard in self._node.shard_statistics(name)
+            if shard.min_queue_offset
+        ]
+        if removed:
+            detail += f"; older ones expired: {_named(removed)}"
+        detail += like_keys(self._node, wanted, topics)
+        yield Cause.NOT_FOUND, ExplainStep("stored", "no", detail)
+
+    def _no_topic(self, topic: str) -> Found:
+        deleted_ms = self._deleted().get(topic)
+        if deleted_ms is not None:
+            detail = f"topic {topic!r} was deleted at {time_text(deleted_ms)}, with its messages"
+            return Cause.TOPIC_DELETED, ExplainStep("stored", "no topic", detail)
+        detail = f"there is no topic {topic!r}; if it was deleted, its messages went with it"
+        detail += like(topic, self._open_topics())
+        return Cause.NOT_FOUND, ExplainStep("stored", "no topic", detail)
+
+    def _expired(self, wanted: str) -> Iterator[Found]:
+        """Where *wanted* is an offset id of a place that a shard does not have any more."""
+        try:
+            place = decode_offset_id(wanted)
+        except ConfigError:
+            return
+        shard = TopicCatalog(dict(self._node.topics())).shard_of_host(place.store_host)
+        if shard is None:
+            return
+        topic, queue = shard
+        statistics = self._node.shard_statistics(topic)[queue]
+        first = self._node.message_at(topic, queue, statistics.min_queue_offset)
+        begin = statistics.max_physical_offset if first is None else first.physical_offset
+        if statistics.min_queue_offset and place.physical_offset < begin:
+            detail = (
+                f"the log of {topic}/{queue} begins at physical offset {begin} now; what was "
+                f"stored at {place.physical_offset} expired"
+            )
+            yield Cause.EXPIRED, ExplainStep("stored", "expired", detail)
+
+    def _without_subscription(self, topic: str) -> Found:
+        group = self._group
+        if self._read:
+            others = ", ".join(name for name in self._read if name != retry_topic(group))
+            detail = f"group {group!r} reads {others or 'nothing'}, and not {topic!r}"
+            return Cause.NOT_SUBSCRIBED, ExplainStep("subscription", "other topics", detail)
+        if self._journal and self._journal[-1].kind is EntryKind.GROUP_DELETED:
+            detail = f"group {group!r} was deleted at {time_text(self._journal[-1].time_ms)}"
+            step = ExplainStep("subscription", "deleted", f"{detail}, with its offsets")
+            return Cause.GROUP_DELETED, step
+        detail = f"group {group!r} does not exist: no member of it ever joined"
+        detail += like(group, {each.group for each in self._groups})
+        return Cause.NO_GROUP, ExplainStep("subscription", "no group", detail)
+
+    def _deleted(self) -> dict[str, int]:
+        """The topics that the group read until they were deleted, and when that was."""
+        there = self._node.topics()
+        return {
+            entry.topic: entry.time_ms
+            for entry in self._journal
+            if entry.kind is EntryKind.TOPIC_DELETED and entry.topic not in there
+        }
+
+
+class _Judge:
+    """What filters make of one message; a predicate is asked once."""
+
+    def __init__(self, node: Inquiries, group: str, stored: StoredFacts) -> None:
+        self._node = node
+        self._group = group
+        self._stored = stored
+        self._known: dict[Subscription, FilterVerdict] = {}
+
+    def __call__(self, subscription: Subscription) -> FilterVerdict:
+        if subscription not in self._known:
+            self._known[subscription] = explain_filter(
+                subscription,
+                self._stored.message,
+                self._stored.tags_code,
+                self._node.ask_predicate,
+                self._stored.bitmap_of(self._group),
+            )
+        return self._known[subscription]
+
+
+def _others(wanted: str, ordered: Sequence[StoredMessage]) -> Iterator[ExplainStep]:
+    if len(ordered) > 1:
+        ids = [one.offset_message_id for one in reversed(ordered[:-1])]
+        shown = ", ".join(ids[:_SHOWN]) + (", …" if len(ids) > _SHOWN else "")
+        detail = f"{len(ordered)} messages have the key {wanted!r}; this is the newest"
+        yield ExplainStep("key", "several", f"{detail}, and the others are {shown}")
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_SHOWN])
+    return shown + (f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else "")
+
+
+def _age(message: StoredMessage) -> tuple[int, int]:
+    return message.store_timestamp_ms, message.queue_offset

@@ -1,0 +1,44 @@
+"""What somebody may have meant who asked for a group or a key that there is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from rocketray.actors.shards.shard_writer import ShardStatistics
+from rocketray.meant import meant
+from rocketray.message import StoredMessage
+
+__all__ = ["KeyedQueues", "like", "like_keys"]
+
+_MOST = 3
+_NEWEST = 64  # messages of all topics whose keys are looked at
+
+
+class KeyedQueues(Protocol):
+    """What this module asks of a connection."""
+
+    def shard_statistics(self, topic: str) -> Sequence[ShardStatistics]:
+        """What the shards of a topic hold, by queue."""
+
+    def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
+        """The message at a queue offset, or None."""
+
+
+def like(wanted: str, known: Iterable[str]) -> str:
+    """The end of a sentence that names those of *known* that look like *wanted*; "" for none."""
+    found = meant(wanted, sorted(known), most=_MOST)
+    return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
+
+
+def like_keys(node: KeyedQueues, wanted: str, topics: Sequence[str]) -> str:
+    """As :func:`like`, among the keys of the newest messages of *topics*."""
+    shards = [shard for topic in topics for shard in node.shard_statistics(topic)]
+    keys: set[str] = set()
+    for shard in shards[:_NEWEST]:
+        count = max(_NEWEST // len(shards), 1)
+        first = max(shard.max_queue_offset - count, shard.min_queue_offset)
+        for offset in range(first, shard.max_queue_offset):
+            message = node.message_at(shard.topic, shard.queue_id, offset)
+            keys.update(() if message is None else message.keys)
+    return like(wanted, keys)

@@ -1,0 +1,83 @@
+"""The lock of a data directory: one process runs a node on it, and the file says which.
+
+Locked is DATA/node.lock; the kernel lets go of it when the process ends, however it does. The number
+in the file is for people: it is only told while the lock is held.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import stat
+from pathlib import Path
+
+from rocketray.errors import StoreError, StoreLockedError
+
+from .private_files import DATA_MODE, make_directory, open_to_others
+from .state_files import disk_error
+
+__all__ = ["lock_node", "node_holder"]
+
+_LOG = logging.getLogger(__name__)
+
+
+def lock_node(data: Path, mode: int = DATA_MODE) -> int:
+    """Lock the data directory, which is made with *mode* if it is not there.
+
+    Answers the descriptor to close when the node has stopped.
+
+    Raises:
+        StoreError: this user cannot write there.
+        StoreLockedError: another process runs a node on it.
+    """
+    try:
+        if not make_directory(data, mode) and open_to_others(data) & ~mode:
+            _LOG.warning(
+                "%s: other users of this machine can read or write messages there (mode %o); if "
+                "they are not to: chmod %o %s",
+                data,
+                stat.S_IMODE(data.stat().st_mode),
+                mode,
+                data,
+            )
+        descriptor = os.open(_path(data), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StoreError(
+            f"no node can run on {data}: {error.strerror}: {error.filename}; name a directory that "
+            "this user can write to with --data"
+        ) from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        raise StoreLockedError(
+            f"another process runs a node on {data} ({node_holder(data) or 'pid unknown'}); stop "
+            "it, or use another --data"
+        ) from None
+    try:
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, b"pid %d\n" % os.getpid(), 0)
+    except OSError as error:
+        os.close(descriptor)
+        raise disk_error(data, error) from None
+    return descriptor
+
+
+def node_holder(data: Path) -> str | None:
+    """``pid 17`` where that process runs a node on the directory; None where none does."""
+    try:
+        descriptor = os.open(_path(data), os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "pid unknown"
+    finally:
+        os.close(descriptor)
+    return None
+
+
+def _path(data: Path) -> Path:
+    return data / "node.lock"

@@ -1,0 +1,216 @@
+"""The filter actor: one a node, it runs all filter streams of the node's groups.
+
+Its state stands in the members' rings, so a restarted actor finds them in their directory and
+goes on. One thread serves all streams; predicates, which are users' code, run in threads beside it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketray.actors.files.home import Home
+from rocketray.actors.files.paths import consumer_directory, filter_doorbell_path
+from rocketray.actors.files.runtime_lock import RuntimeLock
+from rocketray.actors.ipc.control_page import Doorbell
+from rocketray.actors.ipc.match_ring import MatchRing
+from rocketray.actors.runtime.processes import is_alive, owner_pid
+from rocketray.errors import StreamError
+from rocketray.filters.subscription import Subscription
+
+from .filter_rules import FilterRules
+from .filter_stream import FilterStream
+from .lag import FilteredLag, LagCounter, LagQuestion
+from .predicate_question import ask_once
+from .predicate_stream import PredicateStream
+
+__all__ = ["MATCH_RING_SUFFIX", "FilterActor", "FilterEngine", "FilterStatistics"]
+
+_LOG = logging.getLogger(__name__)
+_IDLE_WAIT_S = 0.5
+_SWEEP_INTERVAL_S = 10.0
+MATCH_RING_SUFFIX = ".match"
+# A predicate that computes would else hold up all other filters, 5 ms at each of their kernels.
+_SWITCH_INTERVAL_S = 0.0005
+
+
+@dataclass(frozen=True, slots=True)
+class FilterStatistics:
+    """What a filter actor tells about itself.
+
+    ``stuck_calls`` are calls of predicates that did not come back in time, and still have not.
+    """
+
+    pid: int
+    streams: int
+    stuck_calls: int
+
+
+class FilterEngine:
+    """All streams of a node, served in turn by one thread."""
+
+    def __init__(self, data: Path, rules: FilterRules) -> None:
+        self._data = data
+        self._rules = rules
+        self._runtime = RuntimeLock(data)
+        self._doorbell = Doorbell(filter_doorbell_path(data))
+        self._streams: dict[Path, FilterStream] = {}
+        self._lock = threading.Lock()
+
+    def attach_all(self) -> None:
+        """Take over the streams that an earlier incarnation served."""
+        for path in consumer_directory(self._data).glob(f"*{MATCH_RING_SUFFIX}"):
+            try:
+                self.attach(path)
+            except StreamError as error:
+                _LOG.warning("a stream is not taken over: %s", error)
+
+    def attach(self, path: Path) -> None:
+        """Begin to serve the ring that a member made; once is as good as twice.
+
+        Raises:
+            StreamError: the subscription does not compile, or there is no such shard. The ring
+                says so as well.
+        """
+        with self._lock:
+            if path in self._streams:
+                return
+        try:
+            stream = self._open(path)  # may import a module, so the others do not wait for it
+        except StreamError as error:
+            MatchRing(path).fail(str(error))
+            raise
+        with self._lock:
+            served = self._streams.setdefault(path, stream)
+        if served is not stream:
+            stream.close()
+        self.wake()
+
+    def wake(self) -> None:
+        """End the thread's sleep: there is a new stream, or it has to stop."""
+        self._doorbell.mute(muted=False)
+        self._doorbell.ring()
+
+    def step(self) -> bool:
+        """Give each stream one turn; False when none had anything to do."""
+        with self._lock:
+            streams = list(self._streams.items())
+        worked = False
+        for path, stream in streams:
+            if stream.closed:
+                with self._lock:
+                    del self._streams[path]
+                stream.close()
+            else:
+                worked |= stream.pump()
+        return worked
+
+    def step_to_the_end(self) -> None:
+        """Give turns until there is nothing more to do, waiting for predicates as need be."""
+        while True:
+            rung = self._doorbell.count()
+            if self.step():
+                continue
+            with self._lock:
+                if not any(stream.is_waiting for stream in self._streams.values()):
+                    return
+            self._doorbell.wait(rung, _IDLE_WAIT_S)
+
+    def run(self, stop: threading.Event) -> None:
+        """Serve until *stop* is set."""
+        swept = time.monotonic()
+        while not stop.is_set():
+            rung = self._doorbell.count()
+            if not self.step():
+                self._doorbell.wait(rung, _IDLE_WAIT_S)
+            with self._lock:
+                self._doorbell.mute(muted=not self._streams)
+            if time.monotonic() - swept >= _SWEEP_INTERVAL_S:
+                self.sweep()
+                swept = time.monotonic()
+
+    def sweep(self) -> None:
+        """Remove the rings and doorbells of members whose process died."""
+        for path in consumer_directory(self._data).glob("*"):
+            if not is_alive(owner_pid(path)):
+                path.unlink(missing_ok=True)
+        with self._lock:
+            dead = [path for path in self._streams if not path.exists()]
+            for path in dead:
+                self._streams.pop(path).close()
+
+    def close(self) -> None:
+        """Let go of all streams; their rings stay, for an engine that takes them over."""
+        with self._lock:
+            while self._streams:
+                self._streams.popitem()[1].close()
+        self._runtime.close()
+
+    def ask_predicate(self, subscription: Subscription, place: tuple[str, int, int]) -> bool:
+        """See :func:`ask_once`."""
+        return ask_once(self._data, self._rules, subscription, place)
+
+    def statistics(self) -> FilterStatistics:
+        """Counters of now."""
+        with self._lock:
+            streams = list(self._streams.values())
+        return FilterStatistics(
+            os.getpid(), len(streams), sum(stream.stuck_calls for stream in streams)
+        )
+
+    def _open(self, path: Path) -> FilterStream:
+        kind = MatchRing(path).description().subscription.expression_type
+        if kind == "CLASS":
+            return PredicateStream(path, self._data, self._rules, self._doorbell.ring)
+        return FilterStream(path, self._data, self._rules)
+
+
+class FilterActor:
+    """The Ray shell of :class:`FilterEngine`; a thread that fails ends the process."""
+
+    def __init__(self, home: Home, rules: FilterRules) -> None:
+        sys.setswitchinterval(_SWITCH_INTERVAL_S)
+        self._home = home
+        data = home.directory()
+        self._engine = FilterEngine(data, rules)
+        self._lag = LagCounter(data)
+        self._engine.attach_all()
+        self._stop = threading.Event()
+        threading.Thread(target=self._run, name="filter", daemon=True).start()
+
+    def attach(self, path: str) -> None:
+        """See :meth:`FilterEngine.attach`."""
+        self._engine.attach(Path(path))
+
+    def ask_predicate(self, subscription: Subscription, place: tuple[str, int, int]) -> bool:
+        """See :func:`ask_once`."""
+        return self._engine.ask_predicate(subscription, place)
+
+    def lag(self, questions: list[LagQuestion]) -> list[FilteredLag]:
+        """See :class:`LagCounter`."""
+        return self._lag.answer(questions)
+
+    def statistics(self) -> FilterStatistics:
+        """See :class:`FilterStatistics`."""
+        return self._engine.statistics()
+
+    def home(self) -> Home:
+        """Whose it is."""
+        return self._home
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._engine.wake()
+
+    def _run(self) -> None:
+        try:
+            self._engine.run(self._stop)
+        except BaseException:  # noqa: BLE001 - a thread that fails ends the process
+            _LOG.exception("the filter actor ends; Ray starts a new one")
+            os._exit(1)

@@ -1,0 +1,123 @@
+"""What a node filters by: the operator's word, kept on disk.
+
+A predicate runs in the filter actor with all that this process may do, so a node runs none unless
+it was named: a module with all that is below it, or one ``module:callable``. SQL92 is on unless it
+was switched off. What was said last stands in DATA/config/filterRules.json, and holds until
+something else is said.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rocketray.actors.files.paths import config_directory
+from rocketray.actors.files.state_files import read_json, write_json
+from rocketray.errors import ConfigError, StoreError, SubscriptionRefusedError
+from rocketray.filters.checks import FilterKnowledge, FilterRequest, check_subscription
+from rocketray.filters.class_filter import check_predicate
+from rocketray.filters.subscription import Subscription
+
+__all__ = ["FilterRules"]
+
+_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*(:[A-Za-z_]\w*)?", re.ASCII)
+_LIMIT_MS_MAX = 60_000
+_NO_PREDICATES = frozenset(
+    ("faust", "numba", "numpy", "orjson", "pandas", "pyarrow", "pyspark", "ray", "rocketray")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterRules:
+    """The rules.
+
+    Attributes:
+        allowed: modules and ``module:callable`` paths from which groups may name predicates.
+        time_limit_ms: how long a predicate may take for a batch of messages.
+        property_filter: whether groups may subscribe by SQL92; ``enablePropertyFilter``.
+    """
+
+    allowed: tuple[str, ...] = ()
+    time_limit_ms: int = 1000
+    property_filter: bool = True
+
+    def __post_init__(self) -> None:
+        for name in self.allowed:
+            if not _NAME.fullmatch(name):
+                raise ConfigError(
+                    f"allowed predicate {name!r} is no module, as shop.filters, and no "
+                    "module:callable, as shop.filters:is_large"
+                )
+        if not 1 <= self.time_limit_ms <= _LIMIT_MS_MAX:
+            raise ConfigError(
+                f"predicates may take {self.time_limit_ms} ms a batch; give 1 to {_LIMIT_MS_MAX}"
+            )
+
+    def check(self, group: str, topic: str, subscription: Subscription) -> None:
+        """Say whether the node filters for *group* by that.
+
+        Raises:
+            PredicateError: it names a predicate that is not allowed.
+            SubscriptionRefusedError: it does not pass the checks of a broker.
+        """
+        request = FilterRequest(group, topic, subscription)
+        refusal = check_subscription(request, FilterKnowledge(property_filter=self.property_filter))
+        if refusal is not None:
+            raise SubscriptionRefusedError(group, topic, str(refusal))
+        if subscription.expression_type == "CLASS":
+            check_predicate(subscription.expression, allowed=self.allowed)
+
+    def doubts(self) -> list[str]:
+        """What is allowed and was hardly meant, a line each."""
+        return [
+            f"--allow-predicates {name} lets every group run any function of {name} as this user; "
+            "allow the module in which your predicates are defined, or one module:callable"
+            for name in self.allowed
+            if _is_too_wide(name)
+        ]
+
+    def allowing(self, names: Sequence[str]) -> FilterRules:
+        """The same rules, with *names* allowed as well."""
+        return replace(self, allowed=tuple(dict.fromkeys((*self.allowed, *names))))
+
+    @classmethod
+    def load(cls, data: Path) -> FilterRules:
+        """What :meth:`save` wrote last; the defaults, which allow nothing, before that.
+
+        Raises:
+            StoreError: the file holds no such rules.
+        """
+        value = read_json(_path(data))
+        if value is None:
+            return cls()
+        try:
+            allowed = tuple(value["allowedPredicates"])
+            limit_ms = int(value["predicateTimeLimitMs"])
+            return cls(allowed, limit_ms, bool(value["enablePropertyFilter"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise StoreError(
+                f"{_path(data)} holds no rules of filters ({type(error).__name__}: {error}); "
+                "restore it from a copy, or remove it to allow no predicates"
+            ) from None
+
+    def save(self, data: Path) -> None:
+        """Keep the rules for the next start."""
+        value = {
+            "allowedPredicates": list(self.allowed),
+            "predicateTimeLimitMs": self.time_limit_ms,
+            "enablePropertyFilter": self.property_filter,
+        }
+        write_json(_path(data), value, backup=False)
+
+
+def _is_too_wide(name: str) -> bool:
+    module, _, function = name.partition(":")
+    root = module.partition(".")[0]
+    return root in sys.stdlib_module_names or (not function and module in _NO_PREDICATES)
+
+
+def _path(data: Path) -> Path:
+    return config_directory(data) / "filterRules.json"

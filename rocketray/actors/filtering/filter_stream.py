@@ -1,0 +1,216 @@
+"""The broker-side filter of one stream: scans a queue's entries and writes the matches.
+
+Stage one looks at ConsumeQueue entries in a kernel: at tags codes, and for SQL92 at the bitmaps
+beside them, where the shard keeps some. Stage two, for SQL92, looks at the records behind the
+entries that are left. Predicates have a stream of their own kind, in
+predicate_stream.py.
+
+Invariants
+  1. An entry is scanned once it is visible, and not before.
+  2. SQL92 that fails on a message is no match, and counted. Anything else that fails stops the
+     stream, because messages would be lost silently: the member is told why.
+  3. Messages that were deleted before they were scanned are counted and logged as missed.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.actors.files.paths import control_path, shard_directory
+from rocketray.actors.groups.group_descriptions import LiveSubscription
+from rocketray.actors.ipc.control_page import ControlPage, Doorbell
+from rocketray.actors.ipc.match_ring import MatchRing, StreamState
+from rocketray.errors import OffsetOutOfRangeError, StreamError
+from rocketray.filters.counters import FilterCounters
+from rocketray.filters.message_filter import MessageFilter, compile_filter
+from rocketray.filters.sql92.vectorized import State, VectorizedExpression
+from rocketray.store.queues.ext_reader import BitTest
+from rocketray.store.reading.reader import EntryColumns, QueueReader
+
+from .filter_rules import FilterRules
+from .shard_bitmaps import StreamBits
+
+__all__ = ["RECORDS_MAX", "SCAN_MAX", "FilterStream", "scan_block", "sql_states"]
+
+_LOG = logging.getLogger(__name__)
+SCAN_MAX = 16_384  # entries a step: 320 KiB of ConsumeQueue, which stays in the L2 cache
+RECORDS_MAX = 1_024  # the same where the records are read as well
+_NO_STATES = np.empty(0, np.uint8)
+
+
+class FilterStream:
+    """One member's stream of one queue, on the filter actor's side."""
+
+    def __init__(self, path: Path, data: Path, rules: FilterRules) -> None:
+        """Map the member's ring, compile its subscription, and open the queue.
+
+        Raises:
+            StreamError: the ring, the subscription or the shard is not usable.
+        """
+        self.path = path
+        self._ring = MatchRing(path)
+        stream = self._ring.description()
+        self._where = f"{stream.topic}/{stream.queue_id} for group {stream.group}"
+        self._filter = compile_filter(stream.subscription, allowed=rules.allowed)
+        self._control = ControlPage(control_path(data, stream.topic, stream.queue_id))
+        directory = shard_directory(data, stream.topic, stream.queue_id)
+        self._reader = QueueReader(directory, stream.topic, stream.queue_id)
+        self._doorbell = Doorbell(Path(stream.doorbell))
+        subscription = LiveSubscription(stream.group, stream.topic, stream.subscription, 0)
+        self._bits = StreamBits(directory, self._control, subscription)
+        self._test: BitTest | None = None
+        self._next = self._ring.resume_at()
+        self._stop = 2**63 - 1 if stream.stop is None else stream.stop
+        self._minimum = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether the member closed it, or it failed."""
+        return self._ring.state is not StreamState.RUNNING
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a predicate is being asked; it wakes the engine when it has answered."""
+        return False
+
+    @property
+    def stuck_calls(self) -> int:
+        """Calls of a predicate that did not come back in time, and still have not."""
+        return 0
+
+    def pump(self) -> bool:
+        """Do one step; False when there is nothing to do now, or no room for matches."""
+        reads_all = self._filter.needs_record and self._test is None
+        start, stop = self._window(RECORDS_MAX if reads_all else SCAN_MAX)
+        if stop <= start:
+            return False
+        self._test = self._bits.test()  # behind the window: see shard_bitmaps.py
+        try:
+            matches, counters = scan_block(self._filter, self._reader, start, stop, self._test)
+            if counters.evaluation_errors and self._ring.first_error is None:
+                self._note_error(start, start + counters.scanned)
+        except Exception as error:  # noqa: BLE001 - the member has to hear of it
+            self._fail(error)
+            return False
+        self._publish(matches, counters, start + counters.scanned)
+        return True
+
+    def close(self) -> None:
+        """Unmap the queue's files."""
+        self._reader.close()
+
+    def _window(self, limit: int) -> tuple[int, int]:
+        """The queue offsets to scan next: the first, and the one after the last."""
+        if self._control.minimum() != self._minimum:
+            self._follow_minimum()
+        start = self._next
+        return start, min(
+            self._control.visible(), start + min(limit, self._ring.room()), self._stop
+        )
+
+    def _follow_minimum(self) -> None:
+        """Go on at the first message that is left, and let go of the files of those that are not."""
+        minimum = self._minimum = self._control.minimum()
+        if minimum > self._next:
+            missed = minimum - self._next
+            _LOG.warning("%s: %d messages were deleted before they were read", self._where, missed)
+            self._publish(EntryColumns.room_for(0), FilterCounters(missed=missed), minimum)
+            self._doorbell.ring()
+        if minimum < self._control.visible():
+            self._reader.let_go_before(minimum)
+
+    def _publish(self, matches: EntryColumns, counters: FilterCounters, stop: int) -> None:
+        """Hand on the matches of everything below queue offset *stop*."""
+        self._ring.count(counters)
+        self._ring.write(_as_rows(matches), stop)
+        self._next = stop
+        if len(matches):
+            self._doorbell.ring()
+
+    def _note_error(self, start: int, stop: int) -> None:
+        """Tell the member of the first message from *start* on that the expression failed on."""
+        expression = self._filter.sql
+        assert expression is not None, "only SQL92 has evaluation errors"
+        if self._test is None:
+            entries = self._reader.match_tags(start, stop, self._filter.tag_codes)
+        else:
+            entries, _ = self._reader.match_bits(start, stop, self._test, RECORDS_MAX)
+        states = sql_states(expression, self._reader, entries)
+        failed = np.flatnonzero((states >= State.NOT_INT32) & (states < State.ODD))
+        self._ring.note_error(int(entries.queue_offsets[failed[0]]))
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, OffsetOutOfRangeError) and self._control.minimum() != self._minimum:
+            return  # deleted while it was read: the next step goes on behind it
+        _LOG.error("the stream of %s stops: %s", self._where, error)
+        kind = "" if isinstance(error, StreamError) else f"{type(error).__name__}: "
+        self._ring.fail(f"{self._where}: {kind}{error}")
+        self._doorbell.ring()
+
+
+def scan_block(
+    matcher: MessageFilter,
+    reader: QueueReader,
+    start: int,
+    stop: int,
+    test: BitTest | None = None,
+) -> tuple[EntryColumns, FilterCounters]:
+    """The entries from *start* up to, not including, *stop* that match by tags code or by SQL92.
+
+    With a *test* for SQL92, bitmaps come first, and it may end earlier: ``scanned`` says where.
+    """
+    if test is not None and matcher.sql is not None:
+        return _scan_bits(matcher.sql, reader, start, stop, test)
+    entries = reader.match_tags(start, stop, matcher.tag_codes)
+    if matcher.sql is None:
+        scanned = stop - start
+        return entries, FilterCounters(scanned, tag_rejected=scanned - len(entries))
+    states = sql_states(matcher.sql, reader, entries)
+    holes = stop - start - len(entries)
+    counters = _sql_counters(states) + FilterCounters(holes, sql_rejected=holes)
+    return entries.select(states == State.TRUE), counters
+
+
+def _scan_bits(
+    expression: VectorizedExpression, reader: QueueReader, start: int, stop: int, test: BitTest
+) -> tuple[EntryColumns, FilterCounters]:
+    entries, stop = reader.match_bits(start, stop, test, RECORDS_MAX)
+    states = sql_states(expression, reader, entries)
+    rejected = stop - start - len(entries)
+    counters = FilterCounters(scanned=rejected, bloom_rejected=rejected) + _sql_counters(states)
+    return entries.select(states == State.TRUE), counters
+
+
+def sql_states(
+    expression: VectorizedExpression, reader: QueueReader, entries: EntryColumns
+) -> npt.NDArray[np.uint8]:
+    """The :class:`State` of each entry's record; reads only the properties that are named."""
+    states = reader.judge(entries, expression.conditions)
+    if states is not None:
+        return states
+    found = reader.find_properties(entries, expression.names)
+    parts = [expression.evaluate(*spans) for spans in found]
+    return parts[0] if len(parts) == 1 else np.concatenate([_NO_STATES, *parts])
+
+
+def _sql_counters(states: npt.NDArray[np.uint8]) -> FilterCounters:
+    counts = np.bincount(states, minlength=len(State)).tolist()
+    by_kind = counts[State.NOT_INT32 : State.ODD]
+    return FilterCounters(
+        len(states),
+        sql_rejected=counts[State.FALSE] + counts[State.NULL],
+        evaluation_errors=sum(by_kind),
+        not_int32=counts[State.NOT_INT32],
+        not_int64=counts[State.NOT_INT64],
+        not_double=counts[State.NOT_DOUBLE],
+        boolean_with_text=counts[State.BOOLEAN_WITH_TEXT],
+    )
+
+
+def _as_rows(entries: EntryColumns) -> npt.NDArray[np.int64]:
+    columns = (entries.physical_offsets, entries.sizes, entries.queue_offsets)
+    return np.stack(columns, axis=1).astype(np.int64, copy=False)

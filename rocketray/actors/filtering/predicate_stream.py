@@ -1,0 +1,199 @@
+"""The filter of a stream whose group names a predicate: user's code, kept away from everybody else.
+
+The predicate runs in a thread of the stream's own, a batch at a time, while the filter's thread
+goes on with all other streams. The filter's thread reads the messages, hands them over and looks
+in again when the doorbell rings, or half a second later at the latest.
+
+Rules
+  1. A batch that takes too long ends after the call under way: what it settled counts, the rest is
+     asked again. A slow predicate so is slow, and counted, and harms nobody else.
+  2. A message on which the predicate raises, or on which it has not answered within the limit, is
+     what the group's policy says: ``stop`` keeps it and all behind it for later and tells the
+     member; ``skip`` leaves it out; ``deliver`` hands it on. It is counted in any case.
+  3. Python cannot end a thread. One that does not come back is left alone and a new one goes on;
+     where ``STUCK_MAX`` of a stream are stuck at once, the stream stops under every policy.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from rocketray.actors.retries.first_topics import with_first_topics
+from rocketray.errors import PredicateError
+from rocketray.filters.counters import FilterCounters
+from rocketray.filters.message_filter import MessageFilter
+from rocketray.filters.predicate_run import FAILED, LATE, PredicateRun
+from rocketray.names import RETRY_PREFIX
+from rocketray.store.reading.columns import column_schema, read_columns
+from rocketray.store.reading.reader import EntryColumns, QueueReader
+
+from .filter_rules import FilterRules
+from .filter_stream import FilterStream
+from .record_views import RecordViews
+
+__all__ = ["STUCK_MAX", "PredicateStream", "asker"]
+
+_LOG = logging.getLogger(__name__)
+STUCK_MAX = 3
+_BATCH_MAX = 1_024
+
+
+class PredicateStream(FilterStream):
+    """One member's stream of one queue, filtered by a predicate."""
+
+    def __init__(
+        self, path: Path, data: Path, rules: FilterRules, wake: Callable[[], None]
+    ) -> None:
+        """As :class:`FilterStream`; *wake* ends the sleep of the thread that pumps.
+
+        Raises:
+            StreamError: the ring, the predicate or the shard is not usable.
+        """
+        super().__init__(path, data, rules)
+        if self._filter.batch_columns is not None:
+            column_schema(self._filter.batch_columns)
+            pa.array([True]).to_pylist()  # imports pandas, a second that is not the predicate's
+        self._limit_s = rules.time_limit_ms / 1000
+        self._policy = self._filter.subscription.on_error
+        self._wake = wake
+        self._worker = _Worker(self._where, wake)
+        self._stuck: list[_Worker] = []
+        self._under_way: tuple[EntryColumns, PredicateRun] | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a batch is under way."""
+        return self._under_way is not None
+
+    @property
+    def stuck_calls(self) -> int:
+        """Calls of the predicate that did not come back in time, and still have not."""
+        self._stuck = [worker for worker in self._stuck if worker.is_alive()]
+        return len(self._stuck)
+
+    def pump(self) -> bool:
+        """Begin a batch, or take one that is over; False when there is nothing to do but wait."""
+        try:
+            if self._under_way is None:
+                return self._begin()
+            entries, run = self._under_way
+            if not run.is_over and not run.is_overdue():
+                return False
+            self._under_way = None
+            self._settle(entries, run)
+        except Exception as error:  # noqa: BLE001 - the member has to hear of it
+            self._fail(error)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Unmap the queue's files; the thread ends when it comes back."""
+        self._worker.end()
+        super().close()
+
+    def _begin(self) -> bool:
+        start, stop = self._window(_BATCH_MAX)
+        if stop > start:
+            entries = self._reader.entries(start, stop).without_holes()
+            if not len(entries):
+                holes = stop - start
+                self._publish(entries, FilterCounters(holes, class_rejected=holes), stop)
+                return True
+            run = PredicateRun(
+                len(entries),
+                asker(self._filter, self._reader, entries),
+                batch=self._filter.batch_columns is not None,
+                stop_on_error=self._policy == "stop",
+                time_limit_s=self._limit_s,
+                clock_s=time.monotonic,
+            )
+            self._under_way = entries, run
+            self._worker.begin(run)
+        return False
+
+    def _settle(self, entries: EntryColumns, run: PredicateRun) -> None:
+        """Hand on what is settled, and do with what failed as the policy says."""
+        verdicts = run.take()
+        late = np.flatnonzero(verdicts == LATE)
+        if len(late):
+            self._leave_behind()
+        bad = verdicts < 0
+        end = int(np.argmax(bad)) if self._policy == "stop" and bad.any() else len(verdicts)
+        matches = verdicts[:end] == 1
+        if self._policy == "deliver":
+            matches |= bad
+        stop = int(entries.queue_offsets[end - 1]) + 1 if end else self._next
+        holes = stop - self._next - end
+        counters = FilterCounters(
+            scanned=len(verdicts) + holes,
+            class_rejected=int(np.count_nonzero(verdicts == 0)) + holes,
+            predicate_errors=int(np.count_nonzero(verdicts == FAILED)),
+            predicate_timeouts=len(late),
+            slow_batches=int(run.is_slow),
+            delivered_on_error=int(np.count_nonzero(bad)) if self._policy == "deliver" else 0,
+        )
+        self._publish(entries.select(slice(0, end)).select(matches), counters, stop)
+        if end < len(verdicts) or self.stuck_calls >= STUCK_MAX:
+            where = int(entries.queue_offsets[late[0]]) if len(late) else -1
+            raise PredicateError(self._too_late(where) if len(late) else run.error)
+
+    def _leave_behind(self) -> None:
+        _LOG.warning("%s: a predicate does not come back; its thread is left alone", self._where)
+        self._worker.end()
+        self._stuck.append(self._worker)
+        self._worker = _Worker(self._where, self._wake)
+
+    def _too_late(self, queue_offset: int) -> str:
+        return (
+            f"class filter {self._filter.subscription.expression!r} gave no answer within "
+            f"{self._limit_s:g} s on the message at queue offset {queue_offset}; mend it, or start "
+            "the node with a longer --predicate-time-limit-ms"
+        )
+
+
+def asker(
+    matcher: MessageFilter, reader: QueueReader, entries: EntryColumns
+) -> Callable[[int, int], npt.NDArray[np.bool_]]:
+    """The question about a range of *entries*; it may be asked in any thread."""
+    if matcher.batch_columns is not None:
+        batch: Any = read_columns(reader, entries, matcher.batch_columns)
+        if reader.topic.startswith(RETRY_PREFIX):
+            batch = with_first_topics(batch, reader.messages(entries))
+        return lambda first, stop: matcher.matches_batch(batch.slice(first, stop - first))
+    views = RecordViews(reader, entries)
+    return lambda first, _: np.array([matcher.matches_record(views[first])])
+
+
+class _Worker:
+    """A thread that goes through runs, one at a time; made when there is the first one."""
+
+    def __init__(self, where: str, wake: Callable[[], None]) -> None:
+        self._runs: SimpleQueue[PredicateRun | None] = SimpleQueue()
+        self._wake = wake
+        self._thread = Thread(target=self._work, name=f"predicate {where}", daemon=True)
+
+    def begin(self, run: PredicateRun) -> None:
+        if not self._thread.ident:
+            self._thread.start()
+        self._runs.put(run)
+
+    def end(self) -> None:
+        self._runs.put(None)
+
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def _work(self) -> None:
+        while (run := self._runs.get()) is not None:
+            run.go()
+            self._wake()

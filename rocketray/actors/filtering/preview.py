@@ -1,0 +1,204 @@
+"""What a filter would match among messages that are stored: no group, no offset, no node needed.
+
+The messages are scanned in blocks, as the filter actor does it and by the same functions; only
+those that are shown become objects. A predicate is imported and asked in this process, without a
+limit of time: whoever previews it runs it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from rocketray.actors.topics.queue_views import QueueView, open_queues
+from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES
+from rocketray.errors import ConfigError
+from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.filters.message_filter import MessageFilter, compile_filter
+from rocketray.filters.predicate_run import PredicateRun
+from rocketray.filters.sql92.advice import Sample
+from rocketray.filters.subscription import Subscription, parse
+from rocketray.message import StoredMessage, decode_properties
+from rocketray.store.reading.reader import EntryColumns, QueueReader
+
+from .filter_stream import RECORDS_MAX, SCAN_MAX, scan_block
+from .predicate_stream import asker
+
+__all__ = ["Preview", "PreviewRange", "preview", "sample_recent"]
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewRange:
+    """Which messages to look at; offsets are those of each queue, times are of storing.
+
+    ``limit`` bounds what is scanned, over all queues.
+    """
+
+    begin_offset: int = 0
+    end_offset: int | None = None
+    begin_ms: int | None = None
+    end_ms: int | None = None
+    queue_id: int | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a filter would do.
+
+    ``counters`` are those of a group that consumed the range: its ``delivered`` matched. ``held``
+    is how many messages the range has, ``bytes_read`` what had to be looked at of queue entries and
+    records, ``matches`` the first ones, ``error`` what the first failing predicate said.
+    """
+
+    counters: FilterCounters
+    held: int
+    bytes_read: int
+    matches: tuple[StoredMessage, ...]
+    error: str
+
+
+def preview(
+    directory: Path,
+    topic: str,
+    subscription: Subscription,
+    within: PreviewRange,
+    *,
+    show: int,
+) -> Preview:
+    """Scan *topic* in *directory* (see :mod:`.queue_views`) and keep the first *show* matches.
+
+    Raises:
+        FilterError: the subscription cannot be used.
+        StoreError: there is no such topic, or its files are damaged.
+        ConfigError: there is no such queue.
+    """
+    scan = _Scan(compile_filter(subscription), show)
+    with open_queues(directory, topic) as views:
+        spans = [(view, *_span(view, within)) for view in _chosen(views, within.queue_id)]
+        left = math.inf if within.limit is None else within.limit
+        for view, start, stop in spans:
+            end = int(min(stop, start + left))
+            scan.run(view.reader, start, end)
+            left -= end - start
+    shown = sorted(scan.matches, key=lambda message: message.store_timestamp_ms)[:show]
+    held = sum(stop - start for _, start, stop in spans)
+    return Preview(scan.counters, held, scan.bytes_read, tuple(shown), scan.error)
+
+
+def sample_recent(directory: Path, topic: str, names: Iterable[str], count: int) -> Sample:
+    """The properties of the newest *count* messages of *topic*, evenly over its queues."""
+    wanted = sorted(names)
+    columns: dict[str, list[str | None]] = {name: [] for name in wanted}
+    seen: set[str] = set()
+    found = 0
+    with open_queues(directory, topic) as views:
+        share = math.ceil(count / len(views))
+        for view in views:
+            first = max(view.minimum, view.maximum - share)
+            entries = view.reader.entries(first, max(first, view.maximum))
+            for text in view.reader.property_strings(entries):
+                properties = decode_properties(text)
+                seen |= properties.keys()
+                found += 1
+                for name in wanted:
+                    columns[name].append(properties.get(name))
+    return Sample(found, frozenset(seen), columns)
+
+
+class _Scan:
+    """The sums of a preview while it goes from block to block."""
+
+    def __init__(self, matcher: MessageFilter, show: int) -> None:
+        self._matcher = matcher
+        self._show = show
+        kind = matcher.subscription.expression_type
+        self._is_class = kind == "CLASS"
+        is_tags = kind == "TAG"
+        self._tags = sorted(parse(matcher.subscription.expression).tags_set) if is_tags else []
+        self.counters = NO_COUNTERS
+        self.bytes_read = 0
+        self.matches: list[StoredMessage] = []
+        self.error = ""
+
+    def run(self, reader: QueueReader, start: int, stop: int) -> None:
+        """Scan one queue, and keep its first matches."""
+        kept = 0
+        for first, end in _blocks(
+            start, stop, RECORDS_MAX if self._matcher.needs_record else SCAN_MAX
+        ):
+            matches, counters = self._block(reader, first, end)
+            self.counters += counters
+            self.bytes_read += (end - first) * CONSUME_QUEUE_ENTRY_BYTES
+            new = reader.messages(matches.select(slice(0, self._show - kept)))
+            kept += len(new)
+            self.matches += new
+
+    def _block(
+        self, reader: QueueReader, start: int, stop: int
+    ) -> tuple[EntryColumns, FilterCounters]:
+        """The matches of a block as a consumer gets them."""
+        if self._is_class:
+            return self._ask(reader, start, stop)
+        entries, counters = scan_block(self._matcher, reader, start, stop)
+        if self._matcher.needs_record:
+            self.bytes_read += int(reader.entries(start, stop).sizes.sum())
+        found = len(entries)
+        if self._tags and found:
+            self.bytes_read += int(entries.sizes.sum())
+            entries = entries.select(reader.have_tags(entries, self._tags))
+        consumed = FilterCounters(collisions=found - len(entries), delivered=len(entries))
+        return entries, counters + consumed
+
+    def _ask(
+        self, reader: QueueReader, start: int, stop: int
+    ) -> tuple[EntryColumns, FilterCounters]:
+        entries = reader.entries(start, stop)
+        self.bytes_read += int(entries.sizes.sum())
+        run = PredicateRun(
+            len(entries),
+            asker(self._matcher, reader, entries),
+            batch=self._matcher.batch_columns is not None,
+            stop_on_error=False,
+            time_limit_s=math.inf,
+            clock_s=time.monotonic,
+        )
+        run.go()
+        verdicts = run.take()
+        self.error = self.error or run.error
+        matches = entries.select(verdicts == 1)
+        return matches, FilterCounters(
+            len(entries),
+            class_rejected=int(np.count_nonzero(verdicts == 0)),
+            predicate_errors=int(np.count_nonzero(verdicts < 0)),
+            delivered=len(matches),
+        )
+
+
+def _chosen(views: Sequence[QueueView], queue_id: int | None) -> list[QueueView]:
+    chosen = [view for view in views if queue_id in (None, view.queue_id)]
+    if not chosen:
+        there = ", ".join(str(view.queue_id) for view in views)
+        raise ConfigError(f"the topic has no queue {queue_id}; its queues are {there}")
+    return chosen
+
+
+def _span(view: QueueView, within: PreviewRange) -> tuple[int, int]:
+    start, stop = max(view.minimum, within.begin_offset), view.maximum
+    if within.begin_ms is not None:
+        start = max(start, view.first_stored_at(within.begin_ms))
+    if within.end_offset is not None:
+        stop = min(stop, within.end_offset)
+    if within.end_ms is not None:
+        stop = min(stop, view.first_stored_at(within.end_ms + 1))
+    return start, max(start, stop)
+
+
+def _blocks(start: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
+    for first in range(start, stop, size):
+        yield first, min(first + size, stop)

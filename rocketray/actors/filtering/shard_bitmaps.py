@@ -1,0 +1,136 @@
+"""The filter bitmaps of one shard: which filters they are of, and since when.
+
+A shard is a broker's store in small, and so are its filters: ``config/consumerFilter.json`` in its
+directory says which group's bits stand in its bitmaps. Only the shard writes it, under the lock
+under which it stores messages.
+
+Invariants
+  1. A filter of the file is born at the store time of the last message before it was known, or
+     later. So a bitmap of a later message was made with it (RocketMQ's ``isMsgInLive``).
+  2. The file is on disk before a bitmap is made of what is new in it, and the number of its
+     version is published before such a message is visible. Who looks at the version after having
+     seen how much is visible, and reads the file when it is another one, never reads a filter
+     that a bitmap does not know.
+  3. A message without a bitmap says nothing and passes. So it is with all that are stored while
+     none are wanted, or after a restart until they are wanted again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from rocketray.actors.files.paths import filters_file
+from rocketray.actors.files.state_files import remove_half_written
+from rocketray.actors.groups.group_descriptions import LiveSubscription
+from rocketray.actors.ipc.control_page import ControlPage
+from rocketray.errors import ConfigError, StreamError
+from rocketray.filters.consumer_filter_data import ConsumerFilterData, read_filters
+from rocketray.store.message_store import MessageStore
+from rocketray.store.queues.ext_reader import BitTest, bit_test
+
+from .sql_filters import SqlFilters, is_registered
+
+__all__ = ["ShardBitmaps", "StreamBits"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class ShardBitmaps:
+    """The writer's side. All of it happens under the shard's lock."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        topic: str,
+        control: ControlPage,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Take over the filters of an earlier incarnation; no bitmaps are made yet.
+
+        Where the file is gone, or cannot be read, it begins without: bitmaps up to now are not
+        used any more.
+        """
+        self._store = store
+        self._topic = topic
+        self._control = control
+        path = filters_file(store.directory)
+        path.with_name(path.name + ".bak").unlink(missing_ok=True)  # older than some bitmaps
+        remove_half_written(path.parent)
+
+        def born_ms() -> int:
+            return max(clock_ms(), store.last_store_timestamp_ms)
+
+        try:
+            self._filters = SqlFilters(path, born_ms)
+        except (ConfigError, OSError) as error:
+            _LOG.warning("%s; the shard's bitmaps up to now are not used any more", error)
+            path.replace(path.with_name(path.name + ".broken"))
+            self._filters = SqlFilters(path, born_ms)
+        self.are_kept = False
+        control.publish_filters(control.filters() + 1)
+
+    @property
+    def filters(self) -> Mapping[str, ConsumerFilterData]:
+        """The filters that bitmaps are made of, by group."""
+        return self._filters.of_topic(self._topic)
+
+    def keep(self, living: Sequence[LiveSubscription] | None) -> dict[str, ConsumerFilterData]:
+        """Make bitmaps of *living*, the topic's subscriptions, from now on; none of None.
+
+        Returns the filters of which bitmaps are made now. Raises OSError, StreamError; then none
+        are made before the next call.
+        """
+        if living is None:
+            self._end()
+            return {}
+        try:
+            if self._filters.settle(living):
+                self._control.publish_filters(self._control.filters() + 1)
+            if not self.are_kept:
+                self._store.begin_units(self._filters)
+                self.are_kept = True
+        except (OSError, StreamError):
+            self._end()
+            raise
+        return dict(self.filters)
+
+    def _end(self) -> None:
+        if self.are_kept:
+            self._store.end_units()
+            self.are_kept = False
+
+
+class StreamBits:
+    """A stream's side: what bitmaps of its shard say about its filter."""
+
+    def __init__(
+        self, directory: Path, control: ControlPage, subscription: LiveSubscription
+    ) -> None:
+        """For the shard in *directory*; nothing is read before it is asked for."""
+        self._path = filters_file(directory)
+        self._control = control
+        self._wanted = subscription
+        self._version = -1
+        self._test: BitTest | None = None
+
+    def test(self) -> BitTest | None:
+        """What to look for in the bitmaps of all messages that were visible before; None for none."""
+        version = self._control.filters()
+        if version != self._version and is_registered(self._wanted.subscription):
+            self._test = self._read()
+            self._version = version
+        return self._test
+
+    def _read(self) -> BitTest | None:
+        try:
+            found = read_filters(self._path).get(self._wanted.topic, {}).get(self._wanted.group)
+        except FileNotFoundError:
+            return None
+        except (ConfigError, OSError) as error:
+            _LOG.warning("bitmaps are not used: %s", error)
+            return None
+        if found is None or found.subscription != self._wanted.subscription:
+            return None
+        return bit_test(found.bit_positions, found.bit_count, found.born_time_ms)

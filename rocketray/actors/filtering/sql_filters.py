@@ -1,0 +1,116 @@
+"""Registered SQL92 filters and their file, as a broker keeps them: ``config/consumerFilter.json``.
+
+A filter is alive while some member of its group is. It is born when its expression is first heard
+of, and again when that changes; it dies with the last member or with the group, and is forgotten
+a day later. The file tells whoever reads bitmaps which group's bits stand in them, and since when.
+
+There is one for the node, kept by the coordinator, and one in each shard that ever kept bitmaps:
+that one the bitmaps are made of. Not thread-safe: the owner holds a lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.actors.groups.group_descriptions import LiveSubscription
+from rocketray.errors import ConfigError
+from rocketray.filters.consumer_filter import ConsumerFilterManager, ConsumerSubscription
+from rocketray.filters.consumer_filter_data import ConsumerFilterData
+from rocketray.filters.subscription import Subscription
+
+__all__ = ["SqlFilters", "is_registered"]
+
+_LOG = logging.getLogger(__name__)
+
+
+def is_registered(subscription: Subscription) -> bool:
+    """Whether it is kept in the file, so that bitmaps are made of it: SQL92, of either dialect."""
+    return subscription.expression_type == "SQL92"
+
+
+class SqlFilters:
+    """The registered filters, and their file."""
+
+    def __init__(self, path: Path, clock_ms: Callable[[], int]) -> None:
+        """Take over the file at *path*, or begin without one that is missing or damaged.
+
+        Filters that are not known are born again when members are heard of. One that stood in an
+        older file may have changed meanwhile, and bits of the one after it would be taken for its.
+        """
+        self._path = path
+        self._manager = ConsumerFilterManager(clock_ms=clock_ms)
+        self._unsaved = False
+        if path.exists():
+            try:
+                self._manager.load(path)
+            except ConfigError as error:
+                _LOG.warning("%s; it is made anew, and bitmaps of before are not used", error)
+
+    def find(self, topic: str, group: str) -> ConsumerFilterData | None:
+        """The filter of a group for a topic."""
+        return self._manager.find(topic, group)
+
+    def of_topic(self, topic: str) -> Mapping[str, ConsumerFilterData]:
+        """The filters for a topic, by group."""
+        return self._manager.filters.get(topic, {})
+
+    def bitmaps(
+        self,
+        topic: str,
+        data: npt.NDArray[np.uint8],
+        starts: npt.NDArray[np.int64],
+        sizes: npt.NDArray[np.int64],
+    ) -> npt.NDArray[np.uint8] | None:
+        """See :meth:`ConsumerFilterManager.bitmaps`."""
+        return self._manager.bitmaps(topic, data, starts, sizes)
+
+    def settle(
+        self,
+        living: Iterable[LiveSubscription],
+        born_after_ms: Mapping[tuple[str, str], int] | None = None,
+    ) -> bool:
+        """Let those of *living* that are SQL92 be alive, and no others.
+
+        *born_after_ms*, by topic and group, are times before which a filter cannot be born. The
+        file is written when anything changes, or could not be written before; says whether it was.
+        Raises OSError when it cannot.
+        """
+        before = self._snapshot()
+        groups: dict[str, list[ConsumerSubscription]] = {
+            group: [] for filters in before.values() for group in filters
+        }
+        for group, topic, subscription, since_ms in living:
+            if is_registered(subscription):
+                groups.setdefault(group, []).append(_registration(topic, subscription, since_ms))
+        for group, subscriptions in groups.items():
+            self._manager.register(group, subscriptions)
+        for (topic, group), time_ms in (born_after_ms or {}).items():
+            self._manager.delay_birth(topic, group, time_ms)
+        self._unsaved |= self._snapshot() != before
+        if not self._unsaved:
+            return False
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._manager.save(self._path)
+        self._unsaved = False
+        return True
+
+    def _snapshot(self) -> dict[str, dict[str, ConsumerFilterData]]:
+        return {topic: dict(filters) for topic, filters in self._manager.filters.items()}
+
+
+def _registration(topic: str, subscription: Subscription, since_ms: int) -> ConsumerSubscription:
+    assert subscription.dialect is not None
+    assert subscription.rules is not None
+    return ConsumerSubscription(
+        topic,
+        subscription.expression,
+        "SQL92",
+        since_ms,
+        subscription.dialect,
+        subscription.rules,
+    )

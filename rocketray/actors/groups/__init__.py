@@ -1,0 +1,1 @@
+"""Consumer groups as the coordinator keeps them: members, assignment, offsets, subscriptions."""

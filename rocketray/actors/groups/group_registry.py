@@ -1,0 +1,407 @@
+"""Consumer groups: who is a member, who owns which queue, and how far a group has come.
+
+Plain values and a plain object; time comes in with each call.
+
+Invariants
+  1. A queue has at most one owner in a group. It changes hands only after the old owner reported
+     that it holds it no more, or was silent for ``SESSION_TIMEOUT_MS``; also from a process to the
+     next one of the same name.
+  2. Only the owner's commits move a group's offset, and not those from before it was its owner: a
+     report that is handled twice, or late, changes nothing (membership.py).
+  3. Members of one group subscribe to a topic alike; a group without members may change.
+  4. Who owns what outlives the coordinator: it is saved before the owner hears of it.
+  5. A queue number of an app that owns its queues together belongs to one of its instances, in all
+     topics and groups of the app.
+  6. What filters did is counted once: members report sums, and only their growth is added.
+  7. The journal notes what moves an offset besides reading, and each filter that takes over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from functools import partial
+from typing import Any
+
+from rocketray.actors.journal.group_journal import GroupJournals
+from rocketray.errors import StreamError
+from rocketray.filters.counters import NO_COUNTERS, FilterCounters
+from rocketray.filters.subscription import Subscription
+
+from .failing import FailingMessage
+from .group_descriptions import GroupDescription, LiveSubscription
+from .group_offsets import GroupOffsets
+from .group_subscriptions import GroupSubscriptions
+from .heartbeat import Heartbeat, HeartbeatReply
+from .member_options import check_client_id
+from .membership import Membership, app_share
+from .offset_moves import OffsetMoves
+from .subscription_change import FilterPlan
+from .subscription_changes import PlanProgress
+
+__all__ = ["GroupRegistry"]
+
+_MIGRATE = "rocketray groups migrate"
+
+
+class GroupRegistry:
+    """All groups of a cluster."""
+
+    def __init__(self, journals: GroupJournals | None = None) -> None:
+        self.journals = journals or GroupJournals(lambda: 0)
+        self.subscriptions = GroupSubscriptions()
+        self.changes = self.subscriptions.changes
+        self.offsets = GroupOffsets()
+        self.moves = OffsetMoves(self.offsets, self.journals)
+        self._memberships: dict[tuple[str, str], Membership] = {}
+        self._apps: dict[str, set[tuple[str, str]]] = {}  # where each app has, or had, members
+
+    def heartbeat(
+        self, beat: Heartbeat, queues: int, now_ms: int, wall_ms: int | None = None
+    ) -> HeartbeatReply:
+        """Take a member's report; answer which of the topic's *queues* it may read.
+
+        *now_ms* is of a clock that never jumps, as everywhere here; *wall_ms*, when a new
+        subscription counts as heard of, is of the one that people look at. A member that holds
+        what is not its own, because it was taken for dead, has to give it up before it gets more.
+
+        Raises:
+            SubscriptionConflictError: living members of the group subscribe differently.
+            StrategyConflictError: living members divide the queues in another way.
+            StreamError: another process took the member's name while it lived.
+        """
+        membership = self._memberships.get((beat.group, beat.topic)) or Membership()
+        if membership.is_late(beat):
+            return self._repeat(beat, membership)
+        wall_ms = now_ms if wall_ms is None else wall_ms
+        known = membership.find(beat)
+        held = beat.held if known is None else beat.held | known[1].held
+        self._join(beat, membership, queues, now_ms, wall_ms)
+        back = {
+            queue for queue in membership.take_back(beat) if membership.take(queue, beat.member)
+        }
+        held |= back
+        self.subscriptions.note_mode(beat)
+        if beat.is_broadcast:
+            return HeartbeatReply(dict.fromkeys(range(queues), -1), len(membership.members))
+        self._take_offsets(beat, membership.owned(beat.member) & held)
+        lost = beat.held - membership.owned(beat.member)
+        self._take_proposals(beat, membership.owned(beat.member) & beat.held)
+        self.settle_change(beat.group, beat.topic, wall_ms)
+        membership.give_up(beat)
+        self.moves.carry_out(beat.group, beat.topic, membership)
+        lost |= self.moves.waiting(beat.group, beat.topic)
+        kept = membership.owned(beat.member)
+        granted = {
+            queue: self.offsets.get(beat.group, beat.topic, queue)
+            for queue in sorted(self._share(beat, membership, now_ms) - lost)
+            if membership.take(queue, beat.member)
+        }
+        key = beat.group, beat.topic
+        self.journals.changed_hands(*key, granted.keys() - kept)
+        plan = self.changes.get(*key)
+        if plan is None:  # else all read as the plan says
+            self.journals.is_read(*key, granted, beat.subscription, beat.member)
+        return HeartbeatReply(granted, len(membership.members), plan)
+
+    def leave(self, beat: Heartbeat) -> None:
+        """Take a member's last commits and give up what it owned; *held* is what it had until now."""
+        membership = self._memberships.get((beat.group, beat.topic))
+        if membership is None:
+            return
+        known = membership.find(beat)
+        if known is None:
+            self._take_offsets(beat, membership.take_back(beat))
+            return
+        name, member = known
+        membership.count(member, beat)
+        if not beat.is_broadcast:
+            self._take_offsets(beat, membership.owned(name) & (beat.held | member.held))
+        membership.forget(name)
+        self.moves.carry_out(beat.group, beat.topic, membership)
+
+    def carry_out_moves(self, group: str, topic: str, now_ms: int) -> None:
+        """Move the offsets that wait for a member that left or died meanwhile."""
+        membership = self._memberships.get((group, topic))
+        if membership is not None:
+            membership.expire(now_ms)
+        self.moves.carry_out(group, topic, membership)
+
+    def needed_from(self, topic: str, queue: int) -> int | None:
+        """The first queue offset that some group of *topic* has not finished; None without groups.
+
+        A group without an offset needs everything: where it will begin is not known here. A
+        broadcast group holds nothing: nobody knows how many members it has, and where they are.
+        """
+        return min(
+            (
+                max(self.offsets.get(group, topic, queue), 0)
+                for group in self.subscriptions.sharing(topic)
+            ),
+            default=None,
+        )
+
+    def describe(self, queues: Mapping[str, int], now_ms: int) -> list[GroupDescription]:
+        """All groups, an entry for each topic; *queues* says how many each topic has."""
+        return [
+            GroupDescription(
+                group,
+                topic,
+                subscription,
+                {queue: self.offsets.get(group, topic, queue) for queue in range(queues[topic])},
+                {queue: self.offsets.start(group, topic, queue) for queue in range(queues[topic])},
+                self.members(group, topic, now_ms),
+                self.counters(group, topic),
+                self.subscriptions.since_ms(group, topic),
+                self.changes.get(group, topic),
+                self._pulled(group, topic),
+                (group, topic) in self.subscriptions.broadcasts,
+                self._failing(group, topic),
+                self._unheard(group, topic),
+            )
+            for group, topic, subscription in self.subscriptions
+        ]
+
+    def members(self, group: str, topic: str, now_ms: int) -> dict[str, list[int]]:
+        """The living members and the queues that each owns."""
+        membership = self._memberships.get((group, topic))
+        if membership is None:
+            return {}
+        membership.expire(now_ms)
+        return {name: sorted(membership.owned(name)) for name in membership.members}
+
+    def _unheard(self, group: str, topic: str) -> frozenset[str]:
+        membership = self._memberships.get((group, topic))
+        return frozenset() if membership is None else membership.unheard()
+
+    def _pulled(self, group: str, topic: str) -> dict[int, int]:
+        membership = self._memberships.get((group, topic))
+        return {} if membership is None else membership.pulled()
+
+    def _failing(self, group: str, topic: str) -> dict[int, FailingMessage]:
+        membership = self._memberships.get((group, topic))
+        return {} if membership is None else membership.failing()
+
+    def live_subscriptions(self, now_ms: int) -> list[LiveSubscription]:
+        """The subscriptions that have members."""
+        return [
+            LiveSubscription(group, topic, subscription, self.subscriptions.since_ms(group, topic))
+            for group, topic, subscription in self.subscriptions
+            if self.members(group, topic, now_ms)
+        ]
+
+    def counters(self, group: str, topic: str) -> FilterCounters:
+        """What the filters of the group's members did, since this registry was made."""
+        membership = self._memberships.get((group, topic))
+        return NO_COUNTERS if membership is None else membership.counters
+
+    def delete(self, group: str, now_ms: int) -> None:
+        """Forget a group and its offsets.
+
+        Raises:
+            StreamError: there is no such group, or it has members.
+        """
+        for topic in self.subscriptions.topics_of(group):
+            members = len(self.members(group, topic, now_ms))
+            membership = self._memberships.get((group, topic))
+            if membership is not None:
+                members += len(membership.predecessors)
+            if members:
+                raise StreamError(
+                    f"topic {topic!r} is still read by members of group {group!r}, {members} in all; "
+                    "stop them first"
+                )
+        self.subscriptions.delete(group)
+        self.journals.group_deleted(group)
+        self._drop(lambda key: key[0] == group)
+
+    def keep_topics(self, kept: Container[str]) -> None:
+        """Drop everything about topics that are not among *kept*: they were deleted."""
+        for group, topic, _ in self.subscriptions:
+            if topic not in kept:
+                self.journals.topic_deleted(group, topic)
+        self.subscriptions.keep_topics(kept)
+        self._drop(lambda key: key[1] not in kept)
+
+    def offsets_to_json(self, *, before_moves: bool = False) -> dict[str, Any]:
+        """The offsets, and the moves that wait, in the form of RocketMQ's ``consumerOffset.json``.
+
+        With *before_moves* as if the moves that are not saved were still to be carried out.
+        """
+        instead = self.moves.offsets_before_done() if before_moves else {}
+        moves = self.moves.to_json(before_done=before_moves)
+        return {**self.offsets.to_json(instead), **moves}
+
+    @property
+    def offsets_changed(self) -> bool:
+        """What :meth:`offsets_to_json` says is to be saved."""
+        return self.offsets.changed or self.moves.changed
+
+    def offsets_saved(self) -> None:
+        """What :meth:`offsets_to_json` said is on disk."""
+        self.offsets.changed = False
+        self.moves.saved()
+
+    @property
+    def owners_changed(self) -> bool:
+        """Who is a member, or who owns what, is to be saved."""
+        return any(membership.changed for membership in self._memberships.values())
+
+    def owners_to_json(self) -> dict[str, Any]:
+        """The members and what each owns."""
+        return {
+            f"{topic}@{group}": membership.to_json()
+            for (group, topic), membership in self._memberships.items()
+            if membership.members or membership.predecessors
+        }
+
+    def owners_saved(self) -> None:
+        """What :meth:`owners_to_json` said is on disk."""
+        for membership in self._memberships.values():
+            membership.changed = False
+
+    def load(
+        self,
+        groups: Mapping[str, Any] | None,
+        offsets: Mapping[str, Any] | None,
+        owners: Mapping[str, Any] | None,
+        seen_ms: int,
+    ) -> None:
+        """Take the state that ``subscriptions`` and the two ``…_to_json`` methods wrote.
+
+        Members were last heard of at *seen_ms*: from then on they have the session time to come
+        back (invariant 4).
+        """
+        self.subscriptions.load(groups or {})
+        self.offsets.load(offsets or {})
+        self.moves.load(offsets or {})
+        for name, value in (owners or {}).items():
+            topic, _, group = name.rpartition("@")
+            try:
+                membership = Membership.from_json(value, seen_ms)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise StreamError(
+                    f"the members of group {group!r} on topic {topic!r} cannot be read ({error!r}); "
+                    "restore config/consumerOwners.json, or remove it while no consumer runs"
+                ) from None
+            self._memberships[group, topic] = membership
+            for app in membership.apps():
+                self._apps.setdefault(app, set()).add((group, topic))
+
+    def agree_with_journals(self) -> None:
+        """Have the journals say how offsets that were read from disk differ from what they know."""
+        for group, topic, subscription in self.subscriptions:
+            plan = self.changes.get(group, topic)
+            if (group, topic) not in self.subscriptions.broadcasts:
+                offsets = self.offsets.of(group, topic)
+                read = partial(_read_with, subscription, plan)
+                self.journals.agree(group, topic, offsets, read)
+
+    def excuse(self, silent_ms: int) -> None:
+        """Members could not be heard for so long: that does not count as their silence."""
+        for membership in self._memberships.values():
+            membership.excuse(silent_ms)
+
+    def _join(
+        self, beat: Heartbeat, membership: Membership, queues: int, now_ms: int, wall_ms: int
+    ) -> None:
+        membership.expire(now_ms)
+        check_client_id(beat.member)
+        membership.check_name(beat)
+        membership.check_strategy(beat)
+        is_shared = any(name != beat.member for name in membership.members)
+        since_ms = self.subscriptions.since_ms(beat.group, beat.topic)
+        self.subscriptions.take(beat, is_shared=is_shared, wall_ms=wall_ms)
+        is_other = since_ms != self.subscriptions.since_ms(beat.group, beat.topic)
+        if is_other or self.changes.get(beat.group, beat.topic) is not None:
+            membership.lapsed.clear()
+        self._memberships[beat.group, beat.topic] = membership
+        membership.queues = queues
+        membership.see(beat, now_ms)
+        if beat.together is not None:
+            self._apps.setdefault(beat.together.app, set()).add((beat.group, beat.topic))
+
+    def _share(self, beat: Heartbeat, membership: Membership, now_ms: int) -> set[int]:
+        """The queues that the member should have now."""
+        if beat.together is None:
+            return membership.share(beat)
+        memberships = [self._memberships[key] for key in self._apps[beat.together.app]]
+        for each in memberships:
+            each.expire(now_ms)
+        return app_share(membership, beat.member, memberships, beat.together)
+
+    def _repeat(self, beat: Heartbeat, membership: Membership) -> HeartbeatReply:
+        """Answer a heartbeat that came before; where somebody waits for it, the answer was lost."""
+        if beat.is_broadcast:
+            granted = dict.fromkeys(range(membership.queues), -1)
+            return HeartbeatReply(granted, len(membership.members))
+        owned = membership.owned(beat.member) - self.moves.waiting(beat.group, beat.topic)
+        granted = {queue: self.offsets.get(beat.group, beat.topic, queue) for queue in owned}
+        plan = self.changes.get(beat.group, beat.topic)
+        return HeartbeatReply(granted, len(membership.members), plan)
+
+    def _take_offsets(self, beat: Heartbeat, queues: set[int]) -> None:
+        """Only what the member owns, and knows that it does (invariant 2)."""
+        key = beat.group, beat.topic
+        begins = {
+            queue: beat.starts[queue]
+            for queue in queues & beat.starts.keys()
+            if self.offsets.get(*key, queue) < 0
+        }
+        self.journals.began(*key, begins, beat.member)
+        for queue in queues & beat.starts.keys():
+            self.offsets.begin(*key, queue, beat.starts[queue])
+        commits = {queue: beat.commits[queue] for queue in queues & beat.commits.keys()}
+        self.journals.told_again(*key, commits, beat.member)
+        before = {queue: self.offsets.get(*key, queue) for queue in commits}
+        back = {q: (before[q], at) for q, at in commits.items() if at < before[q]}
+        self.journals.went_back(*key, back, beat.member)
+        for queue, offset in commits.items():
+            self.offsets.commit(*key, queue, offset)
+
+    def _take_proposals(self, beat: Heartbeat, owned: set[int]) -> None:
+        key = beat.group, beat.topic
+        before = self.changes.get(*key)
+        self.changes.take_proposals(beat, owned)
+        plan = self.changes.get(*key)
+        if before is not None and plan is not None and plan is not before:
+            fresh = plan.switches.keys() - before.switches.keys()
+            pairs = {q: (self.offsets.get(*key, q), plan.switches[q]) for q in fresh}
+            self.journals.switched(*key, pairs, plan.new, _MIGRATE)
+
+    def progress(self, group: str, topic: str, now_ms: int) -> PlanProgress | None:
+        """How far the group is on its way to another subscription; None when it is on none."""
+        membership = self._memberships.get((group, topic))
+        if membership is not None:
+            membership.expire(now_ms)
+        queues = range(0 if membership is None else membership.queues)
+        offsets = {queue: self.offsets.get(group, topic, queue) for queue in queues}
+        return self.changes.progress(group, topic, membership, offsets)
+
+    def settle_change(
+        self, group: str, topic: str, wall_ms: int, *, goes_back: bool = False
+    ) -> None:
+        """End a change that every queue is through with, and every member unless it *goes_back*."""
+        membership = self._memberships.get((group, topic)) or Membership()
+        offsets = {q: self.offsets.get(group, topic, q) for q in range(membership.queues)}
+        found = self.changes.progress(group, topic, membership, offsets)
+        is_through = found is not None and bool(offsets) and found.plan.is_through(offsets)
+        if found is not None and is_through and (goes_back or not found.outdated):
+            self.changes.end(group, topic)
+            self.subscriptions.subscribe(group, topic, found.plan.new, wall_ms)
+
+    def _drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:
+        self.offsets.drop(doomed)
+        self.moves.drop(doomed)
+        for key in [key for key in self._memberships if doomed(key)]:
+            del self._memberships[key]
+        for keys in self._apps.values():
+            keys -= {key for key in keys if doomed(key)}
+
+
+def _read_with(
+    subscription: Subscription, plan: FilterPlan | None, queue: int
+) -> list[tuple[int, Subscription]]:
+    """The filters of a queue, each with the offset that it begins at."""
+    if plan is None or queue not in plan.switches:
+        return [(0, subscription)]
+    return [(0, plan.old), (plan.switches[queue], plan.new)]

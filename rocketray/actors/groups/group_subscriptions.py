@@ -1,0 +1,172 @@
+"""What each group subscribes to in each topic, since when, and whether its members share the messages.
+
+Members of one group subscribe to a topic alike; a group without members may change, and one with
+members goes through a change that subscription_changes.py keeps. A change that leaves the text as it is,
+as an upgrade to a release with another default dialect makes it, is said in the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterator, Mapping
+from typing import Any
+
+from rocketray.errors import StreamError, SubscriptionConflictError
+from rocketray.filters.subscription import Subscription, describe_difference
+from rocketray.names import RETRY_PREFIX, check_case_clash, check_group
+
+from .heartbeat import Heartbeat
+from .subscription_changes import FilterChanges
+
+__all__ = ["GroupSubscriptions"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class GroupSubscriptions:
+    """The subscriptions by group and topic; ``changed`` says that they are to be saved."""
+
+    def __init__(self) -> None:
+        self._subscriptions: dict[str, dict[str, Subscription]] = {}
+        self._since_ms: dict[tuple[str, str], int] = {}
+        self._changed = False
+        self.changes = FilterChanges()
+        self.broadcasts: set[tuple[str, str]] = set()  # whose members keep their offsets themselves
+
+    def __iter__(self) -> Iterator[tuple[str, str, Subscription]]:
+        """Group, topic and subscription of each."""
+        for group, topics in self._subscriptions.items():
+            for topic, subscription in topics.items():
+                yield group, topic, subscription
+
+    def get(self, group: str, topic: str) -> Subscription:
+        """What a group subscribes to; raises :class:`StreamError` unless it reads the topic."""
+        found = self._subscriptions.get(group, {}).get(topic)
+        if found is None:
+            raise StreamError(
+                f"group {group!r} does not read topic {topic!r}; see: rocketray groups list"
+            )
+        return found
+
+    def since_ms(self, group: str, topic: str) -> int:
+        """When the subscription was first heard of, in milliseconds since 1970; 0 if never."""
+        return self._since_ms.get((group, topic), 0)
+
+    def sharing(self, topic: str) -> list[str]:
+        """The groups that read *topic* and share its messages among their members."""
+        return [
+            group
+            for group, topics in self._subscriptions.items()
+            if topic in topics and (group, topic) not in self.broadcasts
+        ]
+
+    def topics_of(self, group: str) -> list[str]:
+        """What a group reads; raises :class:`StreamError` for a group that is not known."""
+        if group not in self._subscriptions:
+            raise StreamError(f"group {group!r} does not exist; see: rocketray groups list")
+        return list(self._subscriptions[group])
+
+    def take(self, beat: Heartbeat, *, is_shared: bool, wall_ms: int) -> None:
+        """Take what a member asks for; *is_shared* says that there are other members.
+
+        Raises:
+            SubscriptionConflictError: others subscribe differently.
+        """
+        if beat.group not in self._subscriptions:
+            check_group(beat.group)
+            check_case_clash("group", beat.group, self._subscriptions)
+        topics = self._subscriptions.setdefault(beat.group, {})
+        existing, offered = topics.get(beat.topic), beat.subscription
+        plan = self.changes.get(beat.group, beat.topic)
+        if existing == offered or (plan is not None and plan.new == offered):
+            return
+        if is_shared and beat.topic == RETRY_PREFIX + beat.group:
+            return  # what waits there is read with the filter that its reader has
+        if existing is not None and (is_shared or plan is not None):
+            difference = describe_difference(existing, offered)
+            raise SubscriptionConflictError(
+                beat.group, beat.topic, str(existing), str(offered), difference
+            )
+        if existing is not None and existing.expression == offered.expression:
+            # Nobody changed the text; an upgrade changed the default.
+            difference = describe_difference(existing, offered)
+            where = f"group {beat.group!r}, topic {beat.topic!r}"
+            _LOG.warning("%s: its filter changed: %s", where, difference)
+        self.subscribe(beat.group, beat.topic, offered, wall_ms)
+
+    def subscribe(self, group: str, topic: str, subscription: Subscription, wall_ms: int) -> None:
+        """Have the group subscribe so from now on."""
+        self._subscriptions[group][topic] = subscription
+        key = group, topic
+        self._since_ms[key] = max(wall_ms, self._since_ms.get(key, -1) + 1)  # clocks go back
+        self._changed = True
+
+    def note_mode(self, beat: Heartbeat) -> None:
+        """Whether the group's members share the messages, which is saved with the groups."""
+        key = beat.group, beat.topic
+        if beat.is_broadcast != (key in self.broadcasts):
+            self.broadcasts ^= {key}
+            self._changed = True
+
+    def delete(self, group: str) -> None:
+        """Forget a group."""
+        self._drop(lambda key: key[0] == group)
+        del self._subscriptions[group]
+
+    def keep_topics(self, kept: Container[str]) -> None:
+        """Forget the subscriptions to topics that are not among *kept*."""
+        self._drop(lambda key: key[1] not in kept)
+        for topics in self._subscriptions.values():
+            for topic in [topic for topic in topics if topic not in kept]:
+                del topics[topic]
+
+    @property
+    def changed(self) -> bool:
+        """What :meth:`to_json` says is to be saved."""
+        return self._changed or self.changes.changed
+
+    def saved(self) -> None:
+        """What :meth:`to_json` said is on disk."""
+        self._changed = self.changes.changed = False
+
+    def to_json(self) -> dict[str, Any]:
+        """The subscriptions, in the form of RocketMQ's ``subscriptionGroup.json``."""
+        return {
+            "subscriptionGroupTable": {
+                group: {
+                    "groupName": group,
+                    "consumeEnable": True,
+                    "retryMaxTimes": 16,
+                    "subscriptions": {
+                        topic: {
+                            **value.to_json(),
+                            **self.changes.to_json(group, topic),
+                            **({"broadcast": True} if (group, topic) in self.broadcasts else {}),
+                            "subVersion": self.since_ms(group, topic),
+                        }
+                        for topic, value in topics.items()
+                    },
+                }
+                for group, topics in self._subscriptions.items()
+            }
+        }
+
+    def load(self, value: Mapping[str, Any]) -> None:
+        """Take what :meth:`to_json` wrote; ``subVersion`` is RocketMQ's name for the time."""
+        for group, found in value.get("subscriptionGroupTable", {}).items():
+            topics = found.get("subscriptions", {})
+            self._subscriptions[check_group(group)] = {
+                topic: Subscription.from_json(text) for topic, text in topics.items()
+            }
+            for topic, text in topics.items():
+                self._since_ms[group, topic] = int(text.get("subVersion", 0))
+                if text.get("broadcast"):
+                    self.broadcasts.add((group, topic))
+                self.changes.load(group, topic, text, self._subscriptions[group][topic])
+
+    def _drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:
+        self.changes.drop(doomed)
+        self.broadcasts -= {key for key in self.broadcasts if doomed(key)}
+        for key in [key for key in self._since_ms if doomed(key)]:
+            del self._since_ms[key]
+        self._changed = True

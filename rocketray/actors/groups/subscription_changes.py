@@ -1,0 +1,173 @@
+"""The coordinator's side of changed subscriptions: which plans there are, and how far each is."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from rocketray.errors import StreamError
+from rocketray.filters.subscription import Subscription
+
+from .heartbeat import Heartbeat
+from .membership import Membership
+from .subscription_change import FilterPlan
+
+__all__ = ["FilterChanges", "PlanProgress"]
+
+_Key = tuple[str, str]
+_PLAN = "filterPlan"
+
+
+class PlanProgress(NamedTuple):
+    """How far a plan is.
+
+    ``unaware`` members do not know of it, ``outdated`` ones do not ask for the new filter yet, and
+    ``updated`` ones not for the old one any more. Of the queues, some have no switch yet, and in
+    some the group has not come to it.
+    """
+
+    plan: FilterPlan
+    unaware: list[str]
+    outdated: list[str]
+    updated: list[str]
+    without_switch: list[int]
+    before_switch: list[int]
+
+
+class FilterChanges:
+    """The plans by group and topic; ``changed`` says that they are to be saved."""
+
+    def __init__(self) -> None:
+        self._plans: dict[_Key, FilterPlan] = {}
+        self.changed = False
+
+    def get(self, group: str, topic: str) -> FilterPlan | None:
+        """The plan that is under way."""
+        return self._plans.get((group, topic))
+
+    def begin(self, group: str, topic: str, plan: FilterPlan) -> FilterPlan:
+        """Prepare a change; the same change again is the one that is under way.
+
+        Raises:
+            StreamError: the group subscribes so already, or another change is under way.
+        """
+        existing = self.get(group, topic)
+        if existing is not None and existing.new == plan.new:
+            return existing
+        if existing is not None:
+            ways_out = (
+                f"replace the members that ask for {existing.old}, or {_way_back(group, existing, topic)}"
+                if existing.is_switching
+                else f"let that come to its end, or drop it with: {_command(group, topic, '--abort')}"
+            )
+            raise StreamError(
+                f"group {group!r} is on its way from {existing.old} to {existing.new} on topic "
+                f"{topic!r}: {ways_out}"
+            )
+        if plan.old == plan.new:
+            raise StreamError(f"group {group!r} subscribes to topic {topic!r} with {plan.old}")
+        return self._set((group, topic), plan)
+
+    def switch(self, group: str, topic: str, unaware: list[str]) -> FilterPlan:
+        """Go from preparing to switching.
+
+        Raises:
+            StreamError: nothing is prepared, or a member does not know of it yet.
+        """
+        plan = self._find(group, topic)
+        if unaware:
+            raise StreamError(
+                f"members {', '.join(unaware)} of group {group!r} do not know yet that it changes"
+            )
+        return self._set((group, topic), replace(plan, is_switching=True))
+
+    def abort(self, group: str, topic: str, updated: list[str], members: int) -> None:
+        """Drop a change that was prepared, or that no queue can have switched for lack of *members*.
+
+        Raises:
+            StreamError: there is none, queues may have switched already, or members ask for the
+                new subscription, which would be refused then.
+        """
+        plan = self._find(group, topic)
+        if updated and not plan.is_switching:
+            raise StreamError(
+                f"members {', '.join(updated)} of group {group!r} ask for {plan.new}: stop them "
+                "first, then abort the change"
+            )
+        if plan.is_switching and (plan.switches or members):
+            raise StreamError(
+                f"group {group!r} has begun to switch to {plan.new} on topic {topic!r}, so that is "
+                f"not dropped any more: {_way_back(group, plan, topic)}"
+            )
+        self.end(group, topic)
+
+    def end(self, group: str, topic: str) -> None:
+        """The plan is over."""
+        del self._plans[group, topic]
+        self.changed = True
+
+    def take_proposals(self, beat: Heartbeat, owned: set[int]) -> None:
+        """Keep the first proposal of an owner for each queue."""
+        plan = self.get(beat.group, beat.topic)
+        if plan is not None and beat.plan == plan.version:
+            mine = {queue: offset for queue, offset in beat.switches.items() if queue in owned}
+            changed = plan.with_switches(mine)
+            if changed is not plan:
+                self._set((beat.group, beat.topic), changed)
+
+    def progress(
+        self, group: str, topic: str, membership: Membership | None, offsets: Mapping[int, int]
+    ) -> PlanProgress | None:
+        """How far the plan is, None without one; *offsets* are the group's, in every queue."""
+        plan = self.get(group, topic)
+        if plan is None:
+            return None
+        members = {} if membership is None else membership.members
+        return PlanProgress(
+            plan,
+            [name for name, member in members.items() if member.plan != plan.version],
+            [name for name, member in members.items() if member.subscription != plan.new],
+            [name for name, member in members.items() if member.subscription != plan.old],
+            [queue for queue in offsets if queue not in plan.switches],
+            [queue for queue, at in offsets.items() if at < plan.switches.get(queue, 0)],
+        )
+
+    def to_json(self, group: str, topic: str) -> dict[str, Any]:
+        """What is kept beside the old subscription; nothing without a plan."""
+        plan = self.get(group, topic)
+        return {} if plan is None else {_PLAN: plan.to_json()}
+
+    def load(
+        self, group: str, topic: str, value: Mapping[str, Any], subscription: Subscription
+    ) -> None:
+        """Take what :meth:`to_json` wrote."""
+        if _PLAN in value:
+            self._plans[group, topic] = FilterPlan.from_json(value[_PLAN], subscription)
+
+    def drop(self, doomed: Callable[[_Key], bool]) -> None:
+        """Forget the plans of the (group, topic) pairs for which *doomed* is true."""
+        for key in [key for key in self._plans if doomed(key)]:
+            self.end(*key)
+
+    def _find(self, group: str, topic: str) -> FilterPlan:
+        plan = self.get(group, topic)
+        if plan is None:
+            raise StreamError(f"no change of group {group!r} on topic {topic!r} is under way")
+        return plan
+
+    def _set(self, key: _Key, plan: FilterPlan) -> FilterPlan:
+        self._plans[key] = plan
+        self.changed = True
+        return plan
+
+
+def _way_back(group: str, plan: FilterPlan, topic: str) -> str:
+    """What leads back from a change that is switching; see ``GroupAdministration``."""
+    command = _command(group, topic, *plan.old.options())
+    return f"when all queues have come to their switch, go back with: {command}"
+
+
+def _command(*arguments: str) -> str:
+    return shlex.join(["rocketray", "groups", "migrate", *arguments])

@@ -1,0 +1,1 @@
+"""Shared memory between processes: rings, and the control page with the watermark."""

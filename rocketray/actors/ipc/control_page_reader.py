@@ -1,0 +1,60 @@
+"""A shard's control page for those who only look: mapped read-only, and without Numba.
+
+Processes that live for one question, as Spark's planners do, would spend longer on loading
+kernels than on their work. An aligned 8-byte load is never seen half, and on x86-64 what was
+written before the number can be read after it.
+
+The layout is control_page.py's; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+import numpy as np
+
+from rocketray.errors import StoreVersionError
+
+__all__ = ["ControlView"]
+
+_LINE_NUMBERS = 64 // 8  # a line of 64 bytes, in 8-byte numbers
+_FORMAT = int.from_bytes(b"rktrctl1", "little")
+_VISIBLE = 1 * _LINE_NUMBERS
+_MINIMUM = 2 * _LINE_NUMBERS
+_PAGE_BYTES = 4096
+
+
+class ControlView:
+    """What a shard says about itself, as it is at each call."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, path: Path) -> None:
+        """Map the page.
+
+        Raises:
+            FileNotFoundError: the shard has never run, or is only being made.
+            StoreVersionError: the file is not a control page of this version.
+        """
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            size = os.fstat(descriptor).st_size
+            page = mmap.mmap(descriptor, size, prot=mmap.PROT_READ) if size >= _PAGE_BYTES else b""
+        finally:
+            os.close(descriptor)
+        self._numbers = np.frombuffer(page, np.int64)
+        kind = int(self._numbers[0]) if len(self._numbers) else 0
+        if size == 0 or (kind == 0 and size >= _PAGE_BYTES):
+            raise FileNotFoundError(f"{path} is only being made")
+        if kind != _FORMAT:
+            raise StoreVersionError(f"{path} is not a control page that this version can read")
+
+    def visible(self) -> int:
+        """The queue offset after the last message that readers may see."""
+        return int(self._numbers[_VISIBLE])
+
+    def minimum(self) -> int:
+        """The first queue offset that is still there."""
+        return int(self._numbers[_MINIMUM])

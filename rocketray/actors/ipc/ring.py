@@ -1,0 +1,335 @@
+"""The ring through which one producer hands batches to one shard, without a call between them.
+
+    page 0      lines: 0 format, 1 head, 2 tail, 3 acknowledged, 4 closed
+    slots       one a frame, by sequence modulo SLOT_COUNT: what became of it
+    data        frames, back to back, never wrapped; a PAD frame fills the end
+
+    frame  = u32 bytes of the whole frame (32-aligned) | u32 kind | u32 durability | u32 payload
+             bytes | i64 sequence | 8 unused | payload (a packed EncodedBatch)
+    slot   = i64 sequence | status | first queue offset | first physical offset | store
+             timestamp | count
+
+Invariants
+  1. Head counts the bytes that the producer wrote, tail those that the shard has done with;
+     head − tail never exceeds the capacity.
+  2. A slot says PENDING, with the queue offset that its frame gets, before the frame is appended,
+     and its outcome before anything else is appended. So a shard that was killed in between knows
+     from the slot and from its log how many records of the frame are already there: a frame is
+     appended once, whatever dies.
+  3. Frames are acknowledged in order; at most SLOT_COUNT are unacknowledged.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rocketray.errors import StoreVersionError, StreamError
+from rocketray.kernels.drain import (
+    FRAME_DATA,
+    FRAME_HEADER_BYTES,
+    FRAME_PAD,
+    SLOT_OK,
+    SLOT_PENDING,
+    RingCursor,
+)
+
+from .control_page import LINE_BYTES, Patience, SharedFile
+
+__all__ = [
+    "RING_BYTES",
+    "SLOT_COUNT",
+    "Ack",
+    "AppendStatus",
+    "Durability",
+    "Frame",
+    "ProducerRing",
+    "RingCorruptError",
+    "ShardRing",
+]
+
+RING_BYTES = 4 * 1024 * 1024
+SLOT_COUNT = 1024
+_SLOT = struct.Struct("=6q")
+_NUMBER = struct.Struct("=q")
+_HEADER = struct.Struct("=4Iq")
+_PAGE_BYTES = 4096
+_SLOTS_BYTES = SLOT_COUNT * _SLOT.size  # 12 pages
+_DATA_START = _PAGE_BYTES + _SLOTS_BYTES
+_FORMAT = int.from_bytes(b"rktring1", "little")
+
+
+class RingCorruptError(StreamError):
+    """A ring holds what no producer of ours writes; the shard stops reading it."""
+
+
+class Durability(IntEnum):
+    """What an acknowledgement stands for."""
+
+    MEMORY = 0
+    DISK = 1
+
+
+class AppendStatus(IntEnum):
+    """What became of a frame."""
+
+    PENDING = SLOT_PENDING
+    OK = SLOT_OK
+    MESSAGE_ILLEGAL = 2
+    STORE_FULL = 3
+    FENCED = 4
+    NOT_WRITABLE = 5
+    FAILED = 6
+
+
+_STATUSES = tuple(AppendStatus)
+
+
+class Ack(NamedTuple):
+    """The outcome of one batch; physical offsets of its records follow from their sizes."""
+
+    status: AppendStatus
+    first_queue_offset: int = -1
+    first_physical_offset: int = -1
+    store_timestamp_ms: int = 0
+    messages: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A batch as it lies in the ring; the payload is gone once the frame is acknowledged."""
+
+    sequence: int
+    durability: Durability
+    payload: memoryview
+
+
+class _Ring:
+    """The file and its lines, the same on both sides."""
+
+    def __init__(self, path: Path, size: int | None) -> None:
+        self.path = path
+        self._file = SharedFile(path, size)
+        kind, self._head, self._tail, self._acknowledged, self._closed = (
+            self._file.line(number) for number in range(5)
+        )
+        if size is not None:
+            kind.publish(_FORMAT)
+        if kind.load() != _FORMAT or len(self._file.bytes) <= _DATA_START + LINE_BYTES:
+            raise StoreVersionError(f"{path} is not a ring that this version can read")
+        self._slots = self._file.memory[_PAGE_BYTES:_DATA_START]
+        self._data = self._file.memory[_DATA_START:]
+        self._capacity = len(self._data) & ~31
+
+    def acknowledged(self) -> int:
+        """The sequence of the last acknowledged frame; 0 before the first."""
+        return self._acknowledged.load()
+
+    def unlink(self) -> None:
+        """Remove the ring's name; the memory goes when neither side has it mapped."""
+        self._file.unlink()
+
+    def _read_slot(self, sequence: int) -> Ack | None:
+        found, status, *rest = _SLOT.unpack_from(self._slots, _slot_start(sequence))
+        if found != sequence or not 0 <= status < len(_STATUSES):
+            return None
+        return Ack(_STATUSES[status], *rest)
+
+
+class ProducerRing(_Ring):
+    """The producer's side. One thread at a time."""
+
+    def __init__(self, path: Path, capacity: int = RING_BYTES) -> None:
+        super().__init__(path, _DATA_START + capacity)
+        self._next_head = 0
+        self._reserved = 0
+        self._sequence = 0
+        self._known_tail = self._known_acknowledged = 0  # they are at least there
+        self._patience = Patience()
+
+    @property
+    def payload_max(self) -> int:
+        """Larger batches do not go through the ring; half of it always holds one frame."""
+        return self._capacity // 2 - FRAME_HEADER_BYTES
+
+    def try_write(self, payload: bytes | memoryview, durability: Durability) -> int | None:
+        """Copy a batch into the ring and return its sequence, or None while there is no room.
+
+        The shard does not see it before :meth:`publish`.
+        """
+        room = self.try_reserve(len(payload))
+        if room is None:
+            return None
+        room[:] = payload
+        return self.commit(durability)
+
+    def try_reserve(self, size: int) -> memoryview | None:
+        """Room for a batch of *size* bytes, or None while there is none.
+
+        It is the ring's once it is committed; until then another reservation takes its place.
+        """
+        assert size <= self.payload_max
+        if self._sequence - self._known_acknowledged >= SLOT_COUNT:
+            self._known_acknowledged = self.acknowledged()
+            if self._sequence - self._known_acknowledged >= SLOT_COUNT:
+                return None
+        needed = (FRAME_HEADER_BYTES + size + 31) & ~31
+        position = self._next_head % self._capacity
+        to_end = self._capacity - position
+        padding = to_end if to_end < needed else 0
+        next_head = self._next_head + padding + needed
+        if next_head - self._known_tail > self._capacity:
+            self._known_tail = self._tail.load()
+            if next_head - self._known_tail > self._capacity:
+                return None
+        if padding:
+            self._write_header(position, padding, FRAME_PAD, 0, 0)
+            self._next_head += padding
+            position = 0
+        self._reserved = size
+        start = position + FRAME_HEADER_BYTES
+        return self._data[start : start + size]
+
+    def commit(self, durability: Durability) -> int:
+        """The room that was reserved last holds a batch now; returns its sequence."""
+        size = self._reserved
+        needed = (FRAME_HEADER_BYTES + size + 31) & ~31
+        self._sequence += 1
+        self._write_header(self._next_head % self._capacity, needed, FRAME_DATA, durability, size)
+        self._next_head += needed
+        return self._sequence
+
+    def publish(self) -> None:
+        """Let the shard see all that was written; ring its doorbell next."""
+        self._head.publish(self._next_head)
+
+    def wait_acknowledged(self, sequence: int, timeout_s: float) -> bool:
+        """Whether that frame is acknowledged before the time is over."""
+        return self._acknowledged.wait_above(sequence - 1, timeout_s, self._patience) >= sequence
+
+    def ack(self, sequence: int) -> Ack:
+        """The outcome of an acknowledged frame; ask before SLOT_COUNT further ones are written."""
+        ack = self._read_slot(sequence)
+        if ack is None:
+            raise RingCorruptError(f"{self.path}: the slot of frame {sequence} holds another one")
+        return ack
+
+    def close(self) -> None:
+        """Tell the shard that nothing more comes; it removes the ring once it is drained."""
+        self._closed.publish(1)
+
+    def _write_header(
+        self, position: int, size: int, kind: int, durability: int, payload: int
+    ) -> None:
+        _HEADER.pack_into(self._data, position, size, kind, durability, payload, self._sequence)
+
+
+class ShardRing(_Ring):
+    """The shard's side. Used with the lock of the shard's writer held."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, None)
+        data = self._file.bytes[_DATA_START:]
+        self.data = data[: self._capacity]
+        """The frames, uint8, for kernels."""
+        self.slots = self._file.bytes[_PAGE_BYTES:_DATA_START].view(np.int64)
+        """The outcomes, int64, for kernels."""
+        self.cursor = np.zeros(len(RingCursor), np.int64)
+        """What was taken; kernels move it on."""
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Take what is not acknowledged once more; slots say what became of it (invariant 2)."""
+        self.cursor[RingCursor.TAIL] = self._tail.load()
+        self.cursor[RingCursor.SEQUENCE] = self.acknowledged()
+
+    def look(self) -> bool:
+        """Take note of what was published by now; whether there is anything to take.
+
+        Raises:
+            RingCorruptError: the producer published more than the ring holds.
+        """
+        head, tail = self._head.load(), int(self.cursor[RingCursor.TAIL])
+        if not 0 <= head - tail <= self._capacity:
+            raise RingCorruptError(f"{self.path}: head {head} and tail {tail}")
+        self.cursor[RingCursor.HEAD] = head
+        return head > tail
+
+    def next_frame(self) -> Frame | None:
+        """Take the next frame that was noted, or None; :meth:`acknowledge` when it is stored.
+
+        Raises:
+            RingCorruptError: a length that does not fit; nothing after it can be trusted.
+        """
+        tail, head, done = self.cursor.tolist()
+        while tail < head:
+            position = tail % self._capacity
+            size, kind, durability, payload, sequence = _HEADER.unpack_from(self._data, position)
+            fits = size <= min(self._capacity - position, head - tail)
+            if size < FRAME_HEADER_BYTES or size % FRAME_HEADER_BYTES or not fits:
+                raise RingCorruptError(f"{self.path}: a frame of {size} bytes at {position}")
+            tail = self.cursor[RingCursor.TAIL] = tail + size
+            if kind == FRAME_PAD:
+                continue
+            if kind != FRAME_DATA or payload > size - FRAME_HEADER_BYTES or durability > 1:
+                raise RingCorruptError(f"{self.path}: a bad frame header at {position}")
+            if sequence <= done:
+                continue  # acknowledged by an incarnation that died before it gave the room back
+            if sequence != done + 1:
+                raise RingCorruptError(f"{self.path}: frame {sequence} follows {done}")
+            self.cursor[RingCursor.SEQUENCE] = sequence
+            start = position + FRAME_HEADER_BYTES
+            return Frame(sequence, Durability(durability), self._data[start : start + payload])
+        return None
+
+    def interrupted(self) -> bool:
+        """Whether an earlier incarnation died while it appended a frame of this ring."""
+        first = self.acknowledged() + 1
+        outcomes = (self._read_slot(first + index) for index in range(SLOT_COUNT))
+        return any(ack is not None and ack.status is AppendStatus.PENDING for ack in outcomes)
+
+    def outcome(self, sequence: int) -> Ack | None:
+        """What the slot says of a frame that an earlier incarnation met, or None (invariant 2)."""
+        return self._read_slot(sequence)
+
+    def record(self, sequence: int, ack: Ack) -> None:
+        """Write a frame's slot: its intent before it is appended, its outcome after."""
+        start = _slot_start(sequence)
+        _SLOT.pack_into(
+            self._slots,
+            start,
+            0,
+            ack.status,
+            ack.first_queue_offset,
+            ack.first_physical_offset,
+            ack.store_timestamp_ms,
+            ack.messages,
+        )
+        _NUMBER.pack_into(self._slots, start, sequence)  # last: it makes the rest count
+
+    def acknowledge(self) -> None:
+        """Give the room of all frames that were taken back and wake the producer.
+
+        Their slots hold the outcomes.
+        """
+        self._acknowledged.publish(int(self.cursor[RingCursor.SEQUENCE]))
+        self._tail.publish(int(self.cursor[RingCursor.TAIL]))
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the producer said that nothing more comes."""
+        return bool(self._closed.load())
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether everything that was published has been taken."""
+        return self._head.load() == int(self.cursor[RingCursor.TAIL])
+
+
+def _slot_start(sequence: int) -> int:
+    return sequence % SLOT_COUNT * _SLOT.size

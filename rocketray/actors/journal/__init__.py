@@ -1,0 +1,1 @@
+"""The journal of a consumer group: what happened to its offsets and filters."""

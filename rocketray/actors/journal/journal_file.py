@@ -1,0 +1,142 @@
+"""The journals of groups on disk: DATA/config/groupJournal/<group>.journal, a line an entry.
+
+A line is ``<CRC-32 of the text, 8 hexadecimal digits> <text>``; the text of the first is
+``{"journal":"group","version":1}``, of each other an entry as JSON (group_journal.py). Entries are
+appended and synced; a journal that became too long is written anew and takes the old one's place.
+
+A line that was not finished when its writer died tells of what never took effect, and is cut. What
+is damaged in another way is cut from there on; a file that is none of ours, or of a later version,
+is put aside with the suffix ``.unreadable``. Each is logged. What it told of is not known any more.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import zlib
+from collections.abc import Iterable, Sequence
+from io import FileIO
+from pathlib import Path
+
+import orjson
+
+from rocketray.actors.files.state_files import remove_half_written
+from rocketray.whole_file import replace_file
+
+from .group_journal import (
+    BYTES_MAX,
+    ENTRY_MAX_BYTES,
+    GroupJournal,
+    GroupJournals,
+    JournalEntry,
+    decode_entry,
+    encode_entry,
+)
+
+__all__ = ["JournalFiles"]
+
+_LOG = logging.getLogger(__name__)
+_SUFFIX = ".journal"
+_HEADER = orjson.dumps({"journal": "group", "version": 1})
+_CRC_CHARS = 8
+_LINE_MAX_BYTES = _CRC_CHARS + 1 + ENTRY_MAX_BYTES + 1
+_FILE_MAX_BYTES = 32 * BYTES_MAX  # the entries that say where everything stood are not among those
+
+
+class JournalFiles:
+    """The directory of the journals, which one coordinator writes."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def load(self) -> dict[str, GroupJournal]:
+        """All journals, by group; what a writer that died left half written is removed."""
+        remove_half_written(self._directory)
+        return {
+            path.name.removesuffix(_SUFFIX): self._read(path)
+            for path in sorted(self._directory.glob(f"*{_SUFFIX}"))
+        }
+
+    def save(self, journals: GroupJournals) -> None:
+        """Bring to disk what is not there yet; raises OSError where that fails."""
+        for group, unsaved in journals.unsaved().items():
+            if unsaved.is_whole:
+                self._replace(group, unsaved.entries)
+            else:
+                self._append(group, unsaved.entries)
+            journals.saved(group)
+        for group in journals.forgotten():
+            self._path(group).unlink(missing_ok=True)
+
+    def _path(self, group: str) -> Path:
+        return self._directory / f"{group}{_SUFFIX}"
+
+    def _append(self, group: str, entries: Sequence[JournalEntry]) -> None:
+        path = self._path(group)
+        if not path.exists():
+            self._replace(group, entries)
+            return
+        lines = b"".join(_lines(map(encode_entry, entries)))
+        with path.open("r+b", buffering=0) as file:
+            end = file.seek(0, os.SEEK_END)
+            try:
+                _write(file, lines)
+                os.fsync(file.fileno())
+            except OSError:
+                file.truncate(end)  # the next attempt writes them again
+                raise
+
+    def _replace(self, group: str, entries: Sequence[JournalEntry]) -> None:
+        lines = _lines([_HEADER, *map(encode_entry, entries)])
+        replace_file(self._path(group), b"".join(lines))
+
+    def _read(self, path: Path) -> GroupJournal:
+        with path.open("rb") as file:
+            header = file.readline(_LINE_MAX_BYTES)
+            if path.stat().st_size > _FILE_MAX_BYTES or not _is_header(header):
+                aside = path.replace(path.with_name(path.name + ".unreadable"))
+                _LOG.warning(
+                    "%s is no journal of this version; it is kept as %s, and explanations know "
+                    "nothing from before now", path, aside.name,
+                )  # fmt: skip
+                return GroupJournal(is_cut=True, is_certain=False)
+            entries: list[JournalEntry] = []
+            while line := file.readline(_LINE_MAX_BYTES):
+                try:
+                    entries.append(decode_entry(_text(line)))
+                except ValueError as error:
+                    is_unfinished = not line.endswith(b"\n") and not file.read(1)
+                    _LOG.warning(
+                        "%s is cut behind entry %d: %s", path, len(entries),
+                        "the next one was not finished" if is_unfinished else error,
+                    )  # fmt: skip
+                    return GroupJournal(entries, is_cut=True, is_certain=is_unfinished)
+        return GroupJournal(entries)
+
+
+def _write(file: FileIO, data: bytes) -> None:
+    if file.write(data) != len(data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _lines(texts: Iterable[bytes]) -> Iterable[bytes]:
+    return (b"%08x %s\n" % (zlib.crc32(text), text) for text in texts)
+
+
+def _is_header(line: bytes) -> bool:
+    try:
+        return _text(line) == _HEADER
+    except ValueError:
+        return False
+
+
+def _text(line: bytes) -> bytes:
+    """The text of a line; raises ValueError for one that is damaged or has no end."""
+    crc, blank, text = line[:_CRC_CHARS], line[_CRC_CHARS : _CRC_CHARS + 1], line[_CRC_CHARS + 1 :]
+    if not text.endswith(b"\n") or blank != b" ":
+        raise ValueError("a line has no end, or is longer than entries are")
+    text = text.removesuffix(b"\n")
+    if crc != b"%08x" % zlib.crc32(text):
+        raise ValueError("its checksum is another one")
+    return text

@@ -1,0 +1,1 @@
+"""Producers: batching messages, and handing the batches to shards."""

@@ -1,0 +1,261 @@
+"""A producer's batch: the messages that travel together, and what became of each of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.actors.ipc.append_status import refusal
+from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
+from rocketray.delay import WAITING_QUEUES
+from rocketray.errors import (
+    ConfigError,
+)
+from rocketray.hashing import java_hash_code
+from rocketray.message import SHARDING_KEY, UNIQUE_KEY, ForwardedMessage, Message
+from rocketray.recall import RecallHandle
+from rocketray.store.batches.encoded_batch import pack_batch, record_sizes
+from rocketray.store.batches.forward import encode_forwarded
+from rocketray.store.batches.message_columns import MessageColumns, RecordForm
+
+__all__ = [
+    "AckMode",
+    "Batch",
+    "BatchResult",
+    "Destination",
+    "SendResult",
+    "SendResults",
+    "by_queue",
+    "durability_of",
+]
+
+
+AckMode = Literal["memory", "disk"]
+_DURABILITY = {"memory": Durability.MEMORY, "disk": Durability.DISK}
+
+
+def durability_of(ack: str) -> Durability:
+    """What an ack mode stands for; raises :class:`ConfigError` for another text."""
+    try:
+        return _DURABILITY[ack]
+    except (KeyError, TypeError):
+        raise ConfigError(f"ack {ack!r:.60} is not 'memory' or 'disk'; give one of them") from None
+
+
+class SendResult(NamedTuple):
+    """One stored message. ``message_id`` is its unique key, or the offset id where it has none.
+
+    A delayed message is stored where it waits: queue and offset are of there, and
+    ``recall_handle`` is the text by which it can be called back.
+    """
+
+    message_id: str
+    offset_message_id: str
+    queue_id: int
+    queue_offset: int
+    recall_handle: str | None = None
+
+
+_MAKE_RESULT = SendResult._make  # in half the time of the constructor
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """A stored table: how many messages went to each queue."""
+
+    count: int
+    queues: Mapping[int, int]
+
+
+class Destination(Protocol):
+    """What a batch knows of the queue that it goes to."""
+
+    @property
+    def name(self) -> str:
+        """Topic and queue, for messages."""
+
+    @property
+    def data(self) -> Path:
+        """The node's data directory, for messages."""
+
+    @property
+    def queue_id(self) -> int:
+        """The queue's number."""
+
+    @property
+    def id_prefix(self) -> str:
+        """What the offset ids of the queue begin with, before the physical offset."""
+
+
+class Batch:
+    """Messages that travel together, and what became of them."""
+
+    __slots__ = (
+        "_first_id",
+        "_first_queue_offset",
+        "_form",
+        "_lane",
+        "_offsets",
+        "_own_ids",
+        "_sizes",
+        "ack",
+        "columns",
+        "durability",
+        "failure",
+        "one_way",
+        "sequence",
+        "unsure",
+    )
+
+    def __init__(self, lane: Destination, form: RecordForm, durability: Durability) -> None:
+        self.durability = durability
+        self.columns = MessageColumns(form)
+        """The messages; none once they are packed."""
+        self.sequence = 0  # 0: not handed over
+        self.ack: Ack | None = None
+        self.failure: Exception | None = None
+        self.unsure: bytes | None = None
+        """The batch as it travelled, where a call did not say what became of it."""
+        self.one_way = 0
+        """How many of the messages nobody will ask for."""
+        self._lane = lane
+        self._form = form
+        self._first_id = 0
+        self._own_ids: dict[int, str] = {}
+        self._sizes: npt.NDArray[np.int32] | None = None
+        self._offsets: list[int] | None = None
+        self._first_queue_offset = -1
+
+    def pack(self, first_id: int, now_ms: int) -> npt.NDArray[np.uint8]:
+        """The batch as it travels; remembers what the results need, and lets go of the messages."""
+        count = len(self.columns)
+        payload = self.columns.pack(first_id, now_ms)
+        self._first_id, self._own_ids = first_id, self.columns.own_ids
+        if count > 1:
+            self._sizes = record_sizes(payload)
+        return payload
+
+    def pack_forwarded(self, messages: Sequence[ForwardedMessage]) -> bytes:
+        """The batch of *messages* as it travels; they bring their ids."""
+        encoded = encode_forwarded(messages)
+        self._own_ids = {
+            number: message.properties.get(UNIQUE_KEY, "")
+            for number, message in enumerate(messages)
+        }
+        self._sizes = encoded.sizes
+        return pack_batch(encoded)
+
+    @property
+    def has_new_ids(self) -> bool:
+        """Whether all of its unique keys are of the producer's making, so that no other has them."""
+        return not self._own_ids
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known what became of the batch."""
+        return self.ack is not None or self.failure is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether :meth:`check` would raise what is known by now."""
+        is_refused = self.ack is not None and self.ack.status is not AppendStatus.OK
+        return self.failure is not None or is_refused
+
+    def check(self) -> Ack:
+        """The outcome; raises what kept the batch from being stored."""
+        if self.failure is not None:
+            raise self.failure
+        assert self.ack is not None
+        if self.ack.status is not AppendStatus.OK:
+            raise refusal(self.ack.status, self._lane.name, self._lane.data)
+        return self.ack
+
+    def result(self, index: int) -> SendResult:
+        """Where the batch's message of that number was stored; raises as :meth:`check`."""
+        offsets = self._offsets
+        if offsets is None:
+            offsets = self._offsets = self._physical_offsets()
+        lane, form = self._lane, self._form
+        offset_id = f"{lane.id_prefix}{offsets[index]:016X}"
+        if self._own_ids and (own_id := self._own_ids.get(index)) is not None:
+            message_id = own_id or offset_id
+        else:
+            message_id = form.unique_id(self._first_id + index)
+        queue_id, queue_offset, handle = lane.queue_id, self._first_queue_offset + index, None
+        if form.topic in WAITING_QUEUES:
+            handle = str(RecallHandle(form.topic, queue_id, queue_offset, message_id))
+        return _MAKE_RESULT((message_id, offset_id, queue_id, queue_offset, handle))
+
+    def _physical_offsets(self) -> list[int]:
+        """Where each record is, and last where they end."""
+        ack = self.check()
+        self._first_queue_offset = ack.first_queue_offset
+        sizes = [] if self._sizes is None else self._sizes.tolist()
+        return list(itertools.accumulate(sizes, initial=ack.first_physical_offset))
+
+
+class SendResults(Sequence[SendResult]):
+    """The results of stored messages in their order; each is made when it is asked for."""
+
+    __slots__ = ("_count", "_found", "_placed")
+
+    def __init__(self, placed: Sequence[tuple[Batch, Sequence[int]]], count: int) -> None:
+        """*placed* says which messages went with each batch, by their numbers."""
+        self._placed = placed
+        self._count = count
+        self._found: list[tuple[Batch, int]] = []
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> SendResult: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[SendResult]: ...
+
+    def __getitem__(self, index: int | slice) -> SendResult | list[SendResult]:
+        """The result of one message, or of several."""
+        found = self._find()[index]
+        if isinstance(found, list):
+            return [batch.result(at) for batch, at in found]
+        return found[0].result(found[1])
+
+    def __iter__(self) -> Iterator[SendResult]:
+        """All results."""
+        return (batch.result(at) for batch, at in self._find())
+
+    def _find(self) -> list[tuple[Batch, int]]:
+        """Each message's batch and its number in it."""
+        if not self._found:
+            by_number = {
+                number: (batch, at)
+                for batch, numbers in self._placed
+                for at, number in enumerate(numbers)
+            }
+            self._found = [by_number[number] for number in range(self._count)]
+        return self._found
+
+
+def by_queue(
+    messages: Sequence[Message], numbers: Sequence[int], queues: int, turn: int
+) -> list[tuple[int, Sequence[int]]]:
+    """Which of *messages*, by their *numbers*, go to each of so many *queues*.
+
+    Those with the property ``__SHARDINGKEY`` go to the queue of that key, the others to *turn*.
+    """
+    given = [messages[number].properties for number in numbers]
+    if not any(given):
+        return [(turn, numbers)]
+    chosen: dict[int, list[int]] = {}
+    for number, properties in zip(numbers, given, strict=True):
+        key = properties.get(SHARDING_KEY)
+        queue = turn if key is None else java_hash_code(key) % queues
+        chosen.setdefault(queue, []).append(number)
+    return list(chosen.items())

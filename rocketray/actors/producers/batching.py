@@ -1,0 +1,405 @@
+"""The lanes of a producer: which queue a message goes to, in which batch, and when that goes.
+
+A message goes at once when none went for a while (``lane.collecting_s``); one that comes sooner is
+collected, and goes with the first that comes later, when ``BATCH_MAX`` or ``BATCH_BYTES`` are
+there, when somebody waits for one of them, or after ``LINGER_S``, as soon as the shard has said
+what became of those before. Each lane has a lock, so a shard that takes nothing holds up only those
+who send to it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from functools import partial
+from typing import Self
+
+from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.delay import WAITING_QUEUES, Delay, Placed
+from rocketray.errors import ConfigError, StoreError, StreamError, TopicNotFoundError
+from rocketray.hashing import java_hash_code
+from rocketray.message import Message
+from rocketray.names import check_open_topic, check_topic
+from rocketray.recall import RecallHandle
+from rocketray.store.batches.encoded_batch import RecordOptions
+from rocketray.store.batches.message_columns import MessageColumns, RecordForm
+from rocketray.store.formats.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
+from rocketray.store.formats.message_id import UniqueIdGenerator
+
+from .batch import AckMode, Batch, durability_of
+from .pending_messages import Part
+from .queue_link import Lane, Shards, collecting_s, no_room, unacknowledged
+
+__all__ = ["BATCH_BYTES", "BATCH_MAX", "ProducerLanes", "settle_options"]
+
+_LOG = logging.getLogger(__name__)
+BATCH_MAX = 1024
+BATCH_BYTES = 512 * 1024  # and one message more; a batch lies in one file of the log
+LINGER_S = 0.002
+_ROOM_WAIT_S = 0.01
+_LOOK_S = 1.0
+_REFRESH_S = 30.0  # as RocketMQ's pollNameServerInterval
+_CLOSED = "the producer is closed; make a new one"
+
+
+def settle_options(
+    ack: AckMode = "memory",
+    timeout_s: float = 10.0,
+    compression: CompressionKind | None = None,
+    compress_over: int = COMPRESS_OVER_BYTES,
+) -> tuple[Durability, RecordOptions]:
+    """What a producer makes of its options.
+
+    Raises:
+        ConfigError: one of them cannot be used as given.
+    """
+    if not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        raise ConfigError(f"timeout_s is {timeout_s!r:.60}; give seconds, more than 0")
+    if isinstance(compress_over, bool) or not isinstance(compress_over, int):
+        raise ConfigError(f"compress_over is {compress_over!r:.60}; give a number of bytes")
+    options = RecordOptions(compression and Compression(compression, compress_over))
+    return durability_of(ack), options
+
+
+class ProducerLanes:
+    """What a producer is, but for the ways to send."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        *,
+        ack: AckMode = "memory",
+        timeout_s: float = 10.0,
+        born_host: tuple[str, int] = ("127.0.0.1", 0),
+        compression: CompressionKind | None = None,
+        compress_over: int = COMPRESS_OVER_BYTES,
+        clock_ms: Callable[[], int] = system_clock_ms,
+    ) -> None:
+        """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
+        self._durability, self._options = settle_options(ack, timeout_s, compression, compress_over)
+        self._shards = shards
+        self._clock_ms = clock_ms
+        self._timeout_s = timeout_s
+        self._born_host = born_host
+        self._ids = UniqueIdGenerator(
+            born_host[0], os.getpid(), int(uuid.uuid4().fields[0]), clock_ms=clock_ms
+        )
+        self._topics: dict[str, TopicConfig] = {}
+        self._forms: dict[str, RecordForm] = {}
+        self._lanes: dict[str, list[Lane | None]] = {}  # of each topic, by queue
+        self._lost = 0  # one-way messages of lanes that are closed
+        self._turn = itertools.count()
+        self._lock = threading.Lock()  # over the set of lanes; each has its own
+        self._refreshing = threading.Lock()
+        self._collecting = threading.Event()
+        self._closed = threading.Event()
+        self._callers: dict[Lane, threading.Thread] = {}  # of the linger thread
+        self._linger = threading.Thread(target=self._flush_lingering, daemon=True, name="linger")
+        self._linger.start()
+
+    def choose_queue(
+        self, topic: str, queue_id: int | None = None, sharding_key: str | None = None
+    ) -> int:
+        """The queue that a message goes to: the one that is named, the key's, or the next in turn.
+
+        Raises:
+            TopicNotFoundError, ConfigError: there is no such topic, or it has no such queue.
+        """
+        config = self._topic(topic if isinstance(topic, str) else check_topic(topic))
+        if queue_id is None:
+            if sharding_key is not None and not isinstance(sharding_key, str):
+                raise ConfigError(
+                    f"sharding_key is {sharding_key!r:.60}; give a text: str({sharding_key!r:.60})"
+                )
+            turn = next(self._turn) if sharding_key is None else java_hash_code(sharding_key)
+            return turn % config.queues
+        config.check_queue(queue_id)
+        return queue_id
+
+    def place(
+        self,
+        message: Message,
+        delay: Delay,
+        queue_id: int | None = None,
+        sharding_key: str | None = None,
+    ) -> Placed[Message]:
+        """The message as it waits for *delay*, and the queue in which it does; raises as both."""
+        queue_id = self.choose_queue(message.topic, queue_id, sharding_key)
+        placed = delay.place(message, queue_id, self._clock_ms())
+        waits_in = placed.message.topic
+        if waits_in in WAITING_QUEUES and waits_in not in self._topics:
+            self._shards.create_topic(waits_in, WAITING_QUEUES[waits_in])
+            self._topic(waits_in)  # so that the next ones know
+        return placed
+
+    def recall(self, handle: str) -> bool:
+        """Let a delayed message never be delivered; False when it was before, or was recalled.
+
+        Raises:
+            InvalidMessageError: *handle* is none, or none of this node's.
+        """
+        RecallHandle.parse(handle)
+        return self._shards.recall(handle)
+
+    def new_unique_key(self) -> str:
+        """An id that no other message has."""
+        return bytes(self._ids.next_ids(1)).decode()
+
+    def flush(self) -> None:
+        """Hand over and wait for everything that was sent; results tell what was refused."""
+        waiting = []
+        for lane in self._open_lanes():
+            with lane.lock:
+                self._hand_over(lane)
+                if lane.in_flight:
+                    waiting.append((lane, lane.in_flight[-1]))
+        for lane, batch in waiting:
+            self.settle(lane, batch, None)
+
+    def refresh_topics(self) -> None:
+        """Learn how many queues the topics have by now, and leave those that are gone.
+
+        It happens every 30 seconds by itself, as with RocketMQ's producers.
+        """
+        with self._refreshing:
+            for name, known in list(self._topics.items()):
+                if self._closed.is_set():
+                    return
+                try:
+                    config = self._shards.topic(name)
+                except TopicNotFoundError as error:
+                    self._leave(name, error)
+                except Exception as error:  # noqa: BLE001  # the thread that asks hands over, too
+                    _LOG.warning("topic %s: its queues are not known anew: %s", name, error)
+                else:
+                    if config.store_hosts[: known.queues] != known.store_hosts:
+                        reason = f"topic {name!r} was deleted and made again meanwhile; send again"
+                        self._leave(name, StoreError(reason))
+                    elif config.queues > known.queues:
+                        with self._lock:
+                            lanes = self._lanes.get(name, [])
+                            lanes += [None] * (config.queues - known.queues) if lanes else []
+                            self._topics[name] = config
+
+    def lose(self, error: StreamError) -> None:
+        """Raise *error* from now on, and of all that is not acknowledged: its shards are gone."""
+        for topic in list(self._lanes):
+            self._leave(topic, error)
+
+    def close(self) -> None:
+        """Flush, and give the rings back; raises as :meth:`flush`, and is closed nevertheless."""
+        if self._closed.is_set():
+            return
+        try:
+            self.flush()
+        finally:
+            with self._lock:
+                self._closed.set()
+            self._collecting.set()
+            self._linger.join()
+            for lane in self._open_lanes():
+                with lane.lock:
+                    lane.close(StoreError(_CLOSED))
+
+    def __enter__(self) -> Self:
+        """The producer itself; closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def settle(self, lane: Lane, batch: Batch, timeout_s: float | None) -> None:
+        """Wait until the shard said what became of a batch."""
+        deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
+        while True:
+            with lane.lock:
+                if batch is lane.collecting:
+                    self._hand_over(lane)
+                lane.harvest()
+                if batch.settled:
+                    return
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise unacknowledged(lane)
+            lane.wait(batch, min(left, _LOOK_S))
+
+    def hand_over_part(self, part: Part, ack: AckMode | None) -> tuple[Lane, Batch]:
+        """Make a batch and hand it over; what keeps it from being sent is its outcome."""
+        durability = durability_of(ack) if ack else self._durability
+        lane = self._lane(part.topic, part.queue_id, None)
+        with lane.lock:
+            lane.check_open()
+            self._hand_over(lane)  # what was sent before goes first
+            lane.collecting = batch = Batch(lane, lane.form, durability)
+            try:
+                batch.columns.extend([part.messages[number] for number in part.numbers])
+            except StreamError as error:
+                lane.collecting, batch.failure = None, error
+            self._hand_over(lane)
+        return lane, batch
+
+    def ask_again(self, lane: Lane, batch: Batch) -> None:
+        """Call the shard again with a batch of which a call did not say what became."""
+        with lane.lock:
+            lane.check_open()
+            lane.ask_again(batch)
+
+    def _collect(self, lane: Lane, ack: AckMode | None, *, of_node: bool = False) -> Batch:
+        """The batch that a message goes into; called with the lane's lock held.
+
+        Only the node's own parts send *of_node*: they may send to any topic.
+        """
+        durability = durability_of(ack) if ack else self._durability
+        lane.check_open()
+        if lane.is_closed_topic and not of_node:
+            check_open_topic(lane.topic)
+        batch = lane.collecting
+        if batch is not None and batch.durability is not durability:
+            self._hand_over(lane)
+            batch = None
+        if batch is None:
+            batch = lane.collecting = Batch(lane, lane.form, durability)
+        return batch
+
+    def _hand_over_in_time(self, lane: Lane, columns: MessageColumns, index: int) -> None:
+        """Hand over what was collected, if it is time; *index* is the newest message's number."""
+        begun = time.monotonic()
+        if index + 1 >= BATCH_MAX or columns.size >= BATCH_BYTES or begun >= lane.next_hand_over:
+            self._hand_over(lane)
+            ended = time.monotonic()
+            lane.next_hand_over = ended + collecting_s(ended - begun)
+        elif not self._collecting.is_set():
+            self._collecting.set()
+
+    def _topic(self, name: str) -> TopicConfig:
+        config = self._topics.get(name)
+        if config is None:
+            config = self._topics.setdefault(name, self._shards.topic(check_topic(name)))
+        return config
+
+    def _lane(self, topic: str, queue_id: int | None, sharding_key: str | None) -> Lane:
+        lanes = self._lanes.get(topic) if isinstance(topic, str) else None
+        if lanes is None:
+            queue_id = self.choose_queue(topic, queue_id, sharding_key)
+            return self._open_lane(topic, queue_id)
+        if queue_id is None and sharding_key is None:
+            queue_id = next(self._turn) % len(lanes)
+        else:
+            queue_id = self.choose_queue(topic, queue_id, sharding_key)
+        lane = lanes[queue_id] if queue_id < len(lanes) else None  # there may be more by now
+        return lane or self._open_lane(topic, queue_id)
+
+    def _open_lane(self, topic: str, queue_id: int) -> Lane:
+        """A lane that is there, or a new one; others open theirs while its shard answers."""
+        while not self._closed.is_set():
+            config = self._topic(topic)
+            config.check_queue(queue_id)
+            opened = Lane(self._shards, config, queue_id, self._form(topic))
+            with self._lock:
+                if self._topics.get(topic) is config and not self._closed.is_set():
+                    lanes = self._lanes.setdefault(topic, [None] * config.queues)
+                    lane = lanes[queue_id]
+                    if lane is None:
+                        lanes[queue_id] = opened
+                        return opened
+                else:
+                    lane = None  # the topic changed meanwhile, or the producer was closed
+            opened.close(StoreError(_CLOSED))
+            if lane is not None:
+                return lane
+        raise StoreError(_CLOSED)
+
+    def _open_lanes(self) -> list[Lane]:
+        """All lanes there are."""
+        topics = list(self._lanes.values())
+        return [lane for lanes in topics for lane in lanes if lane is not None]
+
+    def _leave(self, topic: str, error: StreamError) -> None:
+        """Close the lanes to the shards of a topic that are gone."""
+        with self._lock:
+            self._topics.pop(topic, None)
+            lanes = self._lanes.pop(topic, [])
+        for lane in lanes:
+            if lane is not None:
+                with lane.lock:
+                    lane.close(error, is_gone=True)
+                    self._lost += lane.lost
+
+    def _form(self, topic: str) -> RecordForm:
+        form = self._forms.get(topic)
+        if form is None:
+            form = self._forms[topic] = RecordForm(
+                topic,
+                born_host=self._born_host,
+                id_prefix=self._ids.prefix,
+                compression=self._options.compression,
+            )
+        return form
+
+    def _hand_over(self, lane: Lane) -> None:
+        """Pack what was collected and write it to the ring; called with the lane's lock held."""
+        batch = lane.collecting
+        if batch is None or not batch.columns:
+            return
+        lane.collecting = None
+        try:
+            payload = batch.pack(self._ids.take(len(batch.columns)), self._clock_ms())
+            self._until_sent(lane, partial(lane.try_send, payload.data, batch))
+        except Exception as error:  # noqa: BLE001  # whoever asks for a result of the batch gets it
+            batch.failure = error
+            lane.settled(batch)
+
+    def _until_sent(self, lane: Lane, try_send: Callable[[], bool]) -> None:
+        """Hand a batch over as soon as there is room."""
+        deadline = time.monotonic() + self._timeout_s
+        while not try_send():
+            if time.monotonic() >= deadline:
+                raise no_room(lane)
+            lane.wait_for_room(_ROOM_WAIT_S)
+
+    def _flush_lingering(self) -> None:
+        refresh_at = time.monotonic() + _REFRESH_S
+        while not self._closed.is_set():
+            self._collecting.wait(_REFRESH_S)
+            time.sleep(LINGER_S)
+            self._collecting.clear()
+            waiting = [lane for lane in self._open_lanes() if not self._hand_over_lingering(lane)]
+            if waiting:
+                self._collecting.set()
+            if time.monotonic() >= refresh_at and not self._refreshing.locked():
+                threading.Thread(target=self.refresh_topics, daemon=True, name="topics").start()
+                refresh_at = time.monotonic() + _REFRESH_S
+
+    def _hand_over_lingering(self, lane: Lane) -> bool:
+        """Hand over what was collected, or begin to; False when that is to be looked at again."""
+        if lane.ring is not None:
+            return self._hand_over_if_free(lane)
+        if not lane.has_collected:
+            return True
+        callers = {one: thread for one, thread in self._callers.items() if thread.is_alive()}
+        if lane not in callers:  # a call may take minutes: others do not wait for it
+            run = self._hand_over_if_free
+            callers[lane] = threading.Thread(target=run, args=(lane,), daemon=True, name="call")
+            callers[lane].start()
+        self._callers = callers
+        return False
+
+    def _hand_over_if_free(self, lane: Lane) -> bool:
+        """Hand over what was collected, unless somebody uses the lane, or the shard is behind."""
+        if not lane.lock.acquire(blocking=False):
+            return False
+        try:
+            lane.harvest()
+            if not lane.in_flight:  # so there is room, and no waiting for a shard that is dead
+                self._hand_over(lane)
+            return not lane.has_collected
+        finally:
+            lane.lock.release()

@@ -1,0 +1,45 @@
+"""The result of a send that was not waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .batch import Batch, SendResult
+from .queue_link import Lane
+
+__all__ = ["PendingSend"]
+
+Settle = Callable[[Lane, Batch, float | None], None]
+"""Waits until the shard said what became of a batch of a lane, for some seconds."""
+
+
+class PendingSend:
+    """A message that was sent and is not yet known to be stored."""
+
+    __slots__ = ("_batch", "_index", "_lane", "_settle")
+
+    def __init__(self, settle: Settle, lane: Lane, batch: Batch, index: int) -> None:
+        self._settle = settle
+        self._lane = lane
+        self._batch = batch
+        self._index = index
+
+    def done(self) -> bool:
+        """Whether :meth:`result` would return at once; asks nobody and waits for nothing."""
+        if not self._batch.settled and self._lane.lock.acquire(blocking=False):
+            try:
+                self._lane.harvest()
+            finally:
+                self._lane.lock.release()
+        return self._batch.settled
+
+    def result(self, timeout_s: float | None = None) -> SendResult:
+        """Wait until the message is stored.
+
+        Raises:
+            ShardUnavailableError: it is not yet known; the message may still be stored later.
+            StreamError: the shard refused it, and nothing was stored.
+        """
+        if not self._batch.settled:
+            self._settle(self._lane, self._batch, timeout_s)
+        return self._batch.result(self._index)

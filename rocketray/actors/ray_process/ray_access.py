@@ -1,0 +1,143 @@
+"""Who may call a node's Ray: its token is the one lock on it.
+
+Whoever can call a Ray can run code as its user, and every user of a machine can call one that
+listens on loopback. So a node's own Ray asks for a token that only the node's user can read: a file
+in DATA, made anew at each start and named in node.json, where programs of that user find it. The
+Ray that somebody else started keeps the lock that it has.
+
+Ray reads from environment variables whether there is a token, and where; its processes inherit
+them. They are set only while a Ray is started or joined, so what a program does besides, and what
+it starts, finds the environment as it was. Ray itself remembers what it read.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ray._raylet import (  # type: ignore[attr-defined]  # a compiled module
+    AuthenticationMode,
+    AuthenticationTokenLoader,
+    ClusterID,
+    Config,
+    InnerGcsClient,
+    get_authentication_mode,
+)
+from ray.exceptions import AuthenticationError
+
+from rocketray.actors.files.private_files import (
+    make_private_directory,
+    open_to_others,
+    write_secret,
+)
+from rocketray.actors.runtime.machine import user_name
+from rocketray.environment import with_environ
+
+__all__ = [
+    "asks_for_token",
+    "auth_mode",
+    "forget_token",
+    "is_refused",
+    "ray_directory",
+    "token_for_node",
+    "using_token",
+    "warn_of_readable_token",
+]
+
+_LOG = logging.getLogger(__name__)
+_MODE, _PATH, _TOKEN = "RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_TOKEN"
+_DISABLED, _WITH_TOKEN = "disabled", "token"
+_TOKEN_BYTES = 32
+_WRONG_TOKEN = "InvalidAuthToken"  # noqa: S105 - what Ray says of one
+_ASK_TIMEOUT_MS = 2000
+_TEMPORARY = Path("/tmp")  # noqa: S108 - Ray's own choice: names of sockets have at most 107 bytes
+_NAMES_MAX = 100
+
+
+def token_for_node(path: Path) -> Path | None:
+    """Put a new token for a node's own Ray into *path*; None where the operator wants none."""
+    if os.environ.get(_MODE, "").lower() == _DISABLED:
+        path.unlink(missing_ok=True)
+        _LOG.warning(
+            "RAY_AUTH_MODE=disabled: every user of this machine can run code as %s through the "
+            "node's Ray; unset it and start the node again",
+            user_name(),
+        )
+        return None
+    write_secret(path, secrets.token_hex(_TOKEN_BYTES))
+    return path
+
+
+@contextmanager
+def using_token(mode: str, token: Path | None) -> Iterator[None]:
+    """Let Ray be started or joined with the token in that file, or in *mode* as it is set up.
+
+    Without both, Ray looks for itself what the environment says.
+    """
+    wanted: dict[str, str | None] = {_MODE: mode or os.environ.get(_MODE)}
+    if token:
+        wanted = {_MODE: _WITH_TOKEN, _PATH: str(token), _TOKEN: None}
+    with with_environ(wanted):
+        forget_token()
+        yield
+
+
+def forget_token() -> None:
+    """Have Ray look again what the environment says, which it did when it was imported, or joined."""
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+def is_refused(address: str) -> bool:
+    """Whether the Ray at *address* does not take the token that :func:`using_token` set, if any.
+
+    Ray itself would try for 20 seconds, with a line on stderr each, and then not say why. So it is
+    asked under the id of a cluster that does not exist: it looks at the token first.
+    """
+    if not address.rpartition(":")[2].isdecimal():
+        return False  # a name that Ray knows, such as "auto"
+    nowhere = ClusterID(b"\x01" * ClusterID.size()).hex()
+    try:
+        client = InnerGcsClient.standalone(address, nowhere, _ASK_TIMEOUT_MS)
+        client.internal_kv_get(b"rocketray", None, _ASK_TIMEOUT_MS / 1000)
+    except AuthenticationError as error:
+        return _WRONG_TOKEN in str(error)
+    except Exception as error:  # noqa: BLE001 - whoever joins is told what is wrong
+        _LOG.debug("the Ray at %s did not say whether it takes the token: %r", address, error)
+    return False
+
+
+def asks_for_token() -> bool:
+    """Whether the Ray of this process lets nobody in without its token."""
+    return bool(get_authentication_mode() != AuthenticationMode.DISABLED)
+
+
+def auth_mode() -> str:
+    """How this process's Ray tells friends from strangers, for those who join it."""
+    return _WITH_TOKEN if asks_for_token() else _DISABLED
+
+
+def warn_of_readable_token() -> None:
+    """Say so when others can read the token of a Ray that somebody else set up."""
+    path = Path(os.environ.get(_PATH) or Path.home() / ".ray" / "auth_token")
+    if asks_for_token() and _TOKEN not in os.environ and open_to_others(path):
+        _LOG.warning(
+            "other users of this machine may read %s, and with it run code as you: chmod 600 %s",
+            path,
+            path,
+        )
+
+
+def ray_directory() -> Path:
+    """Where a node's own Ray keeps its sockets and logs: below a directory that nobody else enters.
+
+    Ray itself lets everybody write there, also where the sockets of its processes are.
+    """
+    names = [f"rocketray-{os.getuid()}"]
+    names += [f"{names[0]}-{secrets.token_hex(4)}" for _ in range(_NAMES_MAX)]
+    parents = (_TEMPORARY / name for name in names)
+    return next(parent for parent in parents if make_private_directory(parent)) / "ray"

@@ -1,0 +1,302 @@
+"""Ray as rocketray runs it: on loopback unless a cluster is named, and never joined by chance.
+
+Ray puts its servers on 127.0.0.1 by itself only on Windows and macOS, unless an environment variable
+says so. Ray reads it when it is imported, so what it made of it is set as well: a program may have
+imported Ray before it came here. Who may call it is a matter of ``ray_access.py``.
+
+Ray places an actor on any of its nodes. Ours touch the files of one machine, so they are bound to it
+(:func:`pinned`), for good: by a label, which a raylet that replaces another may have as well, or by
+the id of the Ray node, which ends with its raylet.
+
+Ray gives way to all other programs: it runs its workers, our actors, at nice 15 unless it is told
+otherwise, and only the one who starts a Ray can tell it. So ours runs them as this process runs.
+
+Ray prints what goes wrong in its processes, such as the end of a worker, on the stdout of every
+program that joined it, also with ``log_to_driver=False``. Here it goes to the log instead.
+"""
+
+from __future__ import annotations
+
+import errno
+import faulthandler
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.util.annotations import RayDeprecationWarning
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rocketray.actors.files.home import Home
+from rocketray.actors.files.state_files import disk_error
+from rocketray.actors.runtime.signal_handlers import interrupted_behind
+from rocketray.errors import ActorError, NodeNotRunningError, StreamError
+
+from .ray_access import forget_token, is_refused, ray_directory, token_for_node, using_token
+from .ray_watch import RayWatch
+
+__all__ = [
+    "DISK_LABEL",
+    "NAMESPACE",
+    "GetTimeoutError",
+    "RayActorError",
+    "RayError",
+    "RayTaskError",
+    "has_ray",
+    "is_started_again",
+    "join_ray",
+    "leave_ray",
+    "logs_directory",
+    "output_files",
+    "own_processes",
+    "pinned",
+    "raised_there",
+    "ray",
+    "ray_node_of",
+    "start_ray",
+    "watch_ray",
+]
+
+logger = logging.getLogger(__name__)
+
+NAMESPACE = "rocketray"
+DISK_LABEL = "rocketray-disk"
+"""The label of a Ray node that has a data directory; its value is the directory's UUID."""
+_LOOPBACK = "127.0.0.1"
+_LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+_NICENESS_VARIABLE = "RAY_worker_niceness"
+_DIRECTORY_VARIABLE = "RAY_TMPDIR"
+_KNOCK_TIMEOUT_S = 10.0
+_CALLS_END_S = 2.0
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO}
+_LEAVING = threading.Lock()
+_START_AGAIN = ": its node has ended, or is about to; start it again with: rocketray start"
+
+
+def start_ray(num_cpus: int | None, token: Path, disk: str) -> Path | None:
+    """Start a Ray of this process's own, on loopback; it ends with the process.
+
+    Answers *token*, the file that holds its new token, or None where it asks for none.
+    *disk* is the UUID of the data directory that its one node has.
+
+    Raises:
+        ActorError: it did not start, as on a machine that is too busy.
+    """
+    _stay_on_loopback()
+    _log_reports()
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    directory = os.environ.get(_DIRECTORY_VARIABLE) or str(ray_directory())
+    made = token_for_node(token)
+    try:
+        with using_token("", made), _only_what_is_used(), interrupted_behind():
+            ray.init(
+                address="local",  # else Ray joins any cluster that its session directory names
+                namespace=NAMESPACE,
+                num_cpus=num_cpus,
+                include_dashboard=False,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                _temp_dir=directory,
+                labels={DISK_LABEL: disk},
+                _system_config=_settings(),
+            )
+    except Exception as error:
+        raise ActorError(
+            f"Ray did not start: {error}; its logs are in {directory}/session_latest; on a busy "
+            "machine try again"
+        ) from error
+    return made
+
+
+@contextmanager
+def _only_what_is_used() -> Iterator[None]:
+    """Leave out three Python processes of 43 to 60 MiB for which ``ray.init`` has no option.
+
+    They are the autoscaler, which has nothing to scale, the reader of logs, which are not shown, and
+    the server of the dashboard: where that is off, it only reports usage, and looks for the cloud
+    that it is in. Ray starts without that server also where it fails. The agents of the raylet stay:
+    it ends with them.
+    """
+    parameters, services = ray._private.parameter, ray._private.services  # noqa: SLF001 - as above
+    made, started = parameters.RayParams, services.start_api_server
+    parameters.RayParams = partial(made, no_monitor=True, include_log_monitor=False)
+    services.start_api_server = lambda *_, **__: (None, None)
+    try:
+        yield
+    finally:
+        parameters.RayParams, services.start_api_server = made, started
+
+
+def _settings() -> dict[str, Any]:
+    """What our own Ray does otherwise than Ray by default; what the environment says goes first."""
+    return {} if _NICENESS_VARIABLE in os.environ else {"worker_niceness": 0}
+
+
+def join_ray(
+    address: str,
+    mode: str = "",
+    token: Path | None = None,
+    raylet: str | None = None,
+    *,
+    advice: str = _START_AGAIN,
+) -> None:
+    """Join the Ray at *address* as a driver; *token* is the file with the token that opens it.
+
+    Without one, *mode* is how it tells friends from strangers, and Ray finds its token itself.
+    *raylet* is where the raylet of this machine listens, if that is known; *advice* is what to do
+    where nothing answers.
+
+    Raises:
+        NodeNotRunningError: nothing answers there, or it lets this process not in.
+    """
+    for server in filter(None, (address, raylet)):
+        _knock(server, advice)
+    if address.startswith(_LOOPBACK):
+        _stay_on_loopback()
+    _turn_fault_handler_on()
+    _log_reports()
+    with using_token(mode, token):
+        if is_refused(address):
+            raise NodeNotRunningError(f"the Ray at {address} {_refusal(token)}")
+        try:
+            ray.init(
+                address=address,
+                namespace=NAMESPACE,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+            )
+        except Exception as error:
+            raise NodeNotRunningError(
+                f"the Ray at {address} cannot be joined: {error!r}"
+            ) from error
+
+
+def _refusal(token: Path | None) -> str:
+    """What a Ray does that lets this process not in, and the way out."""
+    if token is None:
+        return (
+            "asks for a token that this process does not have: set RAY_AUTH_MODE=token, and "
+            "RAY_AUTH_TOKEN_PATH to the file with the token of who started that Ray"
+        )
+    return (
+        f"refuses the token in {token}: it is not the one that the node made at its start; stop the "
+        "node and start it again, which makes a new one"
+    )
+
+
+def _knock(address: str, advice: str) -> None:
+    """Raise :class:`NodeNotRunningError` where nobody listens: Ray would try for a minute or two."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():
+        return  # a name that Ray knows, such as "auto"
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _KNOCK_TIMEOUT_S).close()
+    except OSError as error:
+        raise NodeNotRunningError(
+            f"the Ray at {address} does not answer ({error}){advice}"
+        ) from error
+
+
+def ray_node_of(disk: str) -> str:
+    """The id of this process's Ray node, or empty where its label says that it has *disk*."""
+    context = ray.get_runtime_context()
+    labels: Mapping[str, str] = context.get_node_labels()
+    return "" if labels.get(DISK_LABEL) == disk else str(context.get_node_id())
+
+
+def watch_ray(worker: int, *, is_own: bool) -> RayWatch:
+    """What to watch of the Ray of this process, its own or another's; *worker* is a process of it."""
+    context = ray.get_runtime_context()
+    (own,) = [each for each in ray.nodes() if each["NodeID"] == context.get_node_id()]
+    raylet = f"{own['NodeManagerAddress']}:{own['NodeManagerPort']}"
+    return RayWatch(str(context.gcs_address), raylet, worker, gcs_may_return=not is_own)
+
+
+def own_processes() -> list[int]:
+    """The servers of the Ray that this process started; none where it joined one."""
+    started = ray._private.worker._global_node  # noqa: SLF001 - Ray has no other way
+    return [each.process.pid for of_kind in started.all_processes.values() for each in of_kind]
+
+
+def has_ray() -> bool:
+    """Whether this process has a Ray; waits while it leaves one."""
+    with _LEAVING:
+        return bool(ray.is_initialized())
+
+
+def leave_ray(*, is_lost: bool = False) -> None:
+    """Leave the Ray of this process; the next one is entered as the environment says.
+
+    One that *is_lost* in a moment, when calls that wait for its answers have ended: Ray would end
+    the process after a minute.
+    """
+    with _LEAVING:
+        if is_lost:
+            time.sleep(_CALLS_END_S)
+        ray.shutdown()
+        forget_token()
+
+
+def pinned(home: Home) -> dict[str, Any]:
+    """The options of an actor that touches the files of *home*: it runs there, or not at all."""
+    if home.ray_node:
+        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(home.ray_node, soft=False)}
+    return {"label_selector": {DISK_LABEL: home.uuid}}
+
+
+def raised_there(error: RayTaskError, data: Path) -> Exception:
+    """What an actor of the node on *data* raised, where a person can do something about it."""
+    cause = error.cause
+    if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
+        return disk_error(data, cause)
+    return cause if isinstance(cause, StreamError) else error
+
+
+def is_started_again() -> bool:
+    """Whether this process runs an actor that had another one before."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RayDeprecationWarning)  # Ray's property uses one of those
+        return bool(ray.get_runtime_context().was_current_actor_reconstructed)
+
+
+def output_files() -> tuple[str, ...]:
+    """The files to which Ray has this process write its stdout and stderr; none in a driver."""
+    worker = ray._private.worker.global_worker  # noqa: SLF001 - Ray says it nowhere else
+    paths = worker.get_out_file_path(), worker.get_err_file_path()
+    return tuple(str(path) for path in paths if path)
+
+
+def logs_directory() -> str:
+    """Where the Ray that this process joined has the logs of its processes, on this machine."""
+    directory: str = ray._private.worker.global_worker.node.get_logs_dir_path()  # noqa: SLF001 - Ray says it nowhere else
+    return directory
+
+
+def _turn_fault_handler_on() -> None:
+    """Do it before Ray does for ``sys.stderr``, where Faust's worker has a log that is no file."""
+    if sys.__stderr__ is not None and not faulthandler.is_enabled():
+        faulthandler.enable(sys.__stderr__, all_threads=False)
+
+
+def _log_reports() -> None:
+    """Keep stdout for the program, which may print JSON."""
+    ray._private.worker.print_to_stdstream = _log_report  # noqa: SLF001 - Ray has no other way
+
+
+def _log_report(report: Mapping[str, Any], **_: Any) -> None:
+    logger.info("Ray reports: %s", " ".join(map(str, report.get("lines", ()))))
+
+
+def _stay_on_loopback() -> None:
+    os.environ[_LOOPBACK_VARIABLE] = "0"
+    ray._private.ray_constants.ENABLE_RAY_CLUSTER = False  # noqa: SLF001 - see the module's docstring

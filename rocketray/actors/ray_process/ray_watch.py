@@ -1,0 +1,182 @@
+"""Whether the Ray under a node still answers, and what is left of it when it does not.
+
+Ray itself notices the loss of its GCS after a minute, and aborts; who asks it something meanwhile
+waits. So a node's process connects, again and again, to the two servers that it cannot do without,
+the GCS and its own raylet, and ends when one of them is gone:
+
+    connection      raylet      GCS of the node's own Ray   GCS of another's Ray
+    refused         at once     at once                     for 3 s
+    other errors    for 10 s    for 10 s                    for 10 s
+
+Nobody listens where a connection is refused. A raylet never comes back, and neither does the GCS of
+a Ray that lives as long as the node; whoever keeps a Ray may start its GCS again, which remembers
+all where it is highly available. Other errors, such as a timeout, count only when they last: a
+packet may be lost on the way to another machine, and this process may be short of descriptors.
+
+The processes that a raylet started are found when Ray answers nothing more, also those that outlive
+it: they were its children when the watch began, or are now, or say in their environment whose they
+are. None of the three holds for all: a process that lost its raylet has another parent, and one
+that sets a title may overwrite what /proc shows of its environment. Linux only, as /proc is.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketray.actors.runtime.processes import is_alive
+
+__all__ = ["RayWatch", "Worker", "end_processes"]
+
+_CONNECT_TIMEOUT_S = 2.0
+_SILENCE_S = 10.0
+_GCS_RESTART_S = 3.0
+_END_TIMEOUT_S = 2.0
+_LOOK_AGAIN_S = 0.02
+_RAYLET_VARIABLE = b"RAY_RAYLET_PID="
+_ACTOR_TITLE = re.compile(rb"ray::(\w+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process that a raylet started; ``title`` is the class of its actor."""
+
+    pid: int
+    title: str
+
+
+class RayWatch:
+    """The servers of one Ray that this process needs, by their addresses on the network."""
+
+    def __init__(
+        self,
+        gcs: str,
+        raylet: str,
+        worker: int,
+        *,
+        gcs_may_return: bool = False,
+        clock_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Their addresses, and a process that the raylet started.
+
+        *gcs_may_return* is for a Ray that lives longer than the node.
+        """
+        self._servers = {"GCS": gcs, "raylet": raylet}
+        self._refused_s = {"GCS": _GCS_RESTART_S if gcs_may_return else 0.0, "raylet": 0.0}
+        self._raylet = _raylet_above(worker) or _raylet_of(worker)
+        self._first = _children(self._raylet) if self._raylet else {}
+        self._clock_s = clock_s
+        self._failing_since_s: dict[str, float] = {}
+
+    @property
+    def raylet(self) -> str:
+        """Where the raylet listens."""
+        return self._servers["raylet"]
+
+    def lost(self) -> str | None:
+        """The server that is gone, or None; to be asked every second."""
+        for name, address in self._servers.items():
+            error = _connect(address)
+            if error is None:
+                self._failing_since_s.pop(name, None)
+                continue
+            now_s = self._clock_s()
+            failing_s = now_s - self._failing_since_s.setdefault(name, now_s)
+            is_refused = isinstance(error, ConnectionRefusedError)
+            if failing_s >= (self._refused_s[name] if is_refused else _SILENCE_S):
+                return f"its {name} at {address} does not answer ({error})"
+        return None
+
+    def workers(self) -> list[Worker]:
+        """The processes that the raylet started, which may have outlived it."""
+        if not self._raylet:
+            return []
+        now = _children(self._raylet)
+        found = []
+        for pid in _processes():
+            is_first = self._first.get(pid) == _parent_and_start(pid)[1]  # or its id is used again
+            if (pid in now or is_first or _raylet_of(pid) == self._raylet) and _runs(pid):
+                try:
+                    title = _ACTOR_TITLE.match(Path(f"/proc/{pid}/cmdline").read_bytes())
+                except OSError:
+                    continue  # it has ended meanwhile
+                found.append(Worker(pid, title[1].decode() if title else ""))
+        return found
+
+
+def _connect(address: str) -> OSError | None:
+    """Why no connection can be made to a server, or None."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
+    except OSError as error:
+        return error
+    return None
+
+
+def _processes() -> list[int]:
+    return [int(directory.name) for directory in Path("/proc").glob("[0-9]*")]
+
+
+def _parent_and_start(pid: int) -> tuple[int, int]:
+    """The parent of a process, and when it was started, in the kernel's ticks; 0 when it has ended."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0, 0
+    return int(fields[1]), int(fields[19])
+
+
+def _children(pid: int) -> dict[int, int]:
+    """The processes below *pid*, and when each was started."""
+    found = {each: _parent_and_start(each) for each in _processes()}
+    return {each: started for each, (parent, started) in found.items() if parent == pid}
+
+
+def _raylet_above(pid: int) -> int:
+    """The parent of a process, if that is a raylet; else 0."""
+    parent, _ = _parent_and_start(pid)
+    try:
+        return parent if Path(f"/proc/{parent}/comm").read_text().strip() == "raylet" else 0
+    except OSError:
+        return 0
+
+
+def _raylet_of(pid: int) -> int:
+    """The raylet that started a process, as its environment says; 0 when it does not."""
+    try:
+        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return 0  # it has ended, or is another user's
+    said = next((each for each in variables if each.startswith(_RAYLET_VARIABLE)), b"")
+    number = said.removeprefix(_RAYLET_VARIABLE)
+    return int(number) if number.isdigit() else 0
+
+
+def end_processes(pids: Iterable[int]) -> list[int]:
+    """Kill processes at once; returns those that are still there after some time."""
+    left = list(pids)
+    for pid in left:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    end = time.monotonic() + _END_TIMEOUT_S
+    while (left := [pid for pid in left if _runs(pid)]) and time.monotonic() < end:
+        time.sleep(_LOOK_AGAIN_S)
+    return left
+
+
+def _runs(pid: int) -> bool:
+    """Whether the process still has files open: one that has ended may wait for its parent."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return is_alive(pid)
+    return state not in "ZX"

@@ -1,0 +1,173 @@
+"""Members of consumer groups that run on other nodes, represented on the node of the shards.
+
+Each has a stand-in here: a group member of the ordinary kind, which packs what it gets into frames
+and holds them until the member comes for them. The member waits in a long poll, so a message is
+with it one call after it matched, and an idle member costs four calls a minute.
+
+Invariants
+  1. A stand-in holds four frames of about ``FRAME_BYTES``, or of one message, and the last reply.
+  2. A queue is given up after its member said that it is through with it, or did not say so for
+     ``REVOKE_TIMEOUT_S``; what it says later about that queue is not heard. Its lease ends before
+     that time is over, and one that let it pass gets no other until it joined again.
+  3. A member that is silent for ``SILENCE_S``, which is longer than a lease, has no stand-in any
+     more: others get its queues. What it says while that happens is not answered with a lease.
+  4. A member chooses its stand-in's name, and asks for the same one until it was answered: when an
+     answer is lost, or Ray makes the call twice, no second stand-in holds queues for nobody.
+  5. There are ``MEMBERS_MAX`` stand-ins at most, each with one poll that waits at a time, and a
+     poll waits for ``POLL_MAX_S`` at most: what answers at once never waits for a thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.groups.failing import FailingMessage
+from rocketray.errors import StreamError, UnknownMemberError
+
+from .proxy_member import StandIn
+from .remote_calls import POLL_MAX_S, CommitReply, JoinRequest, PollReply
+
+__all__ = ["MEMBERS_MAX", "SILENCE_S", "RemoteMembers"]
+
+_LOG = logging.getLogger(__name__)
+MEMBERS_MAX = 200
+SILENCE_S = 20.0
+
+
+class RemoteMembers:
+    """All stand-ins of a node; any thread may call."""
+
+    def __init__(
+        self, join: Callable[[JoinRequest], GroupConsumer], clock_s: Callable[[], float]
+    ) -> None:
+        """*join* makes a member on this node, *clock_s* never goes back."""
+        self._join = join
+        self._clock_s = clock_s
+        self._lock = threading.Condition()
+        self._stand_ins: dict[str, StandIn] = {}
+        self._heard_s: dict[str, float] = {}
+        self._joining: set[str] = set()
+
+    def join(self, name: str, request: JoinRequest) -> None:
+        """Make a stand-in of that name, unless there is one.
+
+        Raises:
+            StreamError: too many members read here already, or what joining the group raises.
+        """
+        with self._lock:
+            self._lock.wait_for(lambda: name not in self._joining)
+            if name in self._stand_ins:
+                self._heard_s[name] = self._clock_s()
+                return
+            count = len(self._stand_ins) + len(self._joining)
+            if count >= MEMBERS_MAX:
+                raise StreamError(
+                    f"{count} members on other nodes read through this node already, which is the "
+                    "limit: stop some of them, or run consumers on the node of the shards"
+                )
+            self._joining.add(name)
+        try:
+            stand_in = StandIn(self._join(request), self._clock_s)
+            with self._lock:
+                self._stand_ins[name] = stand_in
+                self._heard_s[name] = self._clock_s()
+        finally:
+            with self._lock:
+                self._joining.discard(name)
+                self._lock.notify_all()
+
+    def poll(self, name: str, timeout_s: float, received: int) -> PollReply:
+        """Batches for a member, waiting up to *timeout_s*, and not beyond ``POLL_MAX_S``.
+
+        *received* is the number of the last reply that the member got, 0 for none: a reply that was
+        lost is given again.
+
+        Raises:
+            UnknownMemberError: it was silent for too long, or the node started anew.
+            ShardUnavailableError: another poll of the member waits.
+            StreamError: the group refuses the member, or its filter failed.
+        """
+        reply = self._find(name).poll(max(0.0, min(POLL_MAX_S, timeout_s)), received)
+        with self._lock:
+            if name in self._stand_ins:
+                self._heard_s[name] = self._clock_s()
+        return reply
+
+    def commit(self, name: str, commits: Mapping[int, int], number: int = 0) -> CommitReply:
+        """Next queue offsets by queue; raises as :meth:`poll`. Also says that the member lives.
+
+        *number* grows from call to call of a member, here and in the calls below: what comes after
+        a later one is not heard. 0 is heard in any case.
+        Answers how many milliseconds the member's lease is worth, and what it has to give up.
+        """
+        return self._find(name).commit(commits, number)
+
+    def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
+        """Messages that the member gave back to the node; raises as :meth:`poll`."""
+        self._find(name).count_returns(sent_back, dead_lettered)
+
+    def report_failing(self, name: str, failing: Mapping[int, FailingMessage]) -> None:
+        """At which messages the member holds queues; raises as :meth:`poll`."""
+        self._find(name).report_failing(failing)
+
+    def leave_alone(self, name: str, queue_ids: frozenset[int]) -> None:
+        """The member has enough of just these queues for now; raises as :meth:`poll`."""
+        self._find(name).leave_alone(queue_ids)
+
+    def give_up(
+        self, name: str, revocation: int, commits: Mapping[int, int], number: int = 0
+    ) -> None:
+        """The member is through with what was revoked then; raises as :meth:`poll`."""
+        stand_in = self._find(name)
+        stand_in.commit(commits, number)
+        stand_in.give_up(revocation)
+
+    def leave(self, name: str, commits: Mapping[int, int], number: int = 0) -> None:
+        """Take the last commits, and leave the group."""
+        with self._lock:
+            stand_in = self._stand_ins.pop(name, None)
+            self._heard_s.pop(name, None)
+        if stand_in is not None:
+            stand_in.commit(commits, number)
+            stand_in.close()
+
+    def sweep(self) -> None:
+        """Forget the members that are silent (invariant 3)."""
+        with self._lock:
+            now_s = self._clock_s()
+            silent = [name for name, at_s in self._heard_s.items() if now_s - at_s > SILENCE_S]
+            swept = {name: self._stand_ins.pop(name) for name in silent}
+            for name in silent:
+                del self._heard_s[name]
+        for name, stand_in in swept.items():
+            _LOG.warning("remote member %s is silent; its queues go to others", name)
+            _end(name, stand_in)
+
+    def close(self) -> None:
+        """Leave all groups."""
+        with self._lock:
+            stand_ins, self._stand_ins, self._heard_s = self._stand_ins, {}, {}
+        for name, stand_in in stand_ins.items():
+            _end(name, stand_in)
+
+    def _find(self, name: str) -> StandIn:
+        with self._lock:
+            stand_in = self._stand_ins.get(name)
+            if stand_in is not None:
+                self._heard_s[name] = self._clock_s()
+                return stand_in
+        raise UnknownMemberError(
+            f"the node knows no remote member {name}: it was silent for {SILENCE_S:.0f} s, or "
+            "the node started anew; join again"
+        )
+
+
+def _end(name: str, stand_in: StandIn) -> None:
+    """Have it leave; when the coordinator does not hear that, it forgets the member in time."""
+    try:
+        stand_in.close()
+    except (StreamError, OSError) as error:
+        _LOG.warning("remote member %s did not leave its group in order: %s", name, error)

@@ -1,0 +1,1 @@
+"""Failed messages: retry records, dead letters, and the deliveries that carry them."""

@@ -1,0 +1,24 @@
+"""The topic column of messages that come again: where they were sent, and not where they waited."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from rocketray.message import StoredMessage
+
+from .retry_records import topic_of
+
+__all__ = ["with_first_topics"]
+
+_TOPIC = "topic"
+
+
+def with_first_topics(batch: pa.RecordBatch, messages: Iterable[StoredMessage]) -> pa.RecordBatch:
+    """*batch* with the topics that its *messages* were sent to, where it has that column."""
+    number = batch.schema.get_field_index(_TOPIC)
+    if number < 0:
+        return batch
+    field = batch.schema.field(number)
+    return batch.set_column(number, field, pa.array(map(topic_of, messages), field.type))

@@ -1,0 +1,69 @@
+"""What becomes of messages that the node has to deliver and nobody can ever take.
+
+Their topic was deleted, has a shard that is too small for them, or is not named. They are dead
+letters then, of a group of the node's own, so that ``rocketray dlq`` lists and redrives them: to
+the topic that they were for. One that was on its way back to a group is that group's.
+
+Pure.
+"""
+
+from __future__ import annotations
+
+from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.names import RETRY_PREFIX
+from rocketray.transaction import committed_flag, target
+
+from .deliveries import Place
+from .retry_records import (
+    ORIGIN_MESSAGE_ID,
+    RETRY_QUEUE_ID,
+    RETRY_TOPIC,
+    dead_letter_topic,
+    queue_of,
+    topic_of,
+)
+
+__all__ = [
+    "NODE_GROUPS",
+    "SCHEDULE_LETTERS",
+    "TRANSACTION_LETTERS",
+    "delayed_letter",
+    "first_place",
+    "half_letter",
+]
+
+_SCHEDULE_GROUP = "CID_RMQ_SYS_SCHEDULE"
+_TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+NODE_GROUPS = frozenset({_SCHEDULE_GROUP, _TRANSACTION_GROUP})
+"""The groups under which the node itself gives messages up."""
+SCHEDULE_LETTERS = dead_letter_topic(_SCHEDULE_GROUP)
+TRANSACTION_LETTERS = dead_letter_topic(_TRANSACTION_GROUP)
+
+
+def delayed_letter(stored: StoredMessage, place: Place | None) -> ForwardedMessage:
+    """A message that waited for its time, as a dead letter; *place* is where it was to go."""
+    if place is not None and place[0].startswith(RETRY_PREFIX):
+        topic = dead_letter_topic(place[0].removeprefix(RETRY_PREFIX))
+        return ForwardedMessage.of(stored, topic=topic)
+    return _letter(stored, SCHEDULE_LETTERS, place, stored.sys_flag)
+
+
+def half_letter(half: StoredMessage) -> ForwardedMessage:
+    """A half that was committed, as a dead letter; raises as :func:`~rocketray.transaction.target`."""
+    return _letter(half, TRANSACTION_LETTERS, target(half), committed_flag(half))
+
+
+def first_place(letter: StoredMessage) -> Place | None:
+    """Where a dead letter of the node's own was to go, where it says so."""
+    if RETRY_TOPIC not in letter.properties:
+        return None
+    return topic_of(letter), queue_of(letter)
+
+
+def _letter(
+    stored: StoredMessage, topic: str, place: Place | None, sys_flag: int
+) -> ForwardedMessage:
+    properties = {**stored.properties, ORIGIN_MESSAGE_ID: stored.offset_message_id}
+    if place is not None:
+        properties |= {RETRY_TOPIC: place[0], RETRY_QUEUE_ID: str(place[1])}
+    return ForwardedMessage.of(stored, topic=topic, properties=properties, sys_flag=sys_flag)

@@ -1,0 +1,1 @@
+"""Processes of this machine: which live, their clock, signals and periodic tasks."""

@@ -1,0 +1,1 @@
+"""A shard: its writer, its appends, compaction, and what its owner answers."""

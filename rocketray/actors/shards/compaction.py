@@ -1,0 +1,193 @@
+"""Compaction: keeping the last message of each key, so that reading a changelog stays bounded.
+
+The log stays append-only. What is alive in the old files is stored once more at the end, and then
+the old files go, as retention lets files go. A message is alive when no later one has its key, and
+it is not a deletion, which is a message with an empty body. One without a key is always alive.
+
+Invariants
+  1. At any moment, also after a crash, the last message of each key from the minimum on says what
+     it said before: copies are stored under the writer's lock, of what is the last at that moment,
+     and files go only when every copy is on disk. They are read before, while nobody waits.
+  2. A deletion goes only together with all that is older, from the oldest file on, so nothing that
+     was deleted comes back.
+  3. At least half of what is rewritten frees room: a round begins when the old files hold twice
+     of what was alive in them the last time, and copies only if that is still so. So a log is
+     at most about twice as large as what is alive, and two files.
+
+The number of keys is bounded by memory: a round keeps the offset of each, about 150 bytes a key.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rocketray.actors.ipc.ring import AppendStatus
+from rocketray.actors.topics.old_files import Spot, old_files
+from rocketray.kernels.spans import Field
+from rocketray.message import KEYS, SHARDING_KEY, ForwardedMessage
+from rocketray.store.batches.encoded_batch import EncodedBatch
+from rocketray.store.batches.forward import encode_forwarded
+from rocketray.store.reading.reader import EntryColumns, QueueReader
+from rocketray.store.retention import DiskUse, RetentionPolicy
+
+from .shard_writer import ShardWriter
+
+__all__ = ["Compaction"]
+
+_LOG = logging.getLogger(__name__)
+_READ_ENTRIES = 4096
+_COPY_BYTES = 64 * 1024  # how much is copied while producers wait
+_SUPERSEDED = RetentionPolicy(only_unneeded=True)
+
+
+class Last(NamedTuple):
+    """Where the last message of a key is."""
+
+    queue_offset: int
+    size: int
+    is_deletion: bool
+
+
+class LastOfKeys:
+    """The last message of each key, of a queue that is read in order."""
+
+    def __init__(self, reader: QueueReader, start: int) -> None:
+        self._reader = reader
+        self._last: dict[bytes | int, Last] = {}
+        self.next_offset = start
+
+    def read_to(self, end: int) -> None:
+        """Note what lies before queue offset *end*."""
+        while self.next_offset < end:
+            stop = min(end, self.next_offset + _READ_ENTRIES)
+            self._note(self._reader.entries(self.next_offset, stop))
+            self.next_offset = stop
+
+    def alive_before(self, queue_offset: int) -> list[tuple[bytes | int, Last]]:
+        """What has to be kept of the messages before *queue_offset*, oldest first."""
+        alive = [
+            (key, last)
+            for key, last in self._last.items()
+            if last.queue_offset < queue_offset and not last.is_deletion
+        ]
+        return sorted(alive, key=lambda each: each[1].queue_offset)
+
+    def is_last(self, key: bytes | int, last: Last) -> bool:
+        """No later message of *key* was read."""
+        return self._last[key] == last
+
+    def _note(self, entries: EntryColumns) -> None:
+        number = 0
+        for part in self._reader.records(entries):
+            starts, sizes = part.find([SHARDING_KEY, KEYS])
+            bodies = part.fields[Field.BODY_SIZE]
+            for row in range(len(part)):
+                offset = int(entries.queue_offsets[number])
+                which = 0 if sizes[0, row] > 0 else 1
+                size = int(sizes[which, row])
+                start = int(starts[which, row])
+                key = part.segment[start : start + size].tobytes() if size > 0 else offset
+                self._last[key] = Last(offset, int(part.sizes[row]), bool(bodies[row] == 0))
+                number += 1
+
+
+class Compaction:
+    """The rounds of one shard; for any thread, one at a time."""
+
+    def __init__(self, writer: ShardWriter, topic: str, queue_id: int) -> None:
+        self._writer = writer
+        self._place = topic, queue_id
+        self._alive_bytes = 0  # of the old files when they were looked at last
+        self._running = threading.Lock()
+
+    def run(self, disk: DiskUse) -> int:
+        """A round, if it is worth while; how many bytes of old files went.
+
+        Raises:
+            StoreError: an old file cannot be removed; the next round tries again.
+        """
+        if not self._running.acquire(blocking=False):
+            return 0
+        try:
+            with QueueReader(self._writer.store.directory, *self._place) as reader:
+                return self._run(reader, disk)
+        finally:
+            self._running.release()
+
+    def _run(self, reader: QueueReader, disk: DiskUse) -> int:
+        first, cut, end = self._old_files(reader)
+        if cut is None or cut.physical_offset - first.physical_offset <= 2 * self._alive_bytes:
+            return 0
+        keys = LastOfKeys(reader, first.queue_offset)
+        keys.read_to(end)
+        alive = keys.alive_before(cut.queue_offset)
+        self._alive_bytes = sum(last.size for _, last in alive)
+        old_bytes = cut.physical_offset - first.physical_offset
+        if old_bytes <= 2 * self._alive_bytes:
+            return 0
+        segment_bytes = self._writer.store.config.commit_log_segment_bytes
+        for part in _portions(alive, min(_COPY_BYTES, segment_bytes // 4)):
+            if not self._copy(reader, keys, part):
+                return 0
+        gone = self._writer.expire(_SUPERSEDED, cut.queue_offset, disk)
+        _LOG.info(
+            "%s/%d: %d of %d bytes were alive and are stored again; %d files went",
+            *self._place, self._alive_bytes, old_bytes, len(gone),
+        )  # fmt: skip
+        return sum(one.file.size for one in gone)
+
+    def _old_files(self, reader: QueueReader) -> tuple[Spot, Spot | None, int]:
+        """The first message, the first one of the newest file, and the queue's end."""
+        topic, queue_id = self._place
+        store = self._writer.store
+        with self._writer.reading():
+            minimum = int(store.min_queue_offset(topic, queue_id))
+            end = int(store.max_queue_offset(topic, queue_id))
+        return *old_files(reader, minimum, end, store.config.commit_log_segment_bytes), end
+
+    def _copy(
+        self, reader: QueueReader, keys: LastOfKeys, part: list[tuple[bytes | int, Last]]
+    ) -> bool:
+        """Store those of *part* again that are still the last of their keys; False if it fails."""
+        topic, queue_id = self._place
+        # The files may be long out of memory: what is read from them is read while nobody waits.
+        keys.read_to(self._writer.control.visible())
+        part = [(key, last) for key, last in part if keys.is_last(key, last)]
+        if not part:
+            return True
+        columns = [reader.entries(last.queue_offset, last.queue_offset + 1) for _, last in part]
+        stored = reader.messages(EntryColumns.concatenated(columns))
+        messages = [ForwardedMessage.of(one, topic=topic) for one in stored]
+
+        def build() -> EncodedBatch | None:
+            keys.read_to(int(self._writer.store.max_queue_offset(topic, queue_id)))
+            alive = [
+                message
+                for (key, last), message in zip(part, messages, strict=True)
+                if keys.is_last(key, last)
+            ]
+            return encode_forwarded(alive) if alive else None
+
+        ack = self._writer.append_built(build)
+        if ack.status is not AppendStatus.OK:
+            _LOG.warning("%s/%d is not compacted now: %s", topic, queue_id, ack.status.name)
+        return ack.status is AppendStatus.OK
+
+
+def _portions(
+    alive: list[tuple[bytes | int, Last]], max_bytes: int
+) -> Iterator[list[tuple[bytes | int, Last]]]:
+    """*alive* in parts that are copied at once."""
+    part: list[tuple[bytes | int, Last]] = []
+    size = 0
+    for each in alive:
+        if part and size + each[1].size > max_bytes:
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += each[1].size
+    if part:
+        yield part

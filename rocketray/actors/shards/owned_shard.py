@@ -1,0 +1,285 @@
+"""One shard as its owner has it: the writer, and what others may ask of it.
+
+Plain Python. The actor of a shard (shard_actor.py) has one of these, the host of system shards
+(shard_host.py) has many.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
+
+from rocketray.actors.files.paths import (
+    filter_doorbell_path,
+    producer_rings_directory,
+    shard_directory,
+)
+from rocketray.actors.files.state_files import disk_use
+from rocketray.actors.groups.group_descriptions import LiveSubscription
+from rocketray.actors.ipc.control_page import Doorbell
+from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
+from rocketray.actors.runtime.clock import steady_clock_ms
+from rocketray.actors.runtime.processes import is_alive, owner_pid
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.topic_files import check_is_there
+from rocketray.config import StoreConfig
+from rocketray.errors import (
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    StoreVersionError,
+    StreamError,
+)
+from rocketray.filters.consumer_filter_data import ConsumerFilterData
+from rocketray.message import PhysicalOffset, StoredMessage
+from rocketray.store.batches.encoded_batch import unpack_batch
+from rocketray.store.retention import RetentionPolicy
+
+from .compaction import Compaction
+from .repeated_batches import RepeatedBatches
+from .shard_writer import ShardStatistics, ShardWriter
+from .stored_facts import StoredFacts
+
+__all__ = ["OwnedShard", "Question", "why_closed"]
+
+Question = Literal[
+    "attach",
+    "expire",
+    "facts",
+    "keep_bitmaps",
+    "message_at",
+    "offset_at_time",
+    "query",
+    "query_by_time",
+    "set_writable",
+    "statistics",
+    "view",
+]
+_LOG = logging.getLogger(__name__)
+_QUIET_FLUSHES = 6  # 3 s: queues and index are flushed once a second
+_QUESTIONS = frozenset(get_args(Question))
+QUERY_MAX = 10_000  # messages that one call returns at most
+
+
+def why_closed(name: str, error: BaseException, advice: str) -> str:
+    """Why the shard *name* stays closed, in one line for ``rocketray status`` and its callers."""
+    is_expected = isinstance(error, StreamError | OSError)
+    return f"queue {name} stays closed: {error if is_expected else repr(error)}; {advice}"
+
+
+class Bell(Protocol):
+    """What wakes a thread."""
+
+    def ring(self) -> None:
+        """Wake it, or keep it from falling asleep."""
+
+
+class OwnedShard:
+    """One ``(topic, queueId)`` that this process writes."""
+
+    def __init__(
+        self,
+        data: Path,
+        topic: TopicConfig,
+        queue_id: int,
+        config: StoreConfig,
+        *,
+        clock_ms: Callable[[], int],
+        doorbell: Bell | None = None,
+        filter_doorbell: Bell | None = None,
+    ) -> None:
+        """Open the shard, which recovers it, and store what waits in the rings of its producers.
+
+        *doorbell* wakes the thread that drains it: the shard's own, unless another is given;
+        *filter_doorbell* wakes the node's filters.
+
+        Raises:
+            StoreLockedError: another process owns the shard. StoreError: its directory is missing,
+                or is another topic's.
+        """
+        self._topic = topic.name
+        self._queue_id = queue_id
+        self._directory = shard_directory(data, topic.name, queue_id)
+        check_is_there(self._directory, topic, queue_id)
+        self.writer = ShardWriter(self._directory, topic.name, queue_id, config, clock_ms=clock_ms)
+        self._calls = threading.Lock()
+        self._flushed_end, self._quiet_flushes = -1, 0
+        with ExitStack() as opened:
+            opened.callback(self.writer.close)
+            self._repeated = RepeatedBatches(self.writer.find_batch)
+            self._compaction = Compaction(self.writer, topic.name, queue_id)
+            self._doorbell: Bell = doorbell or self.writer.control.doorbell
+            self._filter_doorbell = filter_doorbell or Doorbell(filter_doorbell_path(data))
+            self.watch_disk()
+            self.writer.writable = topic.writable
+            self._take_over(producer_rings_directory(data, topic.name, queue_id))
+            opened.pop_all()
+
+    def answer(self, question: Question, *arguments: Any) -> Any:
+        """What the method of that name says; each of them may be asked twice."""
+        assert question in _QUESTIONS
+        return getattr(self, question)(*arguments)
+
+    def attach(self, path: str) -> None:
+        """Begin to read a producer's ring."""
+        self.writer.attach(Path(path))
+        self._doorbell.ring()
+
+    def drain(self) -> int:
+        """Store what the rings hold now, and wake the filters; the number of batches."""
+        count = self.writer.drain()
+        if count:
+            self._filter_doorbell.ring()
+        return count
+
+    def append(
+        self,
+        payload: bytes,
+        durability: int,
+        *,
+        attempt: int = 0,
+        not_after_ms: int | None = None,
+    ) -> Ack:
+        """Store a packed batch: the way in for producers of other nodes, and for large batches.
+
+        *attempt* is 0 for a batch that is sent once and no more. From 1 on they count: such a batch
+        has unique keys that no other has, and is stored once, however often it comes. The sender
+        waits until *not_after_ms*, by the machine's steady clock: it is not stored later.
+
+        Raises:
+            ShardUnavailableError: its turn came later; nothing was stored.
+            InvalidMessageError, CorruptRecordError: it is no packed batch.
+        """
+
+        def is_too_late() -> bool:
+            return not_after_ms is not None and steady_clock_ms() > not_after_ms
+
+        def append() -> Ack:
+            return self.writer.append(payload, Durability(durability), is_too_late=is_too_late)
+
+        if attempt:
+            with self._calls:
+                ack = self._repeated.once(unpack_batch(payload), append, is_repeat=attempt > 1)
+                if attempt > 1 and ack.status is AppendStatus.OK and durability == Durability.DISK:
+                    self.writer.flush()  # what was stored before did perhaps not come so far
+        else:
+            ack = append()
+        self._filter_doorbell.ring()
+        return ack
+
+    def view(self, physical_offset: int) -> StoredMessage | None:
+        """The message at a physical offset, or None when no record begins there."""
+        try:
+            with self.writer.reading():
+                found = self.writer.store.view(PhysicalOffset(physical_offset))
+        except (CorruptRecordError, OffsetOutOfRangeError):
+            return None
+        return found if found.physical_offset == physical_offset else None
+
+    def facts(self, message: StoredMessage) -> StoredFacts:
+        """What the queue says of a message of this shard."""
+        return self.writer.facts(message)
+
+    def message_at(self, queue_offset: int) -> StoredMessage | None:
+        """The message at a queue offset, or None when there is none."""
+        with self.writer.reading():
+            return self.writer.message_at(queue_offset)
+
+    def offset_at_time(self, time_ms: int) -> int:
+        """The queue offset of the first message stored at that time or later, else the end."""
+        with self.writer.reading():
+            return self.writer.store.queue_offset_by_time(self._topic, self._queue_id, time_ms)
+
+    def query(self, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
+        """The messages with that key, oldest first; also those that waited in a ring until now.
+
+        Whoever does not know whether a message is stored asks this, and sends it again if not.
+        """
+        self.drain()
+        with self.writer.reading():
+            return self.writer.store.query(
+                self._topic, key, min(max_count, QUERY_MAX), begin_ms, end_ms
+            )
+
+    def query_by_time(self, begin_ms: int, end_ms: int, max_count: int) -> list[StoredMessage]:
+        """The first messages that were stored from *begin_ms* up to and including *end_ms*."""
+        store = self.writer.store
+        found: list[StoredMessage] = []
+        with self.writer.reading():
+            first = store.queue_offset_by_time(self._topic, self._queue_id, begin_ms)
+            end = store.max_queue_offset(self._topic, self._queue_id)
+            for offset in range(first, end):
+                if len(found) == min(max_count, QUERY_MAX):
+                    break
+                entry = store.queue_entry(self._topic, self._queue_id, offset)
+                message = store.view(entry.physical_offset)
+                if message.store_timestamp_ms > end_ms:
+                    break
+                if message.store_timestamp_ms >= begin_ms:
+                    found.append(message)
+        return found
+
+    def statistics(self) -> ShardStatistics:
+        """Counters and offsets."""
+        return self.writer.statistics()
+
+    def set_writable(self, writable: bool) -> None:  # noqa: FBT001 - one value of one switch
+        """Let producers in, or refuse their batches."""
+        self.writer.writable = writable
+
+    def keep_bitmaps(
+        self, living: Sequence[LiveSubscription] | None
+    ) -> dict[str, ConsumerFilterData]:
+        """See :meth:`ShardWriter.keep_bitmaps`."""
+        return self.writer.keep_bitmaps(living)
+
+    def expire(self, policy: RetentionPolicy, needed_from: int | None) -> None:
+        """Remove old files; see :meth:`ShardWriter.expire` and :class:`Compaction`."""
+        disk = disk_use(self._directory)
+        if policy.compacts:
+            self._compaction.run(disk)
+        else:
+            self.writer.expire(policy, needed_from, disk)
+
+    def watch_disk(self) -> None:
+        """Refuse messages from now on when the disk is too full, or take them again."""
+        self.writer.watch_disk(disk_use(self._directory))
+
+    def flush(self) -> None:
+        """Bring everything to disk, and forget the producers that went away.
+
+        A shard that got nothing for some flushes has all of it there, and is left alone: a flush
+        costs a millisecond, and a host may have hundreds of shards.
+        """
+        end = self.writer.store.max_physical_offset
+        self._quiet_flushes = self._quiet_flushes + 1 if end == self._flushed_end else 0
+        self._flushed_end = end
+        if self._quiet_flushes < _QUIET_FLUSHES:
+            self.writer.flush()
+        self.writer.forget_closed_rings()
+
+    def close(self) -> None:
+        """Store what waits in the rings, flush and release the directory, also when that fails."""
+        try:
+            self.writer.drain()
+        finally:
+            self.writer.close()
+
+    def _take_over(self, rings: Path) -> None:
+        """Read the rings that are there, and store what they hold before anything is asked.
+
+        One that is not whole holds nothing yet: its producer has it attached when it is.
+        """
+        for path in sorted(rings.iterdir()) if rings.is_dir() else ():
+            try:
+                self.writer.attach(path)
+            except FileNotFoundError:
+                continue  # its producer took it back a moment ago
+            except StoreVersionError as error:
+                _LOG.warning("%s/%d leaves a ring alone: %s", self._topic, self._queue_id, error)
+                if not is_alive(owner_pid(path)):
+                    path.unlink(missing_ok=True)
+        self.drain()

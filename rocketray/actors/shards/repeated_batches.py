@@ -1,0 +1,57 @@
+"""Batches that came by a call, and may come again: each is stored once.
+
+A producer that does not hear what became of its call sends the batch again. The batch may then be
+in the log, or on its way still. It is known by the unique key of its first message, which no other
+batch has: among the last 10,000 batches by what is remembered here, and where it says itself that
+it comes again, by the shard's key index: also after a restart of the shard, which ends all calls
+that were on their way.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from rocketray.actors.ipc.ring import Ack, AppendStatus
+from rocketray.message import UNIQUE_KEY, decode_properties
+from rocketray.store.batches.encoded_batch import EncodedBatch
+
+__all__ = ["RepeatedBatches"]
+
+_REMEMBERED = 10_000
+
+
+class RepeatedBatches:
+    """What became of the last batches; for one thread at a time."""
+
+    def __init__(self, find: Callable[[str, str, int], Ack | None]) -> None:
+        """*find* looks for a batch in the log: first and last unique key, and how many it has."""
+        self._find = find
+        self._acks: OrderedDict[str, Ack] = OrderedDict()
+
+    def once(self, batch: EncodedBatch, append: Callable[[], Ack], *, is_repeat: bool) -> Ack:
+        """The outcome of *batch*: what it was before, or what *append* says."""
+        key = _unique_key(batch, 0) if len(batch) else None
+        if key is None:
+            return append()
+        before = self._acks.get(key)
+        if before is None and is_repeat:
+            before = self._find(key, _unique_key(batch, -1) or "", len(batch))
+        ack = before or append()
+        if ack.status is AppendStatus.OK:
+            self._acks[key] = ack
+            if len(self._acks) > _REMEMBERED:
+                self._acks.popitem(last=False)
+        return ack
+
+
+def _unique_key(batch: EncodedBatch, row: int) -> str | None:
+    """The unique key of one of the batch's messages.
+
+    Raises:
+        CorruptRecordError: the records are not what their sizes say.
+    """
+    starts, sizes = batch.property_spans()
+    start = int(starts[row])
+    text = batch.records[start : start + int(sizes[row])].tobytes()
+    return decode_properties(text).get(UNIQUE_KEY)

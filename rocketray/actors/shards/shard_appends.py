@@ -1,0 +1,129 @@
+"""What a shard's writer does to its store: one batch, or a ring's ordinary frames in one call.
+
+Plain Python beneath :class:`~rocketray.actors.shards.shard_writer.ShardWriter`, which holds its lock
+around each call.
+
+Invariants
+  1. Nothing is stored in an older incarnation than the newest (the epoch), in a topic that does
+     not take messages, or on a disk that is too full; every refusal has a status.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from rocketray.actors.ipc.append_status import status_of
+from rocketray.actors.ipc.control_page import ControlPage
+from rocketray.actors.ipc.ring import Ack, AppendStatus, ShardRing
+from rocketray.errors import InvalidMessageError
+from rocketray.kernels.drain import StoreCursor, drain_frames
+from rocketray.store.append_window import AppendWindow
+from rocketray.store.batches.encoded_batch import EncodedBatch
+from rocketray.store.formats.sys_flag import PREPARED
+from rocketray.store.message_store import MessageStore
+
+__all__ = ["ShardAppends"]
+
+_LOG = logging.getLogger(__name__)
+
+
+class ShardAppends:
+    """Appends to the store of one ``(topic, queueId)``, and their counts."""
+
+    def __init__(
+        self, store: MessageStore, control: ControlPage, topic: str, queue_id: int
+    ) -> None:
+        """Begin a new epoch."""
+        self._store = store
+        self._control = control
+        self._topic = topic
+        self._queue_id = queue_id
+        self.epoch = control.take_epoch()
+        self._epoch_line = control.epoch.address
+        self.writable = True
+        self.is_disk_full = False
+        self.batches = self.messages = self.refused = 0
+
+    def next_queue_offset(self) -> int:
+        """The queue offset that the next message gets."""
+        return self._store.max_queue_offset(self._topic, self._queue_id)
+
+    def append(self, batch: EncodedBatch) -> Ack:
+        """Store a batch, all or none of it, and say what became of it."""
+        if len(batch.sizes) == 0:
+            return Ack(AppendStatus.OK)
+        if not self.writable:
+            return Ack(AppendStatus.NOT_WRITABLE)
+        if self.is_disk_full:
+            self.refused += 1
+            return Ack(AppendStatus.STORE_FULL)
+        if batch.transaction & PREPARED:  # nobody here could commit it
+            self.refuse(InvalidMessageError("a prepared message was sent; send it without"))
+            return Ack(AppendStatus.MESSAGE_ILLEGAL)
+        try:
+            self._control.check_epoch(self.epoch)
+            result = self._store.append(self._topic, self._queue_id, batch)
+        except Exception as error:  # noqa: BLE001 - every failure has a status
+            self.refuse(error)
+            return Ack(status_of(error))
+        self.batches += 1
+        self.messages += result.count
+        return Ack(
+            AppendStatus.OK,
+            result.first_queue_offset,
+            result.first_physical_offset,
+            result.store_timestamp_ms,
+            result.count,
+        )
+
+    def store_ordinary(self, ring: ShardRing) -> tuple[int, bool]:
+        """Store frames up to the first one that has to be looked at more closely.
+
+        How many there were, and whether any is to be on disk.
+        """
+        if not self.writable or self.is_disk_full or not self._store.is_sound:
+            return 0, False
+        to_disk = False
+
+        def write(window: AppendWindow, store_timestamp_ms: int) -> int:
+            nonlocal to_disk
+            cursor = window.cursor
+            count = drain_frames(
+                ring.data,
+                ring.slots,
+                ring.cursor,
+                window.log,
+                window.queue_entries,
+                window.index,
+                cursor,
+                window.store_host,
+                window.hash_slots,
+                window.max_entries,
+                self._queue_id,
+                store_timestamp_ms,
+                self._epoch_line,
+                self.epoch,
+            )
+            to_disk = bool(cursor[StoreCursor.DISK])
+            self.batches += count
+            self.messages += int(cursor[StoreCursor.MESSAGES])
+            return count
+
+        return self._store.append_through_window(self._topic, self._queue_id, write), to_disk
+
+    def whole_ack(self, first_queue_offset: int, count: int) -> Ack:
+        """The outcome of a batch of which a part was found in the log after a crash."""
+        entry = self._store.queue_entry(self._topic, self._queue_id, first_queue_offset)
+        message = self._store.view(entry.physical_offset)
+        return Ack(
+            AppendStatus.OK,
+            first_queue_offset,
+            message.physical_offset,
+            message.store_timestamp_ms,
+            count,
+        )
+
+    def refuse(self, error: Exception) -> None:
+        """Count and tell of a batch that is not stored."""
+        self.refused += 1
+        _LOG.warning("shard %s/%d refused a batch: %s", self._topic, self._queue_id, error)

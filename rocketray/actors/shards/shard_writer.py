@@ -1,0 +1,411 @@
+"""The one writer of a shard: takes batches from rings and calls, and stores each of them once.
+
+Plain Python: :class:`~rocketray.actors.cluster.shard_actor.ShardActor` gives it threads and an address.
+
+Invariants
+  1. Everything that touches the store happens under one lock, in one process (the store's file
+     lock), in the newest incarnation (the epoch, checked before each pass).
+  2. Readers see a message after it is whole in the log, the queue and the index; a message that
+     was sent for ``disk`` after it is on disk, and so is every message behind it.
+  3. A batch is acknowledged after its durability was reached, and appended once even when the
+     process dies in between (ring.py, invariant 2): the frame in which an earlier incarnation died
+     is completed when its ring is attached. Rings that were there before are attached before
+     anything else is appended.
+  4. A batch that came by a call is stored before its sender gives the call up, or never: who finds
+     then that it is not there may send it again.
+  5. A writer that is closed touches no ring: they are the next one's.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rocketray.actors.files.paths import CONTROL_PAGE
+from rocketray.actors.filtering.shard_bitmaps import ShardBitmaps
+from rocketray.actors.groups.group_descriptions import LiveSubscription
+from rocketray.actors.ipc.control_page import ControlPage
+from rocketray.actors.ipc.ring import (
+    Ack,
+    AppendStatus,
+    Durability,
+    Frame,
+    RingCorruptError,
+    ShardRing,
+)
+from rocketray.actors.runtime.processes import is_alive, owner_pid
+from rocketray.actors.topics.topic_files import check_store_host
+from rocketray.config import StoreConfig
+from rocketray.errors import (
+    CorruptRecordError,
+    InvalidMessageError,
+    OffsetOutOfRangeError,
+    ShardUnavailableError,
+    StoreError,
+    StoreFullError,
+)
+from rocketray.filters.consumer_filter_data import ConsumerFilterData
+from rocketray.message import StoredMessage
+from rocketray.store.batches.encoded_batch import EncodedBatch, unpack_batch
+from rocketray.store.message_store import MessageStore
+from rocketray.store.retention import DiskLimits, DiskUse, ExpiredFile, RetentionPolicy
+
+from .shard_appends import ShardAppends
+from .stored_facts import StoredFacts
+
+__all__ = ["ShardStatistics", "ShardWriter"]
+
+_LOG = logging.getLogger(__name__)
+_UNKNOWN = Ack(AppendStatus.FAILED)
+_RETRY_AFTER_MS = 1000
+_SAME_BATCHES_MAX = 4  # more than one where a crash left the beginning of one in the log
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStatistics:
+    """A shard's counters since its process started, and where it stands."""
+
+    topic: str
+    queue_id: int
+    epoch: int
+    min_queue_offset: int
+    max_queue_offset: int
+    max_physical_offset: int
+    flushed_physical_offset: int
+    batches: int
+    messages: int
+    refused_batches: int
+    rings: int
+    keeps_bitmaps: bool
+
+
+class ShardWriter:
+    """Owns the store directory of one ``(topic, queueId)``."""
+
+    def __init__(
+        self,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        config: StoreConfig,
+        *,
+        clock_ms: Callable[[], int],
+    ) -> None:
+        """Open the store, which recovers it, and begin a new epoch.
+
+        A directory keeps the sizes that it was made with; *config* is for a new one.
+
+        Raises:
+            StoreLockedError: another process owns the shard. StoreError: the directory is of
+                another topic.
+        """
+        check_store_host(directory, config.store_host, f"{topic}/{queue_id}")
+        made = (directory / CONTROL_PAGE).exists()
+        self.store = MessageStore(
+            directory, None if made else config, clock_ms=clock_ms, adds_units=False
+        )
+        self._topic = topic
+        self._queue_id = queue_id
+        self._lock = threading.Lock()
+        self._expiry_lock = threading.Lock()  # taken before the other one
+        self._rings: list[ShardRing] = []
+        self._is_closed = False
+        self._disk_limits = DiskLimits()
+        with ExitStack() as opened:
+            opened.callback(self.store.close)
+            self.control = ControlPage(directory / CONTROL_PAGE, create=True)
+            self._appends = ShardAppends(self.store, self.control, topic, queue_id)
+            self._bitmaps = ShardBitmaps(self.store, topic, self.control, clock_ms)
+            self._publish_minimum()
+            self.control.publish_visible(self._appends.next_queue_offset())
+            opened.pop_all()
+
+    @property
+    def writable(self) -> bool:
+        """Whether the topic takes messages."""
+        return self._appends.writable
+
+    @writable.setter
+    def writable(self, writable: bool) -> None:
+        self._appends.writable = writable
+
+    def attach(self, path: Path) -> None:
+        """Begin to read a producer's ring; once is as good as twice.
+
+        A frame that was cut short by a crash is completed now: how much of it is in the log can
+        be told only as long as nothing else was appended.
+
+        Raises:
+            StoreVersionError: it is no ring, or not whole yet.
+        """
+        with self._lock:
+            if self._is_closed:
+                raise StoreError(f"shard {self._topic}/{self._queue_id} is closed; connect again")
+            if all(ring.path != path for ring in self._rings):
+                ring = ShardRing(path)
+                self._rings.append(ring)
+                if ring.interrupted():
+                    self._drain([ring])
+
+    def drain(self) -> int:
+        """Store what the rings hold now, and acknowledge it; returns the number of batches.
+
+        Raises:
+            ShardFencedError: a newer process owns the shard; the rings are left to it.
+            StoreError: what is to be on disk cannot be brought there; nothing is acknowledged.
+        """
+        with self._lock:
+            return self._drain(list(self._rings))
+
+    def append(
+        self,
+        payload: bytes,
+        durability: Durability,
+        *,
+        is_too_late: Callable[[], bool] = lambda: False,
+    ) -> Ack:
+        """Store one packed batch that came by a call, unless *is_too_late* when its turn comes.
+
+        Raises:
+            ShardUnavailableError: it is; nothing was stored.
+        """
+        with self._lock:
+            if is_too_late():
+                raise ShardUnavailableError(
+                    f"{self._topic}/{self._queue_id}",
+                    _RETRY_AFTER_MS,
+                    "the call's turn came when its sender had given it up; nothing was stored",
+                )
+            ack = self._appends.append(unpack_batch(payload))
+            self._make_durable(durability is Durability.DISK)
+            return ack
+
+    def append_built(self, build: Callable[[], EncodedBatch | None]) -> Ack:
+        """Store what *build* makes, if anything; nothing else is stored while it does."""
+        with self._lock:
+            batch = build()
+            ack = Ack(AppendStatus.OK) if batch is None else self._appends.append(batch)
+            self._make_durable(to_disk=False)
+            return ack
+
+    def find_batch(self, first_key: str, last_key: str, count: int) -> Ack | None:
+        """What became of *count* messages with these unique keys, if all of them are there."""
+        with self._lock:
+            for found in self.store.query(self._topic, first_key, _SAME_BATCHES_MAX):
+                last = found.queue_offset + count - 1
+                if last < self._appends.next_queue_offset():
+                    entry = self.store.queue_entry(self._topic, self._queue_id, last)
+                    if self.store.view(entry.physical_offset).unique_key == last_key:
+                        return self._appends.whole_ack(found.queue_offset, count)
+            return None
+
+    def flush(self) -> None:
+        """Bring everything to disk; called by a timer, beside the writer's thread."""
+        self.control.publish_flushed(self.store.flush())
+
+    def prepare_next(self) -> None:
+        """Make the files that come next, so that no append waits for them; by the timer too."""
+        try:
+            self.store.prepare_next()
+        except StoreFullError as error:
+            _LOG.warning("shard %s/%d: %s", self._topic, self._queue_id, error)
+
+    def watch_disk(self, disk: DiskUse) -> None:
+        """Refuse messages from now on when the disk is too full, or take them again."""
+        is_full = self._disk_limits.is_reached(self._disk_limits.full, disk)
+        if is_full != self._appends.is_disk_full:
+            _LOG.warning(
+                "shard %s/%d: %.0f %% of the disk are in use: messages are %s",
+                self._topic,
+                self._queue_id,
+                100 * disk.ratio,
+                "refused; free space, or keep messages for a shorter time"
+                if is_full
+                else "taken again",
+            )
+        self._appends.is_disk_full = is_full
+
+    def expire(
+        self, policy: RetentionPolicy, needed_from: int | None, disk: DiskUse
+    ) -> list[ExpiredFile]:
+        """Remove what *policy* gives up; some group still needs queue offset *needed_from* and on.
+
+        Readers learn the new minimum before a file goes. For any thread.
+
+        Raises:
+            StoreError: a file cannot be removed; the next call tries again.
+        """
+        with self._expiry_lock:
+            return self.store.expire(
+                policy,
+                disk,
+                limits=self._disk_limits,
+                needed={} if needed_from is None else {(self._topic, self._queue_id): needed_from},
+                guard=self._lock,
+                announce=self._publish_minimum,
+            )
+
+    def keep_bitmaps(
+        self, living: Sequence[LiveSubscription] | None
+    ) -> dict[str, ConsumerFilterData]:
+        """See :meth:`ShardBitmaps.keep`."""
+        with self._lock:
+            return self._bitmaps.keep(living)
+
+    def forget_closed_rings(self) -> None:
+        """Remove the rings whose producers closed them or died, once they are drained."""
+        with self._lock:
+            for ring in list(self._rings):
+                is_over = ring.is_closed or not is_alive(owner_pid(ring.path))
+                if is_over and ring.is_drained:
+                    self._rings.remove(ring)
+                    ring.unlink()
+
+    def statistics(self) -> ShardStatistics:
+        """Counters and offsets, taken together."""
+        with self._lock:
+            return ShardStatistics(
+                topic=self._topic,
+                queue_id=self._queue_id,
+                epoch=self._appends.epoch,
+                min_queue_offset=self.store.min_queue_offset(self._topic, self._queue_id),
+                max_queue_offset=self._appends.next_queue_offset(),
+                max_physical_offset=self.store.max_physical_offset,
+                flushed_physical_offset=self.control.flushed(),
+                batches=self._appends.batches,
+                messages=self._appends.messages,
+                refused_batches=self._appends.refused,
+                rings=len(self._rings),
+                keeps_bitmaps=self._bitmaps.are_kept,
+            )
+
+    def facts(self, message: StoredMessage) -> StoredFacts:
+        """What the queue says of a message of this shard."""
+        with self._lock:
+            facts = StoredFacts(
+                message,
+                is_dispatched=False,
+                tags_code=None,
+                min_queue_offset=self.store.min_queue_offset(self._topic, self._queue_id),
+                max_queue_offset=self._appends.next_queue_offset(),
+                filters=dict(self._bitmaps.filters),
+            )
+            try:
+                entry = self.store.queue_entry(self._topic, self._queue_id, message.queue_offset)
+            except OffsetOutOfRangeError:
+                return facts
+        is_dispatched = entry.physical_offset == message.physical_offset
+        unit = entry.unit if is_dispatched else None
+        return replace(facts, is_dispatched=is_dispatched, tags_code=entry.tags_code, unit=unit)
+
+    def message_at(self, queue_offset: int) -> StoredMessage | None:
+        """The message at a queue offset, or None; called while :meth:`reading` is held."""
+        try:
+            entry = self.store.queue_entry(self._topic, self._queue_id, queue_offset)
+        except OffsetOutOfRangeError:
+            return None
+        return self.store.view(entry.physical_offset)
+
+    def reading(self) -> threading.Lock:
+        """The lock under which queries read the store beside the writer."""
+        return self._lock
+
+    def close(self) -> None:
+        """Bring everything to disk and release the directory, also when that fails."""
+        with self._expiry_lock, self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            self._rings = []
+            try:
+                self.flush()
+            finally:
+                self.store.close()
+
+    def _publish_minimum(self) -> None:
+        self.control.publish_minimum(self.store.min_queue_offset(self._topic, self._queue_id))
+
+    def _drain(self, rings: Sequence[ShardRing]) -> int:
+        taken, to_disk = 0, False
+        stored = []
+        try:
+            for ring in rings:
+                count, some_to_disk = self._take_frames(ring)
+                if count:
+                    stored.append(ring)
+                    taken += count
+                    to_disk |= some_to_disk
+            if taken:
+                self._make_durable(to_disk)
+        except BaseException:  # this process may go on, and must not acknowledge them next time
+            for ring in rings:
+                ring.rewind()
+            raise
+        for ring in stored:
+            ring.acknowledge()
+        return taken
+
+    def _take_frames(self, ring: ShardRing) -> tuple[int, bool]:
+        """Store the frames of a ring; how many there were, and whether any is to be on disk."""
+        count, to_disk = 0, False
+        try:
+            found = ring.look()
+            while found:
+                stored, some_to_disk = self._appends.store_ordinary(ring)
+                count += stored
+                to_disk |= some_to_disk
+                self.control.check_epoch(self._appends.epoch)  # the ring is a newer one's
+                frame = ring.next_frame()
+                if frame is None:
+                    break  # all that was there when it looked
+                self._take_frame(ring, frame)
+                count += 1
+                to_disk |= frame.durability is Durability.DISK
+        except RingCorruptError:
+            _LOG.exception("shard %s/%d drops a ring", self._topic, self._queue_id)
+            self._rings.remove(ring)
+            ring.unlink()
+        return count, to_disk
+
+    def _take_frame(self, ring: ShardRing, frame: Frame) -> None:
+        """Append one frame, or as much of it as an earlier incarnation did not.
+
+        Raises:
+            RingCorruptError: the frame was to begin before the queue does.
+        """
+        before = ring.outcome(frame.sequence)
+        if before is not None and before.status is not AppendStatus.PENDING:
+            return
+        try:
+            batch = unpack_batch(frame.payload)
+        except InvalidMessageError as error:
+            self._appends.refuse(error)
+            ring.record(frame.sequence, Ack(AppendStatus.MESSAGE_ILLEGAL))
+            return
+        end = self._appends.next_queue_offset()
+        first = end if before is None else min(before.first_queue_offset, end)
+        if first < self.store.min_queue_offset(self._topic, self._queue_id):
+            raise RingCorruptError(f"{ring.path}: a frame that was to begin at {first}")
+        stored = min(end - first, len(batch.sizes))
+        ring.record(frame.sequence, Ack(AppendStatus.PENDING, first))
+        ack = self._appends.append(batch.without_first(stored) if stored else batch)
+        if stored:  # no other status may say that nothing was
+            is_whole = ack.status is AppendStatus.OK
+            try:
+                count = len(batch.sizes)
+                ack = self._appends.whole_ack(first, count) if is_whole else _UNKNOWN
+            except (CorruptRecordError, OffsetOutOfRangeError) as error:
+                self._appends.refuse(error)
+                ack = _UNKNOWN
+        ring.record(frame.sequence, ack)
+
+    def _make_durable(self, to_disk: bool) -> None:  # noqa: FBT001 - private, one caller a value
+        if self._is_closed:
+            return  # the page is the next one's
+        if to_disk:
+            self.flush()
+        self.control.publish_visible(self._appends.next_queue_offset())

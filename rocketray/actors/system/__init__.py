@@ -1,0 +1,1 @@
+"""System topics: the host of their shards and its links to the other topics."""

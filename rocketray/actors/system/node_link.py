@@ -1,0 +1,115 @@
+"""How services of the shard host reach the rest of their node: made when it is needed first."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Protocol
+
+from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.queue_link import Shards
+from rocketray.actors.retries.deliveries import Place
+from rocketray.errors import (
+    ConfigError,
+    InvalidMessageError,
+    ShardUnavailableError,
+    StreamError,
+)
+from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.names import DEAD_LETTER_PREFIX
+
+__all__ = ["HostNode", "NodeLinks"]
+
+_TIMEOUT_S = 5.0
+_IDLE_LINKS_MAX = 64
+
+
+class HostNode(Shards, Protocol):
+    """What services need of the node beyond their own host."""
+
+    def query(self, topic: str, key: str) -> list[StoredMessage]:
+        """The messages of a topic with that key."""
+
+
+class NodeLinks:
+    """The ways to targets; for any thread, as long as a target has one at a time.
+
+    Each has a producer of its own, because one that waits for a shard keeps all who use it waiting.
+    """
+
+    def __init__(self, find_node: Callable[[], HostNode]) -> None:
+        """*find_node* is called when something is sent or asked, not before."""
+        self._find_node = find_node
+        self._node: HostNode | None = None
+        self._producers: OrderedDict[Place, Producer] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def node(self) -> HostNode:
+        """The node's other parts."""
+        with self._lock:
+            if self._node is None:
+                self._node = self._find_node()
+            return self._node
+
+    def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
+        """Store messages on disk, all or none; in another queue where that one is not there.
+
+        A topic of dead letters is made where there is none.
+
+        Raises:
+            StreamError: they are not stored, or it is not known.
+        """
+        if topic.startswith(DEAD_LETTER_PREFIX):
+            self.node().create_topic(topic, 1)
+        with self._producer((topic, queue_id)) as producer:
+            queue_id = self._queue(producer, topic, queue_id)
+            producer.forward(topic, queue_id, messages)
+
+    def close(self) -> None:
+        """Give the rings back."""
+        with self._lock:
+            producers, self._producers = self._producers, OrderedDict()
+        for producer in producers.values():
+            _close(producer)
+
+    @contextmanager
+    def _producer(self, target: Place) -> Iterator[Producer]:
+        with self._lock:
+            producer = self._producers.pop(target, None)
+        if producer is None:
+            producer = Producer(self.node(), ack="disk", timeout_s=_TIMEOUT_S)
+        try:
+            yield producer
+        except InvalidMessageError:
+            self._keep(target, producer)
+            raise
+        except ShardUnavailableError:
+            producer.refresh_topics()  # it may wait for a shard of a topic that is gone
+            self._keep(target, producer)  # or for one that has the batch, and stores it once
+            raise
+        except BaseException:
+            _close(producer)  # the topic, or its shard, may be another one by now
+            raise
+        else:
+            self._keep(target, producer)
+
+    def _keep(self, target: Place, producer: Producer) -> None:
+        with self._lock:
+            self._producers[target] = producer
+            most = len(self._producers) > _IDLE_LINKS_MAX
+            oldest = self._producers.popitem(last=False)[1] if most else None
+        if oldest is not None:
+            _close(oldest)
+
+    def _queue(self, producer: Producer, topic: str, queue_id: int) -> int:
+        try:
+            return producer.choose_queue(topic, queue_id)
+        except ConfigError:  # the topic was made anew, with fewer queues
+            return queue_id % self.node().topic(topic).queues
+
+
+def _close(producer: Producer) -> None:
+    with suppress(StreamError):
+        producer.close()

@@ -1,0 +1,1 @@
+"""Topics: the catalog, their files, and reading their queues by position."""

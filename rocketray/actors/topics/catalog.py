@@ -1,0 +1,336 @@
+"""The topics of a cluster and the identity of each shard, as plain values and JSON.
+
+The file has the form of RocketMQ's ``topics.json``; what RocketMQ has no field for stands in a
+topic's ``attributes``. Store hosts are handed out from one counter and never used twice: the
+10.x.y.z address carries the number, so a lookup by message id finds the shard without a search.
+
+Invariants
+  1. A shard's store host is written to disk before its directory is made.
+  2. A deleted topic stays in the catalog, with its store hosts, until all its files are removed; no
+     topic is made under its name before that.
+  3. A topic has one id from its creation to its end, and no other topic ever has that id: a topic
+     that is made again under the name of a deleted one has a new one.
+  4. Which queues were made is noted when they answered first. Those have a directory for good; one
+     that is missing then was lost, and is not made anew (topic_files.py).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, cast, get_args
+
+from rocketray.actors.files.paths import config_directory
+from rocketray.actors.files.state_files import read_state, write_json
+from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.names import (
+    check_case_clash,
+    check_queue_count,
+    check_topic,
+    is_hosted_by_name,
+)
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+
+from .system_retention import default_retention, is_kept_by_node
+
+__all__ = ["SHARD_PORT", "BitmapMode", "TopicCatalog", "TopicConfig"]
+
+SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, nobody listens there
+_SHARD_NUMBER_MAX = (1 << 24) - 1  # what is left of 10.0.0.0/8
+_PERM_READ_WRITE = 6
+_READABLE = 4
+_WRITABLE = 2
+_HOSTED = "shards.hosted"
+_RETENTION_MS, _RETENTION_BYTES = "retention.ms", "retention.bytes"
+_BITMAPS = "filter.bitmaps"
+_TOPIC_ID = "topic.id"
+_MADE = "queues.made"
+_TOPIC_ID_FORM = re.compile(r"[0-9a-f]{32}", re.ASCII)
+_IDS_OF_OLD_TOPICS = uuid.UUID("6f1c2a52-9d0e-4b0c-8a7c-3f5e0f6f9d11")
+BitmapMode = Literal["auto", "on", "off"]
+_CLEANUP, _COMPACTION = "cleanup.policy", "COMPACTION"  # as RocketMQ names them
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """One topic: its queues, what may be done with it, how long it keeps what, store hosts.
+
+    ``topic_id`` is 32 hexadecimal digits (invariant 3). Who keeps offsets of a topic keeps it with
+    them: offsets mean nothing in a topic with another id. The shards of a ``hosted`` topic share one
+    actor (see shard_host.py). ``bitmaps`` says whether they keep filter bitmaps: always, never, or
+    where that pays (see bitmap_orders.py). ``made`` are the queues that have answered once.
+    """
+
+    name: str
+    queues: int
+    store_hosts: tuple[tuple[str, int], ...]
+    topic_id: str
+    perm: int = _PERM_READ_WRITE
+    retention: RetentionPolicy = KEEP_ALL
+    hosted: bool = False
+    bitmaps: BitmapMode = "auto"
+    made: frozenset[int] = field(default=frozenset(), compare=False)
+
+    @property
+    def writable(self) -> bool:
+        """Whether producers may send to it."""
+        return bool(self.perm & _WRITABLE)
+
+    @property
+    def readable(self) -> bool:
+        """Whether consumers may read it."""
+        return bool(self.perm & _READABLE)
+
+    def check_queue(self, queue_id: int) -> None:
+        """Raise :class:`ConfigError` where the topic has no queue of that number."""
+        is_number = hasattr(queue_id, "__index__") and not isinstance(queue_id, bool)
+        if not is_number or not 0 <= queue_id < self.queues:
+            raise ConfigError(
+                f"topic {self.name!r} has the queues 0 to {self.queues - 1}, not {queue_id!r:.60}; "
+                "give the number of one"
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """The topic as RocketMQ's ``TopicConfig`` writes it."""
+        return {
+            "topicName": self.name,
+            "readQueueNums": self.queues,
+            "writeQueueNums": self.queues,
+            "perm": self.perm,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": False,
+            "attributes": {
+                "store.hosts": ",".join(f"{ip}:{port}" for ip, port in self.store_hosts),
+                _TOPIC_ID: self.topic_id,
+                **_retention_attributes(self.retention),
+                **({_HOSTED: "true"} if self.hosted else {}),
+                **({_BITMAPS: self.bitmaps} if self.bitmaps != "auto" else {}),
+                **({_MADE: ",".join(map(str, sorted(self.made)))} if self.made else {}),
+            },
+        }
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> TopicConfig:
+        """The topic that :meth:`to_json` wrote; raises :class:`ConfigError` when it is not one."""
+        try:
+            name, attributes = check_topic(value["topicName"]), value["attributes"]
+            parts = [text.rpartition(":") for text in attributes["store.hosts"].split(",")]
+            hosts = tuple((ip, int(port)) for ip, _, port in parts)
+            config = cls(
+                name=name,
+                queues=check_queue_count(value["readQueueNums"]),
+                store_hosts=hosts,
+                topic_id=_topic_id(attributes.get(_TOPIC_ID), name, hosts[0]),
+                perm=int(value["perm"]),
+                retention=_retention(attributes),
+                hosted=attributes.get(_HOSTED) == "true",
+                bitmaps=_bitmap_mode(attributes.get(_BITMAPS, "auto")),
+                made=frozenset(map(int, filter(None, attributes.get(_MADE, "").split(",")))),
+            )
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ConfigError(f"topics.json has an entry that is not a topic: {error!r}") from None
+        if len(config.store_hosts) != config.queues:
+            raise ConfigError(
+                f"topics.json: topic {config.name!r} has {config.queues} queues "
+                f"and {len(config.store_hosts)} store hosts; restore the file from a copy"
+            )
+        return config
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCatalog:
+    """All topics; every change makes a new catalog, which the owner saves before it acts on it."""
+
+    topics: Mapping[str, TopicConfig] = field(default_factory=dict)
+    next_shard_number: int = 1
+    deleted: Mapping[str, TopicConfig] = field(default_factory=dict)
+    """Topics that were deleted and may have files still (invariant 2)."""
+
+    @classmethod
+    def load(cls, data: Path, *, owns: bool = False) -> TopicCatalog:
+        """The catalog in a data directory; empty when there is none.
+
+        Raises as :func:`~rocketray.actors.files.state_files.read_state`; the coordinator *owns* the file.
+        """
+        catalog = read_state(config_directory(data) / "topics.json", cls._from_json, owns=owns)
+        return cls() if catalog is None else catalog
+
+    @classmethod
+    def _from_json(cls, value: dict[str, Any]) -> TopicCatalog:
+        table = value["topicConfigTable"]
+        topics = {name: TopicConfig.from_json(entry) for name, entry in table.items()}
+        deleted = {
+            name: TopicConfig.from_json(entry)
+            for name, entry in value.get("deletedTopics", {}).items()
+        }
+        return cls(topics, int(value["nextShardNumber"]), deleted)
+
+    def save(self, data: Path) -> None:
+        """Write the catalog; it is on disk when this returns."""
+        write_json(
+            config_directory(data) / "topics.json",
+            {
+                "topicConfigTable": {name: topic.to_json() for name, topic in self.topics.items()},
+                "nextShardNumber": self.next_shard_number,
+                "deletedTopics": {name: topic.to_json() for name, topic in self.deleted.items()},
+            },
+        )
+
+    def get(self, topic: str) -> TopicConfig:
+        """The topic, or :class:`TopicNotFoundError`."""
+        try:
+            return self.topics[topic]
+        except KeyError:
+            raise TopicNotFoundError(topic) from None
+
+    def queues(self) -> dict[str, int]:
+        """The number of queues of each topic."""
+        return {name: topic.queues for name, topic in self.topics.items()}
+
+    def with_topic(
+        self,
+        name: str,
+        queues: int,
+        retention: RetentionPolicy = KEEP_ALL,
+        *,
+        hosted: bool = False,
+    ) -> TopicCatalog:
+        """The catalog with a new topic, or with more queues on an existing one.
+
+        *retention* and *hosted* are for a new one; an old one stays as it is. Topics that a node
+        keeps for itself are hosted by their name, and have limits by it (system_retention.py).
+
+        Raises:
+            ConfigError: a queue would be taken away; its messages would be out of reach. Or a
+                topic of that name was deleted and has files still.
+        """
+        if name in self.deleted:
+            raise ConfigError(
+                f"topic {name!r} was deleted, and its files are not removed yet; nothing was made: "
+                "start the node again, which removes them, or says in rocketray status why they stay"
+            )
+        check_topic(name)
+        check_queue_count(queues)
+        check_case_clash("topic", name, self.topics)
+        existing = self.topics.get(name)
+        hosts = existing.store_hosts if existing else ()
+        if existing and queues < existing.queues:
+            raise ConfigError(
+                f"topic {name!r} has {existing.queues} queues and cannot be cut to {queues}: "
+                "messages would be out of reach; make a new topic instead"
+            )
+        added = queues - len(hosts)
+        if self.next_shard_number + added > _SHARD_NUMBER_MAX:
+            raise ConfigError(f"this cluster has handed out all its {_SHARD_NUMBER_MAX} shards")
+        hosts += tuple(_store_host(self.next_shard_number + index) for index in range(added))
+        is_hosted = hosted or is_hosted_by_name(name)
+        if retention.keeps_all:
+            retention = default_retention(name)
+        new_id = uuid.uuid4().hex
+        topic = TopicConfig(name, queues, hosts, new_id, retention=retention, hosted=is_hosted)
+        if existing:
+            topic = replace(existing, queues=queues, store_hosts=hosts)
+        return replace(
+            self,
+            topics={**self.topics, name: topic},
+            next_shard_number=self.next_shard_number + added,
+        )
+
+    def with_made(self, made: Mapping[str, Iterable[int]]) -> TopicCatalog:
+        """The catalog that notes of some topics, by name, which queues were made."""
+        noted = {
+            name: replace(topic, made=topic.made.union(made[name]))
+            for name, topic in self.topics.items()
+            if name in made and not topic.made.issuperset(made[name])
+        }
+        return replace(self, topics={**self.topics, **noted}) if noted else self
+
+    def with_permission(self, name: str, perm: int) -> TopicCatalog:
+        """The catalog with other permissions on a topic: 2 write, 4 read, 6 both."""
+        if perm not in (_WRITABLE, _READABLE, _PERM_READ_WRITE):
+            raise ConfigError(f"permission {perm} is not 2 (write), 4 (read) or 6 (both)")
+        topics = {**self.topics, name: replace(self.get(name), perm=perm)}
+        return replace(self, topics=topics)
+
+    def with_retention(self, name: str, retention: RetentionPolicy) -> TopicCatalog:
+        """The catalog with another retention on a topic.
+
+        Raises:
+            ConfigError: the node itself knows what the topic still needs.
+        """
+        if is_kept_by_node(name):
+            raise ConfigError(
+                f"topic {name!r} holds messages that wait for their time, or for a decision; the "
+                "node removes what it is done with, and nothing before"
+            )
+        return replace(
+            self, topics={**self.topics, name: replace(self.get(name), retention=retention)}
+        )
+
+    def with_bitmaps(self, name: str, mode: str) -> TopicCatalog:
+        """The catalog with another word on filter bitmaps of a topic: auto, on or off."""
+        changed = replace(self.get(name), bitmaps=_bitmap_mode(mode))
+        return replace(self, topics={**self.topics, name: changed})
+
+    def without_topic(self, name: str) -> TopicCatalog:
+        """The catalog without a topic, of which files may be left; its store hosts are used up."""
+        return replace(
+            self,
+            topics={key: topic for key, topic in self.topics.items() if key != name},
+            deleted={**self.deleted, name: self.get(name)},
+        )
+
+    def without_deleted(self, name: str) -> TopicCatalog:
+        """The catalog when nothing is left of a deleted topic."""
+        return replace(
+            self, deleted={key: topic for key, topic in self.deleted.items() if key != name}
+        )
+
+    def shard_of_host(self, host: tuple[str, int]) -> tuple[str, int] | None:
+        """The (topic, queue id) whose messages carry *host* in their offset ids, or None."""
+        for topic in self.topics.values():
+            if host in topic.store_hosts:
+                return topic.name, topic.store_hosts.index(host)
+        return None
+
+
+def _bitmap_mode(mode: str) -> BitmapMode:
+    if mode not in get_args(BitmapMode):
+        raise ConfigError(f"bitmaps are {mode!r}, which is not auto, on or off")
+    return cast("BitmapMode", mode)
+
+
+def _topic_id(written: str | None, name: str, first_host: tuple[str, int]) -> str:
+    """The id that was written; for a topic that is older than ids, one of its first store host.
+
+    Store hosts are never used twice, and the first one stays: so that id is the same at each load.
+    """
+    if written is None:
+        ip, port = first_host
+        return uuid.uuid5(_IDS_OF_OLD_TOPICS, f"{name}@{ip}:{port}").hex
+    if not _TOPIC_ID_FORM.fullmatch(written):
+        raise ConfigError(f"the id {written!r:.80} of topic {name!r} is not 32 hexadecimal digits")
+    return written
+
+
+def _store_host(number: int) -> tuple[str, int]:
+    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}", SHARD_PORT
+
+
+def _retention_attributes(retention: RetentionPolicy) -> dict[str, str]:
+    limits = {_RETENTION_MS: retention.max_age_ms, _RETENTION_BYTES: retention.max_bytes}
+    attributes = {name: str(limit) for name, limit in limits.items() if limit is not None}
+    return {**attributes, **({_CLEANUP: _COMPACTION} if retention.compacts else {})}
+
+
+def _retention(attributes: Mapping[str, str]) -> RetentionPolicy:
+    age, size = attributes.get(_RETENTION_MS), attributes.get(_RETENTION_BYTES)
+    return RetentionPolicy(
+        None if age is None else int(age),
+        None if size is None else int(size),
+        compacts=attributes.get(_CLEANUP) == _COMPACTION,
+    )

@@ -1,0 +1,128 @@
+"""Reading queues by position: any queue, from any offset on, without a group and without a filter.
+
+For readers that keep positions of their own and move them as they like. Messages are read straight
+from the mapped log, in batches; the bell that shards ring for the filter actor says when to look.
+
+Invariants
+  1. Nothing at or beyond the watermark is read, and nothing below the minimum: where messages were
+     deleted a read begins at the first that is there.
+  2. ``read`` is called by one thread at a time; ``bounds`` and ``interrupt`` by any.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from rocketray.actors.files.paths import control_path, filter_doorbell_path, shard_directory
+from rocketray.actors.ipc.control_page import ControlPage, Doorbell
+from rocketray.errors import OffsetOutOfRangeError
+from rocketray.message import StoredMessage
+from rocketray.store.reading.reader import EntryColumns, QueueReader
+
+__all__ = ["LogReader", "Queue"]
+
+Queue = tuple[str, int]
+"""A topic and a queue id."""
+
+# Shards leave the bell alone while the filter actor is awake anyway, so it may be missed.
+_LOOK_AGAIN_S = 0.01
+_READ_MAX_BYTES = 8 * 1024 * 1024  # of one queue at once, but always one message
+_LET_OTHERS_RUN_S = 0.001  # the bell rings for all topics, also for those that nobody reads here
+
+
+class LogReader:
+    """Reads the queues of one node."""
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._controls: dict[Queue, ControlPage] = {}
+        self._readers: dict[Queue, QueueReader] = {}
+        self._minimums: dict[Queue, int] = {}
+        self._doorbell = Doorbell(filter_doorbell_path(data))
+        self._interrupted = threading.Event()
+
+    def bounds(self, queue: Queue) -> tuple[int, int]:
+        """The first queue offset that is there, and the one after the last that may be seen."""
+        control = self._controls.get(queue)
+        if control is None:
+            control = self._controls[queue] = ControlPage(control_path(self._data, *queue))
+        return control.minimum(), control.visible()
+
+    def read(
+        self, positions: Mapping[Queue, int], max_messages: int, timeout_s: float
+    ) -> dict[Queue, list[StoredMessage]]:
+        """Up to *max_messages* of each queue from its position on; waits until there is one.
+
+        They are fewer when they are large. Empty when the time is over or :meth:`interrupt` was called.
+
+        Raises:
+            CorruptRecordError: a message is damaged.
+        """
+        self._interrupted.clear()
+        found = self._take(positions, max_messages)
+        left_s = timeout_s
+        while not found and left_s > 0 and not self._interrupted.is_set():
+            rung = self._doorbell.count()
+            found = self._take(positions, max_messages)
+            if not found:
+                self._doorbell.wait(rung, _LOOK_AGAIN_S)
+                self._interrupted.wait(_LET_OTHERS_RUN_S)
+                left_s -= _LOOK_AGAIN_S
+        return found
+
+    def interrupt(self) -> None:
+        """Let a read that waits return now, because its positions are out of date."""
+        self._interrupted.set()
+
+    def close(self) -> None:
+        """Unmap everything; no read may be under way."""
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+    def _take(
+        self, positions: Mapping[Queue, int], max_messages: int
+    ) -> dict[Queue, list[StoredMessage]]:
+        found = {}
+        for queue, position in positions.items():
+            messages = self._take_from(queue, position, max_messages)
+            if messages:
+                found[queue] = messages
+        return found
+
+    def _take_from(self, queue: Queue, position: int, max_messages: int) -> list[StoredMessage]:
+        while True:
+            minimum, visible = self.bounds(queue)
+            start = max(position, minimum)
+            if start >= visible:
+                return []
+            reader = self._reader(queue, minimum)
+            try:
+                stop = min(start + max_messages, visible)
+                entries = reader.entries(start, stop).without_holes()
+                if len(entries):
+                    return reader.messages(entries.select(slice(_count_within_limit(entries))))
+                position = stop
+            except OffsetOutOfRangeError:
+                if self.bounds(queue)[0] == minimum:
+                    raise
+
+    def _reader(self, queue: Queue, minimum: int) -> QueueReader:
+        reader = self._readers.get(queue)
+        if reader is None:
+            reader = QueueReader(shard_directory(self._data, *queue), *queue)
+            self._readers[queue] = reader
+        elif self._minimums[queue] != minimum:
+            reader.let_go_before(minimum)
+        self._minimums[queue] = minimum
+        return reader
+
+
+def _count_within_limit(entries: EntryColumns) -> int:
+    """How many of *entries* a read takes."""
+    sizes = np.cumsum(entries.sizes, dtype=np.int64)
+    return max(1, int(np.searchsorted(sizes, _READ_MAX_BYTES, side="right")))

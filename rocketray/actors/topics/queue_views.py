@@ -1,0 +1,105 @@
+"""The queues of one topic, for those who look and belong to no group.
+
+DIR is a node's data directory, running or not, one shard's directory, or a RocketMQ broker's store.
+Nothing is locked and nothing is written, so it may be in use: readers see what its writer has
+published, as it was when the view was opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from rocketray.actors.files.paths import CONTROL_PAGE, shard_directory
+from rocketray.actors.ipc.control_page_reader import ControlView
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.errors import StoreError
+from rocketray.names import check_topic
+from rocketray.store.files.store_settings import is_foreign, is_store
+from rocketray.store.importing.foreign import read_foreign_settings
+from rocketray.store.message_store import MessageStore
+from rocketray.store.reading.reader import QueueReader
+
+__all__ = ["QueueView", "open_queues"]
+
+
+@dataclass(frozen=True, slots=True)
+class QueueView:
+    """One queue: the offsets from ``minimum`` up to, not including, ``maximum`` can be read."""
+
+    queue_id: int
+    minimum: int
+    maximum: int
+    reader: QueueReader
+
+    def first_stored_at(self, time_ms: int) -> int:
+        """The first offset of a message stored at that time or later; ``maximum`` if there is none."""
+        low, high = self.minimum, self.maximum
+        while low < high:
+            middle = (low + high) // 2
+            (message,) = self.reader.messages(self.reader.entries(middle, middle + 1))
+            if message.store_timestamp_ms < time_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+
+@contextmanager
+def open_queues(directory: Path, topic: str) -> Iterator[list[QueueView]]:
+    """The queues of *topic* in *directory*, by id, open until the block ends.
+
+    Raises:
+        InvalidNameError: that is no name of a topic.
+        StoreError: the directory is no store, or has no such topic.
+    """
+    check_topic(topic)
+    with ExitStack() as closing:
+        if (directory / "shards").is_dir():
+            views = _of_node(shard_directory(directory, topic, 0).parent, topic)
+        elif (directory / CONTROL_PAGE).is_file() and directory.name.isdecimal():
+            views = _of_node(directory.parent, topic, only=directory)
+        elif is_store(directory):
+            views = _of_store(directory, topic)
+        else:
+            raise StoreError(f"{directory} is no data directory of a node and no store directory")
+        for view in views:
+            closing.callback(view.reader.close)
+        if not views:
+            raise StoreError(f"{directory} has no topic {topic!r}; see: rocketray store topics")
+        yield views
+
+
+def _of_node(shards: Path, topic: str, only: Path | None = None) -> list[QueueView]:
+    """The shards of a topic, each as far as its control page says."""
+    found = []
+    directories = shards.glob("*") if only is None else [only]
+    for directory in sorted(directories, key=lambda path: path.name.zfill(20)):
+        try:
+            page = ControlView(directory / CONTROL_PAGE)
+        except FileNotFoundError:
+            continue  # it is only being made
+        queue_id = int(directory.name)
+        if only is not None and not (directory / "consumequeue" / topic).is_dir():
+            continue
+        reader = QueueReader(directory, topic, queue_id)
+        found.append(QueueView(queue_id, page.minimum(), page.visible(), reader))
+    return found
+
+
+def _of_store(directory: Path, topic: str) -> list[QueueView]:
+    """The queues of a topic in a store of many: ours, or a broker's."""
+    config = read_foreign_settings(directory).config if is_foreign(directory) else None
+    with MessageStore(directory, config, read_only=True, clock_ms=system_clock_ms) as store:
+        return [
+            QueueView(
+                queue_id,
+                store.min_queue_offset(topic, queue_id),
+                store.max_queue_offset(topic, queue_id),
+                QueueReader(directory, topic, queue_id, config),
+            )
+            for name, queue_id in store.queues()
+            if name == topic
+        ]

@@ -1,0 +1,89 @@
+"""The files of a topic: whose they are, and how they go with it.
+
+A queue's directory names its store host in ``store.json``, and no host is used twice. So it is
+known of each directory whether it is of the topic that has the name now, or of one before it.
+And of each queue that has answered once the catalog says that it was made: one that has no directory
+is lost then, or its disk is not mounted, and an empty one in its place would give its offsets anew.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rocketray.actors.files.paths import shard_directory
+from rocketray.actors.files.state_files import remove_topic
+from rocketray.errors import StoreError
+from rocketray.store.files.store_settings import read_settings
+
+from .catalog import TopicConfig
+
+__all__ = ["check_is_there", "check_no_files", "check_store_host", "remove_files"]
+
+
+def check_no_files(data: Path, topic: str) -> None:
+    """Refuse to make a topic whose name has a directory: its queues would begin with what is there.
+
+    Raises:
+        StoreError: it has one.
+    """
+    directory = shard_directory(data, topic, 0).parent
+    if directory.is_dir() and any(directory.iterdir()):
+        raise StoreError(
+            f"{directory} has files of a topic that this node does not know, and topic {topic!r} "
+            "would begin with its messages; nothing was made: move the directory away, or restore "
+            "config/topics.json from a copy if the topic should be there"
+        )
+
+
+def check_is_there(directory: Path, topic: TopicConfig, queue_id: int) -> None:
+    """Refuse to make the directory of a queue that was made before.
+
+    Raises:
+        StoreError: it is missing.
+    """
+    if queue_id in topic.made and read_settings(directory) is None:
+        what = "has no store.json" if directory.exists() else "is not there"
+        raise StoreError(
+            f"{directory} {what}, and queue {topic.name}/{queue_id} was made there; nothing is "
+            "made in its place: mount its disk, or restore it from a copy; if it is lost, only "
+            "deleting the topic and making it again begins anew"
+        )
+
+
+def check_store_host(directory: Path, store_host: tuple[str, int], name: str) -> None:
+    """Refuse the directory of a queue that is of another topic than the one called *name*.
+
+    Raises:
+        StoreError: its store host is not *store_host*.
+    """
+    kept = read_settings(directory)
+    if kept is not None and kept.store_host != store_host:
+        raise StoreError(
+            f"{directory} has store host {_text(kept.store_host)}, and topics.json gives queue "
+            f"{name} store host {_text(store_host)}: its messages are those of another topic of "
+            "that name, or topics.json is an old copy; restore topics.json, or move the directory "
+            "away to begin with an empty queue"
+        )
+
+
+def remove_files(data: Path, topic: TopicConfig) -> None:
+    """Remove the shards of a topic that was deleted, and the rings that lead to them.
+
+    What a crash left of it is removed as well; files of another topic stay.
+
+    Raises:
+        StoreError: the name has files of another topic. OSError: something cannot be removed.
+    """
+    directory = shard_directory(data, topic.name, 0).parent
+    for queue in sorted(directory.iterdir()) if directory.is_dir() else ():
+        kept = read_settings(queue)
+        if kept is not None and kept.store_host not in topic.store_hosts:
+            raise StoreError(
+                f"{queue} is not of the deleted topic {topic.name!r}: it has store host "
+                f"{_text(kept.store_host)}; nothing of the topic is removed: move it away"
+            )
+    remove_topic(data, topic.name)
+
+
+def _text(host: tuple[str, int]) -> str:
+    return f"{host[0]}:{host[1]}"

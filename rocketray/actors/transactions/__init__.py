@@ -1,0 +1,1 @@
+"""Transactional messages: half messages, checks and decisions."""

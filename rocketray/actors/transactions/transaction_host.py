@@ -1,0 +1,148 @@
+"""Transactions, in the shard host: the service with the logs, the progress file and a lock."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from rocketray.actors.files.paths import config_directory
+from rocketray.actors.files.state_files import read_state, write_json
+from rocketray.actors.retries.deliveries import Submit, at_once
+from rocketray.actors.system.host_services import RETRY_AFTER_MS
+from rocketray.actors.system.hosted_log import HostedLog
+from rocketray.actors.system.node_link import HostNode, NodeLinks
+from rocketray.actors.topics.system_retention import DECIDED
+from rocketray.errors import ShardUnavailableError
+from rocketray.message import ForwardedMessage, Message, StoredMessage
+from rocketray.transaction import END_TOPIC, HALF_TOPIC, OP_TOPIC, Decision, Verdict
+
+from .transaction_service import TransactionService
+from .transaction_state import TransactionOverview, TransactionProgress
+
+__all__ = ["TransactionHost"]
+
+_IDLE_MS = 60_000
+_SAVE_INTERVAL_MS = 5_000
+_EXPIRE_INTERVAL_MS = 60_000
+
+
+class _HostPlaces:
+    """Where transactions are stored: the host's own topics, and those of others."""
+
+    def __init__(self, log: HostedLog, node: Callable[[], HostNode]) -> None:
+        self._log = log
+        self._links = NodeLinks(node)
+
+    def read(self, topic: str, queue_offset: int, max_count: int) -> Sequence[StoredMessage]:
+        return self._log.read(topic, queue_offset, max_count)
+
+    def find(self, topic: str, key: str, max_count: int) -> Sequence[StoredMessage]:
+        return self._log.find(topic, key, max_count)
+
+    def store(self, message: Message) -> int:
+        return self._log.store(message)
+
+    def forward(self, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
+        self._links.forward(messages[0].topic, queue_id, messages)
+
+    def is_stored(self, topic: str, queue_id: int, unique_key: str) -> bool:
+        return any(
+            found.queue_id == queue_id and found.unique_key == unique_key
+            for found in self._links.node().query(topic, unique_key)
+        )
+
+    def close(self) -> None:
+        self._links.close()
+
+
+class TransactionHost:
+    """A service of the shard host (host_services.py) that answers questions as well."""
+
+    def __init__(
+        self,
+        log: HostedLog,
+        node: Callable[[], HostNode],
+        *,
+        data: Path,
+        clock_ms: Callable[[], int],
+        submit: Submit = at_once,
+    ) -> None:
+        """*node* is asked for when something is committed, not before; *submit* has that done."""
+        self._log = log
+        self._places = _HostPlaces(log, node)
+        self._path = config_directory(data) / "transactions.json"
+        self._clock_ms = clock_ms
+        self._submit = submit
+        self._lock = threading.Lock()
+        self._service: TransactionService | None = None
+        self._saved: TransactionProgress | None = None
+        self._saved_ms = self._expired_ms = 0
+
+    def step(self, now_ms: int) -> int:
+        """Carry out what was decided; when to call again."""
+        with self._lock:
+            if not self._log.exists(HALF_TOPIC):
+                return now_ms + _IDLE_MS
+            service = self._begun()
+            try:
+                wakeup_ms = service.step(now_ms)
+            except BaseException:
+                self._service = None  # what is stored tells all of it
+                service.abandon()
+                raise
+            if abs(now_ms - self._saved_ms) >= _SAVE_INTERVAL_MS:
+                self._save(now_ms)
+            return wakeup_ms or now_ms + _IDLE_MS
+
+    def decide(self, wanted: Decision, *, to_disk: bool) -> Verdict:
+        """See :meth:`TransactionService.decide`; with *to_disk* the verdict is on disk as well."""
+        with self._lock:
+            for topic in (HALF_TOPIC, END_TOPIC):
+                if not self._log.exists(topic):  # what was decided before is not known either
+                    raise ShardUnavailableError(f"{topic}/0", RETRY_AFTER_MS, "it is not open")
+            verdict = self._begun().decide(wanted)
+        if to_disk:
+            self._log.flush(END_TOPIC)
+        return verdict
+
+    def checks(self, group: str) -> list[StoredMessage]:
+        """See :meth:`TransactionService.checks`."""
+        with self._lock:
+            return self._service.checks(group, self._clock_ms()) if self._service else []
+
+    def overview(self, most: int) -> TransactionOverview:
+        """See :meth:`TransactionService.overview`."""
+        with self._lock:
+            return self._service.overview(most) if self._service else TransactionOverview()
+
+    def close(self) -> None:
+        """Save the progress; the last thing before the shards are closed."""
+        with self._lock:
+            if self._service is not None:
+                self._service.settle(self._clock_ms())
+                self._save(self._clock_ms())
+            self._places.close()
+
+    def _begun(self) -> TransactionService:
+        if self._service is None:
+            progress = read_state(self._path, TransactionProgress.from_json, owns=True)
+            self._service = TransactionService(self._places, progress, submit=self._submit)
+        return self._service
+
+    def _save(self, now_ms: int) -> None:
+        assert self._service is not None
+        progress = self._service.progress()
+        if progress != self._saved:
+            self._log.flush(HALF_TOPIC, END_TOPIC, OP_TOPIC)  # it is never ahead of the logs
+            write_json(self._path, progress.to_json())
+            self._saved = progress
+        self._saved_ms = now_ms
+        if abs(now_ms - self._expired_ms) >= _EXPIRE_INTERVAL_MS:
+            self._expired_ms = now_ms
+            needed = {
+                HALF_TOPIC: progress.half_next,
+                END_TOPIC: progress.end_next,
+                OP_TOPIC: progress.op_next,
+            }
+            self._log.expire(needed, DECIDED)

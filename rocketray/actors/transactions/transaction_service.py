@@ -1,0 +1,460 @@
+"""Transactions, the node's side: reads halves and decisions, and makes committed messages.
+
+A plain object that is stepped. It runs where the node's own topics live; time comes in.
+
+What it knows is in its logs: a half is pending until an op message says that it is done with. The
+progress that it saves only tells from where to read them again.
+
+Invariants
+  1. The first decision about a half counts, also after a restart; later ones and those of strangers
+     are passed over. The node's own decision to give a half up is one of them. Whoever decides by
+     :meth:`TransactionService.decide` hears which one counts.
+  2. A committed message is stored before the op that ends its half. Where it is not known whether
+     it was stored, because a process died or a call failed, its own queue is asked for its unique
+     key first: so it is stored once.
+  3. A half that nobody decides is asked about, and then kept in a topic of its own; it is never
+     dropped. Asking counts only when a producer of its group came for the question.
+  4. A committed message that its topic never takes is a dead letter (undeliverable.py). One that
+     the topic does not take now waits, with what was decided later for its queue; nothing else does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from rocketray.actors.retries.deliveries import (
+    LOOK_MS,
+    PATIENCE_S,
+    Attempt,
+    Errands,
+    Place,
+    Submit,
+    at_once,
+    attempt,
+)
+from rocketray.actors.retries.undeliverable import TRANSACTION_LETTERS, half_letter
+from rocketray.errors import (
+    InvalidMessageError,
+    InvalidNameError,
+    StoreError,
+    StreamError,
+    TopicNotFoundError,
+)
+from rocketray.message import ForwardedMessage, Message, StoredMessage
+from rocketray.transaction import (
+    END_TOPIC,
+    GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OP_TOPIC,
+    PRODUCER_GROUP,
+    Decision,
+    Verdict,
+    committed,
+    decision_message,
+    done_offsets,
+    given_up,
+    immunity_ms,
+    op_message,
+    parse_decision,
+    target,
+)
+
+from .transaction_state import (
+    Decided,
+    Pending,
+    TransactionCounts,
+    TransactionLimits,
+    TransactionOverview,
+    TransactionProgress,
+    UndecidedHalf,
+)
+
+__all__ = ["Places", "TransactionCounts", "TransactionLimits", "TransactionService"]
+
+_LOG = logging.getLogger(__name__)
+_READ_MAX = 1024
+_CHECKS_AT_ONCE = 32
+_OPS_A_MESSAGE = 200  # their numbers stay below RocketMQ's 4096 bytes
+_STORED_AT_ONCE = 1024
+_BATCH_BYTES = 1024 * 1024
+_RETRY_MS = 1000
+_COPIES_MAX = 64  # decisions about one half, with those of strangers
+
+
+class Places(Protocol):
+    """The logs that transactions live in."""
+
+    def read(self, topic: str, queue_offset: int, max_count: int) -> Sequence[StoredMessage]:
+        """Messages of queue 0 of one of the node's own topics, from *queue_offset* on."""
+
+    def find(self, topic: str, key: str, max_count: int) -> Sequence[StoredMessage]:
+        """Messages of one of the node's own topics with that key or unique key, oldest first."""
+
+    def store(self, message: Message) -> int:
+        """Store a message in queue 0 of one of the node's own topics; its queue offset."""
+
+    def forward(self, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
+        """Store messages of one topic, all or none of them; called by several threads.
+
+        A topic of dead letters is made where there is none.
+        """
+
+    def is_stored(self, topic: str, queue_id: int, unique_key: str) -> bool:
+        """Whether a queue has a message with that unique key; called by several threads."""
+
+
+class TransactionService:
+    """All transactions of a node."""
+
+    def __init__(
+        self,
+        places: Places,
+        progress: TransactionProgress | None = None,
+        limits: TransactionLimits | None = None,
+        *,
+        submit: Submit = at_once,
+    ) -> None:
+        """Go on from what :meth:`progress` said at some time; from the beginning without it.
+
+        *submit* has messages stored, by other threads perhaps.
+        """
+        self._places = places
+        self._limits = limits or TransactionLimits()
+        self._pending: dict[int, Pending] = {}
+        self._decided: dict[int, Decided] = {}
+        self._ended: Counter[str] = Counter()
+        self._errands = Errands[list[int], Attempt[int]](submit)
+        self._last_ms = 0
+        saved = progress or TransactionProgress()
+        self._half_next = saved.half_next
+        self._end_next = saved.end_next
+        self._op_next = saved.op_next
+        self._recover(saved.checks)
+
+    def step(self, now_ms: int) -> int | None:
+        """Carry out what was decided and give up what nobody decides; when to step again.
+
+        None when only a new message can bring something to do.
+        """
+        if now_ms < self._last_ms:
+            self._errands.end_pauses()
+        self._last_ms = now_ms
+        self._read_halves()
+        while self._read_decisions():
+            self._carry_out(now_ms)
+        self._give_up(now_ms)
+        self._carry_out(now_ms)
+        if self._errands.under_way():
+            return now_ms + LOOK_MS
+        return now_ms + _RETRY_MS if self._pending or self._decided else None
+
+    def decide(self, wanted: Decision) -> Verdict:
+        """Take note of a decision, unless there is one before it; the one that counts.
+
+        It is in the log when this returns. The same decision may be told again.
+
+        Raises:
+            StoreError: no such half is known; nothing was decided. StreamError: it is not known
+                whether the decision is in the log.
+        """
+        self._read_halves()
+        while self._read_decisions():
+            pass
+        half = self._pending.get(wanted.half_offset)
+        if half is None:
+            return self._verdict_of_old(wanted)
+        if (half.unique_key, half.group) != (wanted.unique_key, wanted.group):
+            raise _no_such_half(wanted)
+        if wanted.half_offset not in self._decided:
+            self._places.store(decision_message(wanted))
+            while self._read_decisions():
+                pass
+        return self._decided[wanted.half_offset].verdict
+
+    def _verdict_of_old(self, wanted: Decision) -> Verdict:
+        """The verdict on a half that is done with."""
+        for stored in self._places.find(END_TOPIC, wanted.unique_key, _COPIES_MAX):
+            decision = parse_decision(stored)
+            if decision is not None and decision[:3] == wanted[:3]:
+                return Verdict(decision.outcome, stored.store_timestamp_ms, decision.decider)
+        for stored in self._places.find(GIVEN_UP_TOPIC, wanted.unique_key, 1):
+            if stored.properties.get(PRODUCER_GROUP) == wanted.group:  # by an older version
+                return Verdict("give up", stored.store_timestamp_ms, "node")
+        raise _no_such_half(wanted)
+
+    def checks(self, group: str, now_ms: int) -> list[StoredMessage]:
+        """The half messages whose fate a producer of *group* is to tell now, as they were sent."""
+        due = []
+        for offset, half in self._pending.items():
+            wait = max(half.immune_ms, self._limits.timeout_ms)
+            is_due = (
+                half.group == group
+                and offset not in self._decided
+                and now_ms - half.stored_ms >= wait
+                and now_ms - half.asked_ms >= self._limits.check_interval_ms
+                and half.checks < self._limits.checks_max
+            )
+            if is_due:
+                half.asked_ms, half.checks = now_ms, half.checks + 1
+                due.append(offset)
+                if len(due) == _CHECKS_AT_ONCE:
+                    break
+        halves = [self._half(offset) for offset in due]
+        return [replace(half, topic=target(half)[0]) for half in halves]
+
+    def progress(self) -> TransactionProgress:
+        """From where to go on after a restart."""
+        first = min(self._pending, default=None)
+        ends = [decided.end_offset for decided in self._decided.values()]
+        return TransactionProgress(
+            half_next=self._half_next if first is None else first,
+            op_next=self._op_next if first is None else self._pending[first].op_offset,
+            end_next=min(ends, default=self._end_next),
+            checks={half: one.checks for half, one in self._pending.items() if one.checks},
+        )
+
+    def overview(self, most: int) -> TransactionOverview:
+        """What nobody has decided, *most* of it at most, oldest first."""
+        undecided = [offset for offset in self._pending if offset not in self._decided]
+        halves = (
+            UndecidedHalf(offset, half.group, half.unique_key, half.stored_ms, half.checks)
+            for offset, half in ((offset, self._pending[offset]) for offset in undecided[:most])
+        )
+        return TransactionOverview(tuple(halves), len(undecided), self.counts())
+
+    def counts(self) -> TransactionCounts:
+        """Counters."""
+        ended = self._ended
+        return TransactionCounts(
+            len(self._pending),
+            ended["commit"],
+            ended["rollback"],
+            ended["give up"],
+            ended["dead letter"],
+        )
+
+    def _recover(self, checks: Mapping[int, int]) -> None:
+        """Meet the halves again, but for those that are done with; decisions are in doubt."""
+        first_op = self._op_next
+        done: set[int] = set()
+        while ops := self._places.read(OP_TOPIC, self._op_next, _READ_MAX):
+            for op in ops:
+                done.update(done_offsets(op))
+            self._op_next = ops[-1].queue_offset + 1
+        last_op, self._op_next = self._op_next, first_op
+        self._read_halves()
+        self._op_next = last_op
+        for offset in done & self._pending.keys():
+            del self._pending[offset]
+        for offset in checks.keys() & self._pending.keys():
+            self._pending[offset].checks = checks[offset]
+        while self._read_decisions(in_doubt=True):
+            pass
+
+    def _read_halves(self) -> None:
+        while halves := self._places.read(HALF_TOPIC, self._half_next, _READ_MAX):
+            for half in halves:
+                self._pending[half.queue_offset] = Pending(
+                    half.properties.get(PRODUCER_GROUP, ""),
+                    half.unique_key or "",
+                    half.store_timestamp_ms,
+                    immunity_ms(half),
+                    self._op_next,
+                )
+            self._half_next = halves[-1].queue_offset + 1
+
+    def _read_decisions(self, *, in_doubt: bool = False) -> bool:
+        """Take note of some decisions (invariant 1); whether there were any."""
+        stored = self._places.read(END_TOPIC, self._end_next, _READ_MAX)
+        if stored:
+            self._read_halves()  # each is older than its decision, and was not met yet perhaps
+        for message in stored:
+            decision = parse_decision(message)
+            half = decision and self._pending.get(decision.half_offset)
+            if decision is None or half is None or decision.half_offset in self._decided:
+                continue
+            if (half.unique_key, half.group) != (decision.unique_key, decision.group):
+                _LOG.warning("a decision about half %d is a stranger's", decision.half_offset)
+                continue
+            self._decided[decision.half_offset] = Decided(
+                Verdict(decision.outcome, message.store_timestamp_ms, decision.decider),
+                decision.outcome,
+                message.queue_offset,
+                in_doubt or decision.decider == "node",  # it may have been given up before
+            )
+        if stored:
+            self._end_next = stored[-1].queue_offset + 1
+        return bool(stored)
+
+    def _give_up(self, now_ms: int) -> None:
+        """Decide for the halves that nobody decides."""
+        limits = self._limits
+        for offset, half in self._pending.items():
+            unanswered = now_ms - half.asked_ms >= limits.check_interval_ms
+            is_over = half.checks >= limits.checks_max and unanswered
+            is_old = now_ms - half.stored_ms >= limits.age_max_ms
+            if (is_over or is_old) and offset not in self._decided:
+                decision = Decision(offset, half.unique_key, half.group, "give up", "node")
+                try:
+                    self._places.store(decision_message(decision))
+                except StreamError as error:
+                    _LOG.warning("transaction %s is not given up yet: %s", half.unique_key, error)
+                    break
+        while self._read_decisions():
+            pass
+
+    def abandon(self) -> None:
+        """Wait for what is under way, and never look at it: another service begins anew."""
+        self._errands.abandon()
+
+    def settle(self, now_ms: int) -> None:
+        """Wait for what is under way, and see to it; before the service ends."""
+        while self._errands.under_way():
+            self._settle(now_ms)
+
+    def _carry_out(self, now_ms: int) -> None:
+        self._settle(now_ms, patience_s=0.0)
+        self._end([offset for offset, one in self._decided.items() if one.outcome == "rollback"])
+        while self._begin(now_ms):
+            self._settle(now_ms)
+
+    def _begin(self, now_ms: int) -> bool:
+        """Have messages stored in all queues that may be tried; whether there were any."""
+        has_begun = False
+        for place, offsets in self._by_place().items():
+            if self._errands.may_begin(place, now_ms):
+                chosen = offsets[:_STORED_AT_ONCE]
+                doubtful = {offset for offset in chosen if self._decided[offset].in_doubt}
+                for offset in chosen:
+                    decided = self._decided[offset]
+                    decided.in_doubt = decided.is_under_way = True  # until its op is written
+                run = partial(self._attempt, place, chosen, doubtful)
+                self._errands.begin(place, chosen, run)
+                has_begun = True
+        return has_begun
+
+    def _settle(self, now_ms: int, patience_s: float = PATIENCE_S) -> None:
+        """See to what became of messages that were under way."""
+        for place, offsets, tried in self._errands.ended(patience_s=patience_s):
+            for offset in offsets:
+                self._decided[offset].is_under_way = False
+            is_last = place[0] in (GIVEN_UP_TOPIC, TRANSACTION_LETTERS)
+            for offset in () if is_last else tried.refused:
+                decided = self._decided[offset]
+                decided.outcome, decided.place = "dead letter", (TRANSACTION_LETTERS, 0)
+            are_ended = self._end(tried.done)
+            if are_ended and not tried.waiting and not (is_last and tried.refused):
+                self._errands.succeeded(place)
+            else:
+                self._errands.failed(place, now_ms)
+
+    def _by_place(self) -> dict[Place, list[int]]:
+        """The halves that are to be stored in a topic, in the order of the decisions."""
+        places: dict[Place, list[int]] = {}
+        for offset, decided in self._decided.items():
+            if decided.outcome == "rollback" or decided.is_under_way:
+                continue  # its op could not be written yet, or its message is on its way
+            if decided.place is None:
+                decided.place = self._place(offset, decided)
+            places.setdefault(decided.place, []).append(offset)
+        return places
+
+    def _place(self, offset: int, decided: Decided) -> Place:
+        if decided.outcome == "commit":
+            try:
+                message, queue_id = committed(self._half(offset))
+            except (InvalidMessageError, InvalidNameError) as error:
+                _LOG.error("%s; it goes to %s", error, GIVEN_UP_TOPIC)
+                decided.outcome = "give up"
+            else:
+                return message.topic, queue_id
+        return GIVEN_UP_TOPIC, 0
+
+    def _attempt(self, place: Place, offsets: list[int], doubtful: set[int]) -> Attempt[int]:
+        """Store the messages of one queue, each unless it is there (invariant 2); by any thread."""
+
+        def store(part: Sequence[int]) -> None:
+            new = []
+            for offset in part:
+                half = self._half(offset)
+                key = half.unique_key or ""
+                if offset in doubtful and self._is_stored(place, key):
+                    continue
+                new.append(_message(place, half))
+            if new:
+                self._places.forward(place[1], new)
+
+        whole = Attempt[int]([], [], [])
+        for part in self._parts(offsets):
+            if whole.waiting:  # what is behind it must not pass it
+                tried = Attempt[int]([], [], part)
+            else:
+                tried = attempt(part, store, f"{place[0]}/{place[1]}, committed,")
+            whole = Attempt(
+                whole.done + tried.done,
+                whole.refused + tried.refused,
+                whole.waiting + tried.waiting,
+            )
+        return whole
+
+    def _parts(self, offsets: Sequence[int]) -> Iterator[list[int]]:
+        """*offsets* in parts that are stored at once."""
+        part: list[int] = []
+        size = 0
+        for offset in offsets:
+            part.append(offset)
+            size += self._half(offset).size
+            if size >= _BATCH_BYTES:
+                yield part
+                part, size = [], 0
+        if part:
+            yield part
+
+    def _is_stored(self, place: Place, unique_key: str) -> bool:
+        try:
+            return self._places.is_stored(*place, unique_key)
+        except TopicNotFoundError:
+            return False
+
+    def _end(self, offsets: list[int]) -> bool:
+        """Write that halves are done with, and forget them; whether that could be written."""
+        for start in range(0, len(offsets), _OPS_A_MESSAGE):
+            part = offsets[start : start + _OPS_A_MESSAGE]
+            try:
+                self._op_next = self._places.store(op_message(part)) + 1
+            except StreamError as error:
+                _LOG.warning("the end of %d transactions is not noted yet: %s", len(part), error)
+                return False
+            for offset in part:
+                outcome = self._decided.pop(offset).outcome
+                del self._pending[offset]
+                self._ended[outcome] += 1
+        return True
+
+    def _half(self, offset: int) -> StoredMessage:
+        found = self._places.read(HALF_TOPIC, offset, 1)
+        if not found or found[0].queue_offset != offset:
+            raise StoreError(f"half message {offset} is not in {HALF_TOPIC} any more")
+        return found[0]
+
+
+def _message(place: Place, half: StoredMessage) -> ForwardedMessage:
+    """What is stored of *half* in a place: itself, a dead letter, or what its producer sent."""
+    if place[0] == GIVEN_UP_TOPIC:
+        return given_up(half)
+    if place[0] == TRANSACTION_LETTERS:
+        return half_letter(half)
+    return committed(half).message
+
+
+def _no_such_half(wanted: Decision) -> StoreError:
+    return StoreError(
+        f"transaction {wanted.unique_key} of producer group {wanted.group!r} is not known here: "
+        f"half message {wanted.half_offset} is another's, or was decided over 72 hours ago; look "
+        "for its message in its topic"
+    )

@@ -1,0 +1,194 @@
+"""Shards of a topic that goes are stopped, whatever became of their processes; and how they start."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rocketray.actors.client import actor_names, shard_calls
+from rocketray.actors.cluster import shard_start
+from rocketray.actors.files.home import Home
+from rocketray.actors.ray_process.ray_runtime import RayError, RayTaskError
+from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.errors import ShardUnavailableError, StoreError
+
+
+class Actor:
+    """A shard's actor: its calls are made by ``remote`` and answered by ``get``."""
+
+    def __init__(self, error: Exception | None) -> None:
+        self._error = error
+        self.stop = self
+        self.stopped = self.killed = False
+
+    def remote(self) -> Actor:
+        return self
+
+    def answer(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self.stopped = True
+
+
+class FakeRay:
+    """As much of Ray as stopping a shard needs."""
+
+    def get(self, call: Actor) -> None:
+        call.answer()
+
+    def kill(self, actor: Actor) -> None:
+        actor.killed = True
+
+
+def test_shards_that_died_do_not_keep_the_others_of_their_topic_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    actors = [Actor(RayError("it died and cannot start again")), None, Actor(None)]
+    names = [actor_names.shard_name("T", queue_id) for queue_id in range(3)]
+
+    def find(name: str) -> Any:
+        actor = actors[names.index(name)]
+        if actor is None:
+            raise ShardUnavailableError(name, 1000, "there is no such actor")
+        return actor
+
+    monkeypatch.setattr(shard_start, "find_actor", find)
+    monkeypatch.setattr(shard_start, "ray", FakeRay())
+    shard_start.remove_shards(TopicCatalog().with_topic("T", 3).get("T"))
+    assert [actor and (actor.stopped, actor.killed) for actor in actors] == [
+        (False, True),
+        None,
+        (True, True),
+    ]
+
+
+class StartingRay:
+    """Actors by name, of which some never answer; all calls answer at once or not at all."""
+
+    def __init__(self) -> None:
+        self.actors: dict[str, str] = {}
+        self.silent: set[str] = set()
+        self.failing: dict[str, Exception] = {}
+        self.stopped: list[str] = []
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def get_actor(self, name: str, namespace: str) -> Any:
+        assert namespace
+        if name not in self.actors:
+            raise ValueError(name)
+        return Handle(self, name)
+
+    def start(self, _actor: type, name: str, _threads: int, _home: Home, *arguments: Any) -> Any:
+        assert name not in self.actors, "who runs is left alone"
+        config = arguments[-1]
+        self.actors[name] = f"{config.store_host[0]}"
+        return Handle(self, name)
+
+    def wait(
+        self, answers: list[Answer], num_returns: int, timeout: float | None
+    ) -> tuple[list[Answer], list[Answer]]:
+        assert num_returns == len(answers)
+        late = [each for each in answers if each.name in self.silent]
+        assert timeout is not None or not late
+        return [each for each in answers if each not in late], late
+
+    def get(self, answer: Answer | list[Answer]) -> None:
+        for each in answer if isinstance(answer, list) else [answer]:
+            assert each.name not in self.silent, "it would wait for ever"
+            if each.name in self.failing:
+                raise self.failing[each.name]
+            each.done()
+
+
+class Answer:
+    """Ray's reference of an answer."""
+
+    def __init__(self, name: str, done: Callable[[], None] = lambda: None) -> None:
+        self.name = name
+        self.done = done
+
+
+class Handle:
+    """A shard's actor."""
+
+    def __init__(self, cluster: StartingRay, name: str) -> None:
+        self._cluster = cluster
+        self._name = name
+        self.ask = self.stop = self
+
+    def remote(self, *question: str) -> Answer:
+        stopped = self._cluster.stopped
+        return Answer(
+            self._name, (lambda: None) if question else lambda: stopped.append(self._name)
+        )
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> StartingRay:
+    cluster = StartingRay()
+    monkeypatch.setattr(actor_names, "ray", cluster)
+    monkeypatch.setattr(shard_start, "ray", cluster)
+    monkeypatch.setattr(shard_start, "start_actor", cluster.start)
+    return cluster
+
+
+HOME = Home("/data", "1", "here")
+
+
+def test_some_queues_of_a_topic_are_started_and_those_that_run_are_left_alone(
+    cluster: StartingRay,
+) -> None:
+    topic = TopicCatalog().with_topic("T", 64).get("T")
+    cluster.silent = {"shard:T:9"}
+    cluster.failing = {"shard:T:10": RayTaskError("ask", "", StoreError("damaged"))}
+    first = shard_start.start_shards(HOME, [topic], {}, range(8, 12), 20.0)
+    assert (first.waiting, first.began) == (("T/9",), ("T/8", "T/9", "T/10", "T/11"))
+    assert {name: str(error) for name, error in first.closed.items()} == {"T/10": "damaged"}
+    assert cluster.actors == {
+        f"shard:T:{queue_id}": topic.store_hosts[queue_id][0] for queue_id in range(8, 12)
+    }
+    cluster.silent.clear()
+    again = shard_start.start_shards(HOME, [topic], {}, range(8, 16), 20.0)
+    assert (again.waiting, again.began) == ((), ("T/12", "T/13", "T/14", "T/15"))
+    assert len(shard_start.start_shards(HOME, [topic], {}).began) == 64 - 8
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RayTaskError("ask", "", ValueError("odd")), r"ValueError\('odd'\)"),
+        (RayError("the actor died\nin its constructor\nline 3"), "the actor died"),
+    ],
+)
+def test_a_shard_that_fails_unexpectedly_closes_no_other(
+    cluster: StartingRay, error: Exception, reason: str
+) -> None:
+    topic = TopicCatalog().with_topic("T", 2).get("T")
+    cluster.failing = {"shard:T:0": error}
+    started = shard_start.start_shards(HOME, [topic], {})
+    assert [*started.closed] == ["T/0"]
+    closed = str(started.closed["T/0"])
+    assert re.fullmatch(
+        f"queue T/0 stays closed: {reason}; see the node's logs, and start the node again", closed
+    )
+    assert {*cluster.actors} == {"shard:T:0", "shard:T:1"}
+
+
+def test_a_node_stops_in_order_with_a_topic_that_is_made_by_half(cluster: StartingRay) -> None:
+    topic = TopicCatalog().with_topic("T", 4).get("T")
+    shard_start.start_shards(HOME, [topic], {}, range(2), 20.0)
+    with pytest.raises(ShardUnavailableError, match=r"shard:T:3 .*or the topic being made"):
+        shard_calls.ShardCalls(topic, 3).ask("statistics")
+    shard_start.stop_shards([topic])
+    assert cluster.stopped == ["shard:T:0", "shard:T:1"]
+
+
+def test_no_ray_is_started_only_to_look_for_an_actor() -> None:
+    """Ray's own call would start a cluster, whose loss ends this process a minute later."""
+    with pytest.raises(ShardUnavailableError, match="has not joined Ray"):
+        actor_names.find_actor("coordinator")

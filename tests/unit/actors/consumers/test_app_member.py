@@ -1,0 +1,283 @@
+"""An instance of an app as a member on all its topics at once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from rocketray.actors.consumers.app_member import AppMember
+from rocketray.actors.groups.group_registry import GroupRegistry
+from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
+from rocketray.actors.groups.lease import LEASE_MS
+from rocketray.actors.topics.log_reader import Queue
+from rocketray.errors import ShardUnavailableError, StreamError
+
+QUEUES = {"A": 4, "B": 4, "C": 2}
+
+
+class Coordinator:
+    """The registry of groups behind calls that can fail."""
+
+    def __init__(self) -> None:
+        self.groups = GroupRegistry()
+        self.failure: Exception | None = None
+        self.lock = threading.Lock()
+
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        with self.lock:
+            if self.failure is not None:
+                raise self.failure
+            return self.groups.heartbeat(beat, QUEUES[beat.topic], 0)
+
+    def leave(self, beat: Heartbeat) -> None:
+        with self.lock:
+            if self.failure is not None:
+                raise self.failure
+            self.groups.leave(beat)
+
+    def offset(self, queue: Queue) -> int:
+        return self.groups.offsets.get("g", *queue)
+
+
+def bounds(queue: Queue) -> tuple[int, int]:
+    return 3, 100
+
+
+def member(coordinator: Coordinator, name: str, failures: list[Exception]) -> AppMember:
+    return AppMember(
+        coordinator, "g", name, bounds, on_change=lambda: None, on_failure=failures.append
+    )
+
+
+def numbers_of(held: dict[Queue, int], topic: str) -> set[int]:
+    return {number for name, number in held if name == topic}
+
+
+def test_instances_own_the_same_queue_numbers_of_all_topics() -> None:
+    coordinator = Coordinator()
+    one, other = (member(coordinator, name, []) for name in ("one", "other"))
+    one.subscribe(["A", "B", "C"])
+    held = one.adopt()
+    assert sorted(held) == [(topic, queue) for topic in QUEUES for queue in range(QUEUES[topic])]
+    other.subscribe(["A", "B", "C"])
+    assert other.adopt() == {}, "the first one still holds them all"
+    one.beat()
+    assert one.has_changed()
+    held = one.adopt()
+    other.beat()
+    taken = other.adopt()
+    assert held.keys().isdisjoint(taken)
+    for each in (held, taken):
+        assert len(numbers_of(each, "A")) == 2
+        assert numbers_of(each, "A") == numbers_of(each, "B") >= numbers_of(each, "C")
+    one.close()
+    other.close()
+
+
+def test_what_was_committed_is_told_before_the_queue_is_given_back() -> None:
+    coordinator = Coordinator()
+    one, other = (member(coordinator, name, []) for name in ("one", "other"))
+    one.subscribe(["A"])
+    assert set(one.adopt().values()) == {3}, "where messages begin"
+    other.subscribe(["A"])
+    one.beat()
+    one.commit({("A", queue): 10 + queue for queue in range(4)})
+    one.adopt()
+    other.beat()
+    taken = other.adopt()
+    assert taken == {queue: 10 + queue[1] for queue in taken}
+    assert taken
+    one.commit(dict.fromkeys(taken, 50))
+    one.beat()
+    assert all(coordinator.offset(queue) == at for queue, at in taken.items())
+    one.close()
+    other.close()
+
+
+def test_commits_survive_a_coordinator_that_is_away_and_go_out_at_the_end() -> None:
+    coordinator = Coordinator()
+    failures: list[Exception] = []
+    one = member(coordinator, "one", failures)
+    one.subscribe(["A"])
+    one.adopt()
+    coordinator.failure = ShardUnavailableError("coordinator", 1, "away")
+    one.commit({("A", 0): 42})
+    coordinator.failure = None
+    one.close()
+    assert coordinator.offset(("A", 0)) == 42
+    assert not failures
+
+
+@pytest.mark.parametrize("how", ["beats", "adopts", "closes"])
+def test_a_coordinator_that_started_again_is_told_what_it_forgot(
+    monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr(AppMember, "_keep_beating", lambda _: None)  # the test says when
+    coordinator = Coordinator()
+    one, other = (member(coordinator, name, []) for name in ("one", "other"))
+    one.subscribe(["C"])
+    one.adopt()
+    one.commit({("C", 0): 40, ("C", 1): 40})
+    if how == "adopts":
+        other.subscribe(["C"])
+    one.beat()
+    for queue in (0, 1):
+        coordinator.groups.offsets.commit("g", "C", queue, 9)  # what the one before had saved
+    if how == "beats":
+        one.beat()
+        one.beat()
+    elif how == "adopts":
+        assert len(one.adopt()) == 1
+        one.beat()
+    else:
+        one.close()
+    assert [coordinator.offset(("C", queue)) for queue in (0, 1)] == [40, 40]
+    other.close()
+    one.close()
+
+
+def test_an_offset_out_of_range_is_moved_into_it() -> None:
+    coordinator = Coordinator()
+    one = member(coordinator, "one", [])
+    one.subscribe(["C"])
+    one.adopt()
+    one.commit({("C", 0): 1, ("C", 1): 200})
+    one.close()
+    again = member(coordinator, "again", [])
+    again.subscribe(["C"])
+    assert again.adopt() == {("C", 0): 3, ("C", 1): 100}
+    again.close()
+
+
+def test_a_refused_member_says_so() -> None:
+    coordinator = Coordinator()
+    refused = threading.Event()
+    one = AppMember(
+        coordinator,
+        "g",
+        "one",
+        bounds,
+        on_change=lambda: None,
+        on_failure=lambda _: refused.set(),
+    )
+    one.subscribe(["A"])
+    coordinator.failure = StreamError("the topic is gone")
+    assert refused.wait(20)
+    one.close()
+
+
+def test_a_member_ends_in_order_though_the_coordinator_is_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    coordinator = Coordinator()
+    one = member(coordinator, "one", [])
+    one.subscribe(["A"])
+    one.adopt()
+    one.commit({("A", 0): 42})
+    coordinator.failure = ShardUnavailableError("coordinator", 1, "gone")
+    one.close()
+    assert "their messages come again" in caplog.text
+
+
+def test_offsets_that_are_moved_by_hand_are_where_it_goes_on() -> None:
+    coordinator = Coordinator()
+    one = member(coordinator, "one", [])
+    one.subscribe(["C"])
+    one.adopt()
+    one.commit({("C", 0): 40, ("C", 1): 40})
+    coordinator.groups.moves.order("g", "C", {0: 7})
+    one.beat()
+    assert one.has_changed()
+    one.adopt()
+    one.beat()
+    assert one.adopt() == {("C", 0): 7, ("C", 1): 40}
+    one.close()
+    assert [coordinator.offset(("C", queue)) for queue in (0, 1)] == [7, 40]
+
+
+def leased(coordinator: Coordinator, now_ms: list[int]) -> AppMember:
+    """A member that adopted queues, by the clock *now_ms*."""
+    one = AppMember(
+        coordinator,
+        "g",
+        "one",
+        bounds,
+        on_change=lambda: None,
+        on_failure=lambda _: None,
+        clock_ms=lambda: now_ms[0],
+    )
+    one.subscribe(["C"])
+    one.adopt()
+    return one
+
+
+def test_without_an_answer_for_as_long_as_a_lease_nothing_may_be_handed_out() -> None:
+    now_ms = [0]
+    one = leased(Coordinator(), now_ms)
+    now_ms[0] = LEASE_MS - 1
+    assert one.may_hand_out()
+    now_ms[0] = LEASE_MS
+    assert not one.may_hand_out()
+    one.close()
+
+
+def test_an_answer_after_the_lease_counts_only_when_queues_were_adopted_again() -> None:
+    now_ms = [0]
+    one = leased(Coordinator(), now_ms)
+    now_ms[0] = LEASE_MS
+    one.beat()  # before anybody asked
+    assert not one.may_hand_out()
+    assert one.has_changed()
+    one.adopt()
+    assert one.may_hand_out()
+    assert not one.has_changed()
+    one.close()
+
+
+def test_what_another_finished_meanwhile_is_not_begun_again() -> None:
+    now_ms = [0]
+    coordinator = Coordinator()
+    one = leased(coordinator, now_ms)
+    one.beat()
+    now_ms[0] = LEASE_MS
+    coordinator.groups.offsets.commit("g", "C", 0, 80)
+    assert one.adopt()["C", 0] == 80
+    one.close()
+
+
+class Forgetful(Coordinator):
+    """One whose answer may be lost, after it has acted."""
+
+    is_lost_after = False
+
+    def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
+        reply = super().heartbeat(beat)
+        if self.is_lost_after:
+            self.is_lost_after = False
+            raise ShardUnavailableError("coordinator", 1, "the answer was lost")
+        return reply
+
+
+def test_a_commit_from_before_a_pause_does_not_undo_what_another_finished_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(AppMember, "_keep_beating", lambda _: None)  # the test says when
+    now_ms = [0]
+    coordinator = Forgetful()
+    one = leased(coordinator, now_ms)
+    one.commit({("C", 0): 11, ("C", 1): 90})
+    now_ms[0] = LEASE_MS  # the process was stopped before it could tell
+    for queue in (0, 1):
+        coordinator.groups.offsets.commit("g", "C", queue, 80)  # by another, who is gone again
+    coordinator.is_lost_after = True
+    with pytest.raises(ShardUnavailableError):
+        one.beat()
+    one.beat()
+    one.commit({("C", 0): 12})  # a handler that had begun before the pause
+    assert one.adopt() == {("C", 0): 80, ("C", 1): 90}
+    one.beat()
+    assert [coordinator.offset(("C", queue)) for queue in (0, 1)] == [80, 90]
+    one.commit({("C", 0): 81})
+    one.close()
+    assert coordinator.offset(("C", 0)) == 81

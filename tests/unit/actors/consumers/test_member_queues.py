@@ -1,0 +1,241 @@
+"""What goes wrong while a member opens and reads its queues: nothing is lost, nobody else is harmed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.local_node import LocalNode
+
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.consumers.queue_ownership import Grants
+from rocketray.actors.files.paths import shard_directory
+from rocketray.actors.groups.lease import LEASE_MS, Lease
+from rocketray.errors import CorruptRecordError, ShardUnavailableError, StreamError
+from rocketray.filters.subscription import Subscription
+
+TAGGED = Subscription.tags("a")
+
+
+class HinderedNode(LocalNode):
+    """Something happens each time that a stream is to be attached."""
+
+    def hinder(self) -> None:
+        """Nothing, until the test says what."""
+
+    def attach_stream(self, path: str) -> None:
+        self.hinder()
+        super().attach_stream(path)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[HinderedNode]:
+    with HinderedNode(tmp_path) as local:
+        yield local
+
+
+def send(node: LocalNode, count: int, queue_id: int = 0, first: int = 1000) -> list[bytes]:
+    bodies = [b"%d" % number for number in range(first, first + count)]
+    with node.producer() as producer:
+        for body in bodies:
+            producer.send("T", body, tags="a", queue_id=queue_id)
+    return bodies
+
+
+def join(node: LocalNode, name: str = "m", now_ms: Callable[[], int] = lambda: 0) -> GroupConsumer:
+    """A member that beats when the test says so; its clock stands still unless it is another one."""
+    return GroupConsumer(node, "g", "T", TAGGED, client_id=name, has_heart=False, clock_ms=now_ms)
+
+
+def take(
+    member: GroupConsumer, until: Callable[[list[bytes]], bool], size: int = 16
+) -> list[bytes]:
+    """What a reader gets that goes on after each error, and commits what it got."""
+    found: list[bytes] = []
+    for _ in range(200):
+        try:
+            for batch in member.poll(0.05, size):
+                found += batch.bodies()
+                member.commit("T", batch.queue_id, batch.next_queue_offset)
+        except StreamError:
+            continue
+        if until(found):
+            break
+    return found
+
+
+def test_a_queue_without_a_directory_keeps_no_member_from_the_others(node: HinderedNode) -> None:
+    node.create_topic("T", 2)
+    lost, there = send(node, 1, queue_id=0), send(node, 1, queue_id=1, first=2000)
+    directory = shard_directory(node.data, "T", 0)
+    away = directory.with_name("away")
+    directory.rename(away)
+    now_ms = 0
+    with join(node, now_ms=lambda: now_ms) as member:
+        assert take(member, lambda found: found == there) == there
+        assert not member.has_to_settle
+        away.rename(directory)
+        now_ms = 10_000
+        member.beat()
+        assert take(member, lambda found: found == lost) == lost
+
+
+@contextmanager
+def damaged(node: LocalNode, body: bytes, queue_id: int = 0) -> Iterator[None]:
+    """For the block, the header of the message with that body is not what was written."""
+    (log,) = (shard_directory(node.data, "T", queue_id) / "commitlog").iterdir()
+    at = log.read_bytes().find(body) - 60
+    with log.open("r+b", buffering=0) as file:
+        file.seek(at)
+        before = file.read(4)
+        file.seek(at)
+        file.write(b"\xff\xff\xff\xff")
+        yield
+        file.seek(at)
+        file.write(before)
+
+
+def test_nothing_is_passed_over_when_a_record_cannot_be_read_for_a_while(
+    node: HinderedNode,
+) -> None:
+    node.create_topic("T", 2)
+    sent = send(node, 50)
+    with join(node) as member:
+        with damaged(node, b"1040"):
+            found = take(member, lambda found: len(found) >= 32)
+            assert found == sent[:32], "what comes before the batch with the record"
+            for _ in range(3):
+                with pytest.raises(CorruptRecordError, match="offset 40"):
+                    member.poll(0.05, 16)
+            others = send(node, 20, queue_id=1, first=2000)
+            assert take(member, lambda found: len(found) >= 20) == others, "queue 1 is read on"
+        assert take(member, lambda found: len(found) >= 18) == sent[32:]
+
+
+def test_a_damaged_record_is_told_though_other_queues_have_messages(node: HinderedNode) -> None:
+    node.create_topic("T", 2)
+    send(node, 1)
+    with join(node) as member, damaged(node, b"1000"):
+        told = 0
+        for number in range(6):
+            send(node, 1, queue_id=1, first=2000 + number)
+            try:
+                member.poll(0.5)
+            except CorruptRecordError:
+                told += 1
+        assert told >= 2
+
+
+def test_a_queue_that_is_taken_away_while_another_is_opened_has_one_reader(
+    node: HinderedNode,
+) -> None:
+    node.create_topic("T", 4)
+    first, slow = join(node, "a0"), join(node, "b")
+    for _ in range(2):
+        for each in (first, slow):
+            each.beat()
+            each.poll(0)
+    assert slow.assignment() == {("T", 2), ("T", 3)}
+    first.close()
+    slow.beat()  # is granted all; the next poll opens two
+    others: list[GroupConsumer] = []
+
+    def divide_anew() -> None:
+        if not others:
+            others.append(join(node, "a1"))
+            for each in (slow, *others, slow, *others):
+                each.beat()
+            others[0].poll(0)
+
+    node.hinder = divide_anew  # type: ignore[method-assign]
+    slow.poll(0)
+    (other,) = others
+    assert not slow.assignment() & other.assignment()
+    for _ in range(3):
+        for each in (slow, other):
+            each.beat()
+            each.poll(0)
+            assert not slow.assignment() & other.assignment()
+    assert {len(slow.assignment()), len(other.assignment())} == {2}
+    slow.close()
+    other.close()
+
+
+def test_a_queue_whose_stream_nobody_could_fill_is_read_when_somebody_can(
+    node: HinderedNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.create_topic("T", 2)
+    now_ms = [0]
+    attached = [0]
+
+    def fail_once() -> None:
+        attached[0] += 1
+        if attached[0] == 1:
+            raise ShardUnavailableError("filter", 1000, "away, as the test asked")
+
+    node.hinder = fail_once  # type: ignore[method-assign]
+    with join(node, now_ms=lambda: now_ms[0]) as member:
+        assert member.assignment() == {("T", 0), ("T", 1)}
+        sent = send(node, 5) + send(node, 5, queue_id=1, first=2000)
+        assert member.poll(0) == []
+        assert "T/0 waits for group g: shard filter is unavailable" in caplog.text
+        now_ms[0] += 1000
+        assert member.has_to_settle
+        found = take(member, lambda found: len(found) >= 10)
+        assert sorted(found) == sorted(sent)
+        assert attached == [3], "each stream once more at most"
+        assert not member.has_to_settle
+
+
+def test_a_member_that_is_refused_says_why_though_it_cannot_leave(
+    node: HinderedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.create_topic("T", 1)
+
+    def fail(*_: object) -> None:
+        raise ShardUnavailableError("coordinator", 1000, "away, as the test asked")
+
+    def refuse() -> None:
+        raise StreamError("the reason")
+
+    monkeypatch.setattr(node, "leave", fail)
+    monkeypatch.setattr(node, "hinder", refuse)
+    with pytest.raises(StreamError, match="the reason"):
+        join(node)
+
+
+def test_a_queue_that_was_given_up_is_taken_up_by_the_answer_to_a_later_heartbeat() -> None:
+    grants = Grants(Lease(lambda: 0))
+    grants.answer(grants.held(), 0, {0: 5, 1: 5})
+    assert grants.take_up() == {0: 5, 1: 5}
+    grants.answer(grants.held(), 0, {1: 5})
+    lost, late_answer = grants.lost()
+    assert (set(lost), late_answer) == ({0}, None)
+    held = grants.held()
+    grants.answer(held, 0, {0: 5, 1: 5})  # granted again, while the polling thread gives it up
+    held = grants.held()
+    grants.give_up(lost)
+    grants.answer(held, 0, {0: 5, 1: 5})  # of a heartbeat that had no last commit of it
+    assert grants.take_up() == {}
+    assert grants.held() == {1}, "so the next heartbeat says that it is given up"
+    grants.answer(frozenset({1}), 0, {0: 9, 1: 5})
+    assert grants.take_up() == {0: 9}
+
+
+def test_an_answer_that_comes_too_late_renews_the_lease_when_what_it_lacks_is_given_up() -> None:
+    now_ms = [0]
+    grants = Grants(Lease(lambda: now_ms[0]))
+    grants.answer(frozenset(), 0, {0: 5, 1: 5})
+    grants.take_up()
+    now_ms[0] = LEASE_MS
+    grants.answer(grants.held(), now_ms[0], {1: 5})
+    assert grants.lease.left_ms <= 0
+    assert grants.has_to_settle
+    assert grants.lost() == (frozenset({0}), LEASE_MS)
+    grants.give_up(frozenset({0}))
+    now_ms[0] += 100
+    grants.answer(grants.held(), now_ms[0], {1: 5})
+    grants.renew(LEASE_MS)
+    assert grants.lease.left_ms == LEASE_MS, "all that it holds was granted"

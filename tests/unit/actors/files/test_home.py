@@ -1,0 +1,98 @@
+"""A data directory is known by its UUID: actors find the right one, or make nothing and say why."""
+
+from __future__ import annotations
+
+import json
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from rocketray.actors.cluster.coordinator_actor import CoordinatorActor
+from rocketray.actors.cluster.system_actor import ShardHostActor
+from rocketray.actors.files.home import Home, settle_identity
+from rocketray.actors.files.paths import identity_file
+from rocketray.actors.files.problems import Problems
+from rocketray.actors.filtering.engine import FilterActor
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.errors import DataDirectoryError, StoreError
+
+
+def home_of(data: Path) -> Home:
+    return Home(str(data), settle_identity(data), "the-first")
+
+
+def test_a_directory_keeps_the_uuid_that_its_first_start_gave_it(tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    (old / "config").mkdir(parents=True)  # as one from before directories had a UUID
+    first = settle_identity(old)
+    assert settle_identity(old) == first == str(UUID(first))
+    assert settle_identity(tmp_path / "new") != first
+    assert json.loads(identity_file(old).read_bytes()) == {"version": 1, "uuid": first}
+
+
+def test_the_right_directory_is_found_and_another_is_refused(tmp_path: Path) -> None:
+    home, other = home_of(tmp_path / "a"), home_of(tmp_path / "b")
+    assert home.directory() == tmp_path / "a"
+    with pytest.raises(DataDirectoryError) as raised:
+        replace(home, data=other.data).directory()
+    text = str(raised.value)
+    for part in (str(tmp_path / "b"), socket.gethostname(), home.uuid, other.uuid, "the-first"):
+        assert part in text
+    assert "create" not in text
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize(
+    ("actor", "arguments"),
+    [
+        (CoordinatorActor, ({}, FilterRules())),
+        (FilterActor, (FilterRules(),)),
+        (ShardHostActor, ({},)),
+    ],
+)
+def test_no_actor_makes_anything_where_its_directory_is_not(
+    tmp_path: Path, actor: type, arguments: tuple[Any, ...], is_there: bool
+) -> None:
+    """As on another machine, or before the disk is mounted."""
+    data = tmp_path / "data"
+    home = Home(str(data), "0b2e9d0e-9a35-4d1f-8d3f-6c7f0f1f9a11", "the-first")
+    if is_there:
+        data.mkdir()
+    with pytest.raises(DataDirectoryError, match="there is no data directory; mount the right"):
+        actor(home, *arguments)
+    assert list(tmp_path.rglob("*")) == ([data] if is_there else [])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ('{"version": 2, "uuid": "x"}', "version 2, and this rocketray reads up to 1"),
+        ('{"uuid": "x"}', r"damaged \(KeyError\('version'\)\), and there is no "),
+        ('{"version": "1", "uuid": "x"}', "damaged .*version '1'"),
+        ('{"version": 1, "uuid": "x"}', "damaged .*badly formed"),
+        ('{"version": 1}', r"damaged \(KeyError\('uuid'\)\)"),
+        ("[]", "no JSON object"),
+    ],
+)
+def test_an_identity_that_is_not_ours_is_left_as_it_is(
+    tmp_path: Path, content: str, reason: str
+) -> None:
+    identity_file(tmp_path).write_text(content)
+    with pytest.raises(StoreError, match=reason):
+        settle_identity(tmp_path)
+    assert identity_file(tmp_path).read_text() == content
+
+
+@pytest.mark.parametrize("damage", ["", "{", '{"version": 1, "uuid": "x"}'])
+def test_a_damaged_identity_is_mended_from_its_copy_and_told(tmp_path: Path, damage: str) -> None:
+    home = home_of(tmp_path)
+    identity_file(tmp_path).write_text(damage)
+    assert home.directory() == tmp_path
+    assert settle_identity(tmp_path) == home.uuid
+    assert json.loads(identity_file(tmp_path).read_bytes())["uuid"] == home.uuid
+    [line] = Problems(tmp_path).lines()
+    assert line.startswith(f"{identity_file(tmp_path)}: it was damaged")

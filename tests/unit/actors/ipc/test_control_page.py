@@ -1,0 +1,134 @@
+"""Shared numbers: publishing, waiting, and fencing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from rocketray.actors.ipc.control_page import ControlPage, Doorbell, Patience
+from rocketray.errors import ShardFencedError, StoreError, StoreVersionError
+from rocketray.kernels import futex
+
+
+def test_a_waiter_wakes_on_the_publication(tmp_path: Path) -> None:
+    page = ControlPage(tmp_path / "control", create=True)
+    other = ControlPage(tmp_path / "control")
+    seen: list[int] = []
+    waiter = threading.Thread(target=lambda: seen.append(other._visible.wait_above(0, 30.0)))
+    waiter.start()
+    page.publish_visible(7)
+    waiter.join(20)
+    assert seen == [7]
+
+
+def test_a_waiter_gives_up_when_the_time_is_over(tmp_path: Path) -> None:
+    page = ControlPage(tmp_path / "control", create=True)
+    begun = time.monotonic()
+    assert page._visible.wait_above(0, 0.12) == 0
+    assert time.monotonic() - begun >= 0.11
+
+
+def test_a_waiter_looks_before_it_sleeps_only_where_the_last_answer_came_soon() -> None:
+    patience = Patience()
+    spins = patience.spins
+    patience.learn(0.001)
+    assert patience.spins == 0 < spins
+    patience.learn(0.00005)
+    assert patience.spins == spins
+
+
+def test_a_wait_with_patience_ends_with_the_publication_or_the_time(tmp_path: Path) -> None:
+    page = ControlPage(tmp_path / "control", create=True)
+    patience = Patience()
+    assert page._visible.wait_above(0, 0.01, patience) == 0
+    assert patience.spins == 0
+    page.publish_visible(7)
+    assert page._visible.wait_above(0, 30.0, patience) == 7
+
+
+def test_rings_of_many_threads_are_all_counted(tmp_path: Path) -> None:
+    bell = Doorbell(tmp_path / "bell")
+
+    def ring_often() -> None:
+        for _ in range(1000):
+            bell.ring()
+
+    ringers = [threading.Thread(target=ring_often) for _ in range(4)]
+    for ringer in ringers:
+        ringer.start()
+    for ringer in ringers:
+        ringer.join()
+    assert bell.count() == 4000
+
+
+def test_an_older_incarnation_is_fenced(tmp_path: Path) -> None:
+    old = ControlPage(tmp_path / "control", create=True)
+    epoch = old.take_epoch()
+    old.check_epoch(epoch)
+    newer = ControlPage(tmp_path / "control", create=True)
+    assert newer.take_epoch() == epoch + 1
+    with pytest.raises(ShardFencedError, match="nothing was appended"):
+        old.check_epoch(epoch)
+
+
+def test_a_page_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "control").write_bytes(b"x" * 4096)
+    with pytest.raises(StoreVersionError):
+        ControlPage(tmp_path / "control")
+    with pytest.raises(FileNotFoundError):
+        ControlPage(tmp_path / "missing")
+
+
+def test_the_twins_agree_with_the_kernels(tmp_path: Path) -> None:
+    bell = Doorbell(tmp_path / "bell")
+    address = bell._line._address
+    futex.publish_plain(address, 41)
+    assert futex.load(address) == futex.load_plain(address) == 41
+    futex.ring(address)
+    assert futex.load_plain(address) == 42
+    futex.ring_plain(address)
+    assert futex.wait_above(address, 42, 10**9) == 43
+    assert futex.wait_above(address, 43, 10**6) == 43
+
+
+@pytest.mark.parametrize(
+    ("number", "what"), [(errno.ENOMEM, "no room for it in memory"), (errno.EMFILE, "ulimit -n")]
+)
+def test_a_file_that_cannot_be_mapped_goes_only_where_nobody_else_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, what: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    bell = Doorbell(tmp_path / "bell")
+    with monkeypatch.context() as patch:
+        patch.setattr("rocketray.actors.ipc.control_page.mmap.mmap", fail)
+        for name in ("bell", "new"):
+            with pytest.raises(StoreError, match=what):
+                Doorbell(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["bell"]
+    Doorbell(tmp_path / "bell").ring()
+    assert bell.count() == 1
+
+
+def test_neither_a_link_nor_another_user_s_file_is_shared_memory(tmp_path: Path) -> None:
+    Doorbell(tmp_path / "bell").ring()
+    (tmp_path / "link").symlink_to(tmp_path / "bell")
+    with pytest.raises(OSError, match="symbolic links"):
+        Doorbell(tmp_path / "link")
+    if os.getuid() == 0:
+        os.chown(tmp_path / "bell", 65534, 65534)
+        with pytest.raises(StoreError, match="another user made it"):
+            Doorbell(tmp_path / "bell")
+
+
+def test_directories_of_rings_are_for_this_user_alone(tmp_path: Path) -> None:
+    Doorbell(tmp_path / "producers" / "T" / "bell")
+    for path in (tmp_path / "producers", tmp_path / "producers" / "T"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700

@@ -1,0 +1,269 @@
+"""A producer's lanes: what one shard does to those who send to others, and topics that change."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import pyarrow as pa
+import pytest
+from support.local_node import LocalNode, LocalShard
+
+from rocketray.actors.files.paths import producer_rings_directory
+from rocketray.actors.ipc.ring import Ack
+from rocketray.actors.producers import batching
+from rocketray.actors.producers.producer import Producer, SendResult
+from rocketray.actors.shards.shard_writer import ShardWriter
+from rocketray.errors import (
+    InvalidMessageError,
+    ShardUnavailableError,
+    StoreError,
+    TopicNotFoundError,
+)
+from rocketray.message import Message
+
+LARGE = bytes(300_000)  # of a segment of 1 MiB
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path / "data") as node:
+        node.create_topic("Trade", 1)
+        node.create_topic("Dead", 1)
+        yield node
+
+
+@pytest.fixture
+def revive(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """The shard of topic Dead takes nothing from its rings until this event."""
+    dead, alive = node.shards["Dead", 0].writer, threading.Event()
+    drain = ShardWriter.drain
+    monkeypatch.setattr(
+        ShardWriter,
+        "drain",
+        lambda writer: drain(writer) if writer is not dead or alive.is_set() else 0,
+    )
+    yield alive
+    alive.set()
+
+
+def test_a_shard_that_takes_nothing_holds_up_nobody_else(
+    node: LocalNode, revive: threading.Event
+) -> None:
+    results: list[SendResult] = []
+
+    def fill(producer: Producer) -> None:
+        pending = [producer.send_async("Dead", LARGE) for _ in range(40)]
+        results.extend(sent.result() for sent in pending)
+
+    with Producer(node, timeout_s=60.0) as producer:
+        thread = threading.Thread(target=fill, args=(producer,))
+        thread.start()
+        thread.join(2.0)
+        assert thread.is_alive(), "the ring has room for all of it"
+        assert producer.send("Trade", b"a").queue_offset == 0
+        lingering = producer.send_async("Trade", b"b")
+        for _ in range(1000):
+            if node.shard_statistics("Trade")[0].messages == 2:
+                break
+            threading.Event().wait(0.01)
+        assert node.shard_statistics("Trade")[0].messages == 2, "nobody handed it over"
+        assert lingering.result().queue_offset == 1
+        assert thread.is_alive()
+        revive.set()
+        thread.join(60)
+        assert [sent.queue_offset for sent in results] == list(range(40))
+
+
+def test_a_call_that_takes_long_holds_up_no_collected_messages_of_others(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node.local = False
+    monkeypatch.setattr(batching, "collecting_s", lambda _: 60.0)
+    is_called, may_answer = threading.Event(), threading.Event()
+    append = LocalShard.append
+
+    def slow(shard: LocalShard, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
+        if shard is node.shards["Dead", 0] and shard.statistics().messages == 1:
+            is_called.set()
+            may_answer.wait(300)
+        return append(shard, payload, durability, attempt=attempt)
+
+    monkeypatch.setattr(LocalShard, "append", slow)
+    with Producer(node) as producer:
+        for topic in ("Dead", "Trade"):
+            producer.send_async(topic, b"handed over")
+        producer.send_async("Dead", b"collected")
+        assert is_called.wait(60)
+        collected = producer.send_async("Trade", b"collected")
+        for _ in range(2000):
+            if collected.done():
+                break
+            threading.Event().wait(0.01)
+        is_done = collected.done()
+        may_answer.set()
+        assert is_done
+    assert node.shard_statistics("Dead")[0].messages == 2
+
+
+def test_large_messages_go_in_batches_that_fit_into_a_segment(node: LocalNode) -> None:
+    """Collected, listed or in a table: 100 of them are 34 segments."""
+    table = pa.table({"body": pa.array([LARGE] * 100, pa.binary())})
+    with node.producer() as producer:
+        pending = [producer.send_async("Trade", LARGE) for _ in range(100)]
+        assert [sent.result().queue_offset for sent in pending] == list(range(100))
+        stored = producer.send_messages("Trade", [Message("Trade", LARGE)] * 100)
+        assert [sent.queue_offset for sent in stored] == list(range(100, 200))
+        assert producer.send_many("Trade", table).count == 100
+    assert node.shard_statistics("Trade")[0].messages == 300
+
+
+def test_large_properties_count_for_the_size_of_a_batch(node: LocalNode) -> None:
+    message = Message("Trade", b"", properties={"p": "x" * 30_000})
+    with node.producer() as producer:
+        stored = producer.send_messages("Trade", [message] * 100)
+        assert [sent.queue_offset for sent in stored] == list(range(100))
+
+
+def test_a_send_is_done_once_the_shard_has_acknowledged_it_without_being_asked_for(
+    node: LocalNode, revive: threading.Event
+) -> None:
+    with node.producer() as producer:
+        pending = [producer.send_async("Dead", b"x") for _ in range(3)]
+        assert not any(sent.done() for sent in pending)
+        revive.set()
+        for _ in range(1000):
+            if all(sent.done() for sent in pending):
+                break
+            threading.Event().wait(0.01)
+        assert all(sent.done() for sent in pending)
+        assert [sent.result(0).queue_offset for sent in pending] == [0, 1, 2]
+
+
+def test_an_error_of_a_shard_says_whether_the_message_may_still_be_stored(
+    node: LocalNode, revive: threading.Event
+) -> None:
+    with Producer(node, timeout_s=0.2) as producer:
+        with pytest.raises(ShardUnavailableError, match="may still store what was sent"):
+            producer.send("Dead", b"first")
+        sent = [producer.send_async("Dead", LARGE) for _ in range(20)]
+        with pytest.raises(ShardUnavailableError, match="nothing of this batch was sent"):
+            sent[-1].result()
+        revive.set()
+        for _ in range(1000):
+            if node.message_at("Dead", 0, 0):
+                break
+            threading.Event().wait(0.01)
+        assert node.message_at("Dead", 0, 0).body == b"first"  # type: ignore[union-attr]
+
+
+def test_threads_that_send_first_at_one_time_share_a_lane(node: LocalNode) -> None:
+    begin = threading.Barrier(8)
+
+    def send(producer: Producer) -> None:
+        begin.wait()
+        producer.send("Trade", b"x")
+
+    with node.producer() as producer:
+        threads = [threading.Thread(target=send, args=(producer,)) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        node.shards["Trade", 0].writer.forget_closed_rings()
+        assert len(list(producer_rings_directory(node.data, "Trade", 0).iterdir())) == 1
+    assert node.shard_statistics("Trade")[0].messages == 8
+
+
+def test_a_producer_closes_also_when_a_shard_does_not_answer(
+    node: LocalNode, revive: threading.Event
+) -> None:
+    producer = Producer(node, timeout_s=0.2)
+    pending = producer.send_async("Dead", b"x")
+    with pytest.raises(ShardUnavailableError):
+        producer.close()
+    with pytest.raises(StoreError, match="closed"):
+        producer.send("Dead", b"y")
+    revive.set()
+    assert pending.result(10.0).queue_offset == 0, "what was handed over is stored nevertheless"
+
+
+def test_a_producer_learns_of_more_queues(node: LocalNode) -> None:
+    with node.producer() as producer:
+        assert producer.send("Trade", b"x").queue_id == 0
+        node.alter_topic("Trade", 3)
+        producer.refresh_topics()
+        assert {producer.send("Trade", b"x").queue_id for _ in range(6)} == {0, 1, 2}
+
+
+def test_a_producer_hands_over_what_it_collected_also_when_it_cannot_ask_for_topics(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Event()
+
+    def fail(_: str) -> NoReturn:
+        asked.set()
+        raise RuntimeError("broken on purpose")
+
+    monkeypatch.setattr(batching, "_REFRESH_S", 0.01)
+    with node.producer() as producer, monkeypatch.context() as patch:
+        producer.send("Trade", b"x")
+        patch.setattr(node, "topic", fail)
+        assert asked.wait(60.0)
+        pending = [producer.send_async("Trade", b"x") for _ in range(10)]
+        for _ in range(1000):
+            if pending[-1].done():
+                break
+            threading.Event().wait(0.01)
+        assert pending[-1].done(), "nobody handed it over"
+
+
+def test_a_producer_leaves_a_topic_that_is_gone_and_finds_the_new_one(node: LocalNode) -> None:
+    with node.producer() as producer:
+        producer.send("Trade", b"old")
+        producer.send_oneway("Trade", b"old")
+        node.delete_topic("Trade")
+        producer.refresh_topics()
+        with pytest.raises(TopicNotFoundError):
+            producer.send("Trade", b"nowhere")
+        node.create_topic("Trade", 2)
+        assert producer.send("Trade", b"new", queue_id=1).queue_offset == 0
+        node.delete_topic("Trade")
+        node.create_topic("Trade", 1)
+        producer.refresh_topics()
+        sent = producer.send("Trade", b"newer")
+        assert (sent.queue_id, sent.queue_offset) == (0, 0)
+        found = node.message_at("Trade", 0, 0)
+    assert found
+    assert found.body == b"newer"
+
+
+def test_a_message_that_is_refused_leaves_nothing_that_has_to_go(node: LocalNode) -> None:
+    """Its batch is empty then; to look at it again and again would keep a core busy."""
+    with node.producer() as producer:
+        producer.send("Trade", b"x")
+        with pytest.raises(InvalidMessageError):
+            producer.send_async("Trade", b"x", tags="a || b")
+        (lane,) = producer._open_lanes()
+        assert lane.collecting is not None
+        assert producer._hand_over_lingering(lane)
+
+
+def test_a_topic_may_be_made_again_with_more_queues_while_a_message_is_sent(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with node.producer() as producer:
+        producer.send("Trade", b"x")
+        choose = producer.choose_queue
+
+        def choose_queue(topic: str, queue_id: int | None, sharding_key: str | None) -> int:
+            monkeypatch.undo()
+            node.delete_topic("Trade")
+            node.create_topic("Trade", 4)
+            producer.refresh_topics()
+            return choose(topic, queue_id, sharding_key)
+
+        monkeypatch.setattr(producer, "choose_queue", choose_queue)
+        assert producer.send("Trade", b"y", queue_id=3).queue_offset == 0

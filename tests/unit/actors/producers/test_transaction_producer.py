@@ -1,0 +1,360 @@
+"""Transactional sends from the producer to the consumer, on a node in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from support.local_node import LocalNode
+
+from rocketray.actors.files.paths import config_directory
+from rocketray.actors.producers import transaction_producer
+from rocketray.actors.producers.transaction_producer import CheckAnswer, TransactionProducer
+from rocketray.actors.retries.undeliverable import TRANSACTION_LETTERS
+from rocketray.errors import (
+    ConfigError,
+    InvalidMessageError,
+    ShardUnavailableError,
+    StoreError,
+    TopicNotFoundError,
+    TransactionDecidedError,
+)
+from rocketray.message import StoredMessage
+from rocketray.testing import Broker
+from rocketray.transaction import END_TOPIC, GIVEN_UP_TOPIC, HALF_TOPIC, Outcome
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path / "data") as node:
+        node.create_topic("Trade", 2)
+        yield node
+
+
+def unknown(_message: StoredMessage) -> CheckAnswer:
+    return "unknown"
+
+
+def visible(node: LocalNode, topic: str = "Trade") -> list[StoredMessage]:
+    queues = range(node.topic(topic).queues)
+    found = []
+    for queue_id in queues:
+        end = node.shard_statistics(topic)[queue_id].max_queue_offset
+        for offset in range(end):
+            message = node.message_at(topic, queue_id, offset)
+            assert message
+            found.append(message)
+    return found
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_message_appears_with_its_commit(node: LocalNode) -> None:
+    with TransactionProducer(node, "payments", unknown) as producer:
+        with producer.begin(
+            "Trade", b"body", tags="pay", keys=["k"], properties={"a": "b"}, sharding_key="x"
+        ) as transaction:
+            assert visible(node) == []
+        wait_for(lambda: len(visible(node)) == 1)
+    [message] = visible(node)
+    assert message.unique_key == transaction.message_id
+    assert (message.body, message.tags, message.keys) == (b"body", "pay", ["k"])
+    assert message.properties["a"] == "b"
+    assert message.sys_flag & 0xC == 0x8
+    [half] = visible(node, HALF_TOPIC)
+    assert message.prepared_transaction_offset == half.physical_offset
+    assert message.born_timestamp_ms == half.born_timestamp_ms
+    assert node.query("Trade", "k") == [message]
+
+
+def test_a_delay_begins_with_the_commit(node: LocalNode) -> None:
+    with TransactionProducer(node, "payments", unknown) as producer:
+        with pytest.raises(ConfigError, match="1 to 18"):
+            producer.begin("Trade", b"", delay_level=19)
+        with producer.begin("Trade", b"later", keys=["k"], delay_level=1):
+            committing_ms = time.time_ns() // 1_000_000
+        wait_for(lambda: len(visible(node)) == 1)
+    [message] = visible(node)
+    assert (message.body, message.keys, message.sys_flag & 0xC) == (b"later", ["k"], 0x8)
+    assert message.store_timestamp_ms - committing_ms >= 1000, "the level is one second"
+
+
+def test_a_transaction_costs_no_call_to_the_catalogue(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with TransactionProducer(node, "payments", unknown) as producer:
+        producer.begin("Trade", b"", delay_level=1).rollback()
+        made: list[str] = []
+        monkeypatch.setattr(node, "create_topic", lambda topic, _queues: made.append(topic))
+        for level in (1, 2, 0):
+            producer.begin("Trade", b"", delay_level=level).rollback()
+        assert made == []
+
+
+def test_a_transaction_has_no_queue_selector(node: LocalNode) -> None:
+    with (
+        TransactionProducer(node, "payments", unknown) as producer,
+        pytest.raises(ConfigError, match="no queue selector, as in RocketMQ: give queue_id="),
+    ):
+        producer.begin("Trade", b"", queue_selector=lambda *_: 0)  # type: ignore[arg-type]
+    assert visible(node, HALF_TOPIC) == []
+
+
+def test_what_raises_is_rolled_back(node: LocalNode) -> None:
+    with TransactionProducer(node, "payments", unknown) as producer:
+        with pytest.raises(ZeroDivisionError), producer.begin("Trade", b"1"):
+            _ = 1 / 0
+        with producer.begin("Trade", b"2") as second:
+            second.rollback()
+        with pytest.raises(ConfigError, match="rollback"):
+            second.commit()
+        with producer.begin("Trade", b"3"):
+            pass
+        wait_for(lambda: [message.body for message in visible(node)] == [b"3"])
+
+
+def test_a_transaction_is_for_a_topic_of_users(node: LocalNode) -> None:
+    with TransactionProducer(node, "payments", unknown) as producer:
+        with pytest.raises(TopicNotFoundError):
+            producer.begin("Absent", b"")
+        with pytest.raises(InvalidMessageError, match="node's own"):
+            producer.begin(HALF_TOPIC, b"")
+    assert visible(node, HALF_TOPIC) == []
+
+
+def test_another_producer_of_the_group_answers_for_one_that_died(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = TransactionProducer(node, "payments", unknown)
+    for number in range(4):
+        first.begin("Trade", b"%d" % number, properties={"number": str(number)})
+    first.close()  # without a decision
+    asked: list[str] = []
+
+    def check(message: StoredMessage) -> CheckAnswer:
+        assert message.topic == "Trade"
+        asked.append(message.properties["number"])
+        match message.properties["number"]:
+            case "0":
+                return "commit"
+            case "1":
+                return "rollback"
+            case "2":
+                raise RuntimeError("the database is away")
+            case _:
+                return "maybe"  # type: ignore[return-value]
+
+    with TransactionProducer(node, "payments", check) as second:
+        now_ms = time.time_ns() // 1_000_000 + 7_000
+        monkeypatch.setattr(node.hosting.transactions, "_clock_ms", lambda: now_ms)
+        wait_for(lambda: second.answer_checks() >= 0 and len(asked) == 4)
+        wait_for(lambda: len(visible(node)) == 1)
+        assert second.answer_checks() == 0, "those that are unknown are asked about later"
+    assert sorted(asked) == ["0", "1", "2", "3"]
+    assert [message.body for message in visible(node)] == [b"0"]
+
+
+def check_that_says(answer: CheckAnswer) -> Callable[[StoredMessage], CheckAnswer]:
+    return lambda _message: answer
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    monkeypatch.setattr(transaction_producer, "_ASK_INTERVAL_S", 1e6)
+    with Broker() as broker:
+        broker.create_topic("Trade", 1)
+        yield broker
+
+
+def test_no_check_is_asked_about_a_block_that_is_open_in_this_process(broker: Broker) -> None:
+    stored: list[str] = []
+
+    def was_stored(_message: StoredMessage) -> CheckAnswer:
+        return "commit" if stored else "rollback"
+
+    with (
+        TransactionProducer(broker, "orders", was_stored) as producer,
+        TransactionProducer(broker, "orders", was_stored) as beside,
+    ):
+        with producer.begin("Trade", b"17"):
+            broker.clock.advance(seconds=7)
+            assert beside.answer_checks() == 1
+            broker.clock.advance(seconds=31)
+            assert producer.answer_checks() == 1
+            stored.append("17")
+        assert [message.body for message in broker.messages("Trade")] == [b"17"]
+
+
+def test_a_check_may_answer_when_the_block_is_over_or_forgotten(broker: Broker) -> None:
+    with TransactionProducer(broker, "orders", check_that_says("commit")) as producer:
+        over = producer.begin("Trade", b"over")
+        with broker.shard_down(END_TOPIC), pytest.raises(ShardUnavailableError):
+            over.commit()
+        producer.begin("Trade", b"forgotten")
+        broker.clock.advance(seconds=7)
+        assert producer.answer_checks() == 2
+        assert len(broker.messages("Trade")) == 2
+        over.commit()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize(("first", "second"), [("rollback", "commit"), ("commit", "rollback")])
+def test_who_decides_otherwise_than_a_check_hears_so(
+    broker: Broker, *, first: Outcome, second: Outcome, is_restarted: bool
+) -> None:
+    with TransactionProducer(broker, "orders", check_that_says(first)) as producer:
+        transaction = producer.begin("Trade", b"1")
+        transaction.close()  # as if it were open in another process
+        broker.clock.advance(seconds=7)
+        assert producer.answer_checks() == 1
+        decided_ms = broker.clock()
+        if is_restarted:
+            broker.clock.advance(seconds=60)
+            broker.restart_shard(END_TOPIC)
+        with pytest.raises(TransactionDecidedError, match="a check decided before") as raised:
+            getattr(transaction, second)()
+        found = raised.value
+        assert (found.outcome, found.decided_ms, found.decider) == (first, decided_ms, "check")
+        getattr(transaction, first)()
+        assert len(broker.messages("Trade")) == (first == "commit")
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_who_commits_what_the_node_gave_up_hears_so(broker: Broker, *, is_restarted: bool) -> None:
+    with TransactionProducer(broker, "orders", unknown) as producer:
+        transaction = producer.begin("Trade", b"1")
+        transaction.close()
+        for _ in range(15):
+            broker.clock.advance(seconds=31)
+            assert producer.answer_checks() == 1
+        broker.clock.advance(seconds=31)
+        assert len(broker.messages(GIVEN_UP_TOPIC)) == 1
+        if is_restarted:
+            broker.restart_shard(END_TOPIC)
+        with pytest.raises(TransactionDecidedError, match=r"the node decided before.*give up"):
+            transaction.commit()
+        assert broker.messages("Trade") == []
+
+
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_decision_whose_answer_is_lost_may_be_told_again(
+    broker: Broker, *, is_stored: bool, is_restarted: bool
+) -> None:
+    with TransactionProducer(broker, "orders", unknown, ack="disk") as producer:
+        transaction = producer.begin("Trade", b"1")
+        (broker.lose_acks if is_stored else broker.fail_appends)(1, END_TOPIC)
+        with pytest.raises(ShardUnavailableError, match="not known whether the commit") as raised:
+            transaction.commit()
+        assert "commit it again, which is safe" in str(raised.value)
+        assert len(broker.messages("Trade")) == is_stored
+        if is_restarted:
+            broker.restart_shard(END_TOPIC)
+        transaction.commit()
+        transaction.commit()
+        assert len(broker.messages("Trade")) == 1
+        assert len(broker.messages(END_TOPIC)) == 1
+
+
+def test_a_block_that_raised_is_told_of_though_a_check_committed(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with TransactionProducer(broker, "orders", check_that_says("commit")) as producer:
+        transaction = producer.begin("Trade", b"1")
+        transaction.close()
+        broker.clock.advance(seconds=7)
+        producer.answer_checks()
+        with pytest.raises(ZeroDivisionError), transaction:
+            _ = 1 / 0
+        assert "the rollback is refused, for a check decided before" in caplog.text
+
+
+def test_what_is_no_half_of_the_group_cannot_be_decided(broker: Broker) -> None:
+    with (
+        TransactionProducer(broker, "orders", unknown) as producer,
+        TransactionProducer(broker, "others", unknown) as stranger,
+    ):
+        transaction = producer.begin("Trade", b"1")
+        for who, offset, key in (
+            (stranger, transaction.half_offset, transaction.message_id),
+            (producer, transaction.half_offset, "another"),
+            (producer, 99, transaction.message_id),
+        ):
+            with pytest.raises(StoreError, match="is not known here"):
+                who.decide(offset, key, "commit")
+        assert broker.messages("Trade") == []
+        transaction.commit()
+        assert len(broker.messages("Trade")) == 1
+
+
+def test_what_is_committed_for_a_deleted_topic_is_a_dead_letter(node: LocalNode) -> None:
+    with TransactionProducer(node, "payments", unknown) as producer:
+        with producer.begin("Trade", b"1", queue_id=0):
+            pass
+        wait_for(lambda: len(visible(node)) == 1)
+        late = producer.begin("Trade", b"2", queue_id=0)
+        node.delete_topic("Trade")
+        late.commit()
+        wait_for(lambda: TRANSACTION_LETTERS in node.topics())
+        wait_for(lambda: len(visible(node, TRANSACTION_LETTERS)) == 1)
+    assert visible(node, TRANSACTION_LETTERS)[0].unique_key == late.message_id
+
+
+def test_transactions_go_on_after_a_restart_of_the_node(tmp_path: Path) -> None:
+    with LocalNode(tmp_path / "data") as node:
+        node.create_topic("Trade", 1)
+        producer = TransactionProducer(node, "payments", unknown)
+        open_one = producer.begin("Trade", b"open")
+        with producer.begin("Trade", b"done"):
+            pass
+        wait_for(lambda: len(visible(node)) == 1)
+        producer.close()
+    with LocalNode(tmp_path / "data") as node:
+        with TransactionProducer(node, "payments", unknown) as producer:
+            [half, _] = visible(node, HALF_TOPIC)
+            producer.decide(half.queue_offset, open_one.message_id, "commit")
+            wait_for(lambda: len(visible(node)) == 2)
+        assert [message.body for message in visible(node)] == [b"done", b"open"]
+        assert visible(node, GIVEN_UP_TOPIC) == []
+
+
+@pytest.fixture
+def progress(tmp_path: Path) -> Path:
+    """What a node that committed one transaction left of its progress."""
+    with LocalNode(tmp_path / "data") as node:
+        node.create_topic("Trade", 1)
+        with TransactionProducer(node, "payments", unknown) as producer:
+            producer.begin("Trade", b"first").commit()
+            wait_for(lambda: len(visible(node)) == 1)
+    return config_directory(tmp_path / "data") / "transactions.json"
+
+
+@pytest.mark.parametrize("damage", ["{", '{"halfOffset": "x"}', '{"checks": [1]}'])
+def test_damaged_progress_takes_its_copy_and_is_told(progress: Path, damage: str) -> None:
+    progress.write_text(damage)
+    with LocalNode(progress.parent.parent) as node:
+        with TransactionProducer(node, "payments", unknown) as producer:
+            producer.begin("Trade", b"second").commit()
+            wait_for(lambda: len(visible(node)) == 2)
+        [line] = node.problems()
+        assert line.startswith(f"{progress}: it was damaged")
+
+
+def test_without_progress_and_its_copy_no_transaction_is_decided(progress: Path) -> None:
+    for path in (progress, progress.with_name("transactions.json.bak")):
+        path.write_text('{"opOffset": null}')
+    with (
+        LocalNode(progress.parent.parent) as node,
+        TransactionProducer(node, "payments", unknown) as producer,
+    ):
+        transaction = producer.begin("Trade", b"second")
+        with pytest.raises(StoreError, match=r"transactions\.json: damaged .*\.bak"):
+            transaction.commit()
+        assert len(visible(node)) == 1

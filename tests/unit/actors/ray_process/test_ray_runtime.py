@@ -1,0 +1,42 @@
+"""What Ray must not do to the programs that join it."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from rocketray.actors.ray_process import ray_runtime
+from rocketray.errors import NodeNotRunningError
+
+REPORTS = """
+import logging
+from ray._private import worker
+from rocketray.actors.ray_process import ray_runtime
+
+def report(text):
+    worker.print_to_stdstream({"lines": [text], "pid": "raylet", "is_err": False}, ignore_prefix=False)
+
+logging.basicConfig(level=logging.INFO)
+report("Ray's way: who prints JSON is disturbed")
+ray_runtime._log_reports()
+report("a worker died")
+"""
+
+
+def test_what_ray_reports_goes_to_the_log_and_not_to_stdout() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", REPORTS], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "Ray's way" in done.stdout
+    assert "a worker died" not in done.stdout
+    assert "Ray reports: a worker died" in done.stderr
+
+
+def test_a_ray_that_nobody_listens_for_is_not_waited_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    with pytest.raises(NodeNotRunningError, match=f"the Ray at {address} does not answer"):
+        ray_runtime.join_ray(address)

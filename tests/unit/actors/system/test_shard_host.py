@@ -1,0 +1,229 @@
+"""The host of system shards: many shards behind one doorbell, which outlive its process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support.local_node import LocalNode
+from support.source_tree import ROOT
+
+from rocketray.actors.files.paths import producer_rings_directory, shard_directory
+from rocketray.actors.ipc.ring import Durability, ProducerRing
+from rocketray.actors.runtime.processes import owned_name
+from rocketray.actors.shards.compaction import Compaction
+from rocketray.actors.shards.shard_writer import ShardWriter
+from rocketray.actors.system.host_services import RETRY_AFTER_MS, Services
+from rocketray.actors.system.shard_host import ShardHost
+from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.errors import StoreError, StoreLockedError, TopicNotFoundError
+from rocketray.filters.subscription import Subscription
+from rocketray.message import ForwardedMessage, Message
+from rocketray.store.batches.encoded_batch import pack_batch
+from rocketray.store.batches.forward import encode_forwarded
+from rocketray.store.retention import RetentionPolicy
+
+SUPPORT = ROOT / "tests/support"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path / "data") as node:
+        yield node
+
+
+def test_a_hosted_topic_is_written_filtered_read_and_asked_as_any_other(node: LocalNode) -> None:
+    node.create_topic("Log", 2, hosted=True)
+    with node.producer() as producer:
+        results = [
+            producer.send("Log", b"%d" % n, tags="ab"[n % 2], keys=[f"k{n}"], queue_id=n // 4)
+            for n in range(8)
+        ]
+    with node.consumer("group", "Log", Subscription.tags("a")) as member:
+        bodies: set[bytes] = set()
+        while len(bodies) < 4:
+            for batch in member.poll(10.0):
+                bodies |= {*batch.bodies()}
+    assert bodies == {b"0", b"2", b"4", b"6"}
+    assert [found.body for found in node.query("Log", "k5")] == [b"5"]
+    found = node.view(results[3].offset_message_id)
+    assert found is not None
+    assert (found.body, node.stored_facts(found).is_dispatched) == (b"3", True)
+    assert [one.messages for one in node.shard_statistics("Log")] == [4, 4]
+
+
+def test_old_files_of_a_hosted_topic_go(node: LocalNode) -> None:
+    node.create_topic("%DLQ%g", 1, RetentionPolicy(max_bytes=100_000))
+    with node.producer() as producer:
+        for _ in range(4):
+            producer.send_messages("%DLQ%g", [Message("%DLQ%g", bytes(1000))] * 900)
+    assert node.expire()
+    assert node.shard_statistics("%DLQ%g")[0].min_queue_offset > 0
+
+
+def test_a_batch_that_is_too_large_for_a_ring_goes_by_call(node: LocalNode) -> None:
+    node.create_topic("%DLQ%g", 1)
+    node.local = False
+    with node.producer() as producer:
+        assert producer.send("%DLQ%g", bytes(500_000)).queue_offset == 0
+
+
+def test_all_hosted_shards_are_open_before_the_host_answers(data: Path) -> None:
+    with LocalNode(data) as node:
+        node.create_topic("%RETRY%g", 1)
+        with node.producer() as producer:
+            producer.send("%RETRY%g", b"kept")
+    host = ShardHost(data, {}, clock_ms=lambda: 0)
+    [epoch] = {host.shard("%RETRY%g", 0).statistics().epoch}
+    assert epoch == 2
+    host.remove("%RETRY%g")
+    TopicCatalog().save(data)
+    with pytest.raises(TopicNotFoundError):
+        host.shard("%RETRY%g", 0)
+    host.close()
+
+
+def test_a_shard_that_cannot_be_opened_does_not_keep_the_others_closed(data: Path) -> None:
+    with LocalNode(data) as node:
+        node.create_topic("%RETRY%a", 1)
+        node.create_topic("%RETRY%b", 1)
+    other = ShardHost(data, {}, clock_ms=lambda: 0)
+    other.remove("%RETRY%b")
+    host = ShardHost(data, {}, clock_ms=lambda: 0)
+    assert host.shard("%RETRY%b", 0).statistics().max_queue_offset == 0
+    with pytest.raises(StoreLockedError):
+        host.shard("%RETRY%a", 0)
+    host.close()
+    other.close()
+
+
+def test_who_asks_for_a_shard_whose_directory_cannot_be_made_is_told_in_our_words(
+    data: Path,
+) -> None:
+    TopicCatalog().with_topic("%RETRY%a", 1).save(data)
+    in_the_way = shard_directory(data, "%RETRY%a", 0)
+    in_the_way.parent.mkdir(parents=True)
+    in_the_way.touch()
+    host = ShardHost(data, {}, clock_ms=lambda: 0)
+    with pytest.raises(StoreError, match=r"queue %RETRY%a/0 stays closed: .*Not a directory"):
+        host.open(TopicCatalog.load(data).get("%RETRY%a"))
+    in_the_way.unlink()
+    assert host.shard("%RETRY%a", 0).statistics().max_queue_offset == 0
+    host.close()
+
+
+def test_a_shard_that_fails_unexpectedly_closes_no_other(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = TopicCatalog().with_topic("%RETRY%a", 1).with_topic("%RETRY%b", 1)
+    topics.save(data)
+
+    def fail(writer: ShardWriter, topic: str, queue_id: int) -> Compaction:
+        if topic == "%RETRY%a":
+            raise ValueError("odd")
+        return Compaction(writer, topic, queue_id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("rocketray.actors.shards.owned_shard.Compaction", fail)
+        host = ShardHost(data, {}, clock_ms=lambda: 0)
+        assert host.find("%RETRY%b", 0) is not None
+        with pytest.raises(StoreError, match=r"queue %RETRY%a/0 stays closed: ValueError\('odd'\)"):
+            host.open(topics.get("%RETRY%a"))
+        host.open_all()
+    host.open_all()
+    assert host.find("%RETRY%a", 0) is not None
+    host.close()
+
+
+def test_a_shard_that_was_closed_opens_when_what_kept_it_closed_is_over(data: Path) -> None:
+    TopicCatalog().with_topic("%RETRY%a", 1).save(data)
+    other = ShardHost(data, {}, clock_ms=lambda: 0)
+    host = ShardHost(data, {}, clock_ms=lambda: 0)
+    ring = ProducerRing(producer_rings_directory(data, "%RETRY%a", 0) / owned_name("r"))
+    other.close()
+    message = ForwardedMessage("%RETRY%a", b"", {}, 0, ("127.0.0.1", 0))
+    ring.try_write(pack_batch(encode_forwarded([message])), Durability.MEMORY)
+    ring.publish()
+    assert host.find("%RETRY%a", 0) is None
+    host.open_all()
+    assert host.find("%RETRY%a", 0) is not None
+    assert ring.acknowledged() == 1
+    host.close()
+
+
+def test_a_killed_host_keeps_what_it_acknowledged(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    command = [sys.executable, str(SUPPORT / "host_process.py"), str(data)]
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT.parent)}
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as helper:
+        assert helper.stdout is not None
+        acknowledged = [int(helper.stdout.readline()) for _ in range(300)]
+        helper.kill()
+        acknowledged += map(int, helper.stdout.read().split(b"\n")[:-1])
+    with LocalNode(data) as node:
+        for topic in ("%RETRY%g", "%DLQ%g"):
+            end = node.shard_statistics(topic)[0].max_queue_offset
+            found = [node.message_at(topic, 0, offset) for offset in range(end)]
+            bodies = [int(one.body) for one in found if one is not None]
+            assert bodies == list(range(len(bodies)))
+            assert len(bodies) >= len(acknowledged)
+
+
+def test_a_shard_that_gets_nothing_is_not_flushed_for_ever(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    TopicCatalog().with_topic("%RETRY%g", 1).save(data)
+    host = ShardHost(data, {}, clock_ms=lambda: 0)
+    flushed: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(host.shard("%RETRY%g", 0).writer, "flush", lambda: flushed.append(1))
+        for _ in range(20):
+            host.flush()
+        assert 0 < len(flushed) < 10
+        message = ForwardedMessage("%RETRY%g", b"", {}, 0, ("127.0.0.1", 0))
+        host.append("%RETRY%g", 0, pack_batch(encode_forwarded([message])), 0)
+        flushed.clear()
+        host.flush()
+        assert flushed
+    host.close()
+
+
+class Counting:
+    """A service that fails when told to."""
+
+    def __init__(self, *, fails: bool = False) -> None:
+        self.fails = fails
+        self.calls = 0
+        self.called = threading.Event()
+
+    def step(self, now_ms: int) -> int:
+        self.calls += 1
+        self.called.set()
+        if self.fails:
+            raise StoreError("out of order")
+        return now_ms + 500
+
+
+def test_a_service_says_when_it_is_called_next_and_a_failing_one_stops_no_other() -> None:
+    services = Services([Counting()])
+    assert services.step(1_000) == 1_500
+    failing = Counting(fails=True)
+    services.add(failing)
+    services.add(last := Counting())
+    assert services.step(1_000) == 1_500
+    assert (failing.calls, last.calls) == (1, 1)
+    assert Services([failing]).step(0) == RETRY_AFTER_MS
+
+
+def test_the_host_calls_its_services_when_messages_came(node: LocalNode) -> None:
+    node.create_topic("%RETRY%g", 1)
+    service = Counting()
+    node.services.add(service)
+    with node.producer() as producer:
+        producer.send("%RETRY%g", b"")
+    assert service.called.wait(30)

@@ -1,0 +1,146 @@
+"""A deleted topic does not come back, whenever the process that deletes it is killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.local_node import LocalNode
+
+from rocketray.actors.cluster.cluster_state import ClusterState
+from rocketray.actors.files.paths import config_directory, shard_directory
+from rocketray.actors.filtering.filter_rules import FilterRules
+from rocketray.actors.topics.catalog import TopicCatalog
+from rocketray.errors import ConfigError, StoreError
+
+CALLS = ("replace", "fsync", "unlink", "rmdir")
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+def send(node: LocalNode, bodies: list[bytes]) -> list[str]:
+    with node.producer() as producer:
+        return [producer.send("Trade", body, queue_id=0).offset_message_id for body in bodies]
+
+
+def kill_at(count: int, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Let call number *count* to the file system not return, counted from 0; how many there were."""
+    done = 0
+
+    def patched(call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*arguments: Any, **options: Any) -> Any:
+            nonlocal done
+            done += 1
+            if done > count:
+                raise Killed
+            return call(*arguments, **options)
+
+        return run
+
+    for name in CALLS:
+        monkeypatch.setattr(os, name, patched(getattr(os, name)))
+    return lambda: done
+
+
+def delete(data: Path, kill_at_call: int) -> bool:
+    """Delete the topic on a node with three messages, until the process is killed; whether it was."""
+    node = LocalNode(data)
+    node.create_topic("Trade", 2)
+    send(node, [b"old 0", b"old 1", b"old 2"])
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        kill_at(kill_at_call, monkeypatch)
+        try:
+            node.delete_topic("Trade")
+        except Killed:
+            is_killed = True
+        else:
+            is_killed = False
+    for shard in node.shards.values():  # the kernel closes files of dead processes
+        shard.close()
+    node.shards.clear()
+    node._stop.set()
+    node.filter.wake()
+    node._filter_thread.join()
+    node.filter.close()
+    return is_killed
+
+
+def test_a_topic_is_there_or_gone_whenever_the_process_is_killed(tmp_path: Path) -> None:
+    is_killed, call, kept = True, -1, 0
+    while is_killed:
+        call += 1
+        data = tmp_path / str(call)
+        is_killed = delete(data, call)
+        with LocalNode(data) as node:
+            if "Trade" in node.topics():
+                assert [one.body for one in node.messages("Trade")] == [
+                    b"old 0",
+                    b"old 1",
+                    b"old 2",
+                ]
+                kept += 1
+                node.delete_topic("Trade")
+            assert not shard_directory(data, "Trade", 0).parent.exists()
+            node.create_topic("Trade", 2)
+            [message_id] = send(node, [b"new"])
+            assert [one.body for one in node.messages("Trade")] == [b"new"]
+            found = node.view(message_id)
+            assert found is not None
+            assert found.body == b"new"
+        shutil.rmtree(data)
+    assert 0 < kept < call, "it was killed before and after it forgot the topic"
+
+
+def test_the_state_of_before_does_not_have_a_topic_whose_files_go(tmp_path: Path) -> None:
+    """Also where topics.json is lost and its .bak is restored."""
+    state = ClusterState(tmp_path, FilterRules(), lambda: 0)
+    state.create_topic("Trade", 1)
+    state.delete_topic("Trade")
+    path = config_directory(tmp_path) / "topics.json"
+    path.with_name("topics.json.bak").replace(path)
+    catalog = TopicCatalog.load(tmp_path)
+    assert ([*catalog.topics], [*catalog.deleted]) == ([], ["Trade"])
+
+
+def test_no_topic_begins_with_files_of_one_that_nobody_knows(tmp_path: Path) -> None:
+    """As versions before tombstones left them."""
+    with LocalNode(tmp_path) as node:
+        node.create_topic("Trade", 2)
+        send(node, [b"old"])
+    (config_directory(tmp_path) / "topics.json").unlink()
+    (config_directory(tmp_path) / "topics.json.bak").unlink(missing_ok=True)
+    with LocalNode(tmp_path) as node:
+        with pytest.raises(StoreError, match="has files of a topic that this node does not know"):
+            node.create_topic("Trade", 2)
+        assert "Trade" not in node.topics()
+        shard_directory(tmp_path, "Trade", 0).parent.rename(tmp_path / "away")
+        node.create_topic("Trade", 2)
+        assert node.messages("Trade") == []
+
+
+def test_a_queue_of_another_topic_is_not_opened(tmp_path: Path) -> None:
+    with LocalNode(tmp_path) as node:
+        node.create_topic("Trade", 1)
+        send(node, [b"old"])
+    TopicCatalog().with_topic("Other", 1).with_topic("Trade", 1).save(tmp_path)
+    with pytest.raises(StoreError, match=r"10\.0\.0\.1:10911, and topics.json gives queue Trade/0"):
+        LocalNode(tmp_path)
+
+
+def test_files_of_another_topic_are_not_removed_and_keep_the_name(tmp_path: Path) -> None:
+    with LocalNode(tmp_path) as node:
+        node.create_topic("Trade", 1)
+        send(node, [b"kept"])
+    catalog = TopicCatalog().with_topic("Other", 1).with_topic("Trade", 1).without_topic("Trade")
+    catalog.save(tmp_path)
+    with pytest.raises(StoreError, match="is not of the deleted topic 'Trade'"):
+        LocalNode(tmp_path)
+    assert shard_directory(tmp_path, "Trade", 0).exists()
+    with pytest.raises(ConfigError, match="was deleted, and its files are not removed yet"):
+        catalog.with_topic("Trade", 1)
