@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from .filters.class_filter import predicate
     from .filters.subscription import Subscription
     from .message import Message, StoredMessage
-    from .topology.app import App
-    from .topology.flow import FlowLimits
-    from .topology.record import Record
-    from .topology.stream import Stream
-    from .topology.topic import Topic
+    from .topology.app.app import App
+    from .topology.app.stream import Stream
+    from .topology.delivery.flow import FlowLimits
+    from .topology.values.record import Record
+    from .topology.values.topic import Topic
 
 __all__ = [
     "App",
@@ -52,19 +52,19 @@ __version__ = "0.1.0"
 _name_interpreter()  # before a Spark session starts; see there
 
 _LOADED_FROM = {
-    "App": "rocketray.topology.app",
+    "App": "rocketray.topology.app.app",
     "Client": "rocketray.actors.client.standalone",
     "ConsumedBatch": "rocketray.actors.topics.consumed_batch",
-    "FlowLimits": "rocketray.topology.flow",
+    "FlowLimits": "rocketray.topology.delivery.flow",
     "Message": "rocketray.message",
     "Node": "rocketray.actors.cluster.node",
     "Producer": "rocketray.actors.client.standalone",
-    "Record": "rocketray.topology.record",
+    "Record": "rocketray.topology.values.record",
     "SendResult": "rocketray.actors.producers.batch",
     "StoredMessage": "rocketray.message",
-    "Stream": "rocketray.topology.stream",
+    "Stream": "rocketray.topology.app.stream",
     "Subscription": "rocketray.filters.subscription",
-    "Topic": "rocketray.topology.topic",
+    "Topic": "rocketray.topology.values.topic",
     "TransactionProducer": "rocketray.actors.client.standalone",
     "predicate": "rocketray.filters.class_filter",
 }

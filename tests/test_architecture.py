@@ -67,6 +67,17 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("",),
         ("importing",),
     ),
+    "topology": (
+        ("",),
+        ("values",),
+        ("tables",),
+        ("delivery",),
+        ("faust",),
+        ("stock",),
+        ("app",),
+        ("hosting",),
+        ("spark",),
+    ),
 }
 
 PURE = ("rocketray.kernels", "rocketray.store", "rocketray.filters")

@@ -22,8 +22,8 @@ from rocketray.delay import DelayOptions
 from rocketray.filters.checks import CheckStatus
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.sql92.advice import AdviceCode
+from rocketray.topology.app.sink_spec import SinkSpec
 from rocketray.topology.spark.options import OPTION_NAMES
-from rocketray.topology.spark.sink_spec import SinkSpec
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 Command = TyperCommand | TyperGroup

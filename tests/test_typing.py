@@ -116,6 +116,6 @@ def test_slips_are_found_and_nothing_else(tmp_path: Path, cache: Path) -> None:
 def test_the_record_that_checkers_see_is_fausts() -> None:
     """Its methods are named by hand in record.py."""
     assert rr.Record is faust.Record
-    source = (ROOT / "rocketray/topology/record.py").read_text()
+    source = (ROOT / "rocketray/topology/values/record.py").read_text()
     named = set(re.findall(r"def (\w+)\(", source)) - {"__init_subclass__"}
     assert named <= set(dir(faust.Record))

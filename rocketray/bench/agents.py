@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rocketray.actors.client.connection import Connection
-from rocketray.topology.app import App
+from rocketray.topology.app.app import App
 
 __all__ = ["Handler", "Pace", "each_value", "read_backlog", "running_agent", "whole_batches"]
 

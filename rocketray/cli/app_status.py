@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from rocketray.actors.groups.group_descriptions import GroupDescription
-    from rocketray.topology.hosting import Host
+    from rocketray.topology.hosting.hosting import Host
 
 __all__ = [
     "groups_of",

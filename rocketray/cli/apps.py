@@ -26,7 +26,7 @@ from .waiting import waiting
 if TYPE_CHECKING:
     from rocketray.actors.client.connection import Connection
     from rocketray.actors.groups.group_descriptions import GroupDescription
-    from rocketray.topology.hosting import Host
+    from rocketray.topology.hosting.hosting import Host
 
 __all__ = ["down", "scale", "status", "up"]
 
@@ -56,10 +56,10 @@ def up(
     as it starts, all are ended, and the reason is told. One that crashes later is started again.
     Without --detach the app runs until SIGINT (Ctrl-C) or SIGTERM, and is drained then.
     """
-    from rocketray.topology import hosting  # noqa: PLC0415 - imports Ray and Faust
-    from rocketray.topology.agent_doubts import agent_doubts  # noqa: PLC0415 - the same
-    from rocketray.topology.app_path import import_from, load_app  # noqa: PLC0415 - the same
-    from rocketray.topology.spark.sink_spec import how_to_run  # noqa: PLC0415 - the same
+    from rocketray.topology.app.agent_doubts import agent_doubts  # noqa: PLC0415 - the same
+    from rocketray.topology.app.sink_spec import how_to_run  # noqa: PLC0415 - the same
+    from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
+    from rocketray.topology.hosting.app_path import import_from, load_app  # noqa: PLC0415 - the same
 
     directory = Path.cwd()
     import_from(directory)
@@ -105,7 +105,7 @@ def down(
     app: _AppArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
 ) -> None:
     """End an app's actors. What their handlers finished is committed first, and does not come again."""
-    from rocketray.topology import hosting  # noqa: PLC0415 - imports Ray and Faust
+    from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
     with connect(data):
         hosts = _hosts_of(app)
@@ -141,7 +141,7 @@ def status(
     damaged file of its state; with --json it is an object with the key "problem". Where consumer
     groups are closed because of it, the exit code is 1.
     """
-    from rocketray.topology import hosting  # noqa: PLC0415 - imports Ray and Faust
+    from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
     with connect(data) as connection, waiting("asking the node and the hosts of apps"):
         problems = connection.problems()
@@ -172,7 +172,7 @@ def scale(
     A queue is read by one instance at a time: with more instances than a topic has queues, some get
     none of its messages, and a warning says so.
     """
-    from rocketray.topology import hosting  # noqa: PLC0415 - imports Ray and Faust
+    from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
 
     with connect(data) as connection, until_signalled() as signalled:
         _hosts_of(app)
@@ -187,7 +187,7 @@ def scale(
 
 
 def _hosts_of(app: str) -> list[Host]:
-    from rocketray.topology.hosting import find_hosts  # noqa: PLC0415 - imports Ray and Faust
+    from rocketray.topology.hosting.hosting import find_hosts  # noqa: PLC0415 - imports Ray and Faust
 
     hosts = find_hosts(app)
     if not hosts:

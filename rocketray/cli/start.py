@@ -110,7 +110,7 @@ def start(
 
 def _take_apps_down() -> None:
     """Drain the apps that are up while the shards still take their offsets and messages."""
-    from rocketray.topology.hosting import find_hosts, take_down  # noqa: PLC0415 - imports Faust
+    from rocketray.topology.hosting.hosting import find_hosts, take_down  # noqa: PLC0415 - imports Faust
 
     hosts = find_hosts()
     if hosts:

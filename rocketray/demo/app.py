@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from rocketray.topology.app import App
-from rocketray.topology.stream import Stream
+from rocketray.topology.app.app import App
+from rocketray.topology.app.stream import Stream
 
 from .data import QUEUES, TOPIC
 from .predicates import is_red_eye

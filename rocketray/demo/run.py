@@ -20,7 +20,7 @@ from rocketray.actors.cluster.node import NodeOptions, ensure_node
 from rocketray.actors.ray_process.ray_runtime import ray
 from rocketray.actors.runtime.clock import system_clock_ms
 from rocketray.errors import ConfigError, StreamError
-from rocketray.topology.deploy import deploy
+from rocketray.topology.hosting.deploy import deploy
 
 from .app import FLIGHT_COLUMNS, PARQUET, app, late_lake, tally_path
 from .data import QUEUES, TOPIC, load_flights

@@ -25,10 +25,10 @@ from rocketray.actors.explaining.explanation import Cause
 from rocketray.errors import ActorError, ConfigError
 from rocketray.filters.subscription import Subscription
 from rocketray.message import SHARDING_KEY, Message
-from rocketray.topology.app import App
-from rocketray.topology.app_path import load_app
-from rocketray.topology.deploy import deploy
-from rocketray.topology.host import HostStatus
+from rocketray.topology.app.app import App
+from rocketray.topology.hosting.app_path import load_app
+from rocketray.topology.hosting.deploy import deploy
+from rocketray.topology.hosting.host import HostStatus
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 SUPPORT = Path(__file__).parent.parent / "support"

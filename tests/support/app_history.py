@@ -23,7 +23,7 @@ from support.stepped_app import TOPIC, Handler, SteppedApp, SteppedLoop, without
 from rocketray.actors.retries.retry_records import dead_letter_topic, retry_topic
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.testing import Broker
-from rocketray.topology.failure_rules import FailureRules
+from rocketray.topology.values.failure_rules import FailureRules
 
 __all__ = ["GROUP", "LADDER_S", "QUEUES", "SYSTEM_QUEUES", "AppHistory"]
 

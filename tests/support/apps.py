@@ -10,7 +10,7 @@ from typing import Any
 from support.local_node import LocalNode
 
 from rocketray.message import Message
-from rocketray.topology.app import App
+from rocketray.topology.app.app import App
 
 
 async def until(condition: Callable[[], Any], timeout_s: float = 60.0) -> None:

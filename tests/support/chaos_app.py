@@ -9,7 +9,7 @@ from typing import Any
 from support.journal import Journal, Outcome
 
 from rocketray.names import RETRY_PREFIX
-from rocketray.topology.app import App
+from rocketray.topology.app.app import App
 
 app = App("chaos")
 numbers = app.topic("Chaos", queues=3, value_serializer="raw")

@@ -32,8 +32,8 @@ from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.ray_process.ray_runtime import RayError, join_ray
 from rocketray.config import StoreConfig
 from rocketray.errors import ShardUnavailableError, StreamError
-from rocketray.topology.deploy import deploy, end_hosts
-from rocketray.topology.hosting import bring_up
+from rocketray.topology.hosting.deploy import deploy, end_hosts
+from rocketray.topology.hosting.hosting import bring_up
 
 _AGAIN_S = 60.0
 _TOPIC, _HOSTED, _QUEUES = "Trade", "Hosted", 4

@@ -12,9 +12,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from rocketray.topology.app.sink_spec import SinkSpec
 from rocketray.topology.spark.session import spark_session
 from rocketray.topology.spark.sink import SinkHost
-from rocketray.topology.spark.sink_spec import SinkSpec
 
 
 def lake_sink(directory: Path) -> SinkSpec:

@@ -14,12 +14,12 @@ from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.delivery import Delivery
-from rocketray.topology.failure_rules import FailureRules
-from rocketray.topology.feed import Feed
-from rocketray.topology.flow import FlowLimits
-from rocketray.topology.group import Membership
-from rocketray.topology.returns import Returns
+from rocketray.topology.delivery.delivery import Delivery
+from rocketray.topology.delivery.feed import Feed
+from rocketray.topology.delivery.flow import FlowLimits
+from rocketray.topology.delivery.returns import Returns
+from rocketray.topology.values.failure_rules import FailureRules
+from rocketray.topology.values.group import Membership
 
 __all__ = ["WatchedTables", "feeding", "pass_over"]
 

@@ -27,8 +27,8 @@ from rocketray.actors.files.paths import config_directory
 from rocketray.actors.files.state_files import read_json
 from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.errors import ShardUnavailableError
-from rocketray.topology.host import HostStatus
-from rocketray.topology.hosting import bring_up, find_hosts, take_down
+from rocketray.topology.hosting.host import HostStatus
+from rocketray.topology.hosting.hosting import bring_up, find_hosts, take_down
 
 __all__ = [
     "ACTORS",

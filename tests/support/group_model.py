@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.filters.subscription import Subscription
 from rocketray.testing import Member
-from rocketray.topology.delivery import Delivery, split
-from rocketray.topology.offsets import OffsetLedger
+from rocketray.topology.delivery.delivery import Delivery, split
+from rocketray.topology.delivery.offsets import OffsetLedger
 
 __all__ = [
     "FILTERS",

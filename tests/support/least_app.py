@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rocketray.topology.app import App
+from rocketray.topology.app.app import App
 
 app = App("least")
 

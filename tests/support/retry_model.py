@@ -30,8 +30,8 @@ from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.message import StoredMessage
 from rocketray.testing import Broker
 from rocketray.topology.connection import ConsumedBatch
-from rocketray.topology.delivery import Delivery
-from rocketray.topology.failure_rules import FailureRules
+from rocketray.topology.delivery.delivery import Delivery
+from rocketray.topology.values.failure_rules import FailureRules
 
 __all__ = ["Copy", "RetryModel"]
 

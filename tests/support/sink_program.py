@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from rocketray.topology.app import App
+from rocketray.topology.app.app import App
 from rocketray.topology.spark.session import spark_session
 from rocketray.topology.spark.sink import SinkHost
 

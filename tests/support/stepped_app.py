@@ -21,18 +21,18 @@ from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.errors import BatchError
 from rocketray.filters.subscription import Subscription
 from rocketray.testing import Broker, Member
-from rocketray.topology import feed as feed_module
-from rocketray.topology import returns as returns_module
 from rocketray.topology.connection import ConsumedBatch
-from rocketray.topology.delivery import Delivery
-from rocketray.topology.failure import fail
-from rocketray.topology.failure_rules import FailureRules
-from rocketray.topology.feed import Feed
-from rocketray.topology.flow import FlowLimits
-from rocketray.topology.group import Membership
-from rocketray.topology.inbox import Hand, Inbox
-from rocketray.topology.queue_tables import NO_TABLES
-from rocketray.topology.returns import Returns
+from rocketray.topology.delivery import feed as feed_module
+from rocketray.topology.delivery import returns as returns_module
+from rocketray.topology.delivery.delivery import Delivery
+from rocketray.topology.delivery.failure import fail
+from rocketray.topology.delivery.feed import Feed
+from rocketray.topology.delivery.flow import FlowLimits
+from rocketray.topology.delivery.inbox import Hand, Inbox
+from rocketray.topology.delivery.queue_tables import NO_TABLES
+from rocketray.topology.delivery.returns import Returns
+from rocketray.topology.values.failure_rules import FailureRules
+from rocketray.topology.values.group import Membership
 
 __all__ = ["Handler", "SteppedApp", "SteppedFeed", "SteppedLoop", "Watcher", "without_waiting"]
 

@@ -9,7 +9,7 @@ from faust.transport.drivers import TRANSPORTS
 from support.local_node import LocalNode
 
 # What the installed package says by its entry point.
-TRANSPORTS.aliases.setdefault("rocketray", "rocketray.topology.faust.transport:Transport")
+TRANSPORTS.aliases.setdefault("rocketray", "rocketray.topology.stock.transport:Transport")
 
 
 def stock_app(node: LocalNode, name: str = "stock", **options: Any) -> Any:

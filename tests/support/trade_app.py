@@ -7,7 +7,7 @@ from typing import Any
 
 import faust
 
-from rocketray.topology.app import App
+from rocketray.topology.app.app import App
 
 app = App("trade")
 

@@ -20,16 +20,15 @@ from rocketray.actors.retries.retry_records import RETRY_QUEUES, retry_topic
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.names import RETRY_PREFIX
 from rocketray.topology.connection import GroupConsumer
-from rocketray.topology.feed import Feed
-from rocketray.topology.group import Membership
-from rocketray.topology.isolation import IsolatedQueues
-from rocketray.topology.joining import join
-from rocketray.topology.queue_tables import NO_TABLES, QueueTables
-from rocketray.topology.returns import Returns, make_retry_topic
+from rocketray.topology.delivery.feed import Feed
+from rocketray.topology.delivery.isolation import IsolatedQueues
+from rocketray.topology.delivery.joining import join
+from rocketray.topology.delivery.queue_tables import NO_TABLES, QueueTables
+from rocketray.topology.delivery.returns import Returns, make_retry_topic
 from rocketray.topology.routes import member_name
-from rocketray.topology.topic import Topic
-
-from .wire import group_name
+from rocketray.topology.values.group import Membership
+from rocketray.topology.values.topic import Topic
+from rocketray.topology.values.wire import group_name
 
 __all__ = ["DRAIN_GRACE_S", "FeedFetcher"]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from faust.transport.producer import Producer
 
-from rocketray.topology.topic import announce
+from rocketray.topology.values.topic import announce
 
 __all__ = ["OutboxProducer"]
 

@@ -1,6 +1,6 @@
 """Spark Structured Streaming; the only package that imports pyspark, and only in its modules.
 
-Importing this package itself, or ``sink_spec``, does not import pyspark.
+Importing this package itself does not import pyspark.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from rocketray.data_directory import data_directory
 from rocketray.errors import ConfigError, StreamError, TopicNotFoundError
+from rocketray.topology.app.sink_spec import AVAILABLE_NOW, SinkSpec, add_sink
 
 from .batch_function import BatchFunction
 from .committed_files import committed_files
@@ -32,7 +33,6 @@ from .queues import TopicQueues
 from .schema import check_schema
 from .session import check_callbacks, spark_session
 from .sink_runner import QueryProgress, RestartPolicy, SinkRunner, SinkState
-from .sink_spec import AVAILABLE_NOW, SinkSpec, add_sink
 from .stop_signals import stop_signals
 
 __all__ = [

@@ -20,10 +20,10 @@ from rocketray.cli.app_status import (
 )
 from rocketray.filters.counters import NO_COUNTERS
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.agent import AgentStatistics
-from rocketray.topology.host import HostStatus
-from rocketray.topology.host_failure import HostFailure
-from rocketray.topology.hosting import Host
+from rocketray.topology.app.agent import AgentStatistics
+from rocketray.topology.hosting.host import HostStatus
+from rocketray.topology.hosting.host_failure import HostFailure
+from rocketray.topology.hosting.hosting import Host
 
 FAILURE = HostFailure("ValueError", "no database", "/apps/shop.py:12", 1_790_000_000_000)
 AGENT = AgentStatistics(

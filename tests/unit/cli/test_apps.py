@@ -16,7 +16,7 @@ from support.local_node import LocalNode
 from rocketray.actors.consumers import member as member_module
 from rocketray.cli import apps
 from rocketray.filters.subscription import Subscription
-from rocketray.topology import hosting
+from rocketray.topology.hosting import hosting
 
 
 @pytest.fixture(autouse=True)

@@ -23,7 +23,7 @@ from rocketray.actors.ipc.ring import AppendStatus
 from rocketray.cli import groups, main
 from rocketray.errors import ConfigError, StoreError, StoreLockedError
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.app_path import load_app
+from rocketray.topology.hosting.app_path import load_app
 
 NOWHERE = "/nowhere/at/all"
 ROWS: list[tuple[tuple[str, ...], int, str]] = [

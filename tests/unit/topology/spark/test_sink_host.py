@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from rocketray.actors.files.home import settle_identity
 from rocketray.data_directory import DATA_VARIABLE
 from rocketray.errors import ConfigError
+from rocketray.topology.app.sink_spec import SinkSpec, how_to_run
 from rocketray.topology.spark.sink import SinkHost
-from rocketray.topology.spark.sink_spec import SinkSpec, how_to_run
 
 
 def lake(frame: object, batch_id: int) -> None:

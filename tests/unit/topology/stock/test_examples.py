@@ -110,7 +110,7 @@ def test_words_are_counted_and_looked_up_on_a_web_page(node: LocalNode) -> None:
 def test_a_page_that_is_routed_by_key_answers_from_the_instance_that_has_it(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocketray.topology.faust.stock_consumer.LOOK_INTERVAL_S", 0.05)
+    monkeypatch.setattr("rocketray.topology.stock.stock_consumer.LOOK_INTERVAL_S", 0.05)
     words = [f"w{number}" for number in range(8)]
 
     def build(port: int) -> tuple[Any, Any, Any]:

@@ -149,7 +149,7 @@ def test_through_stores_each_value_in_another_topic(node: LocalNode) -> None:
 def test_unacknowledged_events_neither_are_committed_nor_keep_an_app_from_stopping(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocketray.topology.faust.stock_consumer.STOP_QUIET_S", 0.2)
+    monkeypatch.setattr("rocketray.topology.stock.stock_consumer.STOP_QUIET_S", 0.2)
     held: list[Any] = []
 
     async def scenario() -> None:

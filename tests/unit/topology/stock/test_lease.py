@@ -15,7 +15,7 @@ from rocketray.actors.consumers.app_member import AppMember
 from rocketray.actors.groups.lease import LEASE_MS
 from rocketray.actors.runtime.clock import steady_clock_ms
 from rocketray.errors import ShardUnavailableError
-from rocketray.topology.faust.stock_lease import LeasedGeneration
+from rocketray.topology.stock.stock_lease import LeasedGeneration
 
 
 def test_a_generation_is_equal_to_its_number_as_long_as_the_lease_runs() -> None:
@@ -35,7 +35,7 @@ def test_a_stopped_app_drops_what_it_had_fetched_and_gets_it_again(
         monkeypatch.setattr("faust.streams._CStreamIterator", None)
     late_ms = [0]
     monkeypatch.setattr(
-        "rocketray.topology.faust.stock_consumer.AppMember",
+        "rocketray.topology.stock.stock_consumer.AppMember",
         partial(AppMember, clock_ms=lambda: steady_clock_ms() + late_ms[0]),
     )
     seen: list[bytes] = []

@@ -15,7 +15,7 @@ from yarl import URL
 from rocketray.actors.consumers.app_member import AppMember
 from rocketray.errors import ConfigError, ShardUnavailableError, TopicNotFoundError
 from rocketray.message import Message
-from rocketray.topology.faust.transport import directory_of_broker
+from rocketray.topology.stock.transport import directory_of_broker
 
 
 def put_in_each(node: LocalNode, first: int, count: int) -> None:
@@ -142,7 +142,7 @@ def test_the_node_is_found_by_the_url_or_the_environment(monkeypatch: pytest.Mon
 def test_a_rebalance_is_done_again_when_the_node_did_not_answer(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rocketray.topology.faust.stock_consumer._RETRY_S", 0.05)
+    monkeypatch.setattr("rocketray.topology.stock.stock_consumer._RETRY_S", 0.05)
     adopt, failures = AppMember.adopt, [ShardUnavailableError("coordinator", 1, "away")] * 2
 
     def fail_first(member: AppMember) -> Any:

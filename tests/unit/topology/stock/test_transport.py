@@ -11,7 +11,7 @@ from support import stock_apps
 from yarl import URL
 
 from rocketray.errors import ConfigError, NodeNotRunningError
-from rocketray.topology.faust.transport import Transport, directory_of_broker
+from rocketray.topology.stock.transport import Transport, directory_of_broker
 
 assert stock_apps  # it makes the transport known, as the installed package does
 

@@ -10,7 +10,7 @@ from support.batches import stored
 
 from rocketray.errors import InvalidMessageError, MessageTooLargeError
 from rocketray.message import SHARDING_KEY, Message
-from rocketray.topology.app import App
+from rocketray.topology.app.app import App
 from rocketray.topology.tables.changelog import (
     ChangelogBuffer,
     change_message,

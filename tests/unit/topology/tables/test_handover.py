@@ -11,7 +11,7 @@ from support.apps import committed, running, until
 from support.local_node import LocalNode
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.topology.app import App
+from rocketray.topology.app.app import App
 
 QUEUES = 4
 

@@ -10,7 +10,7 @@ import pytest
 from support.apps import running, until
 from support.local_node import LocalNode
 
-from rocketray.topology.app import App
+from rocketray.topology.app.app import App
 
 
 def visitors(node: LocalNode, **table: Any) -> tuple[App, Any, Any, list[str]]:

@@ -13,7 +13,7 @@ from support.local_node import LocalNode
 from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import StoredMessage
-from rocketray.topology.app import App
+from rocketray.topology.app.app import App
 from rocketray.topology.tables.changelog import change_message
 from rocketray.topology.tables.recovery import PartReader
 

@@ -13,7 +13,7 @@ from support.apps import until
 from rocketray.actors.retries.retry_records import RETRY_QUEUE_ID, RETRY_TOPIC
 from rocketray.testing import Broker, Clock
 from rocketray.testing.fixtures import broker, clock
-from rocketray.topology.app import App
+from rocketray.topology.app.app import App
 
 __all__ = ["broker", "clock"]
 

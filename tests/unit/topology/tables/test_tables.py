@@ -15,8 +15,8 @@ from support.ladder import stored_in
 from support.local_node import LocalNode
 
 from rocketray.store.retention import RetentionPolicy
-from rocketray.topology import failure_rules
-from rocketray.topology.app import App
+from rocketray.topology.app.app import App
+from rocketray.topology.values import failure_rules
 
 
 class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not followed

@@ -11,7 +11,7 @@ import pytest
 from support.apps import running, until
 from support.local_node import LocalNode
 
-from rocketray.topology.app import App
+from rocketray.topology.app.app import App
 
 T0 = 1_700_000_000.0  # begins a window of 10 s
 FAR = timedelta(days=10_000)

@@ -1,0 +1,1 @@
+"""The app and its agents, streams and settings."""

@@ -1,0 +1,248 @@
+"""Agents: an async function over a stream, in a consumer group of its own.
+
+A handler that raises is called again over the same stream, in the same task. What it had in hand
+is settled first (failure.py): sent back, a dead letter, or tried again in its place. A handler that
+raises outside of a message is called again after a pause that doubles with every failure in a row.
+No supervisor takes part, unless the agent names one: then that one decides whether and when there
+is a handler again, and the message is settled all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import faust
+from faust.agents.agent import _current_agent
+from mode.utils.aiter import aiter as any_aiter
+
+from rocketray.actors.groups.failing import FailingMessage
+from rocketray.errors import ConfigError
+from rocketray.topology.delivery.failure import fail
+from rocketray.topology.delivery.isolation import Isolation
+from rocketray.topology.delivery.retry import note_failure
+from rocketray.topology.values.group import Membership
+from rocketray.topology.values.topic import Topic
+
+from .stream import Stream
+
+__all__ = ["Agent", "AgentStatistics", "HeldQueue", "check_handler"]
+
+logger = logging.getLogger(__name__)
+
+
+class HeldQueue(NamedTuple):
+    """A queue that an agent holds at a message on which it fails."""
+
+    topic: str
+    queue_id: int
+    message: FailingMessage
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStatistics:
+    """Counters of one agent since its app started; messages unless said otherwise.
+
+    ``failures`` counts exceptions of the handler, and of all that a message goes through before;
+    ``decode_failures`` are those of decoding it. ``held`` are the queues that are held now at a
+    message that fails. ``sent_back`` messages come again later,
+    ``dead_lettered`` ones do not; both are finished. ``overdue`` ones were not finished for 15
+    minutes (overdue.py), and ``damaged`` ones were handed to nobody: they cannot be read.
+    """
+
+    name: str
+    group: str
+    batches: int
+    received: int
+    finished: int
+    failures: int
+    sent_back: int = 0
+    dead_lettered: int = 0
+    overdue: int = 0
+    damaged: int = 0
+    decode_failures: int = 0
+    held: tuple[HeldQueue, ...] = ()
+
+
+def check_handler(function: Any) -> None:
+    """Raise :class:`ConfigError` for what is no ``async def``, which an agent awaits."""
+    for one in (function, getattr(function, "__call__", None)):  # noqa: B004  # an object's own
+        if inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one):
+            return
+    name = getattr(function, "__name__", repr(function))
+    raise ConfigError(
+        f"agent {name!r:.80} is not an async function; write: async def {name}(stream)"
+    )
+
+
+class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followed
+    """A Faust agent that is a member of a consumer group."""
+
+    def __init__(self, fun: Any, *, membership: Membership | None = None, **options: Any) -> None:
+        self.membership = membership
+        self._failures = 0
+        self._isolation: Isolation | None = None
+        super().__init__(fun, **options)
+
+    def info(self) -> dict[str, Any]:
+        """The arguments that make a clone of this agent."""
+        return {**super().info(), "membership": self.membership}
+
+    def clone(self, *, cls: Any = None, **changes: Any) -> Any:
+        """A copy; of another class, as a test context is, without what only ours knows."""
+        if cls is None or issubclass(cls, Agent):
+            return super().clone(cls=cls, **changes)
+        return cls(**{**super().info(), **changes})
+
+    def stream(self, channel: Any = None, active_partitions: Any = None, **options: Any) -> Any:
+        """The stream that a handler of this agent reads; one channel for all its handlers."""
+        if channel is None and isinstance(self.channel, Topic):
+            channel = self.channel.clone(is_iterator=False, membership=self.membership)
+        return super().stream(channel, active_partitions, **options)
+
+    async def _on_start_supervisor(self) -> None:
+        """Start the handlers; those of single queues when their queues have something."""
+        if not (self.isolated_partitions and isinstance(self.channel, Topic)):
+            await super()._on_start_supervisor()
+            return
+        channel = self.channel.clone(is_iterator=True, membership=self.membership)
+        channel.isolation = self._isolation = Isolation(self, channel)
+        self.app.topics.add(channel)
+        await self.supervisor.start()
+
+    async def start_isolated(self, channel: Topic) -> None:
+        """Start the handler of the one queue of *channel*."""
+        actor = await self._start_one(active_partitions=channel.active_partitions, channel=channel)
+        self.supervisor.add(actor)
+        await actor.maybe_start()
+
+    async def end_isolated(self, channel: Topic) -> None:
+        """Let the handler of *channel* finish what it is in, and end."""
+        for actor in [each for each in self._actors if each.stream.channel is channel]:
+            self.supervisor.discard(actor)
+            await actor.stop()
+
+    async def ask_nowait(self, value: Any = None, *, reply_to: Any = None, **options: Any) -> Any:
+        """Send a question; the promise of its answer, which comes to topic *reply_to*."""
+        if reply_to == self.app.conf.reply_to:
+            await self.app._reply_consumer.declare(reply_to)  # noqa: SLF001  # contract-tested
+        return await super().ask_nowait(value, reply_to=reply_to, **options)
+
+    async def _barrier_send(self, barrier: Any, items: Any, reply_to: Any) -> AsyncIterator[str]:
+        """Ask many questions; Faust has room for 1000 answers that nobody looked at yet."""
+        barrier._results = asyncio.Queue()  # noqa: SLF001  # contract-tested
+        async for correlation_id in super()._barrier_send(barrier, items, reply_to):
+            yield correlation_id
+
+    def statistics(self) -> AgentStatistics:
+        """Counters of this agent."""
+        every = self.app.feeds_of(self.membership)
+        feeds = [feed.statistics() for feed in every]
+        received = sum(feed.received for feed in feeds)
+        return AgentStatistics(
+            name=self.name,
+            group="" if self.membership is None else self.membership.group,
+            batches=sum(feed.batches for feed in feeds),
+            received=received,
+            finished=received - sum(feed.unfinished for feed in feeds),
+            failures=self._failures + sum(feed.unheard for feed in feeds),
+            sent_back=sum(feed.sent_back for feed in feeds),
+            dead_lettered=sum(feed.dead_lettered for feed in feeds),
+            overdue=sum(feed.overdue for feed in feeds),
+            damaged=sum(feed.damaged for feed in feeds),
+            decode_failures=sum(feed.decode_failures for feed in feeds),
+            held=tuple(
+                HeldQueue(feed.topic, queue_id, message)
+                for feed in every
+                for queue_id, message in sorted(feed.failing().items())
+            ),
+        )
+
+    async def _execute_actor(self, coro: Any, aref: Any) -> None:
+        """Run a handler until its agent stops, calling it again whenever it raises."""
+        if self.supervisor_strategy is not None:
+            await super()._execute_actor(self._settling(coro, aref), aref)
+            return
+        _current_agent.set(self)
+        own_processors = list(aref.stream._processors)  # noqa: SLF001  # contract-tested
+        while True:
+            try:
+                await coro
+            except asyncio.CancelledError as error:
+                if _is_cancelled():
+                    raise
+                await self._recover(aref, error)  # of something that the handler awaited
+            except Exception as error:  # noqa: BLE001  # whatever a handler raises
+                await self._recover(aref, error)
+            else:
+                self._note_return(aref)
+                return
+            if not _feeds_another_topic(aref.stream):
+                aref.stream._processors[:] = own_processors  # noqa: SLF001  # it adds its own again
+            coro = self._call_again(aref)
+
+    async def _recover(self, aref: Any, error: BaseException) -> None:
+        """Settle what was in hand, tell Faust's hook, and wait until it is time to go on."""
+        delay = await self._settle(aref, error)
+        if self._on_error is not None:
+            await self._on_error(self, error)
+        await asyncio.sleep(delay)
+
+    async def _settle(self, aref: Any, error: BaseException) -> float:
+        """Count what failed and settle what was in hand; seconds to wait before the next call."""
+        self._failures += 1
+        who, active = f"agent {self.name}", aref.stream.get_active_stream()
+        inbox = active.inbox if isinstance(active, Stream) else None
+        hand = None if inbox is None else inbox.hand()
+        await _close_iterators(aref.stream)
+        if inbox is None or not hand:
+            return note_failure(who, error, inbox)
+        inbox.deactivate()
+        await fail(inbox, hand, error, who)
+        return 0.0
+
+    async def _settling(self, coro: Any, aref: Any) -> None:
+        """Run a handler that a supervisor starts again, or does not."""
+        try:
+            await coro
+        except Exception as error:
+            await self._settle(aref, error)
+            raise
+
+    def _call_again(self, aref: Any) -> Any:
+        """A new call of the handler over the stream that it had."""
+        aref.it = self.fun(aref.stream)
+        return aref if hasattr(aref, "__await__") else self._slurp(aref, any_aiter(aref))
+
+    def _note_return(self, aref: Any) -> None:
+        if self._isolation is not None and not self._isolation.is_open(aref.stream.channel):
+            return  # its queue was given up
+        if not self.app.should_stop and not self.should_stop and not self.app.agents.should_stop:
+            logger.warning("agent %s returned, so it reads no further message", self.name)
+
+
+def _is_cancelled() -> bool:
+    """Somebody cancelled the handler itself."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _feeds_another_topic(stream: Any) -> bool:
+    """The handler reads what this stream sends through another topic, and goes on doing so."""
+    return stream.get_active_stream().channel is not stream.channel
+
+
+async def _close_iterators(stream: Any) -> None:
+    """Let the loops that the handler had over its streams end before it starts again."""
+    root = stream.get_root_stream()
+    streams: Iterable[Any] = root._iter_ll_forwards()  # noqa: SLF001  # contract-tested
+    for one in streams:
+        for iterator in list(one._active_agens):  # noqa: SLF001  # contract-tested
+            try:
+                await iterator.aclose()
+            except RuntimeError:
+                continue  # it runs in another task, as the feeder of a derived stream does

@@ -1,0 +1,463 @@
+"""The app: Faust's, with agents that are consumer groups and topics that filters can see into.
+
+An app is declared at import time and connects when it starts, or at its first send. It is never
+pickled: where it runs elsewhere, that process imports it by path (see deploy.py). Everything
+outside of the data path (timers, tasks, signals, models, codecs, sinks of agents) is Faust's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import signal
+import socket
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from datetime import datetime
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Never
+
+import faust
+
+from rocketray.actors.groups.assignment import Strategy, check_strategy
+from rocketray.actors.groups.heartbeat import AppInstance
+from rocketray.actors.producers.batch import AckMode
+from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
+from rocketray.data_directory import data_directory
+from rocketray.delay import Delay
+from rocketray.errors import ConfigError
+from rocketray.filters.sql92 import Dialect
+from rocketray.filters.subscription import ErrorPolicy, Subscription
+from rocketray.meant import refuse_unknown
+from rocketray.message import Message
+from rocketray.names import check_queue_count
+from rocketray.topology.connection import Connection, Producer
+from rocketray.topology.delivery.feed import Feed
+from rocketray.topology.delivery.flow import FlowLimits
+from rocketray.topology.delivery.isolation import check_isolation
+from rocketray.topology.delivery.outbox import Outboxes
+from rocketray.topology.faust.batch_transport import BatchTransport
+from rocketray.topology.faust.fetcher import FeedFetcher
+from rocketray.topology.values.declarations import Declarations
+from rocketray.topology.values.failure_rules import DecodeErrorPolicy, FailureOptions
+from rocketray.topology.values.fields import MessageFields
+from rocketray.topology.values.group import GroupRegistry, Membership, make_start, make_subscription
+from rocketray.topology.values.stored_metadata import StoredMetadata
+from rocketray.topology.values.topic import Topic
+from rocketray.topology.values.wire import group_name
+
+from .agent import Agent, check_handler
+from .agent_doubts import warn_of_doubts
+from .leadership import LedApp
+from .program_log import show_log, show_warnings
+from .replies import Replies
+from .settings import check_settings, with_defaults
+from .sink_spec import SinkSpec, add_sink, warn_of
+
+if TYPE_CHECKING:
+    from rocketray.actors.groups.member_options import StartFrom
+
+__all__ = ["App"]
+
+logger = logging.getLogger(__name__)
+
+
+class App(LedApp):
+    """A Faust app on rocketray.
+
+    *data* is the node's data directory, by default that of ROCKETRAY_DATA, else ./rocketray-data; *connection*, where it is given,
+    is used instead of looking for a node. *flow* bounds what waits for handlers. All other options are Faust's settings.
+    """
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002  # Faust's name for it
+        *,
+        data: Path | str | None = None,
+        connection: Connection | None = None,
+        flow: FlowLimits | None = None,
+        **options: Any,
+    ) -> None:
+        self.data: Path | None = None if data is None else data_directory(data)
+        self.flow = flow or FlowLimits()
+        self._connection = connection
+        self._outboxes = Outboxes(self._open_producer)
+        self.declarations = Declarations(self)
+        self._groups = GroupRegistry()
+        self.sinks: dict[str, SinkSpec] = {}
+        self.is_coassigned = False
+        """Every agent of an instance reads the same queue numbers; so it is with tables, too."""
+        self.client_id = f"{socket.gethostname()}@{id}"
+        """What its members are called in broadcast groups; each instance needs another one."""
+        self._instance = uuid.uuid4().hex
+        super().__init__(id, **with_defaults(options))
+        show_warnings()
+
+    # What users declare
+
+    def topic(
+        self,
+        *topics: str,
+        queues: int | None = None,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Sequence[str] = (),
+        **options: Any,
+    ) -> Topic:
+        """Describe a topic; it is created with *queues* queues unless it exists.
+
+        *tag*, *keys* and *properties* name fields of the values, for filters to see. The other
+        options are Faust's: ``retention`` in seconds or as a timedelta is how long a topic that
+        is created keeps its messages, all of them without it; ``compacting``, ``deleting``,
+        ``replicas`` and ``config`` have no effect.
+        """
+        if queues is not None:
+            options["partitions"] = check_queue_count(queues)
+        _refuse_unknown(
+            "app.topic", options, [*_arguments(App.topic), *_arguments(faust.App.topic)]
+        )
+        options.pop("maxsize", None)
+        fields = MessageFields(tag, tuple(_names(keys)), tuple(_names(properties)))
+        return Topic(self, topics=topics, fields=fields, **options)
+
+    def agent(
+        self,
+        channel: Any = None,
+        *,
+        tags: str | None = None,
+        sql: str | None = None,
+        where: str | Callable[..., Any] | None = None,
+        on_filter_error: ErrorPolicy = "stop",
+        dialect: Dialect | None = None,
+        group: str | None = None,
+        strategy: Strategy = "averagely",
+        start: StartFrom | datetime | None = None,
+        broadcast: bool = False,
+        name: str | None = None,
+        concurrency: int = 1,
+        max_attempts: int | None = None,
+        dead_letter: str | Literal[False] | None = None,
+        ordered: bool | None = None,
+        suspend: float | None = None,
+        on_decode_error: DecodeErrorPolicy | None = None,
+        sink: Iterable[Any] | None = None,
+        supervisor_strategy: Any = None,
+        isolated_partitions: bool = False,
+        use_reply_headers: bool = True,
+        key_type: Any = None,
+        value_type: Any = None,
+        schema: Any = None,
+        **unknown: Never,
+    ) -> Callable[[Callable[..., Any]], Agent]:
+        """Make an agent of an async function, subscribed by at most one of *tags*, *sql*, *where*.
+
+        *group* defaults to ``"{app.id}-{agent name}"``; agents of one group share its messages.
+        *strategy* divides the queues among all members of the group. *start* is where the group
+        begins: "earliest", "latest", or at what was stored at a time; the app's setting otherwise.
+        With *broadcast* each instance gets all messages, and keeps its offsets under its client id.
+        *on_filter_error* says what becomes of a message on which the predicate *where* fails:
+        ``"stop"`` before it, ``"skip"`` it, or ``"deliver"`` it. *dialect* says which SQL *sql* is:
+        ``"rocketray"``, the default, compares numbers in any form; ``"rocketmq"`` is exact to the
+        error.
+        *concurrency* handlers of this process work side by side, which gives up the queue's order
+        unless the agent is ordered. With *isolated_partitions* each queue has a handler of its own,
+        and the agent is ordered.
+
+        A message on which the handler raises comes again, up to *max_attempts* (16) times and ever
+        later, and then goes to the topic *dead_letter*, ``%DLQ%`` and the group's name by default;
+        with ``dead_letter=False`` no message is given up. An *ordered* agent, as one of an app with
+        tables is, tries it again before any other of its queue, every *suspend* (1) seconds and
+        without a limit unless *max_attempts* gives one.
+
+        A message that cannot be decoded has *max_attempts* (16) in either case. An ordered agent
+        holds its queue meanwhile, with pauses that double up to 30 seconds. *on_decode_error*
+        ``"dead_letter"`` then gives it up, as it is by default; with ``"stop"`` the queue is held
+        at it until it can be decoded, of an agent that is not ordered as well.
+        """
+        _refuse_unknown("app.agent", unknown, _arguments(App.agent))
+        check_strategy(strategy)
+        subscription = make_subscription(tags, sql, where, on_filter_error, dialect)
+        begin = make_start(start)
+        is_ordered = True if isolated_partitions and not broadcast else ordered
+        failures = FailureOptions(max_attempts, dead_letter, is_ordered, suspend, on_decode_error)
+
+        def declare(function: Callable[..., Any]) -> Agent:
+            check_handler(function)
+            agent_name = name or function.__name__
+            if isolated_partitions:
+                check_isolation(agent_name, channel, concurrency, ordered=ordered)
+            if agent_name in self.agents:
+                raise ConfigError(
+                    f"app {self.conf.id!r} has an agent {agent_name!r} already; "
+                    "give one of them another name="
+                )
+            membership = Membership(
+                group or group_name(f"{self.conf.id}-{agent_name}"),
+                subscription,
+                concurrency,
+                strategy,
+                failures,
+                begin,
+                is_broadcast=broadcast,
+            )
+            make = super(App, self).agent(
+                channel,
+                name=agent_name,
+                concurrency=concurrency,
+                sink=sink,
+                supervisor_strategy=supervisor_strategy,
+                isolated_partitions=isolated_partitions,
+                use_reply_headers=use_reply_headers,
+                key_type=key_type,
+                value_type=value_type,
+                schema=schema,
+                membership=membership,
+            )
+            self._join_group(channel, agent_name, membership)
+            self.tables.check_agent(agent_name, strategy, channel)
+            agent: Agent = make(function)
+            return agent
+
+        return declare
+
+    def sink(
+        self, topic: Topic | str, *, name: str | None = None, **options: Any
+    ) -> Callable[[Callable[..., Any]], SinkSpec]:
+        """Declare a Spark query over *topic*: of a function from a streaming DataFrame to a writer.
+
+        *options* are those of :class:`~rocketray.topology.app.sink_spec.SinkSpec`: tags or sql, dialect, checkpoint,
+        trigger, schema, max_rows, starting_offsets. Spark runs it (see spark/sink.py), not the app.
+        """
+        _refuse_unknown("app.sink", options, set(SinkSpec.__dataclass_fields__) - _SINK_OWN)
+        topics = topic if isinstance(topic, str) else ",".join(topic.topics)
+
+        def declare(function: Callable[..., Any]) -> SinkSpec:
+            spec = SinkSpec(name or function.__name__, function, topics, **options)
+            add_sink(self.sinks, spec)
+            return spec
+
+        return declare
+
+    # What the data path needs
+
+    @property
+    def predicates(self) -> tuple[str, ...]:
+        """The import paths of all predicates that agents name with ``where=``."""
+        return self._groups.predicates()
+
+    @property
+    def together(self) -> AppInstance | None:
+        """This instance, where its agents are to read the same queue numbers."""
+        shared = self.is_coassigned or bool(self.tables)
+        return AppInstance(self.conf.id, self._instance) if shared else None
+
+    @cached_property
+    def _reply_consumer(self) -> Replies:
+        return Replies(self, loop=self.loop, beacon=self.beacon)
+
+    @property
+    def fetcher(self) -> FeedFetcher:
+        """The owner of this app's feeds."""
+        fetcher: FeedFetcher = self._fetcher
+        return fetcher
+
+    def feeds_of(self, membership: Membership | None) -> list[Feed]:
+        """The feeds of one agent."""
+        return self.fetcher.feeds_of(membership)
+
+    def membership_without_agent(self, topic: str) -> Membership:
+        """What a stream over *topic* reads as when no agent owns it: a group of its own."""
+        return Membership(group_name(f"{self.conf.id}-{topic}"), Subscription.tags("*"))
+
+    async def connect(self) -> Connection:
+        """The connection to the node, opened on first use."""
+        if self._connection is None:
+            self._connection = await asyncio.to_thread(_open_connection, self.data)
+            restore_signal_handlers()
+        return self._connection
+
+    async def declare_topic(
+        self, topic: str, queues: int | None, retention: Any = None, **options: bool
+    ) -> None:
+        """See :meth:`~rocketray.topology.values.declarations.Declarations.declare`."""
+        await self.declarations.declare(topic, queues, retention, **options)
+
+    def queue_count(self, topic: str) -> int | None:
+        """See :meth:`~rocketray.topology.values.declarations.Declarations.queue_count`."""
+        return self.declarations.queue_count(topic)
+
+    async def send_message(
+        self,
+        message: Message,
+        queue_id: int | None,
+        queues: int | None = None,
+        retention: Any = None,
+        delay: Delay | None = None,
+        *,
+        ack: AckMode = "memory",
+    ) -> asyncio.Future[StoredMetadata]:
+        """Queue *message* for sending (see outbox.py), and for delivery after *delay*.
+
+        Its topic is made with *queues* and *retention* if need be. The future is done when the
+        message is in the node's memory, or on disk, as *ack* says.
+        """
+        outbox = await self._outboxes.get(ack)
+        if not self.declarations.knows(message.topic):
+            await self.declare_topic(message.topic, queues, retention)
+        return await outbox.put(message, queue_id, delay)
+
+    async def flush_sends(self, *, is_commit: bool = True) -> None:
+        """Wait until all that was sent, and every change of a table, is stored.
+
+        Raises what could not be; where no commit follows, only when nobody heard of it.
+        """
+        await self.tables.flush()
+        await (self._outboxes.flush() if is_commit else self._outboxes.settle())
+
+    # Running
+
+    def main(self) -> None:
+        """Run until SIGINT or SIGTERM; starts a node in *data* when none runs there.
+
+        A node that is started here allows the predicates that the app's agents name. What happens
+        is logged on stderr, unless the program set logging up itself. Ctrl-C while the node starts
+        ends the process with code 130.
+        """
+        show_log()
+        warn_of(str(self.conf.id), self.sinks)
+        try:
+            with ExitStack() as stack:
+                if self._connection is None:
+                    self._connection = stack.enter_context(_ensure_node(self.data, self.predicates))
+                asyncio.run(self._run_until_signalled())
+        except KeyboardInterrupt:  # before it ran: from then on the signal stops it in order
+            raise SystemExit(_INTERRUPTED) from None
+
+    async def run_until(self, asked: asyncio.Event) -> None:
+        """Wait until *asked* is set or the app crashed, whichever is first."""
+        waits = [asyncio.create_task(asked.wait()), asyncio.create_task(self.wait_until_stopped())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def on_started(self) -> None:
+        """Begin timers and tasks when every agent is a member of its group."""
+        await self.wait_for_stopped(self.fetcher.is_open)
+        self._log_start()
+        self.add_future(self._warn_of_doubts())
+        await super().on_started()
+
+    async def on_stop(self) -> None:
+        """Drain agents, store what was sent, and let Faust end the rest."""
+        await super().on_stop()
+        await self._outboxes.close()
+        await self._reply_consumer.delete_topic()
+
+    async def _run_until_signalled(self) -> None:
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, asked.set)
+        await self.start()
+        try:
+            await self.run_until(asked)
+        finally:
+            logger.info("app %s is stopping", self.conf.id)
+            await self.stop()
+        if self.crash_reason is not None:
+            raise self.crash_reason
+
+    async def _open_producer(self, ack: AckMode) -> Producer:
+        connection = await self.connect()
+        return await asyncio.to_thread(partial(connection.producer, ack=ack))
+
+    async def _warn_of_doubts(self) -> None:
+        """Say which filters look like slips, while agents are at work already."""
+        agents = list(self.agents.values())
+        await asyncio.to_thread(warn_of_doubts, await self.connect(), agents)
+
+    def _log_start(self) -> None:
+        """Say which agents there are, and which of them keep order only because of tables."""
+        members = [
+            (agent.name, agent.membership)
+            for agent in self.agents.values()
+            if isinstance(agent.channel, Topic) and agent.membership is not None
+        ]
+        groups = [f"{name} (group {member.group})" for name, member in members]
+        logger.info("app %s is ready; agents: %s", self.conf.id, ", ".join(groups) or "none")
+        names = sorted(
+            name
+            for name, member in members
+            if member.failures.ordered is None and not member.is_broadcast
+        )
+        if self.tables and names:
+            logger.info(
+                "app %s has tables (%s), so these agents keep the order of each queue: %s; a "
+                "message that fails holds its queue; ordered=False at an agent gives that up",
+                *(self.conf.id, ", ".join(sorted(self.tables)), ", ".join(names)),
+            )
+
+    def _join_group(self, channel: Any, agent_name: str, membership: Membership) -> None:
+        """Check the group's name and that its members subscribe alike."""
+        if channel is None:
+            channel = self.topic(f"{self.conf.id}-{agent_name}", has_prefix=True)
+        elif isinstance(channel, str):
+            channel = self.topic(channel)
+        if not isinstance(channel, Topic):
+            return  # an in-memory channel has no group
+        membership.failures.check(channel.reads)
+        self._groups.join(membership, channel.subscribes_to)
+
+    def _new_transport(self) -> Any:
+        return BatchTransport(self.conf.broker_consumer, self)
+
+    _new_producer_transport = _new_transport
+
+    def _configure(self, *, silent: bool = False) -> None:
+        super()._configure(silent=silent)
+        check_settings(self._conf)
+
+    def _create_directories(self) -> None:
+        if any(table.keeps_offsets for table in self.tables.values()):
+            super()._create_directories()
+
+
+_INTERRUPTED = 128 + signal.SIGINT
+_SINK_OWN = {"name", "function", "topic"}
+
+
+def _open_connection(data: Path | str | None) -> Connection:
+    from rocketray.actors.client.connection import Connection as NodeConnection  # noqa: PLC0415  # imports ray
+
+    connection: Connection = NodeConnection.open(data)
+    return connection
+
+
+def _ensure_node(
+    data: Path | str | None, predicates: tuple[str, ...]
+) -> AbstractContextManager[Connection]:
+    from rocketray.actors.cluster.node import NodeOptions, ensure_node  # noqa: PLC0415  # imports ray
+
+    return ensure_node(data, NodeOptions(own_predicates=predicates))
+
+
+def _names(fields: Sequence[str] | str) -> Sequence[str]:
+    return (fields,) if isinstance(fields, str) else fields
+
+
+def _arguments(function: Callable[..., Any]) -> list[str]:
+    """The names of what *function* can be called with by name, without itself."""
+    parameters = inspect.signature(function).parameters.values()
+    named = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [each.name for each in parameters if each.kind in named and each.name != "self"]
+
+
+def _refuse_unknown(what: str, options: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise :class:`ConfigError` for an option that is none of *known*."""
+    names = [*dict.fromkeys(known)]
+    refuse_unknown(f"{what} has no option", options, names, f"its options are {', '.join(names)}")

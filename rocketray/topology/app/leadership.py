@@ -1,0 +1,113 @@
+"""Which instance of an app leads, for timers, crontabs and tasks with ``on_leader=True``.
+
+The leader is the member of a group of the app's own that has the one queue of a topic without
+messages. So the coordinator decides, an instance that stops hands over, and one that was silent
+does not lead any more when another begins (see actors/groups/lease.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import cached_property
+from typing import Any
+
+from rocketray.actors.consumers.app_member import AppMember
+from rocketray.actors.groups.member_options import new_client_id
+from rocketray.errors import ActorError
+from rocketray.topology.values.wire import group_name
+
+from .refused import Refused
+
+__all__ = ["Leadership", "LedApp"]
+
+logger = logging.getLogger(__name__)
+
+_NO_MESSAGES = (0, 0)
+
+
+class Leadership:
+    """One instance's part in it; made and used on the app's loop."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+        self._member: AppMember | None = None
+        self.is_wanted = False
+        """Something of the app is to run on the leader alone."""
+
+    @property
+    def is_leader(self) -> bool:
+        """This instance leads now, and no other can."""
+        member = self._member
+        return member is not None and member.holds_any() and member.may_hand_out()
+
+    async def start(self) -> None:
+        """Take part, if anything asks for it; whether this instance leads is known then."""
+        if not self.is_wanted:
+            return
+        name = group_name(f"{self._app.conf.id}-leader")
+        await self._app.declare_topic(name, 1, hosted=True)
+        self._member = AppMember(
+            await self._app.connect(),
+            name,
+            new_client_id(),
+            lambda _: _NO_MESSAGES,
+            on_change=self._adopt,
+            on_failure=self._failed,
+        )
+        await asyncio.to_thread(self._member.subscribe, [name])
+        await asyncio.to_thread(self._adopt)
+
+    async def stop(self) -> None:
+        """Let another instance lead."""
+        member, self._member = self._member, None
+        if member is not None:
+            await asyncio.to_thread(member.close)
+
+    def _adopt(self) -> None:
+        if self._member is not None:
+            try:
+                self._member.adopt()
+            except ActorError as error:
+                logger.warning("who leads app %s is asked again: %s", self._app.conf.id, error)
+
+    def _failed(self, error: Exception) -> None:
+        self._app.loop.call_soon_threadsafe(lambda: self._app.add_future(self._app.crash(error)))
+
+
+class LedApp(Refused):
+    """Faust's app, with a leader if anything of it is to run on the leader alone."""
+
+    @cached_property
+    def leadership(self) -> Leadership:
+        """This instance's part in who leads."""
+        return Leadership(self)
+
+    def is_leader(self) -> bool:
+        """Whether this instance leads; none does unless something was declared ``on_leader``."""
+        return self.leadership.is_leader
+
+    def timer(self, interval: Any, on_leader: bool = False, *more: Any, **options: Any) -> Any:  # noqa: FBT001, FBT002  # Faust's interface
+        """Faust's; on the leader alone if so asked."""
+        self.leadership.is_wanted |= on_leader
+        return super().timer(interval, on_leader, *more, **options)
+
+    def crontab(self, cron_format: str, *, on_leader: bool = False, **options: Any) -> Any:
+        """Faust's; on the leader alone if so asked."""
+        self.leadership.is_wanted |= on_leader
+        return super().crontab(cron_format, on_leader=on_leader, **options)
+
+    def task(self, fun: Any = None, *, on_leader: bool = False, **options: Any) -> Any:
+        """Faust's; on who leads when the app begins if so asked."""
+        self.leadership.is_wanted |= on_leader
+        return super().task(fun, on_leader=on_leader, **options)
+
+    async def on_started(self) -> None:
+        """Know who leads before anything asks."""
+        await self.leadership.start()
+        await super().on_started()
+
+    async def on_stop(self) -> None:
+        """Let another instance lead once all has ended here."""
+        await super().on_stop()
+        await self.leadership.stop()

@@ -1,0 +1,150 @@
+"""The Faust settings of a rocketray app: our defaults, and what is refused.
+
+A setting that would be ignored is worse than an error, so what we do not offer is refused when
+the app is configured, with the reason and what to do instead.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import faust
+
+from rocketray.errors import ConfigError
+from rocketray.meant import refuse_unknown
+from rocketray.topology.faust.table_manager import FeedTableManager
+from rocketray.topology.routes import KeyRouter
+from rocketray.topology.tables.collections import GlobalTable, SetGlobalTable, SetTable, Table
+from rocketray.topology.tables.disk import check_store
+from rocketray.topology.values.codec import refuse_pickle
+from rocketray.topology.values.topic import Topic
+
+from .agent import Agent
+from .stream import Stream
+
+__all__ = ["check_options", "check_settings", "with_defaults"]
+
+_DEFAULTS: Mapping[str, Any] = {
+    "broker": "rocketray://",
+    "Stream": Stream,
+    "Agent": Agent,
+    "Topic": Topic,
+    "TableManager": FeedTableManager,
+    "Table": Table,
+    "GlobalTable": GlobalTable,
+    "SetTable": SetTable,
+    "SetGlobalTable": SetGlobalTable,
+    "Router": KeyRouter,
+    "table_standby_replicas": 0,
+    "broker_commit_interval": 0.5,
+    "topic_partitions": 4,
+    "topic_disable_leader": True,  # leadership is a partition of a Kafka topic
+    "web_enabled": False,  # two apps on one node would want the same port
+}
+
+
+_OLD_NAMES: Mapping[str, str] = {
+    "client_id": "broker_client_id",
+    "commit_interval": "broker_commit_interval",
+    "create_reply_topic": "reply_create_topic",
+    "default_partitions": "topic_partitions",
+    "num_standby_replicas": "table_standby_replicas",
+    "replication_factor": "topic_replication_factor",
+}
+"""Names that Faust still takes, and refuses beside the new ones."""
+
+
+def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
+    """*options* over our defaults; raises :class:`ConfigError` for what we do not offer."""
+    _check_names(options)
+    check_options(options)
+    old = {_OLD_NAMES[name] for name in options if name in _OLD_NAMES}
+    return {**{name: value for name, value in _DEFAULTS.items() if name not in old}, **options}
+
+
+def check_settings(conf: Any) -> None:
+    """Check settings wherever they came from: arguments, an object or the environment."""
+    names = (
+        "broker",
+        "processing_guarantee",
+        "consumer_auto_offset_reset",
+        "stream_publish_on_commit",
+        "producer_threaded",
+        "producer_partitioner",
+        "table_standby_replicas",
+        "key_serializer",
+        "value_serializer",
+        "store",
+    )
+    check_options({name: getattr(conf, name) for name in names})
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Raise :class:`ConfigError` when one of *options* asks for what we do not offer."""
+    _check_broker(options.get("broker"))
+    guarantee = options.get("processing_guarantee")
+    if "exactly_once" in str(getattr(guarantee, "value", guarantee)):
+        raise ConfigError(
+            "processing_guarantee='exactly_once' rests on Kafka's transactions, and Faust itself "
+            "ignores it outside its own worker; agents here are at-least-once: make handlers "
+            "idempotent by message id, or write through @app.sink, which is exactly-once"
+        )
+    start = options.get("consumer_auto_offset_reset", "earliest")
+    if start not in ("earliest", "latest"):
+        raise ConfigError(
+            f"consumer_auto_offset_reset is {start!r}; a new group starts at 'earliest' or 'latest'"
+        )
+    for name, instead in _REFUSED.items():
+        if options.get(name):
+            raise ConfigError(f"{name} is not offered: {instead}")
+    for name in ("key_serializer", "value_serializer"):
+        refuse_pickle(name, options.get(name))
+    check_store("store", options.get("store"))
+
+
+def _check_names(options: Mapping[str, Any]) -> None:
+    known = {
+        *faust.Settings.SETTINGS,
+        *inspect.signature(faust.Settings.on_init).parameters,
+        *inspect.signature(faust.App.__init__).parameters,
+        *_OLD_NAMES,
+    } - {"self", "options", "kwargs"}
+    own = {"data", "connection", "flow"}
+    what, otherwise = "rocketray.App has no setting", "see docs/reference/faust.md for those"
+    refuse_unknown(what, options, known | own, otherwise)
+
+
+def _check_broker(broker: Any) -> None:
+    urls = broker if isinstance(broker, Iterable) and not isinstance(broker, str) else [broker]
+    for url in urls:
+        if url is not None and str(url).rstrip("/") != "rocketray:":
+            raise ConfigError(
+                f"broker={str(url)!r:.100}: an app of rocketray.App runs on a rocketray node; leave "
+                "broker= out, and name the node's data directory with data="
+            )
+
+
+_REFUSED = {
+    "agent_supervisor": (
+        "a handler that raises gets its message again whatever its supervisor; to have an agent "
+        "give up or end the app instead, name a supervisor_strategy= at that agent"
+    ),
+    "stream_publish_on_commit": (
+        "sends are stored before the input is committed, so leave the setting out"
+    ),
+    "producer_threaded": "sends leave through a thread anyway, so leave the setting out",
+    "producer_partitioner": (
+        "the queue of a key is RocketMQ's hash of it; name a queue with partition= at a send"
+    ),
+    "table_standby_replicas": (
+        "a table is made again from its changelog on the same node, which is compacted; for a copy "
+        "in every instance declare an app.GlobalTable"
+    ),
+    "PartitionAssignor": (
+        "the node's coordinator divides queues; name a strategy= at an agent, which apps with "
+        "tables cannot, because all their agents own the same queue numbers"
+    ),
+    "LeaderAssignor": "the node's coordinator says which instance leads",
+}

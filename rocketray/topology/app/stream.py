@@ -1,0 +1,402 @@
+"""The stream that an agent iterates over: Faust's, on whole deliveries instead of single events.
+
+Over a topic the stream walks the run of each delivery itself. Per message that is a decode, an
+index and a look at the clock: no task, no future, no event object. After ``SLICE_S`` of work it
+lets the loop run, so timers, commits and other agents keep their turn. Everything that is not a
+topic (in-memory channels, lists, test contexts) goes Faust's own way, untouched.
+
+A message is finished when the handler asks for the next one. ``break`` or ``return`` inside the
+loop therefore leaves the message unfinished, and it comes again; Faust would have acknowledged it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+
+import faust
+from faust.exceptions import Skip
+from faust.streams import _current_event
+from mode.utils.futures import maybe_async
+from mode.utils.times import want_seconds
+
+from rocketray.errors import ConfigError
+from rocketray.topology.delivery.delivery import DeliveredEvent, Delivery
+from rocketray.topology.delivery.failure import fail_message
+from rocketray.topology.delivery.inbox import Hand, Inbox
+from rocketray.topology.delivery.retry import note_failure
+from rocketray.topology.delivery.sensors import sense_batch
+from rocketray.topology.delivery.taking import SKIPPED, Collector
+from rocketray.topology.values.codec import make_decoder
+from rocketray.topology.values.shared_batch import ARROW_COLUMNS, DAMAGE
+from rocketray.topology.values.topic import Topic
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["SLICE_S", "Stream"]
+
+SLICE_S = 0.003
+_T = TypeVar("_T")
+_Value_co = TypeVar("_Value_co", covariant=True)
+
+
+class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]  # Faust's types are not followed
+    """A Faust stream; over a topic, with redelivery, batches and a bounded hold of the loop.
+
+    ``Stream[Order]`` is the type of what a handler gets whose topic has ``value_type=Order``.
+    """
+
+    def __init__(self, channel: Any, **options: Any) -> None:
+        self._inbox: Inbox | None = None
+        self._plain_event: Any = None
+        self._is_started_by_loop = False
+        self._refuse_join(options.get("join_strategy"))
+        super().__init__(channel, **options)
+        if isinstance(channel, Topic):
+            self._inbox = Inbox(channel.queue)
+
+    @property
+    def inbox(self) -> Inbox | None:
+        """What this stream has in hand; None when it does not read a topic."""
+        return self._inbox
+
+    @property
+    def place_in_hand(self) -> tuple[str, int] | None:
+        """Topic and queue that the message that the handler has now was sent to.
+
+        Cheaper than its event.
+        """
+        delivery = None if self._inbox is None else self._inbox.current
+        if delivery is None or delivery.is_passed:
+            return None
+        shared = delivery.shared
+        return shared.topic_of(delivery.cursor), shared.queue_of(delivery.cursor)
+
+    @property
+    def has_processors(self) -> bool:
+        """Values go through ``filter`` or other processors on their way to the handler."""
+        return bool(self._processors)
+
+    @property
+    def current_event(self) -> Any:
+        """The event of the message that the handler has now, or None."""
+        if self._plain_event is None and self._inbox is not None:
+            delivery = self._inbox.current
+            if delivery is not None and not delivery.is_passed:
+                return delivery.event(self.make_event)
+        return self._plain_event
+
+    @current_event.setter
+    def current_event(self, event: Any) -> None:
+        self._plain_event = event
+
+    def clone(self, **changes: Any) -> Any:
+        """A copy of this stream; over the same channel it has the same messages in hand."""
+        copy = super().clone(**changes)
+        if copy.channel is self.channel:
+            copy._inbox = self._inbox  # noqa: SLF001  # of this class
+        return copy
+
+    def __aiter__(self) -> AsyncIterator[_Value_co]:
+        if self._inbox is None:
+            iterator: AsyncIterator[_Value_co] = super().__aiter__()
+            return iterator
+        iterator = self._iterate(self._inbox)
+        self._active_agens.add(iterator)
+        return iterator
+
+    async def _iterate(self, inbox: Inbox) -> AsyncIterator[Any]:  # noqa: C901  # one loop, for speed
+        """Every message's value, in order; see the module's docstring."""
+        clock, sleep = time.perf_counter, asyncio.sleep
+        decode = make_decoder(self.app, self.channel)
+        await self._begin()
+        try:
+            while not self.should_stop:
+                delivery = await inbox.next()
+                self.enter(delivery)
+                delivery.is_active = True
+                bodies, is_plain = delivery.shared.bodies, self._is_plain(delivery)
+                first, slice_end = delivery.cursor, clock() + SLICE_S
+                try:
+                    for index in range(first, delivery.stop):
+                        delivery.cursor = index
+                        if delivery.is_withdrawn:
+                            break
+                        is_decoding = True
+                        try:
+                            value = bodies[index] if decode is None else decode(bodies[index])
+                            delivery.value = value
+                            is_decoding = False
+                            if not is_plain:
+                                value = await self.process(delivery, index, value)
+                        except Exception as error:  # noqa: BLE001  # of a codec or a filter
+                            if await self.fail(delivery, error, is_decoding=is_decoding):
+                                continue
+                            break
+                        if value is not SKIPPED:
+                            yield value
+                        if clock() >= slice_end:
+                            await sleep(0)
+                            await inbox.until_leased()  # also after a process was stopped
+                            slice_end = clock() + SLICE_S
+                    else:
+                        delivery.cursor = delivery.stop
+                finally:
+                    delivery.is_active = False
+                    self.events_total += delivery.cursor - first
+                if inbox.is_drained:
+                    await sleep(0)
+        except StopAsyncIteration:
+            await self._end()  # thrown into the channel when the agent stops
+
+    def take(self, max_: int, within: Any) -> AsyncIterator[Sequence[_Value_co]]:
+        """Lists of up to *max_* values, waiting at most *within* for a full one.
+
+        When the handler raises, the messages of the list come again one by one, unless it says
+        with :class:`~rocketray.errors.BatchError` which of them failed.
+        """
+        if self._inbox is None:
+            values: AsyncIterator[Sequence[_Value_co]] = super().take(max_, within)
+            return values
+        return self._track(self._take(self._inbox, self._collector(self._inbox, max_, within)))
+
+    def take_events(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
+        """As :meth:`take`, with events instead of values."""
+        if self._inbox is None:
+            events: AsyncIterator[Sequence[Any]] = super().take_events(max_, within)
+            return events
+        collector = self._collector(self._inbox, max_, within, as_events=True)
+        return self._track(self._take(self._inbox, collector))
+
+    def noack_take(self, max_: int, within: Any) -> AsyncIterator[Sequence[Any]]:
+        """As :meth:`take_events`; each event is finished by its ``ack()``."""
+        if self._inbox is None:
+            events: AsyncIterator[Sequence[Any]] = super().noack_take(max_, within)
+            return events
+        self.enable_acks = False
+        collector = self._collector(self._inbox, max_, within, as_events=True)
+        return self._track(self._take(self._inbox, collector))
+
+    def batches(self, columns: Sequence[str] = ARROW_COLUMNS) -> AsyncIterator[pa.RecordBatch]:
+        """Whole batches as Arrow columns, one queue each; the fastest way to read.
+
+        When the handler raises, its rows come again one by one, as the messages of :meth:`take`.
+        """
+        if self._inbox is None:
+            raise ConfigError("batches() reads stored messages; this stream is not over a topic")
+        if self._processors:
+            raise ConfigError(
+                "batches() hands out Arrow columns, which stream.filter() and other processors do "
+                "not see; filter the batch itself, or say it in the agent's tags or sql"
+            )
+        return self._track(self._arrow(self._inbox, columns))
+
+    def through(self, channel: Any) -> Any:
+        """Send every event through *channel* and read it from there.
+
+        A handler that is called again reads on where it did: its first call set this up for good.
+        """
+        return self._reached() or self._alike(super().through(channel))
+
+    def group_by(self, key: Any, *, name: str | None = None, **options: Any) -> Any:
+        """Send every event through a topic that is sharded by *key*, a field or a function.
+
+        The topic is called after the field alone, because a topic's name has no dot. It has as
+        many queues as this stream's, unless *options* give another topic or number. A message
+        whose key cannot be told is one that failed.
+        """
+        grouped = self._reached()
+        if grouped is None:
+            grouped = super().group_by(key, name=name or getattr(key, "field", None), **options)
+            if isinstance(self.channel, Topic) and not options.keys() & {"topic", "partitions"}:
+                self.app.declarations.have_as_many_queues(grouped.channel, self.channel)
+        return self._alike(grouped)
+
+    async def _passive_drainer(self, channel: Any, declare: bool = False) -> None:  # noqa: FBT001, FBT002  # Faust's interface
+        """Read this stream for what it sends on, as a handler that is called again when it raises.
+
+        Faust's ends at the first failure, and the stream behind it would wait for ever.
+        """
+        if self._inbox is None:
+            await super()._passive_drainer(channel, declare)
+            return
+        self._passive_started.set()
+        while not self.should_stop:
+            try:
+                async for _ in self:
+                    pass
+                break
+            except Exception as error:  # noqa: BLE001  # whatever a filter or a key function raises
+                await asyncio.sleep(note_failure(f"the way to {channel}", error, self._inbox))
+        self._passive = False
+
+    async def _format_key(self, key: Any, value: Any) -> Any:
+        """The key to group by; Faust skips a message whose key cannot be told, and it is lost."""
+        if hasattr(key, "getattr"):  # a field of a Record
+            return key.getattr(value)
+        return await maybe_async(key(value))
+
+    async def ack(self, event: Any) -> bool:
+        """Finish the message of *event*; True the first time."""
+        return bool(event.ack())
+
+    def join(self, *_fields: Any) -> NoReturn:
+        """Refused: Faust declares joins and does not implement them."""
+        self._refuse_join(_fields or True)
+        raise AssertionError
+
+    left_join = right_join = inner_join = outer_join = join
+
+    async def _take(self, inbox: Inbox, collector: Collector) -> AsyncIterator[list[Any]]:
+        await self._begin()
+        try:
+            while not self.should_stop:
+                taken = await collector.collect()
+                await inbox.until_leased()
+                if taken.begin():
+                    inbox.give_list(taken.hand())
+                    yield taken.values
+                    inbox.deactivate()
+                self.events_total += len(taken.values)
+                taken.finish()
+                await asyncio.sleep(0)
+        except StopAsyncIteration:
+            await self._end()
+        finally:
+            collector.abandon()
+
+    async def _arrow(self, inbox: Inbox, columns: Sequence[str]) -> AsyncIterator[pa.RecordBatch]:
+        await self._begin()
+        try:
+            while not self.should_stop:
+                delivery = await inbox.next()
+                self.enter(delivery)
+                delivery.is_active = True
+                try:
+                    rows = delivery.to_arrow(columns)
+                except DAMAGE as error:
+                    inbox.deactivate()
+                    await self.fail(delivery, error)
+                    continue
+                end = delivery.cursor + rows.num_rows
+                inbox.give_list(Hand([(delivery, delivery.cursor, end)], is_list=True))
+                yield rows
+                inbox.deactivate()
+                self.events_total += end - delivery.cursor
+                delivery.cursor = end
+                await asyncio.sleep(0)
+        except StopAsyncIteration:
+            await self._end()
+        finally:
+            inbox.deactivate()
+
+    def _alike(self, behind: Any) -> Any:
+        """The stream *behind* another topic, where failures are settled as they are here."""
+        membership, channel = getattr(self.channel, "membership", None), behind.channel
+        if membership is not None and isinstance(channel, Topic) and channel.membership is None:
+            of_topic = self.app.membership_without_agent(channel.get_topic_name())
+            channel.membership = replace(of_topic, failures=membership.failures)
+        return behind
+
+    def _reached(self) -> Any:
+        """The stream that this one was sent through before its handler was called again."""
+        return self._next if self._finalized else None
+
+    def _collector(
+        self, inbox: Inbox, max_: int, within: Any, *, as_events: bool = False
+    ) -> Collector:
+        return Collector(
+            self,
+            inbox,
+            decode=make_decoder(self.app, self.channel) or _identity,
+            max_count=max_,
+            within_s=want_seconds(within) if within else None,
+            as_events=as_events,
+            of_one_queue=bool(self.app.tables),
+        )
+
+    async def _begin(self) -> None:
+        """Start the stream's service, unless it still runs from before the handler raised."""
+        self._finalized = True
+        if await self.maybe_start():
+            self._is_started_by_loop = True
+
+    async def _end(self) -> None:
+        """Stop the service, and those of streams that this one came through.
+
+        Not done when the handler raises or breaks off: what sends to its stream shall go on.
+        """
+        if self._is_started_by_loop:
+            self._is_started_by_loop = False
+            await self.stop()
+            self.service_reset()
+
+    def enter(self, delivery: Delivery) -> None:
+        """The handler of this stream turns to *delivery*."""
+        if not self.enable_acks:
+            delivery.require_acks()
+        self._plain_event = None
+        _current_event.set(self._event_now)
+        sense_batch(self, delivery)
+
+    def _event_now(self) -> Any:
+        """What ``faust.current_event()`` calls to get the event: Faust keeps a weakref there."""
+        return self.current_event
+
+    async def process(self, delivery: Delivery, index: int, value: Any) -> Any:
+        """*value* after filters and other processors, or ``SKIPPED``."""
+        if delivery.is_acknowledged(index):
+            return SKIPPED  # before its handler raised
+        try:
+            for processor in self._processors:
+                value = await maybe_async(processor(value))
+        except Skip:
+            delivery.acknowledge(index)
+            return SKIPPED
+        return value
+
+    async def fail(
+        self, delivery: Delivery, error: Exception, *, is_decoding: bool = False
+    ) -> bool:
+        """The message at the cursor cannot be handed out; whether *delivery* goes on behind it."""
+        assert self._inbox is not None
+        return await fail_message(
+            self._inbox,
+            delivery,
+            error,
+            f"reading {self.channel}",
+            in_handler=False,
+            is_decoding=is_decoding,
+        )
+
+    def _is_plain(self, delivery: Delivery) -> bool:
+        """Values of *delivery* go to the handler as they are decoded."""
+        return not self._processors and delivery.acks is None
+
+    def make_event(self, delivery: Delivery, index: int, value: Any) -> DeliveredEvent:
+        """The event of the message at *index*, its key decoded as the topic says."""
+        event = DeliveredEvent(self.app, delivery, index, None, value)
+        if event.message.key is not None:
+            event.key = self.channel.schema.loads_key(self.app, event.message)
+        return event
+
+    def _track(self, iterator: AsyncIterator[_T]) -> AsyncIterator[_T]:
+        """Have *iterator* closed with the stream, and before a failed handler starts again."""
+        self._active_agens.add(iterator)
+        return iterator
+
+    @staticmethod
+    def _refuse_join(strategy: Any) -> None:
+        if strategy:
+            raise ConfigError(
+                "joins are declared by Faust and not implemented there; keep the last value of "
+                "one side in a dict and look it up, or join on Spark with @app.sink"
+            )
+
+
+def _identity(body: bytes) -> bytes:
+    return body

@@ -1,0 +1,313 @@
+"""A batch of messages on its way through one agent, and how far the agent has come.
+
+A delivery is a run ``[start, stop)`` of one consumed batch that a single handler works through.
+Its cursor is the index of the message that the handler has now; everything before the cursor is
+finished. No object exists per message unless the handler asks for events: a finished message is
+an integer that moved. Indexes are positions in the batch; offsets are positions in the queue.
+
+Invariants
+  1. start <= cursor <= stop, and the cursor only grows.
+  2. A message is finished when the handler asks for the next one, or in manual mode when it was
+     acknowledged. Where a handler raises, the cursor stays until it is settled what becomes of the
+     message (failure.py).
+  3. Only a finished delivery lets ``next_queue_offset`` reach the end of its run.
+  4. A message that is given back is not finished before the node has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from faust.events import Event
+from faust.types.tuples import Message as FaustMessage
+
+from rocketray.actors.groups.failing import FailingMessage
+from rocketray.message import SHARDING_KEY, StoredMessage
+from rocketray.topology.values.shared_batch import SharedBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rocketray.topology.connection import ConsumedBatch
+    from rocketray.topology.values.failure_rules import FailureRules
+
+__all__ = ["DeliveredEvent", "Delivery", "Owner", "split"]
+
+
+class Owner(Protocol):
+    """The feed that a delivery came through."""
+
+    @property
+    def rules(self) -> FailureRules:
+        """What becomes of messages that fail."""
+        ...
+
+    def released(self, delivery: Delivery) -> None:
+        """No handler will look at *delivery* any more."""
+        ...
+
+    def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
+        """Finish the message at *index*, which nobody can read."""
+        ...
+
+    def count_failure(self, *, in_handler: bool, is_decoding: bool) -> None:
+        """A message failed: *in_handler*, or before it had it, and maybe at its decoding."""
+        ...
+
+    async def give_back(
+        self, delivery: Delivery, index: int, reason: str, attempts: int | None = None
+    ) -> str | None:
+        """Begin to give the message at *index* back to the node; says what becomes of it.
+
+        *reason* is what it failed of. With *attempts* it is a dead letter, after so many. None: it
+        was not given back. Raises one of ``shared_batch.DAMAGE`` where the message cannot be read.
+        """
+        ...
+
+
+class Delivery:
+    """One run of a batch, with one handler at a time. Used on the app's loop only."""
+
+    __slots__ = (
+        "_attempts_at",
+        "_event",
+        "_failing",
+        "_start",
+        "acks",
+        "alone_until",
+        "attempts",
+        "cursor",
+        "is_active",
+        "is_leased",
+        "is_withdrawn",
+        "owner",
+        "returning",
+        "shared",
+        "stop",
+        "value",
+    )
+
+    def __init__(self, shared: SharedBatch, start: int, stop: int) -> None:
+        self.shared = shared
+        self._start = start
+        self.cursor = start
+        self.stop = stop
+        self.value: Any = None
+        """The decoded value at the cursor."""
+        self.acks: bytearray | None = None
+        """One byte a message of the whole batch in manual mode, 1 once it is acknowledged."""
+        self.is_active = False
+        """A handler works on it now."""
+        self.is_withdrawn = False
+        """Its queue was taken away, or the app stops: no further message of it is handed out."""
+        self.is_leased: Callable[[], bool] = _always
+        """Whether its queue still belongs to the member that it came from."""
+        self.alone_until = start
+        """Messages before this index come alone: they failed together with others."""
+        self.returning: set[int] | None = None
+        """Messages that are on their way back to the node."""
+        self.attempts = 0
+        """Failures in a row of the message at the cursor."""
+        self.owner: Owner | None = None
+        """Whoever has to know when it is released, once."""
+        self._attempts_at = -1
+        self._failing: FailingMessage | None = None
+        self._event: DeliveredEvent | None = None
+
+    def __len__(self) -> int:
+        return self.stop - self._start
+
+    @property
+    def size_bytes(self) -> int:
+        """Its share of the bytes of the batch."""
+        count = len(self.shared)
+        if not count:
+            return 0
+        size = self.shared.batch.size_bytes
+        return size * self.stop // count - size * self._start // count
+
+    @property
+    def topic(self) -> str:
+        """The topic of its messages."""
+        return self.shared.batch.topic
+
+    @property
+    def queue_id(self) -> int:
+        """The queue of its messages."""
+        return self.shared.batch.queue_id
+
+    @property
+    def is_passed(self) -> bool:
+        """The handler has had every message."""
+        return self.cursor >= self.stop
+
+    @property
+    def is_begun(self) -> bool:
+        """A message of it is finished, or in a handler's hands."""
+        has_acks = self.acks is not None and self.acks.find(1, self._start, self.stop) >= 0
+        return self.is_active or has_acks or self.cursor > self._start
+
+    @property
+    def is_suspended(self) -> bool:
+        """No message of it may be handed out before more is known of its queue."""
+        return not (self.is_withdrawn or self.is_leased())
+
+    def is_finished(self) -> bool:
+        """No message of it has to be handed out again."""
+        return self._unfinished_index() >= self.stop
+
+    def next_queue_offset(self) -> int:
+        """What may be committed as far as this delivery is concerned."""
+        return self.shared.next_queue_offset(self._unfinished_index())
+
+    def unfinished_count(self) -> int:
+        """How many messages, from the first unfinished one on, are still to come."""
+        return self.stop - self._unfinished_index()
+
+    def queue_offset(self) -> int:
+        """The offset of the message at the cursor, or of what follows the last one."""
+        return self.shared.next_queue_offset(self.cursor)
+
+    def require_acks(self) -> None:
+        """From here on a message is finished when it is acknowledged, not when it was passed."""
+        if self.acks is None:
+            self.acks = bytearray(len(self.shared))
+            self.acks[self._start : self.cursor] = b"\x01" * (self.cursor - self._start)
+
+    def acknowledge(self, index: int) -> None:
+        """Finish the message at *index*; without effect unless acknowledgements are required."""
+        if self.acks is not None:
+            self.acks[index] = 1
+
+    def is_acknowledged(self, index: int) -> bool:
+        """The message at *index* was acknowledged, so it is not handed out again."""
+        return self.acks is not None and self.acks[index] == 1
+
+    def unacknowledged(self) -> Iterator[int]:
+        """The messages that the handler passed, and that wait for their acknowledgement."""
+        if self.acks is not None:
+            index = self.acks.find(0, self._start, self.cursor)
+            while index >= 0:
+                yield index
+                index = self.acks.find(0, index + 1, self.cursor)
+
+    def note_attempt(self) -> int:
+        """Count a failure of the message at the cursor; how many there were in a row."""
+        self.attempts = self.attempts + 1 if self._attempts_at == self.cursor else 1
+        self._attempts_at = self.cursor
+        return self.attempts
+
+    def hold(self, last_attempt: int | None, reason: str) -> None:
+        """The message at the cursor failed for *reason*, and its queue is held at it."""
+        self._failing = FailingMessage(self.queue_offset(), self.attempts, last_attempt, reason)
+
+    @property
+    def failing(self) -> FailingMessage | None:
+        """The message at the cursor, if its queue is held at it."""
+        is_held = self._attempts_at == self.cursor and not (self.is_passed or self.is_withdrawn)
+        return self._failing if is_held else None
+
+    def begin_return(self, index: int) -> None:
+        """The message at *index* goes back to the node; until :meth:`returned` it is unfinished."""
+        self.acknowledge(index)
+        self.returning = self.returning or set()
+        self.returning.add(index)
+
+    def returned(self, index: int) -> None:
+        """The node has the message at *index*."""
+        if self.returning is not None:
+            self.returning.discard(index)
+            self.returning = self.returning or None
+
+    def place(self, index: int | None = None) -> str:
+        """Where the message at *index* is, or that at the cursor; for people."""
+        offset = self.shared.next_queue_offset(self.cursor if index is None else index)
+        return f"at topic {self.topic} queue {self.queue_id} offset {offset}"
+
+    def event(self, make: Callable[[Delivery, int, Any], DeliveredEvent]) -> DeliveredEvent:
+        """The event of the message at the cursor: the same object while the cursor stands."""
+        if self._event is None or self._event.index != self.cursor:
+            self._event = make(self, self.cursor, self.value)
+        return self._event
+
+    def release(self) -> None:
+        """No handler will look at it any more: it was passed, or it was withdrawn."""
+        owner, self.owner = self.owner, None
+        if owner is not None:
+            owner.released(self)
+
+    def batch_end(self) -> int:
+        """Where a batch that begins at the cursor ends."""
+        return self.cursor + 1 if self.cursor < self.alone_until else self.stop
+
+    def to_arrow(self, columns: Sequence[str]) -> pa.RecordBatch:
+        """The messages from the cursor to :meth:`batch_end`, or to a damaged one, a row each."""
+        return self.shared.to_arrow(tuple(columns), self.cursor, self.batch_end())
+
+    def _unfinished_index(self) -> int:
+        index = self.cursor
+        if self.acks is not None:
+            found = self.acks.find(0, self._start, self.stop)
+            index = self.stop if found < 0 else found
+        return index if self.returning is None else min(index, *self.returning)
+
+
+class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not followed
+    """A Faust event over one stored message."""
+
+    def __init__(self, app: Any, delivery: Delivery, index: int, key: Any, value: Any) -> None:
+        self.delivery = delivery
+        self.index = index
+        message = faust_message(delivery, index, app.consumer_generation_id)
+        super().__init__(app, key, value, message.headers, message)
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often the message came again before."""
+        return self.delivery.shared.messages[self.index].reconsume_times
+
+    def ack(self) -> bool:
+        """Finish the message; True the first time."""
+        self.delivery.acknowledge(self.index)
+        is_first = not self.message.acked
+        self.message.acked = self.acked = True
+        return is_first
+
+
+def _always() -> bool:
+    return True
+
+
+def faust_message(delivery: Delivery, index: int, generation_id: int) -> FaustMessage:
+    """The stored message at *index* in Faust's form: the key as bytes, properties as headers."""
+    stored = delivery.shared.messages[index]
+    return FaustMessage(
+        delivery.shared.topic_of(index),
+        delivery.shared.queue_of(index),
+        stored.queue_offset,
+        stored.store_timestamp_ms / 1000,
+        1,  # Kafka's LogAppendTime
+        {name: value.encode() for name, value in stored.properties.items()},
+        message_key(stored),
+        stored.body,
+        None,
+        tp=delivery.shared.tp,
+        generation_id=generation_id,
+    )
+
+
+def message_key(stored: StoredMessage) -> bytes | None:
+    """What Faust calls the key: the sharding key, else the first business key."""
+    key = stored.properties.get(SHARDING_KEY)
+    if key is None:
+        key = next(iter(stored.keys), None)
+    return None if key is None else key.encode()
+
+
+def split(batch: ConsumedBatch, parts: int) -> list[Delivery]:
+    """Deliveries of *batch* for *parts* handlers that work side by side; one when it is empty."""
+    shared = SharedBatch(batch)
+    size = max(1, len(shared) if parts == 1 else len(shared) // (4 * parts))
+    starts = range(0, len(shared), size) or range(1)
+    return [Delivery(shared, start, min(start + size, len(shared))) for start in starts]

@@ -1,0 +1,398 @@
+"""The way of messages from one group member to the handlers of this process.
+
+One thread per feed polls the member, which blocks with the GIL released, and hands batches to the
+app's loop. Everything else happens on the loop: deliveries go into the queue of the channel that
+the handlers read, and the ledger knows what may be committed. A window bounds what is between poll
+and handler (flow.py), so that a slow handler stops the polling instead of filling memory.
+
+Invariants
+  1. What is committed was finished by a handler, left out by the filter, or given back to the
+     node, which has it.
+  2. No more than the flow limits plus one poll is on its way, and one for each time that queues
+     changed hands meanwhile: whoever waits for a queue does not wait for room. It waits for the
+     handler that is inside of a message of that queue: for 5 s, and where order is kept until the
+     handler is through or the lease is.
+  3. Nothing is handed out while others may own the queues: see actors/groups/lease.py.
+  4. After ``drain`` no handler starts another message of this feed.
+  5. An ordered feed reads a queue on when that one has room, however full the others are.
+  6. An ordered feed has one delivery of a queue with its handlers at a time, when there are several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from rocketray.actors.groups.failing import FailingMessage
+from rocketray.actors.retries.retry_records import dead_lettered, retry_topic, sent_back
+from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
+from rocketray.errors import ActorError, ShardUnavailableError
+from rocketray.topology.connection import ConsumedBatch, GroupConsumer
+from rocketray.topology.values.failure_rules import FailureRules
+from rocketray.topology.values.group import Membership
+from rocketray.topology.values.shared_batch import DAMAGE
+
+from .delivery import Delivery, split
+from .flow import FlowLimits, SharedWindow, Window
+from .offsets import OffsetLedger
+from .outlet import OrderedOutlet, Outlet
+from .overdue import NOT_ACKNOWLEDGED, OverdueWatch
+from .queue_tables import NO_TABLES, QueueTables
+from .returns import Return, Returns
+from .withdrawal import until_through, withdraw
+
+__all__ = ["Feed", "FeedStatistics"]
+
+logger = logging.getLogger(__name__)
+
+POLL_TIMEOUT_S = 0.1  # how long a stop may wait for the thread
+POLL_MAX_MESSAGES = 4096  # of a queue: of 1024 the costs of a batch are twice those of its rows
+PIECE_BYTES = 8 * 1024 * 1024  # what is decoded at once, or one message
+_REVOKE_TIMEOUT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class FeedStatistics:
+    """Counters since the feed was opened; ``unfinished`` is now.
+
+    Of those that were received, ``sent_back`` come again later, ``dead_lettered`` do not, and
+    ``overdue`` were with a handler for too long; ``damaged`` were handed to nobody. ``unheard``
+    are failures before a handler had the message, and ``decode_failures`` are those of decoding.
+    """
+
+    batches: int
+    received: int
+    unfinished: int
+    sent_back: int
+    dead_lettered: int
+    overdue: int
+    damaged: int
+    unheard: int
+    decode_failures: int
+
+
+class Feed:
+    """Moves the messages of one member; made and used on the app's loop."""
+
+    def __init__(
+        self,
+        topic: str,
+        membership: Membership,
+        member: GroupConsumer,
+        channel_queue: Any,
+        *,
+        rules: FailureRules,
+        returns: Returns,
+        flush_sends: Callable[[], Awaitable[None]],
+        tables: QueueTables,
+        flow: FlowLimits,
+        on_failure: Callable[[Exception], None],
+        clock_ms: Callable[[], int],
+    ) -> None:
+        self.topic = topic
+        self.membership = membership
+        self.rules = rules
+        """What becomes of messages that fail."""
+        self._sent_back = self._dead_lettered = self._damaged = 0
+        self._unheard = self._decode_failures = 0
+        self._member = member
+        self._returns = returns
+        put = channel_queue.force_put_nowait  # of mode: it passes Faust's flow control
+        needs_order = rules.is_ordered and membership.handlers > 1
+        self._outlet: Outlet = OrderedOutlet(put) if needs_order else Outlet(put)
+        self._flush_sends = flush_sends
+        self._tables = tables
+        self._on_failure = on_failure
+        self._clock_ms = clock_ms
+        self._giving_back: set[asyncio.Task[None]] = set()
+        self._gained: set[int] = set()  # the queues whose parts of tables are here
+        self._loop = asyncio.get_running_loop()
+        self._ledger = OffsetLedger()
+        self._watch = OverdueWatch(membership.group)
+        self._flow = flow
+        self._window = SharedWindow(flow, member.wake) if rules.rests else Window(flow)
+        self._is_held = False
+        self._closing = threading.Event()  # no more polls, and nothing is handed out
+        self._leaving = threading.Event()  # what was finished is committed: nothing to wait for
+        self._batches = self._received = 0
+        self._thread = threading.Thread(
+            target=self._run, name=f"feed {membership.group}", daemon=True
+        )
+
+    async def start(self) -> None:
+        """Begin to poll, once the tables have what belongs to the queues."""
+        await self._gain(self._new_queues())
+        self._member.on_revoke = self._revoked_in_thread
+        self._thread.start()
+
+    def finished(self) -> list[tuple[int, int]]:
+        """(queue id, next queue offset) of the queues that moved since the last ``commit``."""
+        overdue = self._watch.look(self._ledger.outstanding(), self._clock_ms())
+        if overdue and not self._closing.is_set():
+            task = self._loop.create_task(self._give_back_overdue(overdue))
+            self._giving_back.add(task)
+            task.add_done_callback(self._giving_back.discard)
+        moved = self._ledger.advance()
+        self._member.report_failing(self.failing())
+        self._hold_span()
+        return moved
+
+    def commit(self, offsets: Iterable[tuple[int, int]]) -> None:
+        """Tell the member how far queues are finished; of those that were given up it knows."""
+        for queue_id, next_offset in offsets:
+            if self._ledger.commit(queue_id, next_offset):
+                self._member.commit(self.topic, queue_id, next_offset)
+
+    def failing(self) -> dict[int, FailingMessage]:
+        """The message at which each queue is held, of those that are."""
+        found: dict[int, FailingMessage] = {}
+        for delivery in self._ledger.outstanding():
+            if delivery.failing is not None:
+                found.setdefault(delivery.queue_id, delivery.failing)
+        return found
+
+    def assignment(self) -> frozenset[tuple[str, int]]:
+        """The (topic, queue id) pairs that the member reads now."""
+        return self._member.assignment()
+
+    def statistics(self) -> FeedStatistics:
+        """Counters of this feed."""
+        unfinished = sum(delivery.unfinished_count() for delivery in self._ledger.outstanding())
+        return FeedStatistics(
+            self._batches,
+            self._received,
+            unfinished,
+            self._sent_back,
+            self._dead_lettered,
+            self._watch.count,
+            self._damaged,
+            self._unheard,
+            self._decode_failures,
+        )
+
+    async def drain(self, grace_s: float) -> None:
+        """Hand out nothing more, and wait up to *grace_s* for handlers to finish what they have."""
+        self._closing.set()
+        await self._withdraw(list(self._ledger.outstanding()), grace_s)
+
+    async def close(self) -> None:
+        """Leave the group; call after ``drain`` and the last ``commit``."""
+        self._closing.set()
+        self._leaving.set()
+        if self._thread.is_alive():
+            await asyncio.to_thread(self._thread.join)
+        try:
+            await asyncio.to_thread(self._member.close)
+        except ActorError as error:
+            logger.warning(
+                "group %s: the member on topic %s left without a word, so its queues go to others "
+                "when its time is over, and what it did not commit comes again: %s",
+                *(self.membership.group, self.topic, error),
+            )
+        await self._lose(set(self._gained))
+
+    def _run(self) -> None:
+        """The thread: poll while there is room or need, until the feed closes or polling fails."""
+        try:
+            while not self._closing.is_set():
+                if self._window.wait_for_room(POLL_TIMEOUT_S) or self._member.has_to_settle:
+                    self._poll()
+        except Exception as error:  # noqa: BLE001  # the app decides what a dead feed means
+            self._call_on_loop(self._on_failure, error)
+
+    def _poll(self) -> None:
+        try:
+            count = min(POLL_MAX_MESSAGES, self._window.queue_poll_max)
+            batches = self._member.poll(POLL_TIMEOUT_S, count, self._window.full)
+        except ShardUnavailableError as error:
+            logger.warning("group %s: %s", self.membership.group, error)
+            self._closing.wait(error.retry_after_ms / 1000)
+            return
+        self._gain_in_thread()
+        self._window.share({queue_id for _, queue_id in self._member.assignment()})
+        if batches:
+            for batch in batches:
+                self._window.add(batch.queue_id, len(batch), batch.size_bytes)
+            self._call_on_loop(self._accept, batches)
+
+    def _gain_in_thread(self) -> None:
+        """In the thread: have the tables get what belongs to queues that were granted."""
+        while (new := self._new_queues()) and not self._closing.is_set():
+            try:
+                asyncio.run_coroutine_threadsafe(self._gain(new), self._loop).result()
+            except ShardUnavailableError as error:
+                logger.warning("group %s: %s", self.membership.group, error)
+                self._closing.wait(error.retry_after_ms / 1000)
+
+    def _new_queues(self) -> set[int]:
+        return {queue_id for _, queue_id in self._member.assignment()} - self._gained
+
+    async def _gain(self, queue_ids: set[int]) -> None:
+        await self._tables.gain(self, queue_ids)
+        self._gained |= queue_ids
+
+    async def _lose(self, queue_ids: set[int]) -> None:
+        self._gained -= queue_ids
+        await self._tables.lose(self, queue_ids)
+
+    def _call_on_loop(self, function: Callable[..., None], argument: object) -> None:
+        """Run *function* on the loop; a loop that is closed has no use for it."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function, argument)
+
+    def _accept(self, batches: Sequence[ConsumedBatch]) -> None:
+        """On the loop: note the deliveries and queue those that hold messages."""
+        if self._closing.is_set():
+            return  # never noted, so never committed: the next member gets them
+        self._batches += len(batches)
+        parts = 1 if self.rules.is_ordered else self.membership.handlers
+        for batch in batches:
+            self._received += len(batch)
+            for piece in batch.pieces(PIECE_BYTES):
+                for delivery in split(piece, parts):
+                    delivery.owner = self
+                    delivery.is_leased = self._is_leased
+                    if delivery.shared.is_retry and self._tables is not NO_TABLES:
+                        delivery.alone_until = delivery.stop  # each is of a queue of its own
+                    self._ledger.add(delivery)
+                    if len(delivery):
+                        self._outlet.put(delivery)
+        self._hold_span()
+
+    def _hold_span(self) -> None:
+        """Read no further while too many messages stand behind one that is not finished.
+
+        As RocketMQ, not where order is kept: a queue whose message fails again and again would hold
+        up all others. What may wait for a handler is bounded by the window; but not what was passed
+        without an acknowledgement, so that counts here in any case.
+        """
+        queue_id, span = self._ledger.span(self._flow.span)
+        is_over = span > self._flow.span
+        if is_over and self.rules.rests:
+            waiting = self._ledger.outstanding()
+            is_over = any(one.acks is not None for one in waiting if one.queue_id == queue_id)
+        if is_over and not self._is_held:
+            logger.warning(
+                "group %s reads no further: %d messages of topic %s queue %d are behind one that is "
+                "not finished",
+                *(self.membership.group, span, self.topic, queue_id),
+            )
+        if is_over != self._is_held:
+            self._is_held = is_over
+            self._window.hold(held=is_over)
+
+    def _is_leased(self) -> bool:
+        return self._member.is_leased
+
+    def released(self, delivery: Delivery) -> None:
+        """No handler will look at *delivery* any more."""
+        self._window.remove(delivery.queue_id, len(delivery), delivery.size_bytes)
+        self._outlet.released(delivery)
+        if self._is_held:
+            self._hold_span()
+
+    def count_failure(self, *, in_handler: bool, is_decoding: bool) -> None:
+        """A message failed: *in_handler*, or before it had it, and maybe at its decoding."""
+        self._unheard += not in_handler
+        self._decode_failures += is_decoding
+
+    async def give_back(
+        self, delivery: Delivery, index: int, reason: str, attempts: int | None = None
+    ) -> str | None:
+        """Begin to give the message at *index* back to the node; says what becomes of it.
+
+        *reason* is what it failed of. With *attempts* it is a dead letter, after so many in this
+        process. None: it was not given back, because meanwhile it was acknowledged, or its queue
+        was taken away.
+        """
+        if self.membership.is_broadcast:
+            delivery.acknowledge(index)
+            return "and was passed, as what fails in a broadcast group is"
+        await self._returns.wait_for_room()
+        if delivery.is_withdrawn or delivery.is_acknowledged(index):
+            return None
+        stored, rules = delivery.shared.messages[index], self.rules
+        if attempts is None:
+            back = sent_back(
+                stored,
+                rules.group,
+                rules.max_attempts,
+                rules.dead_letters,
+                rules.retry_queues,
+                reason=reason,
+            )
+        else:
+            times = stored.reconsume_times + attempts - 1
+            back = dead_lettered(stored, rules.group, rules.dead_letters, times, reason=reason)
+        topics = retry_topic(rules.group), SCHEDULE_TOPIC
+        if back.is_dead_letter:
+            topics = (rules.dead_letters, rules.dead_letters)
+        on_stored = partial(self._returned, delivery, index, back.is_dead_letter)
+        self._returns.put(Return(back, topics, on_stored, rules.retry_queues))
+        delivery.begin_return(index)
+        if back.is_dead_letter:
+            return f"attempt {back.message.reconsume_times}, now in {rules.dead_letters}"
+        delay_s = DELAY_LEVELS_MS[back.queue_id] // 1000
+        return f"attempt {back.message.reconsume_times}, sent back for {delay_s} s"
+
+    def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
+        """Finish the message at *index*, which nobody can read."""
+        self._damaged += 1
+        delivery.acknowledge(index)
+        logger.error(
+            "group %s: the message %s is damaged and is handed to nobody: %s",
+            *(self.membership.group, delivery.place(index), error),
+        )
+
+    async def _give_back_overdue(self, overdue: Iterable[tuple[Delivery, int]]) -> None:
+        """Give messages back that nobody acknowledged; see overdue.py."""
+        for delivery, index in overdue:
+            if not (delivery.is_withdrawn or delivery.is_acknowledged(index)):
+                try:
+                    await self.give_back(delivery, index, NOT_ACKNOWLEDGED)
+                except DAMAGE as error:
+                    self.pass_damaged(delivery, index, error)
+
+    def _returned(self, delivery: Delivery, index: int, is_dead_letter: bool) -> None:  # noqa: FBT001  # one caller
+        delivery.returned(index)
+        self._sent_back += not is_dead_letter
+        self._dead_lettered += is_dead_letter
+        self._member.count_returns(
+            sent_back=int(not is_dead_letter), dead_lettered=int(is_dead_letter)
+        )
+
+    def _revoked_in_thread(self, queues: frozenset[tuple[str, int]]) -> None:
+        """In the thread, while the member gives *queues* up: finish and commit them first.
+
+        Also while the app stops: handlers are still inside of messages then.
+        """
+        if self._leaving.is_set() or self._loop.is_closed():
+            return
+        queue_ids = [queue_id for topic, queue_id in queues if topic == self.topic]
+        asyncio.run_coroutine_threadsafe(self._give_up(queue_ids), self._loop).result()
+
+    async def _give_up(self, queue_ids: Sequence[int]) -> None:
+        lost = set(queue_ids)
+        taken = [one for one in self._ledger.outstanding() if one.queue_id in lost]
+        await self._withdraw(taken, _REVOKE_TIMEOUT_S)
+        if self.rules.is_ordered:
+            await until_through(taken, self._may_keep_queues)
+        if any(one.returning for one in taken):
+            await self._returns.flush(_REVOKE_TIMEOUT_S)
+        finished = self.finished()
+        await self._flush_sends()
+        self.commit(finished)
+        self._ledger.forget(lost)
+        await self._lose(lost)
+
+    def _may_keep_queues(self) -> bool:
+        return self._is_leased() and not self._leaving.is_set()
+
+    async def _withdraw(self, deliveries: Iterable[Delivery], grace_s: float) -> None:
+        waiting = set(deliveries)
+        await withdraw(waiting, self._ledger.gaps() & waiting, grace_s, self._is_leased)

@@ -1,0 +1,88 @@
+"""A handler for each queue: agents with ``isolated_partitions=True``.
+
+The agent has one member and one feed, as every agent. What the feed hands on goes to the handler
+of its queue, which is started by the first delivery and ends when the queue is given up. So a
+handler sees one queue, in its order, and what it keeps in its variables is of that queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+from faust.types.tuples import TP
+
+from rocketray.errors import ConfigError
+from rocketray.topology.values.topic import Topic
+
+from .delivery import Delivery
+from .queue_tables import QueueTables
+
+__all__ = ["IsolatedQueues", "Isolation", "check_isolation"]
+
+
+def check_isolation(agent: str, channel: Any, concurrency: int, *, ordered: bool | None) -> None:
+    """Raise :class:`ConfigError` for what an agent with a handler for each queue cannot be."""
+    if not (channel is None or isinstance(channel, str | Topic)):
+        raise ConfigError(f"agent {agent}: isolated_partitions= needs a topic, which has queues")
+    if concurrency != 1:
+        raise ConfigError(
+            f"agent {agent}: isolated_partitions= is one handler for each queue, and concurrency= "
+            "several for all of them; leave one of the two out"
+        )
+    if ordered is False:
+        raise ConfigError(
+            f"agent {agent}: with isolated_partitions= a message that fails stays in its queue, "
+            "since it would come back through another; leave ordered=False out"
+        )
+
+
+class Isolation:
+    """The handlers of one agent, by queue: the queue of the channel that its feed fills.
+
+    Used on the app's loop only.
+    """
+
+    def __init__(self, agent: Any, channel: Topic) -> None:
+        self._agent = agent
+        self._channel = channel
+        self._channels: dict[TP, Topic] = {}
+
+    def force_put_nowait(self, delivery: Delivery) -> None:
+        """Hand *delivery* to the handler of its queue."""
+        queue = TP(delivery.topic, delivery.queue_id)
+        if queue not in self._channels:
+            channel = self._channel.clone(is_iterator=True, active_partitions={queue})
+            self._channels[queue] = channel
+            self._agent.add_future(self._agent.start_isolated(channel))
+        self._channels[queue].queue.force_put_nowait(delivery)
+
+    def is_open(self, channel: Any) -> bool:
+        """Whether the handler that reads *channel* may get more."""
+        return channel in self._channels.values()
+
+    def end(self, queues: Iterable[TP]) -> None:
+        """Let the handlers of *queues* end: nothing more comes for them."""
+        for queue in queues:
+            channel = self._channels.pop(queue, None)
+            if channel is not None:
+                self._agent.add_future(self._agent.end_isolated(channel))
+
+
+class IsolatedQueues:
+    """What the tables of an app want to know of queues, told to the handlers, too."""
+
+    def __init__(self, tables: QueueTables, isolation: Isolation, topic: str) -> None:
+        self._tables = tables
+        self._isolation = isolation
+        self._topic = topic
+
+    async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        """*holder* may read these queues when this returns."""
+        await self._tables.gain(holder, queue_ids)
+
+    async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
+        """*holder* reads these queues no more."""
+        lost = list(queue_ids)
+        self._isolation.end(TP(self._topic, queue_id) for queue_id in lost)
+        await self._tables.lose(holder, lost)

@@ -1,0 +1,238 @@
+"""Messages on their way out of an app: sends that wait together become one batch.
+
+``put`` queues a message and returns at once; a single thread hands the producer what has gathered
+since the last batch, so the busier the app, the larger its batches. Messages of one topic and
+queue leave in the order of their sends. When too many wait, ``put`` does.
+
+A shard that is away for a moment is asked again. A batch that cannot be stored fails its futures,
+is logged, and is remembered: from then on each ``flush`` raises it, so that an app never commits
+input whose output was lost, nor in the commits that follow the one that failed.
+
+An app has two: what it sends is stored when the node has it in memory, as with a producer; changes of
+tables are when they are on disk, because the offsets that are committed behind them are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from faust.types.tuples import TP
+
+from rocketray.actors.producers.batch import AckMode
+from rocketray.delay import Delay
+from rocketray.errors import ShardUnavailableError
+from rocketray.message import Message
+from rocketray.recall import RecallHandle
+from rocketray.topology.connection import PendingMessages, Producer, SendResult
+from rocketray.topology.values.stored_metadata import StoredMetadata
+
+__all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "Outboxes"]
+
+logger = logging.getLogger(__name__)
+
+BATCH_MAX_MESSAGES = 1024
+WAITING_MAX_MESSAGES = 8 * BATCH_MAX_MESSAGES
+_RETRY_FOR_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    message: Message
+    queue_id: int | None
+    delay: Delay | None
+    future: asyncio.Future[StoredMetadata]
+
+
+class Outbox:
+    """The sends of one app; made and used on its loop."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="outbox")
+        self._waiting: deque[_Pending] = deque()
+        self._changed = asyncio.Condition()
+        self._drainer: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
+        self._is_told = False
+        self._put_count = self._settled_count = 0
+
+    async def put(
+        self, message: Message, queue_id: int | None, delay: Delay | None = None
+    ) -> asyncio.Future[StoredMetadata]:
+        """Queue *message*, for *queue_id* if it names one; the future is done once it is stored."""
+        if len(self._waiting) >= WAITING_MAX_MESSAGES:
+            async with self._changed:
+                await self._changed.wait_for(lambda: len(self._waiting) < WAITING_MAX_MESSAGES)
+        future: asyncio.Future[StoredMetadata] = self._loop.create_future()
+        self._waiting.append(_Pending(message, queue_id, delay, future))
+        self._put_count += 1
+        if self._drainer is None:
+            self._drainer = self._loop.create_task(self._drain())
+        return future
+
+    async def flush(self) -> None:
+        """Wait until what was put so far is stored; raises the first failure that there ever was.
+
+        What is put meanwhile is not waited for, so a busy app cannot hold a flush up.
+        """
+        count = self._put_count
+        if self._settled_count < count:
+            async with self._changed:
+                await self._changed.wait_for(lambda: self._settled_count >= count)
+        if self._failure is not None:
+            self._is_told = True
+            raise self._failure
+
+    async def settle(self) -> None:
+        """As :meth:`flush`, but raises only a failure of which nobody heard yet."""
+        was_told = self._is_told
+        try:
+            await self.flush()
+        except Exception:
+            if not was_told:
+                raise
+
+    async def close(self) -> None:
+        """Send what waits, then close the producer and end the thread; raises as :meth:`settle`."""
+        try:
+            await self.settle()
+        finally:
+            await self._loop.run_in_executor(self._thread, self._producer.close)
+            self._thread.shutdown(wait=False)
+
+    async def _drain(self) -> None:
+        """Send batch after batch until none waits."""
+        try:
+            while self._waiting:
+                count = min(len(self._waiting), BATCH_MAX_MESSAGES)
+                taken = [self._waiting.popleft() for _ in range(count)]
+                await self._tell()  # there is room
+                await self._send(taken)
+                self._settled_count += count
+                await self._tell()  # a flush may be over
+        finally:
+            self._drainer = None
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _send(self, taken: Sequence[_Pending]) -> None:
+        for group in _by_destination(taken):
+            try:
+                results = await self._store(group)
+            except Exception as error:  # noqa: BLE001  # told to every sender
+                self._failed(group, error)
+            else:
+                for pending, result in zip(group, results, strict=True):
+                    _succeed(pending, result)
+
+    async def _store(self, group: Sequence[_Pending]) -> Sequence[SendResult]:
+        """Send in the thread, and wait for at most 30 s while the shard is away.
+
+        What is on its way then is waited for and not sent anew, so it is stored once.
+        """
+        end = self._loop.time() + _RETRY_FOR_S
+        sent: list[PendingMessages] = []
+        while True:
+            try:
+                return await self._loop.run_in_executor(self._thread, self._call, group, sent)
+            except ShardUnavailableError as error:
+                delay = error.retry_after_ms / 1000
+                if self._loop.time() + delay > end:
+                    raise
+                await asyncio.sleep(delay)
+
+    def _call(self, group: Sequence[_Pending], sent: list[PendingMessages]) -> Sequence[SendResult]:
+        if not sent:
+            sent.append(self._begin(group))
+        return sent[0].results()
+
+    def _begin(self, group: Sequence[_Pending]) -> PendingMessages:
+        queue_id = group[0].queue_id
+        delayed = [(one.message, one.delay) for one in group if one.delay is not None]
+        if delayed:
+            return self._producer.begin_delayed(delayed, queue_id=queue_id)
+        messages = [one.message for one in group]
+        return self._producer.begin_messages(messages[0].topic, messages, queue_id=queue_id)
+
+    def _failed(self, group: Sequence[_Pending], error: Exception) -> None:
+        topic = group[0].message.topic
+        logger.error("topic %s: %d messages were not stored: %s", topic, len(group), error)
+        self._failure = self._failure or error
+        for pending in group:
+            if not pending.future.done():
+                pending.future.set_exception(error)
+                pending.future.exception()  # said above, so asyncio need not say it again
+
+
+class Outboxes:
+    """The outboxes of one app, each opened at its first use; made and used on its loop."""
+
+    def __init__(self, open_producer: Callable[[AckMode], Awaitable[Producer]]) -> None:
+        """*open_producer* makes the producer of an outbox, by where its messages are to be."""
+        self._open_producer = open_producer
+        self._opened: dict[AckMode, Outbox] = {}
+        self._opening = asyncio.Lock()
+
+    async def get(self, ack: AckMode) -> Outbox:
+        """The one whose messages are stored when they are in memory, or on disk."""
+        outbox = self._opened.get(ack)
+        if outbox is None:
+            async with self._opening:
+                if ack not in self._opened:
+                    self._opened[ack] = Outbox(await self._open_producer(ack))
+                outbox = self._opened[ack]
+        return outbox
+
+    async def flush(self) -> None:
+        """Wait until all that was put so far is stored; raises as :meth:`Outbox.flush`."""
+        await _all(one.flush() for one in self._opened.values())
+
+    async def settle(self) -> None:
+        """As :meth:`flush`; raises as :meth:`Outbox.settle`."""
+        await _all(one.settle() for one in self._opened.values())
+
+    async def close(self) -> None:
+        """Close all; raises as :meth:`settle`."""
+        outboxes, self._opened = self._opened, {}
+        await _all(one.close() for one in outboxes.values())
+
+
+async def _all(steps: Iterable[Awaitable[None]]) -> None:
+    """Wait for all *steps*, then raise the first failure, with a note of each other one."""
+    ended = await asyncio.gather(*steps, return_exceptions=True)
+    failures = [failure for failure in ended if failure is not None]
+    for other in failures[1:]:
+        note = f"and another: {other!r}"
+        if note not in getattr(failures[0], "__notes__", ()):  # a failure is raised many times
+            failures[0].add_note(note)
+    if failures:
+        raise failures[0]
+
+
+def _by_destination(taken: Sequence[_Pending]) -> list[list[_Pending]]:
+    """Groups of one topic and queue, delayed or not, in the order of their first messages."""
+    groups: dict[tuple[str, int | None, bool], list[_Pending]] = {}
+    for pending in taken:
+        is_delayed = pending.delay is not None
+        groups.setdefault((pending.message.topic, pending.queue_id, is_delayed), []).append(pending)
+    return list(groups.values())
+
+
+def _succeed(pending: _Pending, result: SendResult) -> None:
+    if pending.future.done():
+        return
+    handle = result.recall_handle
+    topic = pending.message.topic if handle is None else RecallHandle.parse(handle).topic
+    tp = TP(topic, result.queue_id)
+    stored = StoredMetadata(tp.topic, tp.partition, tp, result.queue_offset, None, None)
+    if handle is not None:
+        stored.recall_handle = handle
+    pending.future.set_result(stored)

@@ -1,0 +1,192 @@
+"""Messages on their way back to the node: those that failed, and come again or are dead letters.
+
+What waits together goes as one batch, whose records are whole messages. A message counts as
+finished only when the node has it on disk; until then its queue is not committed past it, because a
+committed offset is on disk as well. What cannot be stored is tried again for as long as the app
+runs: after a restart it comes again from its queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from rocketray.actors.retries.retry_records import RETRY_QUEUES, SentBack
+from rocketray.delay import WAITING_QUEUES
+from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.names import RETRY_PREFIX
+from rocketray.store.formats.sys_flag import TRANSACTION
+from rocketray.topology.connection import Connection, Forwarder
+
+__all__ = ["Return", "Returns", "make_retry_topic"]
+
+logger = logging.getLogger(__name__)
+
+WAITING_MAX = 1024
+_BATCH_MAX_BYTES = 4 * 1024 * 1024
+_RETRY_S = 1.0
+_REFUSED_RETRY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Return:
+    """One message on its way, and what to do when the node has it."""
+
+    back: SentBack
+    topics: tuple[str, ...]
+    """Those that have to be there."""
+    on_stored: Callable[[], None]
+    retry_queues: int = RETRY_QUEUES
+
+
+class Returns:
+    """All returns of one app; made and used on its loop."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Awaitable[Connection]],
+        on_made: Callable[[], Awaitable[None]],
+    ) -> None:
+        """*on_made* is awaited when a topic was made, from which messages may come again.
+
+        What it fails of is logged: the messages are stored all the same.
+        """
+        self._connect = connect
+        self._on_made = on_made
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="returns")
+        self._producer: Forwarder | None = None
+        self._made: set[str] = set()
+        self._waiting: deque[Return] = deque()
+        self._pending = 0
+        self._changed = asyncio.Condition()
+        self._drainer: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    async def wait_for_room(self) -> None:
+        """Wait while too many are on their way."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._pending < WAITING_MAX)
+
+    def put(self, one: Return) -> None:
+        """Send *one* with the next batch; for who waited for room just before."""
+        self._waiting.append(one)
+        self._pending += 1
+        self._start()
+
+    async def flush(self, grace_s: float) -> None:
+        """Wait until the node has all that was put, for at most *grace_s*."""
+        try:
+            async with asyncio.timeout(grace_s), self._changed:
+                await self._changed.wait_for(lambda: not self._pending)
+        except TimeoutError:
+            logger.warning(
+                "%d messages that failed could not be sent back; they come again from their queues",
+                self._pending,
+            )
+
+    async def close(self) -> None:
+        """Give up what is still on its way, and the producer."""
+        self._is_closed = True
+        if self._drainer is not None:
+            self._drainer.cancel()
+            await asyncio.gather(self._drainer, return_exceptions=True)
+        if self._producer is not None:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._producer.close)
+        self._thread.shutdown(wait=False)
+
+    async def _drain(self) -> None:
+        try:
+            while self._waiting:
+                await self._send(self._batch())
+        finally:
+            self._drainer = None
+
+    def _batch(self) -> list[Return]:
+        """The oldest that wait, with those behind it that go to the same place."""
+        first = self._waiting[0]
+        taken: list[Return] = []
+        left, size = deque[Return](), 0
+        for one in self._waiting:
+            if _place(one) == _place(first) and (not taken or size < _BATCH_MAX_BYTES):
+                taken.append(one)
+                size += len(one.back.message.body)
+            else:
+                left.append(one)
+        self._waiting = left
+        return taken
+
+    async def _send(self, batch: Sequence[Return]) -> None:
+        """Store a batch; one that is refused goes message by message, for most may be stored."""
+        while True:
+            try:
+                await self._store(batch)
+            except (ShardUnavailableError, OSError) as error:
+                logger.warning("%d messages are not sent back yet: %s", len(batch), error)
+                await asyncio.sleep(_RETRY_S)
+            except Exception as error:  # what one fails of may not end the way of all
+                if len(batch) > 1:
+                    for one in batch:
+                        await self._send([one])
+                    return
+                logger.error(  # noqa: TRY400  # of our errors the sentence says it all
+                    "message %s cannot be sent back, so its queue is not committed past it: %s",
+                    batch[0].back.message.properties, error,
+                    exc_info=None if isinstance(error, StreamError) else error,
+                )  # fmt: skip
+                asyncio.get_running_loop().call_later(_REFUSED_RETRY_S, self._again, batch[0])
+                return
+            else:
+                for one in batch:
+                    one.on_stored()
+                async with self._changed:
+                    self._pending -= len(batch)
+                    self._changed.notify_all()
+                return
+
+    async def _store(self, batch: Sequence[Return]) -> None:
+        loop, connection = asyncio.get_running_loop(), await self._connect()
+        count = len(self._made)
+        await loop.run_in_executor(self._thread, self._store_in_thread, connection, batch)
+        if len(self._made) > count:
+            try:
+                await self._on_made()
+            except Exception:
+                logger.exception("messages were sent back to topics that cannot be read yet")
+
+    def _store_in_thread(self, connection: Connection, batch: Sequence[Return]) -> None:
+        topic, queue_id, _ = _place(batch[0])
+        for name in {*batch[0].topics, topic} - self._made:
+            if name.startswith(RETRY_PREFIX):
+                make_retry_topic(connection, name, batch[0].retry_queues)
+            else:
+                queues = WAITING_QUEUES.get(name, 1)
+                connection.create_topic(name, queues, hosted=True)
+            self._made.add(name)
+        if self._producer is None:
+            self._producer = connection.producer(ack="disk")
+        self._producer.forward(topic, queue_id, [one.back.message for one in batch])
+
+    def _again(self, one: Return) -> None:
+        """Put *one* behind those that wait."""
+        self._waiting.append(one)
+        self._start()
+
+    def _start(self) -> None:
+        if self._drainer is None and not self._is_closed:
+            self._drainer = asyncio.get_running_loop().create_task(self._drain())
+
+
+def make_retry_topic(connection: Connection, topic: str, queues: int) -> None:
+    """Have a retry topic with at least so many queues."""
+    if connection.create_topic(topic, queues, hosted=True).queues < queues:
+        connection.alter_topic(topic, queues)
+
+
+def _place(one: Return) -> tuple[str, int, int]:
+    """What is alike in all messages of a batch: topic, queue and state of a transaction."""
+    message = one.back.message
+    return message.topic, one.back.queue_id, message.sys_flag & TRANSACTION

@@ -1,0 +1,1 @@
+"""Apps that are hosted as named actors."""

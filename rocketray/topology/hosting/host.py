@@ -1,0 +1,221 @@
+"""An instance of an app in a Ray actor that imports it by path.
+
+An app is never pickled: the actor gets ``"module:app"`` and imports it. Ray calls actors outside
+of the main thread, so there are no signal handlers; what ``App.main`` does in a process of its own
+the host does here. Mode only flags an app that crashed, and a flag restarts nothing: the host ends
+the process, Ray starts another one, and the groups go on from their committed offsets.
+
+An app that crashes within ``SETTLE_S`` of its start has not started: tasks and timers begin last.
+Then, and where the module cannot be imported, the process waits a little before it ends, so that
+whoever waits for the start is told why, and the next attempt does not follow at once.
+
+The actor's class has no coroutines: Ray would call all its methods on one loop then, where a call
+that waits holds up every other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from rocketray.actors.ray_process.ray_runtime import output_files
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.errors import ActorError
+from rocketray.topology.app.agent import AgentStatistics
+from rocketray.topology.app.app import App
+from rocketray.topology.app.program_log import show_log
+
+from . import host_notes
+from .app_path import import_from, load_app
+from .host_failure import HostFailure
+
+__all__ = ["ConsumerHost", "HostStatus"]
+
+logger = logging.getLogger(__name__)
+
+CRASH_EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
+SETTLE_S = 1.0
+_FAILED_START_PAUSE_S = 5.0
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class HostStatus:
+    """One instance of an app: where it runs, what its agents did, and the queues it reads.
+
+    ``data`` is the node's data directory, and ``directory`` one from which modules are imported
+    too, where they were given. ``queues`` are pairs of a topic and a queue id. An app that
+    ``has_failed`` starts again soon, in another process. ``logs`` are the files with what the
+    process prints, and with what it logs.
+    """
+
+    path: str
+    pid: int
+    is_running: bool
+    agents: tuple[AgentStatistics, ...]
+    queues: tuple[tuple[str, int], ...] = ()
+    data: str | None = None
+    directory: str | None = None
+    has_failed: bool = False
+    logs: tuple[str, ...] = ()
+
+
+def _end_process() -> None:
+    """End the process, so that Ray starts another."""
+    logging.shutdown()
+    os._exit(CRASH_EXIT_CODE)
+
+
+class ConsumerHost:
+    """The actor: see :class:`_HostedApp`, which does it all."""
+
+    def __init__(
+        self,
+        path: str,
+        data: str | None,
+        directory: str | None = None,
+        name: str | None = None,
+        *,
+        note: Callable[[str, HostFailure], None] = host_notes.note,
+        end: Callable[[], None] = _end_process,
+    ) -> None:
+        show_log()
+        self._hosted = _HostedApp(path, data, directory, name, note=note, end=end)
+
+    def start(self) -> HostFailure | None:
+        """Wait until the app has started, or has failed to: then why."""
+        return self._hosted.start()
+
+    def status(self) -> HostStatus:
+        """What the app does now."""
+        return self._hosted.status()
+
+    def stop(self) -> HostFailure | None:
+        """Drain the agents, commit, and leave the groups; returns what kept it from that."""
+        return self._hosted.stop()
+
+
+class _HostedApp:
+    """Runs one app on a loop and thread of its own, from construction on. Any thread may call it.
+
+    A handler that keeps the app's loop busy so does not keep the actor from answering, and an
+    actor that Ray restarted goes on by itself, because its constructor starts the app. *note* is
+    told each failure with the *name*, for those who ask when this process has ended.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        data: str | None,
+        directory: str | None,
+        name: str | None,
+        *,
+        note: Callable[[str, HostFailure], None],
+        end: Callable[[], None],
+    ) -> None:
+        self._path, self._data, self._directory = path, data, directory
+        self._name, self._note, self._end = name, note, end
+        self._app: App | None = None
+        self._has_failed = False
+        self._not_stopped: HostFailure | None = None
+        self._started: Future[HostFailure | None] = Future()
+        self._asked_to_stop = asyncio.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name=f"app {path}", daemon=True)
+        self._thread.start()
+
+    def start(self) -> HostFailure | None:
+        """Wait until the app has started, or has failed to: then why."""
+        return self._started.result()
+
+    def status(self) -> HostStatus:
+        """What the app does now."""
+        app = self._app
+        is_running = app is not None and app.started and not app.should_stop
+        agents, queues = self._on_loop(_statistics(app)) if app and is_running else ((), ())
+        return HostStatus(
+            self._path,
+            os.getpid(),
+            is_running,
+            agents,
+            queues,
+            self._data,
+            self._directory,
+            self._has_failed,
+            output_files(),
+        )
+
+    def stop(self) -> HostFailure | None:
+        """Drain the agents, commit, and leave the groups; returns what kept it from that."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
+            self._loop.call_soon_threadsafe(self._asked_to_stop.set)
+        self._thread.join()
+        return self._not_stopped
+
+    def _run(self) -> None:
+        """The thread: the app's whole life."""
+        asyncio.set_event_loop(self._loop)
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # cancels what is left
+            runner.run(self._live())
+
+    async def _live(self) -> None:
+        try:
+            app = await self._begin()
+        except (Exception, SystemExit) as error:  # noqa: BLE001  # told to who deployed the app
+            self._started.set_result(self._fail(error))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._asked_to_stop.wait(), _FAILED_START_PAUSE_S)
+                return
+            self._end()
+            return
+        self._started.set_result(None)
+        await app.run_until(self._asked_to_stop)
+        if app.crashed:
+            self._fail(app.crash_reason)
+            self._end()
+            return
+        try:
+            await app.stop()
+        except Exception as error:  # noqa: BLE001  # told to who takes the app down
+            self._not_stopped = self._fail(error)
+
+    async def _begin(self) -> App:
+        """Import the app and start it; returns when it has run for a moment."""
+        if self._directory is not None:
+            import_from(self._directory)
+        self._app = app = load_app(self._path)
+        if self._data is not None:
+            app.data = Path(self._data)
+        await app.start()
+        if not app.crashed:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(app.run_until(self._asked_to_stop), SETTLE_S)
+        if app.crashed:
+            raise app.crash_reason or ActorError("the app crashed without a reason")
+        return app
+
+    def _fail(self, error: BaseException | None) -> HostFailure:
+        self._has_failed = True
+        failure = HostFailure.of(error, system_clock_ms(), self._path.partition(":")[0])
+        logger.error("app %s failed: %s", self._path, failure, exc_info=error)
+        if self._name is not None:
+            self._note(self._name, failure)
+        return failure
+
+    def _on_loop(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+
+async def _statistics(
+    app: App,
+) -> tuple[tuple[AgentStatistics, ...], tuple[tuple[str, int], ...]]:
+    agents = tuple(agent.statistics() for agent in app.agents.values())
+    return agents, tuple(sorted(map(tuple, app.consumer.assignment())))

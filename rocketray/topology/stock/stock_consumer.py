@@ -1,0 +1,365 @@
+"""The consumer of stock Faust apps: one group an app, driven through Faust's eager rebalances.
+
+The instance is a member of the app's group on every topic that it reads (actors/consumers/app_member.py),
+and all topics together give it the same queue numbers, so that what Faust calls co-partitioned is.
+Messages come by position from the log (actors/topics/log_reader.py), in batches; from there on every
+event goes Faust's own way. A changelog has no committed offsets, so the group does not read it:
+the instance reads those of its queue numbers, and all of a global table's.
+
+A rebalance, when what is granted differs from what is held:
+
+    stop the flow, wait for the events that handlers have, commit    before anything is given back
+    give back, take what is granted                                  one round of heartbeats
+    tell the assignor and Faust, under the next generation           which recovers and seeks
+
+Without a lease nothing is read and no event handed out (stock_lease.py); what was dropped then
+comes again after the rebalance that follows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from faust.transport.consumer import Consumer
+from faust.types.tuples import TP, ConsumerMessage
+
+from rocketray.actors.consumers.app_member import AppMember
+from rocketray.actors.topics.log_reader import LogReader, Queue
+from rocketray.errors import ShardUnavailableError
+from rocketray.message import StoredMessage
+from rocketray.topology.routes import LOOK_INTERVAL_S, member_name, owned_queues
+from rocketray.topology.values.wire import group_name, parts_of, topic_name
+
+from .stock_assignment import note_distribution, plan_assignment
+from .stock_lease import LeasedGeneration
+
+__all__ = ["StockConsumer"]
+
+logger = logging.getLogger(__name__)
+
+STOP_QUIET_S = 5.0
+_ACK_CHECK_S = 0.02
+_RETRY_S = 1.0
+_LEASE_LOOK_S = 0.1
+
+
+class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not followed
+    """The consumer of one app."""
+
+    def __post_init__(self) -> None:
+        self._topics: set[str] = set()
+        self._assigned: set[TP] = set()
+        self._position: dict[TP, int] = {}
+        self._ends: dict[TP, int] = {}
+        self._member: AppMember | None = None
+        self._log: LogReader | None = None
+        self._reading = ThreadPoolExecutor(1, thread_name_prefix="log reader")
+        self._must_rebalance = asyncio.Event()
+        self._is_unsettled = False  # Faust has yet to be told what this instance may read
+
+    # Membership
+
+    async def subscribe(self, topics: Iterable[str]) -> None:
+        """Read *topics*; called by the conductor, again whenever they change."""
+        connection = await self.transport.connect()
+        self._topics = set(topics)
+        counts = {topic: await self.transport.queue_count(topic) for topic in self._topics}
+        if self._log is None:
+            self._log = LogReader(connection.data)
+        if self.app.client_only:
+            await self._read_replies(counts)
+            return
+        if self._member is None:
+            self._member = AppMember(
+                connection,
+                group_name(self.app.conf.id),
+                member_name(self.app.conf),
+                self._log.bounds,
+                start=self.app.conf.consumer_auto_offset_reset,
+                on_change=self._call_soon(self._must_rebalance.set),
+                on_failure=self._member_failed,
+            )
+        changelogs = self.app.tables.changelog_topics
+        names = map(topic_name, self._topics - changelogs or self._topics)
+        await asyncio.to_thread(self._member.subscribe, list(names))
+        self._is_unsettled = True
+        self._must_rebalance.set()
+
+    def assignment(self) -> set[TP]:
+        """The queues that Faust has of this instance now."""
+        return set(self._assigned)
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Commit what is finished first: Faust's forgets it before it commits."""
+        if self._assigned:
+            self.stop_flow()
+            self.app.flow_control.suspend()
+            self.pause_partitions(self._assigned)
+            self.app.flow_control.clear()
+            if self.app.conf.stream_wait_empty:
+                await self._wait_for_handlers(self.app.conf.broker_session_timeout)
+            await self.commit()
+        await super().on_partitions_revoked(revoked)
+
+    async def wait_empty(self) -> None:
+        """Wait for the events that handlers have, and commit.
+
+        Faust would wait for ever for an event that nobody acknowledges.
+        """
+        await self._wait_for_handlers(STOP_QUIET_S)
+        await self.commit_and_end_transactions()
+
+    async def on_stop(self) -> None:
+        """Commit, and leave the group."""
+        await super().on_stop()
+        self._assigned = set()
+        if self._log is not None:
+            self._log.interrupt()
+        if self._member is not None:
+            await asyncio.to_thread(self._member.close)
+        await asyncio.to_thread(self._reading.shutdown)
+        if self._log is not None:
+            self._log.close()
+
+    @Consumer.task  # type: ignore[untyped-decorator]  # the same
+    async def _rebalancer(self) -> None:
+        while not self.should_stop:
+            if await self.wait_for_stopped(self._must_rebalance):
+                return
+            self._must_rebalance.clear()
+            try:
+                await self._rebalance()
+            except ShardUnavailableError as error:
+                self.log.warning("the node does not answer, trying again: %s", error)
+                await self.sleep(_RETRY_S)
+                self._must_rebalance.set()
+
+    @Consumer.task  # type: ignore[untyped-decorator]  # the same
+    async def _route_finder(self) -> None:
+        """Keep in mind which instance has what, for pages that are routed by key."""
+        if self.app.conf.web_enabled:
+            async for _ in self.itertimer(LOOK_INTERVAL_S, name="routes"):
+                await self._find_routes()
+
+    async def _find_routes(self) -> None:
+        connection = await self.transport.connect()
+        group = group_name(self.app.conf.id)
+        held: dict[str, list[Queue]] = {}
+        for url, topic, queue in owned_queues(await asyncio.to_thread(connection.groups), {group}):
+            held.setdefault(url, []).append((topic, queue))
+        note_distribution(self.app, {url: self._actives(queues) for url, queues in held.items()})
+
+    async def _rebalance(self) -> None:
+        assert self._member is not None
+        if not (self._is_unsettled or self._member.has_changed()):
+            return
+        self._is_unsettled = True  # until it is through, also if the node does not answer
+        self.app.on_rebalance_start()
+        if self._assigned:
+            await self.on_partitions_revoked(self.assignment())
+        offsets = await asyncio.to_thread(self._member.adopt)
+        self._is_unsettled = False
+        actives = self._actives(offsets)
+        plan = plan_assignment(self.app, actives, self.transport.known_queue_count)
+        self._assigned = {TP(topic, queue) for topic, queues in plan.items() for queue in queues}
+        self._position = {tp: offsets[_queue(tp)] for tp in self._assigned if _queue(tp) in offsets}
+        self.app.consumer_generation_id += 1
+        await self.on_partitions_assigned(self.assignment(), self.app.consumer_generation_id)
+
+    def _actives(self, held: Iterable[Queue]) -> dict[str, list[int]]:
+        """Queue numbers by Faust's names of topics; a changelog has those of the other topics."""
+        numbers: dict[str, set[int]] = {}
+        for topic, number in held:
+            numbers.setdefault(topic, set()).add(number)
+        all_numbers = set().union(*numbers.values())
+        actives = {}
+        for topic in self._topics:
+            if topic in self.app.tables.changelog_topics:
+                count = self.transport.known_queue_count(topic) or 0
+                mine = all_numbers & set(range(count))
+            else:
+                mine = numbers.get(topic_name(topic), set())
+            if mine:
+                actives[topic] = sorted(mine)
+        return actives
+
+    async def _read_replies(self, counts: Mapping[str, int]) -> None:
+        """A client has no group: it reads all queues, from now on."""
+        self._assigned = {TP(topic, number) for topic, n in counts.items() for number in range(n)}
+        for tp in self._assigned:
+            self._position.setdefault(tp, self._bounds(tp)[1])
+        await self.app.topics.on_client_only_start()
+
+    async def _wait_for_handlers(self, quiet_s: float) -> None:
+        """Wait until every event is acknowledged, or nothing was for *quiet_s*."""
+        end = self.loop.time() + quiet_s
+        waiting = len(self._unacked_messages)
+        while waiting and self.loop.time() < end:
+            await asyncio.sleep(_ACK_CHECK_S)
+            self._clean_unacked_messages()
+            left = len(self._unacked_messages)
+            if left != waiting:
+                waiting, end = left, self.loop.time() + quiet_s
+        if waiting:
+            self.log.warning("%d events were not acknowledged; they will come again", waiting)
+            self._unacked_messages.clear()
+
+    # Offsets
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        """Go to where the group stands, in all queues that the group reads."""
+        assert self._member is not None
+        found = {
+            tp: self._member.committed(_queue(tp))
+            for tp in self._assigned
+            if not self._is_changelog_tp(tp)
+        }
+        self._move(found)
+        return found
+
+    async def seek_wait(self, partitions: Mapping[TP, int]) -> None:
+        """Go to these offsets."""
+        for tp, offset in partitions.items():
+            await self.seek(tp, offset)
+
+    async def _seek(self, partition: TP, offset: int) -> None:
+        self._move({partition: offset})
+
+    async def seek_to_beginning(self, *partitions: TP) -> None:
+        """Go to the first message that is there."""
+        self._move({tp: self._bounds(tp)[0] for tp in partitions})
+
+    async def position(self, tp: TP) -> int | None:
+        """The offset of the next message that is fetched."""
+        return self._position.get(tp)
+
+    def highwater(self, tp: TP) -> int:
+        """The end of the queue when it was last read; Faust's monitor asks at every event."""
+        if tp not in self._ends:
+            self._ends[tp] = self._bounds(tp)[1]
+        return self._ends[tp]
+
+    async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
+        """The offsets that the next messages of the queues will have."""
+        return {tp: self._bounds(tp)[1] for tp in partitions}
+
+    async def earliest_offsets(self, *partitions: TP) -> Mapping[TP, int]:
+        """The offsets of the first messages that are there."""
+        return {tp: self._bounds(tp)[0] for tp in partitions}
+
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
+        assert self._member is not None
+        self._member.commit({_queue(tp): offset for tp, offset in offsets.items()})
+        return True
+
+    def _move(self, positions: Mapping[TP, int]) -> None:
+        self._position.update(positions)
+        if self._log is not None:
+            self._log.interrupt()
+
+    def _bounds(self, tp: TP) -> tuple[int, int]:
+        assert self._log is not None
+        return self._log.bounds(_queue(tp))
+
+    # Messages
+
+    def ack(self, message: Any) -> bool:
+        """Note that *message* is finished; Faust says so of one that it dropped, too."""
+        return bool(message.tracked and super().ack(message))
+
+    def _may_hand_out(self) -> bool:
+        return self._member is None or self._member.may_hand_out()
+
+    async def _getmany(
+        self,
+        active_partitions: set[TP] | None,
+        timeout: float,  # noqa: ASYNC109  # of Faust's interface
+    ) -> Mapping[TP, list[StoredMessage]]:
+        """The next messages of the active queues; those that were moved meanwhile give none."""
+        assert self._log is not None
+        if not self._may_hand_out():
+            await self.sleep(_LEASE_LOOK_S)
+            return {}
+        active = self._assigned if active_partitions is None else active_partitions
+        wanted = {tp: self._position[tp] for tp in active if tp in self._position}
+        found = await self.loop.run_in_executor(
+            self._reading,
+            self._log.read,
+            {_queue(tp): position for tp, position in wanted.items()},
+            self.app.conf.broker_max_poll_records or 500,
+            timeout,
+        )
+        records = {}
+        for tp, position in wanted.items():
+            messages = found.get(_queue(tp))
+            if messages and self._position.get(tp) == position:
+                records[tp] = messages
+                self._ends[tp] = self._bounds(tp)[1]
+                self._position[tp] = messages[-1].queue_offset + 1
+        return records
+
+    def _to_message(self, tp: TP, record: StoredMessage) -> ConsumerMessage:
+        key, value, headers = parts_of(record)
+        return ConsumerMessage(
+            tp.topic,
+            tp.partition,
+            record.queue_offset,
+            record.born_timestamp_ms / 1000,
+            0,  # of the producer's clock, as Kafka's CreateTime
+            headers,
+            key,
+            value,
+            None,
+            len(key or b""),
+            len(value or b""),
+            tp,
+            generation_id=LeasedGeneration(self.app.consumer_generation_id, self._may_hand_out),
+        )
+
+    def _new_topicpartition(self, topic: str, partition: int) -> TP:
+        return TP(topic, partition)
+
+    # Topics
+
+    async def create_topic(
+        self,
+        topic: str,
+        partitions: int,
+        replication: int,
+        **options: Any,
+    ) -> None:
+        """Create *topic* unless it exists."""
+        await self.app.producer.create_topic(topic, partitions, replication, **options)
+
+    def topic_partitions(self, topic: str) -> int | None:
+        """How many queues *topic* has, as far as this app knows it."""
+        count: int | None = self.transport.known_queue_count(topic)
+        return count
+
+    def key_partition(self, topic: str, key: bytes, partition: int | None = None) -> int | None:
+        """The queue of *key*."""
+        if partition is not None or key is None:
+            return partition
+        return int(self.app.producer.key_partition(topic, key).partition)
+
+    # From the heartbeat's thread
+
+    def _call_soon(self, function: Any) -> Any:
+        loop = self.loop
+
+        def call() -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(function)
+
+        return call
+
+    def _member_failed(self, error: Exception) -> None:
+        self._call_soon(lambda: self.add_future(self.app.crash(error)))()
+
+
+def _queue(tp: TP) -> Queue:
+    return topic_name(tp.topic), tp.partition

@@ -1,0 +1,185 @@
+"""The transport of stock Faust apps: ``faust.App("id", broker="rocketray://")``.
+
+An app that knows nothing of rocketray keeps Faust's own consumer, streams and agents, one event
+at a time; what is ours is underneath: topics, offsets, membership and the log. An app that wants
+our data path as well is a :class:`rocketray.App` (see batch_transport.py).
+
+The node is found by its data directory: ``rocketray:///absolute/path``, else the environment's
+ROCKETRAY_DATA, else ./rocketray-data. It has to run, on this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, Protocol
+
+from faust.transport.base import Transport as FaustTransport
+
+from rocketray.actors.producers.batch import AckMode
+from rocketray.actors.runtime.signal_handlers import restore_signal_handlers
+from rocketray.data_directory import data_directory
+from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.topology.connection import Producer
+from rocketray.topology.faust.batch_transport import PromptConductor
+from rocketray.topology.faust.table_manager import LAST_OF_EACH_KEY
+from rocketray.topology.values.topic import retention_policy
+from rocketray.topology.values.wire import topic_name
+
+from .stock_consumer import StockConsumer
+from .stock_producer import StockProducer
+
+__all__ = ["StockConnection", "Transport", "directory_of_broker"]
+
+_LEADER_SUFFIX = "-__assignor-__leader"
+
+
+class StockConnection(Protocol):
+    """What a stock app needs of a node."""
+
+    @property
+    def data(self) -> Path:
+        """The node's data directory."""
+
+    def topic(self, name: str) -> Any:
+        """A topic; raises :class:`TopicNotFoundError`."""
+
+    def create_topic(
+        self, topic: str, queues: int = ..., retention: Any = ..., *, hosted: bool = ...
+    ) -> Any:
+        """Create *topic* unless it exists."""
+
+    def producer(self, *, ack: AckMode = ...) -> Producer:
+        """A producer for any topic."""
+
+    def heartbeat(self, beat: Any) -> Any:
+        """Report to the coordinator."""
+
+    def leave(self, beat: Any) -> None:
+        """Leave a group."""
+
+    def groups(self) -> Any:
+        """All groups, with their members and what each owns."""
+
+
+class StockConductor(PromptConductor):
+    """Faust's, without its queues of replies that nobody reads.
+
+    Who waits for replies adds a topic twice, as itself and as its iterator. The first gets each
+    reply too, and after some thousands its full queue would hold up the second.
+    """
+
+    def _build_handler(self, tp: Any, channels: Any) -> Any:
+        iterated = {channel for channel in channels if channel.is_iterator}
+        return super()._build_handler(tp, iterated or channels)
+
+
+class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not followed
+    """What Faust asks for the parts of the data path, and the link to the node."""
+
+    Consumer = StockConsumer
+    Producer = StockProducer
+    Conductor = StockConductor
+    default_port = 0
+    driver_version = "rocketray"
+
+    connection: StockConnection | None = None
+    """Used instead of looking for a node, where it is set before the app starts."""
+
+    def __init__(self, url: list[Any], app: Any, loop: Any = None) -> None:
+        super().__init__(url, app, loop)
+        _check_settings(app.conf)
+        self._queue_counts: dict[str, int] = {}
+        self.changelogs: set[str] = set()
+        """The topics that keep the last message of each key, as far as this app made them."""
+
+    async def connect(self) -> StockConnection:
+        """The connection to the node, opened on first use."""
+        if self.connection is None:
+            directory = directory_of_broker(self.url[0])
+            self.connection = await asyncio.to_thread(_open_connection, directory)
+            restore_signal_handlers()
+        return self.connection
+
+    async def create_topic(
+        self, topic: str, queues: int, retention: Any = None, *, is_changelog: bool = False
+    ) -> None:
+        """Create Faust's *topic* on the node unless it exists; *retention* in seconds.
+
+        A changelog keeps the last message of each key, whatever its retention.
+        """
+        self.changelogs |= {topic} if is_changelog else set()
+        if topic in self._queue_counts:
+            return
+        connection = await self.connect()
+        policy = LAST_OF_EACH_KEY if is_changelog else retention_policy(retention)
+        hosted = is_changelog or self._has_little_traffic(topic)
+        made = await asyncio.to_thread(
+            connection.create_topic, topic_name(topic), queues, policy, hosted=hosted
+        )
+        self._queue_counts[topic] = made.queues
+
+    def _has_little_traffic(self, topic: str) -> bool:
+        """Replies and the mark of the leader: not worth a process for each queue."""
+        return topic.startswith(self.app.conf.reply_to_prefix) or topic.endswith(_LEADER_SUFFIX)
+
+    async def queue_count(self, topic: str) -> int:
+        """How many queues Faust's *topic* has; it is made where apps may make topics.
+
+        Raises:
+            TopicNotFoundError: there is none, and the app's ``topic_allow_declare`` is off.
+        """
+        if topic not in self._queue_counts:
+            connection = await self.connect()
+            try:
+                found = await asyncio.to_thread(connection.topic, topic_name(topic))
+            except TopicNotFoundError:
+                if not self.app.conf.topic_allow_declare:
+                    raise
+                await self.create_topic(topic, _declared_queues(self.app, topic))
+            else:
+                self._queue_counts[topic] = found.queues
+        return self._queue_counts[topic]
+
+    def known_queue_count(self, topic: str) -> int | None:
+        """How many queues Faust's *topic* has, as far as this app asked or made it."""
+        return self._queue_counts.get(topic)
+
+
+def directory_of_broker(url: Any) -> Path:
+    """The node's data directory as the broker's URL or the environment tell it."""
+    if url.host:
+        raise ConfigError(
+            f"broker {str(url)!r} names a host; a node is found by its data directory: "
+            "rocketray:///absolute/path, or rocketray:// with ROCKETRAY_DATA"
+        )
+    named = url.path.strip("/")
+    return data_directory(f"/{named}" if named else None)
+
+
+def _check_settings(conf: Any) -> None:
+    if "exactly_once" in str(getattr(conf.processing_guarantee, "value", "")):
+        raise ConfigError(
+            "processing_guarantee='exactly_once' rests on Kafka's transactions; leave it out, and "
+            "make handlers idempotent, or write through a sink of rocketray.App"
+        )
+    if conf.producer_threaded:
+        raise ConfigError("producer_threaded: sends leave through a thread anyway; leave it out")
+
+
+def _declared_queues(app: Any, topic: str) -> int:
+    """How many queues *app* wants of a topic that it reads: its own word, else the setting's."""
+    channels = [*app.topics, *(agent.channel for agent in app.agents.values())]
+    said = (
+        channel.partitions
+        for channel in channels
+        if topic in getattr(channel, "topics", ()) and channel.partitions
+    )
+    return int(next(said, app.conf.topic_partitions))
+
+
+def _open_connection(data: Path) -> StockConnection:
+    from rocketray.actors.client.connection import Connection  # noqa: PLC0415  # imports ray
+
+    connection: StockConnection = Connection.open(data)
+    return connection

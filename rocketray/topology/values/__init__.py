@@ -1,0 +1,1 @@
+"""Values of an app: topics, groups, fields, codecs and failure rules."""

@@ -1,0 +1,148 @@
+"""A consumed batch that several deliveries share, and its decoded forms.
+
+A record that was damaged on disk costs its own message and no other: where a batch cannot be
+decoded as a whole, its messages are decoded one by one, and who takes a damaged one gets the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+from faust.types.tuples import TP
+
+from rocketray.actors.retries.retry_records import queue_of, topic_of
+from rocketray.errors import CorruptRecordError, MessageTooLargeError
+from rocketray.message import StoredMessage
+from rocketray.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+
+    from rocketray.topology.connection import ConsumedBatch
+
+__all__ = ["ARROW_COLUMNS", "DAMAGE", "SharedBatch"]
+
+DAMAGE = (CorruptRecordError, MessageTooLargeError)
+"""What a message raises that is not as it was stored; the second, when it inflates to too much."""
+ARROW_COLUMNS = (
+    "topic",
+    "queueId",
+    "queueOffset",
+    "body",
+    "tags",
+    "keys",
+    "properties",
+    "bornTimestamp",
+    "storeTimestamp",
+    "msgId",
+)
+"""What a handler of whole batches gets where it does not say what it wants."""
+
+
+class SharedBatch:
+    """A consumed batch whose decoded forms are made once, however many deliveries share it."""
+
+    def __init__(self, batch: ConsumedBatch) -> None:
+        self.batch = batch
+        self.tp = TP(batch.topic, batch.queue_id)
+        self.is_retry = batch.topic.startswith(RETRY_PREFIX)
+        """Its messages come again, and belong to the topic that they came from."""
+        self._arrow: tuple[tuple[str, ...], pa.RecordBatch | list[Any]] | None = None
+
+    def __len__(self) -> int:
+        return len(self.batch)
+
+    @cached_property
+    def bodies(self) -> list[bytes]:
+        """The body of each message; to take that of a damaged one raises one of ``DAMAGE``."""
+        try:
+            return self.batch.bodies()
+        except DAMAGE:
+            return _Partly(self._each(lambda single: single.bodies()[0]))
+
+    @cached_property
+    def messages(self) -> list[StoredMessage]:
+        """Each message, decoded; to take a damaged one raises one of ``DAMAGE``."""
+        try:
+            return self.batch.messages()
+        except DAMAGE:
+            return _Partly(self._each(lambda single: single.messages()[0]))
+
+    def check(self, index: int) -> None:
+        """Raise what is wrong with the message at *index*, where it is damaged."""
+        single = self._singles[index]
+        single.bodies()
+        single.messages()
+
+    def topic_of(self, index: int) -> str:
+        """The topic that the message at *index* was sent to."""
+        return topic_of(self.messages[index]) if self.is_retry else self.batch.topic
+
+    def queue_of(self, index: int) -> int:
+        """The queue of that topic that the message at *index* came from first."""
+        return queue_of(self.messages[index]) if self.is_retry else self.batch.queue_id
+
+    def to_arrow(self, columns: tuple[str, ...], begin: int, end: int) -> pa.RecordBatch:
+        """The named columns, a row each, of the messages from *begin* up to *end*.
+
+        They end before one that is damaged; where that is the first, this raises what is wrong.
+        """
+        if self._arrow is None or self._arrow[0] != columns:
+            try:
+                self._arrow = columns, self._columns_of(self.batch, columns)
+            except DAMAGE:
+                self._arrow = columns, self._each(lambda one: self._columns_of(one, columns))
+        made = self._arrow[1]
+        if not isinstance(made, list):
+            return made.slice(begin, end - begin)
+        good = list(takewhile(lambda row: not isinstance(row, DAMAGE), made[begin:end]))
+        if not good:
+            raise made[begin]
+        import pyarrow as pa  # noqa: PLC0415  # most apps do not use it
+
+        return pa.Table.from_batches(good).combine_chunks().to_batches()[0]
+
+    def next_queue_offset(self, index: int) -> int:
+        """Where the queue goes on when the messages before *index* are finished."""
+        if index < len(self.batch):
+            return int(self.batch.queue_offsets[index])
+        return self.batch.next_queue_offset
+
+    @cached_property
+    def _singles(self) -> Sequence[ConsumedBatch]:
+        return self.batch.pieces(1)
+
+    def _each(self, decode: Callable[[ConsumedBatch], Any]) -> list[Any]:
+        """What *decode* makes of each message alone, or what is wrong with it."""
+        return [_value_or_damage(decode, single) for single in self._singles]
+
+    def _columns_of(self, batch: ConsumedBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
+        made = batch.to_arrow(columns)
+        if self.is_retry:
+            from rocketray.actors.retries.first_topics import with_first_topics  # noqa: PLC0415  # imports PyArrow
+
+            made = with_first_topics(made, batch.messages())
+        return made
+
+
+class _Partly(list[Any]):
+    """Values, and errors in place of those that are damaged; to take one of these raises it."""
+
+    def __getitem__(self, index: SupportsIndex | slice) -> Any:
+        found = super().__getitem__(index)
+        for one in found if isinstance(index, slice) else (found,):
+            if isinstance(one, DAMAGE):
+                raise one.with_traceback(None)
+        return found
+
+
+def _value_or_damage(decode: Callable[[ConsumedBatch], Any], single: ConsumedBatch) -> Any:
+    try:
+        return decode(single)
+    except DAMAGE as error:
+        return error

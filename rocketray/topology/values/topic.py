@@ -1,0 +1,297 @@
+"""Topics of an app: Faust's description of values, and what filters see of them.
+
+Sending builds a rocketray message: the value becomes the body, the key the sharding key and a
+business key, headers become properties, and declared fields fill in the rest. Whatever is given
+by hand wins over what a field says. All checks run before the message is queued for sending, so
+``await topic.send(...)`` raises where the mistake is, and nothing is sent half.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, NoReturn, Unpack
+
+import faust
+from mode.utils.queues import ThrowableQueue
+
+from rocketray.actors.producers.queue_selector import QueueSelector, select_queue
+from rocketray.delay import DelayOptions, delay_of
+from rocketray.errors import ConfigError, TopicNotFoundError
+from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message
+from rocketray.names import check_topic
+from rocketray.store.retention import KEEP_ALL, RetentionPolicy
+
+from .codec import refuse_pickle
+from .fields import MessageFields, property_text, texts
+from .group import Membership
+from .stored_metadata import StoredMetadata
+from .wire import topic_name
+
+__all__ = ["Topic", "announce", "retention_policy"]
+
+
+class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followed
+    """A named topic, or several read as one."""
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        fields: MessageFields | None = None,
+        membership: Membership | None = None,
+        **options: Any,
+    ) -> None:
+        self.fields = fields or MessageFields()
+        self.membership = membership
+        self._deliveries: Any = None
+        self.isolation: Any = None
+        """What divides the deliveries among handlers of single queues, instead of a queue of all."""
+        _use_raw_for_text(options)
+        if options.get("has_prefix") or options.get("internal"):  # Faust made it up, or an agent
+            options["topics"] = [topic_name(name) for name in options.get("topics") or ()]
+        _check(options, self.fields)
+        super().__init__(app, **options)
+
+    @property
+    def subscribes_to(self) -> list[str]:
+        """The names, or the pattern, that the members of a group have to agree on."""
+        return list(self.topics) or [str(self)]
+
+    def reads(self, name: str) -> bool:
+        """Whether messages of topic *name* come to whoever iterates."""
+        if self.pattern is None:
+            return name in self.topics
+        return self.pattern.fullmatch(name) is not None
+
+    def matching(self, existing: Mapping[str, Any]) -> list[str]:
+        """The topics this one stands for: those it names, or the *existing* ones that match.
+
+        The whole name has to match. Topics of the node's own, and those of tables and answers, do
+        not count: they are the hosted ones.
+        """
+        if self.pattern is None:
+            return list(self.topics)
+        return sorted(
+            name for name, topic in existing.items() if not topic.hosted and self.reads(name)
+        )
+
+    @property
+    def queue(self) -> Any:
+        """The deliveries for whoever iterates.
+
+        Faust empties its queues when it resumes or suspends the flow of an app. Ours keeps what
+        it holds, because the ledger counts on every delivery being handed out or withdrawn.
+        """
+        if self.isolation is not None:
+            return self.isolation
+        if self._deliveries is None:
+            self._deliveries = ThrowableQueue(maxsize=0, flow_control=self.app.flow_control)
+        return self._deliveries
+
+    async def send(
+        self,
+        *,
+        key: Any = None,
+        value: Any = None,
+        partition: int | None = None,
+        timestamp: float | None = None,
+        headers: Any = None,
+        schema: Any = None,
+        key_serializer: Any = None,
+        value_serializer: Any = None,
+        callback: Callable[[Any], Any] | None = None,
+        force: bool = False,  # noqa: ARG002  # of Faust's interface: sends are never held back
+        tags: str | None = None,
+        keys: Sequence[str] | str = (),
+        properties: Mapping[str, object] | None = None,
+        queue_selector: QueueSelector | None = None,
+        **delay: Unpack[DelayOptions],
+    ) -> Awaitable[StoredMetadata]:
+        """Queue one message for the next batch; awaiting the result waits until it is stored.
+
+        *key* shards: messages with one key keep their order. *partition* names a queue, and
+        *queue_selector* chooses one by the number of queues and the message, whatever its key. The
+        result is Faust's ``RecordMetadata`` with the queue and the queue offset. With
+        ``delay_level=``, ``delay=`` or ``deliver_at=`` it is delivered later (:class:`Delay`), and
+        the result has a ``recall_handle``.
+        """
+        later = delay_of(self.send, delay)
+        body, open_headers = self.prepare_value(
+            value, value_serializer, schema, self.prepare_headers(headers)
+        )
+        key_bytes, open_headers = self.prepare_key(key, key_serializer, schema, open_headers)
+        message = self.message(
+            body or b"",
+            value,
+            key=key_bytes,
+            headers=announce(self.app, key_bytes, body, partition, timestamp, open_headers),
+            timestamp=timestamp,
+            tags=tags,
+            keys=keys,
+            properties=properties,
+        )
+        if queue_selector is not None:
+            partition = await self._select(queue_selector, message, partition)
+        future: Awaitable[StoredMetadata] = await self.app.send_message(
+            message, partition, self.partitions, self.retention, later
+        )
+        if callback is not None:
+            _on_stored(future, callback)
+        return future
+
+    def message(
+        self,
+        body: bytes,
+        value: Any,
+        *,
+        key: bytes | None = None,
+        headers: Any = None,
+        timestamp: float | None = None,
+        tags: str | None = None,
+        keys: Sequence[str] | str = (),
+        properties: Mapping[str, object] | None = None,
+    ) -> Message:
+        """The message that a send of these stores; raises what is wrong with it.
+
+        Headers that are a message's own tag and keys, as those of a forwarded event, count as
+        such where nothing else says.
+        """
+        fields, carried = self.fields, texts("header", headers) if headers else {}
+        sharding_key = property_text("the key", key)
+        carried.pop(SHARDING_KEY, None)
+        carried.pop(UNIQUE_KEY, None)  # a forwarded event becomes a message of its own
+        carried_tag, carried_keys = carried.pop(TAGS, None), carried.pop(KEYS, "").split()
+        message = Message(
+            topic=self.get_topic_name(),
+            body=body,
+            tags=tags or fields.tag_of(value) or carried_tag,
+            keys=_merge_keys(sharding_key, keys or fields.keys_of(value) or carried_keys),
+            properties={
+                **carried,
+                **fields.properties_of(value),
+                **(texts("property", properties) if properties else {}),
+                **({SHARDING_KEY: sharding_key} if sharding_key else {}),
+            },
+            born_timestamp_ms=None if timestamp is None else int(timestamp * 1000),
+        )
+        message.encoded_properties()  # the limit, now and not in the middle of a batch
+        return message
+
+    async def _select(
+        self, queue_selector: QueueSelector, message: Message, partition: int | None
+    ) -> int:
+        """The queue that is chosen for *message*, of a topic that is made if need be."""
+        if partition is not None:
+            raise ConfigError(
+                "queue_selector= and partition= each choose a message's queue; give one"
+            )
+        await self.app.declare_topic(message.topic, self.partitions, self.retention)
+        queues = self.app.queue_count(message.topic)
+        if queues is None:
+            raise TopicNotFoundError(message.topic)
+        return select_queue(queue_selector, queues, message)
+
+    async def put(self, event: Any) -> NoReturn:
+        """Refused: what a stream over a topic reads was stored."""
+        raise ConfigError(
+            f"{event!r} cannot be put into topic {self}: send it, or use app.channel() for values "
+            "that stay in this process"
+        )
+
+    def get_topic_name(self) -> str:
+        """The one name of this topic."""
+        name: str = super().get_topic_name()
+        return name
+
+    def _clone_args(self) -> Mapping[str, Any]:
+        return {
+            **super()._clone_args(),
+            "fields": self.fields,
+            "membership": self.membership,
+        }
+
+
+def announce(  # noqa: PLR0917  # what the signal tells
+    app: Any, key: Any, value: Any, partition: int | None, timestamp: float | None, headers: Any
+) -> list[tuple[str, Any]]:
+    """Send ``on_produce_message``, whose receivers may add headers; returns all of them."""
+    pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers or ())
+    app.on_produce_message.send(
+        key=key, value=value, partition=partition, timestamp=timestamp, headers=pairs
+    )
+    return pairs
+
+
+def retention_policy(retention: Any) -> RetentionPolicy:
+    """How long messages are kept: a policy, or Faust's seconds, a timedelta or None for ever.
+
+    Raises:
+        ConfigError: it is not above 0.
+    """
+    if retention is None:
+        return KEEP_ALL
+    if isinstance(retention, RetentionPolicy):
+        return retention
+    seconds = retention.total_seconds() if isinstance(retention, timedelta) else retention
+    return RetentionPolicy(max_age_ms=int(seconds * 1000))
+
+
+def _check(options: Mapping[str, Any], fields: MessageFields) -> None:
+    """Refuse what a topic cannot be, before Faust makes anything of it."""
+    _check_pattern(options.get("pattern"), options.get("topics"))
+    retention_policy(options.get("retention"))
+    for name in options.get("topics", ()):
+        check_topic(name)
+        refuse_pickle(f"the value of topic {name!r}", _codec(options, "value"))
+        refuse_pickle(f"the key of topic {name!r}", _codec(options, "key"))
+        fields.check(name, options.get("value_type"))
+
+
+def _check_pattern(pattern: Any, names: Sequence[str] | None) -> None:
+    if pattern is None:
+        return
+    if names:
+        raise ConfigError(
+            f"a topic has names or a pattern, not both: {', '.join(names)}, {pattern}"
+        )
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"pattern {pattern!r}: {error}") from error
+
+
+def _codec(options: Mapping[str, Any], what: str) -> Any:
+    """The codec that *options* choose for keys or values: by name, by schema or by model."""
+    by_schema = getattr(options.get("schema"), f"{what}_serializer", None)
+    model = getattr(options.get(f"{what}_type"), "_options", None)
+    return options.get(f"{what}_serializer") or by_schema or getattr(model, "serializer", None)
+
+
+def _on_stored(future: Any, callback: Callable[[Any], Any]) -> None:
+    """Call *callback* with the future once its message is stored, as Faust does."""
+
+    def call(done: Any) -> None:
+        if not done.cancelled() and done.exception() is None:
+            callback(done)
+
+    future.add_done_callback(call)
+
+
+def _merge_keys(sharding_key: str | None, keys: Sequence[str] | str) -> list[str]:
+    """The business keys: the sharding key first, each once.
+
+    A sharding key with a blank cannot be one of them, because blanks separate keys.
+    """
+    named = [keys] if isinstance(keys, str) else list(keys)
+    if sharding_key and " " not in sharding_key:
+        named.insert(0, sharding_key)
+    return list(dict.fromkeys(named))
+
+
+def _use_raw_for_text(options: dict[str, Any]) -> None:
+    """``value_type=bytes`` alone means raw bytes; Faust would decode them as JSON."""
+    for what in ("key", "value"):
+        if options.get(f"{what}_type") in (bytes, str) and not options.get(f"{what}_serializer"):
+            options[f"{what}_serializer"] = "raw"

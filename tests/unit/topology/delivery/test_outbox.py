@@ -1,0 +1,342 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from support.apps import committed, make_app, numbers, put, until
+from support.local_node import LocalNode
+
+from rocketray.actors.producers.pending_messages import PendingMessages
+from rocketray.actors.producers.producer import AckMode, Producer, SendResult
+from rocketray.delay import TIMER_TOPIC, Delay
+from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
+from rocketray.message import Message
+from rocketray.topology.delivery import outbox as outbox_module
+from rocketray.topology.delivery.outbox import Outbox, Outboxes
+
+
+class WatchedProducer:
+    """A real producer that notes its batches, fails on request and can be held up."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self.batches: list[list[bytes]] = []
+        self.failures: list[Exception] = []
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def begin_messages(
+        self, topic: str, messages: Sequence[Message], *, queue_id: int | None = None
+    ) -> WatchedSend:
+        return WatchedSend(
+            self, self._producer.begin_messages(topic, messages, queue_id=queue_id), messages
+        )
+
+    def begin_delayed(
+        self, messages: Sequence[tuple[Message, Delay]], *, queue_id: int | None = None
+    ) -> WatchedSend:
+        sent = self._producer.begin_delayed(messages, queue_id=queue_id)
+        return WatchedSend(self, sent, [message for message, _ in messages])
+
+    def close(self) -> None:
+        self._producer.close()
+
+
+class WatchedSend:
+    """Messages of a watched producer on their way."""
+
+    def __init__(
+        self, producer: WatchedProducer, sent: PendingMessages, messages: Sequence[Message]
+    ) -> None:
+        self._producer = producer
+        self._sent = sent
+        self._bodies = [message.body for message in messages]
+
+    def results(self) -> Sequence[SendResult]:
+        self._producer.gate.wait()
+        self._producer.batches.append(self._bodies)
+        if self._producer.failures:
+            raise self._producer.failures.pop(0)
+        return self._sent.results()
+
+
+@pytest.fixture
+def producer(node: LocalNode) -> WatchedProducer:
+    node.create_topic("T", 1)
+    node.create_topic("U", 1)
+    return WatchedProducer(node.producer())
+
+
+def message(number: int, topic: str = "T") -> Message:
+    return Message(topic, str(number).encode())
+
+
+def test_sends_that_wait_together_leave_together_and_in_order(producer: WatchedProducer) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+        producer.gate.clear()
+        first = await outbox.put(message(0), None)
+        await asyncio.sleep(0.01)
+        others = [await outbox.put(message(number), None) for number in range(1, 50)]
+        producer.gate.set()
+        places = await asyncio.gather(first, *others)
+        assert [place.offset for place in places] == list(range(50))
+        assert [len(batch) for batch in producer.batches] == [1, 49]
+        await outbox.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_has_one_topic_and_queue(producer: WatchedProducer) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+        futures = [
+            await outbox.put(message(number, "TU"[number % 2]), 0 if number < 2 else None)
+            for number in range(6)
+        ]
+        places = await asyncio.gather(*futures)
+        assert [(place.topic, place.offset) for place in places] == [
+            ("T", 0), ("U", 0), ("T", 1), ("U", 1), ("T", 2), ("U", 2),
+        ]  # fmt: skip
+        await outbox.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_shard_that_is_away_is_asked_again(producer: WatchedProducer) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+        producer.failures = [ShardUnavailableError("T/0", 1, "restarting")] * 3
+        future = await outbox.put(message(1), None)
+        assert (await future).offset == 0
+        assert len(producer.batches) == 4
+        await outbox.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_shard_that_stays_away_fails_the_send(
+    producer: WatchedProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+        producer.failures = [ShardUnavailableError("T/0", 60_000, "gone")]
+        with pytest.raises(ShardUnavailableError):
+            await (await outbox.put(message(1), None))
+        with pytest.raises(ShardUnavailableError):
+            await outbox.close()
+
+    monkeypatch.setattr(outbox_module, "_RETRY_FOR_S", 1.0)
+    asyncio.run(scenario())
+
+
+def test_after_a_lost_message_every_flush_raises(producer: WatchedProducer) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+        producer.failures = [StoreFullError("no room")]
+        await outbox.put(message(1), None)
+        flushes = await asyncio.gather(outbox.flush(), outbox.flush(), return_exceptions=True)
+        assert list(map(type, flushes)) == [StoreFullError, StoreFullError]
+        assert (await (await outbox.put(message(2), None))).offset == 0
+        with pytest.raises(StoreFullError):
+            await outbox.flush()
+        await outbox.close()  # they told it before
+
+    asyncio.run(scenario())
+
+
+def test_what_a_shard_does_not_acknowledge_in_time_is_waited_for_and_stored_once(
+    node: LocalNode,
+) -> None:
+    node.create_topic("T", 1)
+    shard = node.shards["T", 0]
+
+    async def scenario() -> None:
+        outbox = Outbox(Producer(node, timeout_s=0.05))
+        await (await outbox.put(message(0), None))
+        with shard.writer._lock:  # a slow disk
+            futures = [
+                await outbox.put(message(1), None),
+                await outbox.put(message(2), 0),
+                await outbox.put(message(3), None, Delay(deliver_at_ms=1)),
+            ]
+            await asyncio.sleep(1.5)
+            assert not any(future.done() for future in futures)
+        assert [(await future).offset for future in futures] == [1, 2, 3]
+        await outbox.close()
+        assert [one.body for one in shard.writer.store.scan()] == [b"0", b"1", b"2", b"3"]
+
+    asyncio.run(scenario())
+
+
+def test_flush_does_not_wait_for_what_comes_later(producer: WatchedProducer) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+
+        async def keep_sending() -> None:
+            number = 0
+            while True:
+                await outbox.put(message(number), None)
+                number += 1
+                await asyncio.sleep(0)
+
+        sending = asyncio.create_task(keep_sending())
+        async with asyncio.timeout(5):
+            for _ in range(5):
+                await outbox.flush()
+                await asyncio.sleep(0.002)
+        sending.cancel()
+        await outbox.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_full_outbox_holds_up_its_senders(
+    producer: WatchedProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+        producer.gate.clear()
+        sent: list[int] = []
+
+        async def send() -> None:
+            for number in range(100):
+                await outbox.put(message(number), None)
+                sent.append(number)
+
+        sending = asyncio.create_task(send())
+        await asyncio.sleep(0.05)
+        assert len(sent) == 30  # 10 with the thread, which it took first, and 20 that wait
+        producer.gate.set()
+        await sending
+        await outbox.close()
+        assert sum(map(len, producer.batches)) == 100
+
+    monkeypatch.setattr(outbox_module, "WAITING_MAX_MESSAGES", 20)
+    monkeypatch.setattr(outbox_module, "BATCH_MAX_MESSAGES", 10)
+    asyncio.run(scenario())
+
+
+def test_delayed_sends_tell_where_they_wait_and_how_they_are_recalled(
+    node: LocalNode, producer: WatchedProducer
+) -> None:
+    async def scenario() -> None:
+        outbox = Outbox(producer)
+        at_once = await outbox.put(message(0), None)
+        later = await outbox.put(message(1), None, Delay(delay_ms=3_600_000))
+        now = await outbox.put(message(2), None, Delay(deliver_at_ms=1))
+        waits = await later
+        assert (waits.topic, waits.partition, waits.offset) == (TIMER_TOPIC, 0, 0)
+        assert waits.recall_handle is not None
+        assert node.recall(waits.recall_handle)
+        assert (await at_once).recall_handle is None
+        assert {(await at_once).topic, (await now).topic} == {"T"}
+        await outbox.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_app_whose_output_was_lost_does_not_commit_its_input_when_it_stops(
+    node: LocalNode,
+) -> None:
+    node.create_topic("T", 1)
+    node.create_topic("Out", 1)
+    node.set_permission("Out", 4)
+    put(node, "T", numbers(10))
+
+    async def scenario() -> None:
+        app, topic = make_app(node)
+        app.conf.broker_commit_interval = 60.0
+        out = app.topic("Out", value_serializer="raw")
+        seen: list[bytes] = []
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for value in stream:
+                await out.send(value=value)
+                seen.append(value)
+
+        await app.start()
+        await until(lambda: len(seen) == 10)
+        assert not await app.consumer.force_commit()
+        node.set_permission("Out", 6)
+        await app.stop()
+        assert isinstance(app.crash_reason, ConfigError)
+        assert committed(node, "app-reader", "T") == 0
+
+    asyncio.run(scenario())
+
+
+def test_an_app_has_an_outbox_for_memory_and_one_for_disk(node: LocalNode) -> None:
+    opened: list[str] = []
+    producers: list[WatchedProducer] = []
+
+    async def open_producer(ack: AckMode) -> WatchedProducer:
+        await asyncio.sleep(0.01)
+        opened.append(ack)
+        producers.append(WatchedProducer(node.producer(ack=ack)))
+        return producers[-1]
+
+    async def scenario() -> None:
+        outboxes = Outboxes(open_producer)
+        await outboxes.flush()
+        assert not opened
+        memory, again = await asyncio.gather(outboxes.get("memory"), outboxes.get("memory"))
+        assert memory is again
+        disk = await outboxes.get("disk")
+        assert opened == ["memory", "disk"]
+        await memory.put(Message("T", b"m"), 0)
+        await disk.put(Message("T", b"d"), 0)
+        await outboxes.flush()
+        assert [one.batches for one in producers] == [[[b"m"]], [[b"d"]]]
+        producers[1].failures = [StoreFullError("no room")]
+        await disk.put(Message("T", b"lost"), 0)
+        with pytest.raises(StoreFullError):
+            await outboxes.flush()
+        await outboxes.settle()
+        await outboxes.close()
+        await outboxes.close()
+
+    node.create_topic("T", 1)
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("act", ["flush", "settle", "close"])
+def test_an_outbox_that_fails_keeps_no_other_from_being_stored(node: LocalNode, act: str) -> None:
+    producers: dict[AckMode, WatchedProducer] = {}
+
+    async def open_producer(ack: AckMode) -> WatchedProducer:
+        producers[ack] = WatchedProducer(node.producer(ack=ack))
+        return producers[ack]
+
+    async def scenario() -> None:
+        outboxes = Outboxes(open_producer)
+        memory, disk = await outboxes.get("memory"), await outboxes.get("disk")
+        producers["memory"].failures = [StoreFullError("no room")]
+        producers["disk"].gate.clear()
+        lost = await memory.put(message(1), 0)
+        stored = await disk.put(message(2), 0)
+        with pytest.raises(StoreFullError):
+            await lost
+        acting = asyncio.ensure_future(getattr(outboxes, act)())
+        await asyncio.sleep(0.05)
+        is_early = acting.done()
+        producers["disk"].gate.set()
+        assert not is_early, "what the disk has not got yet is not waited for"
+        with pytest.raises(StoreFullError, match="no room"):
+            await acting
+        assert stored.done()
+        if act != "close":
+            producers["disk"].failures = [StoreFullError("no room either")]
+            await disk.put(message(3), 0)
+            for _ in range(2):
+                with pytest.raises(StoreFullError, match=r"^no room") as raised:
+                    await outboxes.flush()
+                assert raised.value.__notes__ == ["and another: StoreFullError('no room either')"]
+            await outboxes.close()
+
+    node.create_topic("T", 1)
+    asyncio.run(scenario())

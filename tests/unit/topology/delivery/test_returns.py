@@ -1,0 +1,164 @@
+"""Messages on their way back to the node, when what they need fails."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any, Unpack
+
+import pytest
+from support.apps import committed, make_app, put, running, until
+from support.durable import CommitWatch, Input
+from support.feeds import feeding
+from support.ladder import Ladder
+from support.local_node import LocalNode
+
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.delays.schedule_host import ScheduleHost
+from rocketray.actors.groups.member_options import MemberOptions
+from rocketray.actors.producers.producer import Producer, SendResults
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.delay import SCHEDULE_TOPIC
+from rocketray.errors import ConfigError
+from rocketray.filters.subscription import Subscription
+from rocketray.message import ForwardedMessage, StoredMessage
+from rocketray.names import RETRY_PREFIX
+from rocketray.topology.app.app import App
+from rocketray.topology.delivery import returns as returns_module
+from rocketray.topology.delivery.failure import fail_message
+from rocketray.topology.delivery.inbox import Inbox
+from rocketray.topology.faust import fetcher
+
+
+class FailingNode(LocalNode):
+    """A node on which what has to do with retry topics fails as often as the test asks."""
+
+    makings_to_fail = joins_to_fail = 0
+
+    def create_topic(self, topic: str, *args: Any, **options: Any) -> TopicConfig:
+        if topic.startswith(RETRY_PREFIX) and self.makings_to_fail:
+            self.makings_to_fail -= 1
+            raise RuntimeError("an error that is none of ours")
+        return super().create_topic(topic, *args, **options)
+
+    def consumer(
+        self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]
+    ) -> GroupConsumer:
+        if topic.startswith(RETRY_PREFIX) and self.joins_to_fail:
+            self.joins_to_fail -= 1
+            raise ConfigError("the topic may not be read, as the test asked")
+        return super().consumer(group, topic, subscription, **options)
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FailingNode:
+    monkeypatch.setattr(ScheduleHost, "step", lambda _, now_ms: now_ms + 60_000)
+    monkeypatch.setattr(returns_module, "_REFUSED_RETRY_S", 0.05)
+    monkeypatch.setattr(fetcher, "RETRY_LOOK_S", 60.0)
+    return FailingNode(tmp_path)
+
+
+@pytest.mark.parametrize("fails", ["making the topic", "reading it"])
+def test_each_message_is_sent_back_once_whatever_fails_on_the_way(
+    node: FailingNode, fails: str
+) -> None:
+    if fails == "reading it":
+        node.joins_to_fail = 1
+    else:
+        node.makings_to_fail = 2
+
+    async def scenario() -> None:
+        app, topic = make_app(node)
+
+        @app.agent(topic)
+        async def reader(stream: Any) -> None:
+            async for value in stream:
+                if value.startswith(b"bad"):
+                    raise ValueError(value)
+
+        node.create_topic("T", 1)
+        put(node, "T", [b"ok", b"bad 1", b"bad 2", b"ok"])
+        async with running(app):
+            await until(lambda: reader.statistics().sent_back == 2)
+            await asyncio.sleep(0.2)
+            assert node.makings_to_fail == node.joins_to_fail == 0
+            assert app.crash_reason is None
+        assert sorted(one.body for one in Ladder(node).waiting()) == [b"bad 1", b"bad 2"]
+        assert committed(node, "app-reader", "T") == 4
+
+    asyncio.run(scenario())
+    node.close()
+
+
+@pytest.mark.parametrize("what", ["taken away", "acknowledged"])
+def test_a_message_that_is_settled_while_there_is_no_room_is_not_sent_back(
+    node: FailingNode, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    monkeypatch.setattr(returns_module, "WAITING_MAX", 1)
+    may_store = threading.Event()
+    forward = Producer.forward
+
+    def slow(
+        producer: Producer, topic: str, queue_id: int, messages: list[ForwardedMessage]
+    ) -> SendResults:
+        may_store.wait(30)
+        return forward(producer, topic, queue_id, messages)
+
+    monkeypatch.setattr(Producer, "forward", slow)
+    node.create_topic("T", 2)
+    with node.producer() as producer:
+        for queue_id in range(2):
+            producer.send("T", b"%d" % queue_id, queue_id=queue_id)
+
+    async def scenario() -> None:
+        async with feeding(node) as (feed, queue, _):
+            first, second = await queue.get(), await queue.get()
+            second.require_acks()
+            inbox = Inbox(queue)
+            assert await fail_message(inbox, first, ValueError("first"), "a handler")
+            failing = asyncio.create_task(fail_message(inbox, second, ValueError("2nd"), "it"))
+            await asyncio.sleep(0.02)
+            assert not failing.done()
+            if what == "taken away":
+                second.is_withdrawn = True
+            else:
+                second.acknowledge(0)
+            may_store.set()
+            assert await failing is (what == "acknowledged")
+            await until(lambda: feed.statistics().sent_back == 1)
+            assert second.is_finished() is (what == "acknowledged")
+            body = first.shared.bodies[0]
+        assert [one.body for one in Ladder(node).waiting()] == [body]
+
+    asyncio.run(scenario())
+    node.close()
+
+
+@pytest.mark.parametrize("max_attempts", [16, 0], ids=["a retry", "a dead letter"])
+def test_what_is_sent_back_is_on_disk_before_its_offset_is_committed(
+    node: FailingNode, monkeypatch: pytest.MonkeyPatch, max_attempts: int
+) -> None:
+    def input_of(message: StoredMessage) -> Input:
+        return Input("T", 0, int(message.body) - 1)
+
+    watch = CommitWatch(node, monkeypatch, input_of, SCHEDULE_TOPIC, "%DLQ%app-reader")
+
+    async def scenario() -> None:
+        app = App("app", connection=node, broker_commit_interval=0.01)
+        topic = app.topic("T", queues=1, value_serializer="raw")
+
+        @app.agent(topic, max_attempts=max_attempts)
+        async def reader(stream: Any) -> None:
+            async for _ in stream:
+                raise ValueError("on purpose")
+
+        node.create_topic("T", 1)
+        async with running(app):
+            for number in (1, 2, 3):
+                put(node, "T", [b"%d" % number])
+                await until(lambda: watch.seen == number)  # noqa: B023 - awaited in this round
+
+    asyncio.run(scenario())
+    assert not watch.endangered, "a power failure would take what no queue has any more"
+    node.close()

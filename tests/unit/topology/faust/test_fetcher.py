@@ -1,0 +1,146 @@
+"""Feeds are opened each for itself: one that fails takes no other along, and leaves no member."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any, Unpack
+
+import pytest
+from support.apps import collecting, running, until
+from support.local_node import LocalNode
+
+from rocketray.actors.consumers.member import GroupConsumer
+from rocketray.actors.groups.member_options import MemberOptions
+from rocketray.errors import ShardUnavailableError, StreamError
+from rocketray.filters.subscription import Subscription
+from rocketray.topology.app.app import App
+from rocketray.topology.delivery.feed import Feed
+from rocketray.topology.delivery.joining import join
+from rocketray.topology.faust import fetcher
+
+RETRIES = {name: f"%RETRY%app-{name}" for name in "ab"}
+
+
+class WatchedNode(LocalNode):
+    """A node that members cannot join at once."""
+
+    def __init__(self, data: Path) -> None:
+        self.refusals: list[str] = []
+        self.may_join = threading.Event()
+        self.may_join.set()
+        super().__init__(data)
+
+    def consumer(
+        self,
+        group: str,
+        topic: str,
+        subscription: Subscription,
+        **options: Unpack[MemberOptions],
+    ) -> GroupConsumer:
+        if topic in self.refusals:
+            self.refusals.remove(topic)
+            raise ShardUnavailableError("coordinator", 1000, "away, as the test asked")
+        self.may_join.wait(30)
+        return super().consumer(group, topic, subscription, **options)
+
+    def member_counts(self) -> dict[str, int]:
+        return {group.topic: len(group.members) for group in self.groups()}
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> WatchedNode:
+    return WatchedNode(tmp_path)
+
+
+def make_app(node: LocalNode) -> App:
+    app = App("app", connection=node)
+    for name in "ab":
+        topic = app.topic(f"T{name}", value_serializer="raw")
+        app.agent(topic, name=name)(collecting([]))
+    return app
+
+
+def test_a_retry_topic_is_read_though_another_cannot_be_joined(
+    node: WatchedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "RETRY_LOOK_S", 0.05)
+
+    async def scenario() -> None:
+        async with running(make_app(node)) as app:
+            node.may_join.clear()
+            node.refusals = [RETRIES["a"]]
+            for topic in RETRIES.values():
+                node.create_topic(topic, 1, hosted=True)
+            await until(lambda: not node.refusals)
+            node.may_join.set()
+            expected = {"Ta", "Tb", *RETRIES.values()}
+            await until(lambda: {feed.topic for feed in app.fetcher.feeds} == expected)
+            assert node.member_counts() == dict.fromkeys(expected, 1)
+        assert set(node.member_counts().values()) == {0}
+
+    asyncio.run(scenario())
+    node.close()
+
+
+def test_a_feed_that_does_not_start_leaves_its_group_and_is_tried_again(
+    node: WatchedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, failures = Feed.start, [StreamError("as the test asked")]
+
+    async def fail_once(feed: Feed) -> None:
+        if feed.topic == "Ta" and failures:
+            raise failures.pop()
+        await start(feed)
+
+    monkeypatch.setattr(Feed, "start", fail_once)
+
+    async def scenario() -> None:
+        app = make_app(node)
+        opened = app.fetcher.open_missing
+        told: list[tuple[str, dict[str, int]]] = []
+
+        async def open_twice() -> None:
+            with pytest.raises(StreamError) as caught:
+                await opened()
+            told.append((str(caught.value), node.member_counts()))
+            await opened()
+
+        monkeypatch.setattr(app.fetcher, "open_missing", open_twice)
+        async with running(app):
+            assert told == [("as the test asked", {"Ta": 0, "Tb": 1})]
+            assert node.member_counts() == {"Ta": 1, "Tb": 1}
+
+    asyncio.run(scenario())
+    node.close()
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_member_that_nobody_waits_for_any_more_is_closed(
+    is_late: bool,  # of the parameters
+) -> None:
+    begun, may_go, closed = (threading.Event() for _ in range(3))
+
+    class Member:
+        def close(self) -> None:
+            closed.set()
+
+    def make() -> Any:
+        begun.set()
+        may_go.wait(30)
+        return Member()
+
+    async def scenario() -> None:
+        joining = asyncio.create_task(join(make))
+        await asyncio.to_thread(begun.wait, 30)
+        if not is_late:
+            may_go.set()
+        joining.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await joining
+        may_go.set()
+        await asyncio.to_thread(closed.wait, 30)
+        assert closed.is_set()
+
+    asyncio.run(scenario())

@@ -1,0 +1,75 @@
+"""What a user is told of an error that ended an app: what it is, and where in the app's code."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+from rocketray.topology.hosting.host_failure import HostFailure
+
+MODULE = """
+import json
+
+def connect(text):
+    return json.loads(text)
+
+def wrapped():
+    try:
+        connect("{")
+    except ValueError as error:
+        raise KeyError("settings") from error
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "failing_app.py").write_text(MODULE)
+    importlib.import_module("failing_app")
+    return "failing_app"
+
+
+def raised(module: str, function: str, *arguments: object) -> Exception:
+    try:
+        getattr(importlib.import_module(module), function)(*arguments)
+    except Exception as error:  # noqa: BLE001  # whatever it is
+        return error
+    raise AssertionError("it raised nothing")
+
+
+def test_the_place_is_the_last_line_of_the_authors_own(module: str, tmp_path: Path) -> None:
+    failure = HostFailure.of(raised(module, "connect", "{"), 5, module)
+    assert (failure.kind, failure.time_ms) == ("JSONDecodeError", 5)
+    assert failure.place == f"{tmp_path / 'failing_app.py'}:5", "not in the module json"
+    assert str(failure).startswith("JSONDecodeError: Expecting property name")
+    assert str(failure).endswith(f"({failure.place})")
+
+
+def test_the_place_of_an_error_without_own_lines_is_that_of_its_cause(module: str) -> None:
+    outer = ValueError("no app")
+    outer.__cause__ = raised(module, "wrapped")
+    outer.__cause__.__cause__ = outer  # causes may go round
+    assert str(HostFailure.of(outer, 0, module).place).endswith("failing_app.py:11")
+
+
+def test_an_error_that_no_line_of_the_author_raised_has_no_place() -> None:
+    try:
+        json.loads("{")
+    except ValueError as error:
+        own = HostFailure.of(error, 0)
+    assert str(own.place).startswith(__file__)
+    failure = HostFailure.of(ValueError("x"), 0)
+    assert failure.place is None
+    assert str(failure) == "ValueError: x"
+    assert "without a reason" in str(HostFailure.of(None, 0))
+
+
+def test_a_failure_outlives_its_process_as_json_and_long_messages_are_cut() -> None:
+    failure = HostFailure.of(ValueError("x" * 10_000 + "\ud800"), 7)
+    assert len(failure.message) == 2001
+    assert HostFailure.from_json(failure.to_json()) == failure
+    for other in ("", "[]", "{}", '{"kind": 1', '{"kind": "a", "nothing": 1}', b"\xff"):
+        assert HostFailure.from_json(other) is None

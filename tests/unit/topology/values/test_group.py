@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from rocketray.errors import (
+    ConfigError,
+    FilterSyntaxError,
+    InvalidNameError,
+    PredicateError,
+    StrategyConflictError,
+    SubscriptionConflictError,
+)
+from rocketray.filters.subscription import Subscription
+from rocketray.topology.values.group import GroupRegistry, Membership, make_start, make_subscription
+
+PAY = Subscription.tags("pay")
+
+
+def test_at_most_one_of_tags_sql_and_where() -> None:
+    with pytest.raises(ConfigError, match=r"one of tags, sql and where, not tags and sql"):
+        make_subscription("pay", "a > 1", None)
+    with pytest.raises(ConfigError, match=r"not sql and where"):
+        make_subscription(None, "a > 1", "support.predicates:body_is_short")
+    assert make_subscription(None, None, None) == Subscription.tags("*")
+
+
+def test_a_dialect_is_for_sql_and_part_of_the_subscription() -> None:
+    like = make_subscription(None, "a LIKE 'x'", None, dialect="rocketray")
+    assert like == Subscription.sql("a LIKE 'x'", "rocketray")
+    for tags, where in (("pay", None), (None, "support.predicates:body_is_short")):
+        with pytest.raises(ConfigError, match="is for SQL"):
+            make_subscription(tags, None, where, dialect="rocketray")
+
+
+def test_a_wrong_expression_is_an_error_where_it_stands() -> None:
+    with pytest.raises(FilterSyntaxError, match=r"\^"):
+        make_subscription(None, "a >", None)
+    with pytest.raises(FilterSyntaxError):
+        make_subscription("||", None, None)
+    with pytest.raises(PredicateError):
+        make_subscription(None, None, "no_such_module:f")
+
+
+def test_members_of_a_group_subscribe_alike() -> None:
+    registry = GroupRegistry()
+    registry.join(Membership("g", PAY), ["T"])
+    registry.join(Membership("g", Subscription.tags("pay")), ["T"])
+    registry.join(Membership("other", Subscription.tags("order")), ["T"])
+    with pytest.raises(SubscriptionConflictError, match=r"'pay'.*'order'"):
+        registry.join(Membership("g", Subscription.tags("order")), ["T"])
+
+
+def test_members_of_a_group_divide_the_queues_alike() -> None:
+    registry = GroupRegistry()
+    registry.join(Membership("g", PAY, strategy="sticky"), ["T"])
+    with pytest.raises(StrategyConflictError, match=r"'sticky'.*asks for strategy 'averagely'"):
+        registry.join(Membership("g", PAY), ["T"])
+
+
+def test_members_of_a_group_read_the_same_topics() -> None:
+    registry = GroupRegistry()
+    registry.join(Membership("g", PAY), ["T", "U"])
+    with pytest.raises(SubscriptionConflictError, match=r"'U'.*asks for no subscription"):
+        registry.join(Membership("g", PAY), ["T"])
+    with pytest.raises(SubscriptionConflictError, match=r"with no subscription"):
+        registry.join(Membership("g", PAY), ["T", "U", "V"])
+
+
+def test_group_names_are_checked() -> None:
+    with pytest.raises(InvalidNameError):
+        GroupRegistry().join(Membership("has.dot", PAY), ["T"])
+
+
+def test_members_of_a_group_agree_on_what_becomes_of_errors() -> None:
+    registry = GroupRegistry()
+    path = "support.predicates:is_even"
+    registry.join(Membership("g", make_subscription(None, None, path, "skip")), ["T"])
+    with pytest.raises(SubscriptionConflictError, match="on an error: skip"):
+        registry.join(Membership("g", make_subscription(None, None, path)), ["T"])
+    assert registry.predicates() == (path,)
+    with pytest.raises(ConfigError, match="leave it out"):
+        make_subscription(None, "a > 1", None, "deliver")
+
+
+def test_a_group_begins_at_one_of_the_ends_or_at_a_time() -> None:
+    assert make_start("latest") == "latest"
+    assert make_start(None) is None
+    assert make_start(datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)) == 1_700_000_000_000
+    assert make_start(datetime(1900, 1, 1, tzinfo=UTC)) == 0
+    with pytest.raises(ConfigError, match="start is 'yesterday'"):
+        make_start("yesterday")  # type: ignore[arg-type]
