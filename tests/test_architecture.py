@@ -67,6 +67,12 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("",),
         ("importing",),
     ),
+    "cli": (
+        ("terminal",),
+        ("arguments",),
+        ("filters", "groups", "messages", "nodes", "store"),
+        ("",),
+    ),
     "topology": (
         ("",),
         ("values",),

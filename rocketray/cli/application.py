@@ -15,22 +15,22 @@ from rocketray import __version__
 from rocketray.errors import StreamError
 from rocketray.meant import meant
 
-from .apps import down, scale, status, up
 from .bench import bench
-from .consume import consume
 from .demo import demo
-from .dlq import dlq
-from .explain import explain
-from .filters import filters
-from .groups import groups
-from .output import OutputClosedError, drop_output, print_any_text
-from .query import query
-from .recall import recall
-from .send import send
-from .start import start
-from .store import stores
-from .topics import topics
-from .transactions import transactions
+from .filters.explain import explain
+from .filters.filter_commands import filters
+from .groups.dlq import dlq
+from .groups.group_commands import groups
+from .messages.consume import consume
+from .messages.query import query
+from .messages.recall import recall
+from .messages.send import send
+from .messages.transactions import transactions
+from .nodes.apps import down, scale, status, up
+from .nodes.start import start
+from .nodes.topics import topics
+from .store.store_commands import stores
+from .terminal.output import OutputClosedError, drop_output, print_any_text
 
 __all__ = ["application", "main"]
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .options import JsonOption
-from .output import print_json, print_table
+from .arguments.options import JsonOption
+from .terminal.output import print_json, print_table
 
 __all__ = ["bench"]
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .options import JsonOption
-from .output import print_json
+from .arguments.options import JsonOption
+from .terminal.output import print_json
 
 __all__ = ["demo"]
 

@@ -20,7 +20,8 @@ from rocketray.actors.cluster.node import Node
 from rocketray.actors.files.node_lock import lock_node
 from rocketray.actors.ipc.append_status import refusal
 from rocketray.actors.ipc.ring import AppendStatus
-from rocketray.cli import groups, main
+from rocketray.cli import main
+from rocketray.cli.groups import group_commands
 from rocketray.errors import ConfigError, StoreError, StoreLockedError
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.hosting.app_path import load_app
@@ -119,7 +120,7 @@ def test_a_table_is_printed_where_the_encoding_has_no_lines_to_draw_it_with(
 ) -> None:
     out = io.TextIOWrapper(io.BytesIO(), "ascii")
     with LocalNode(tmp_path) as node, redirect_stdout(out):
-        monkeypatch.setattr(groups, "connect", lambda _data: nullcontext(node))
+        monkeypatch.setattr(group_commands, "connect", lambda _data: nullcontext(node))
         node.create_topic("T", 1)
         node.consumer("audit", "T", Subscription.tags("Zürich")).close()
         with pytest.raises(SystemExit) as end:

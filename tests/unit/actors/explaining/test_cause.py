@@ -8,7 +8,7 @@ import pytest
 from support.source_tree import ROOT
 
 from rocketray.actors.explaining.cause import Cause, time_text
-from rocketray.cli.explain import explain
+from rocketray.cli.filters.explain import explain
 from rocketray.filters.explain import FilterReason
 
 PAGE = ROOT / "docs/reference/groups.md"

@@ -1,0 +1,1 @@
+"""What a command takes: options, filters, messages, and the node or store that it works on."""

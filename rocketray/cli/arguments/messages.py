@@ -1,0 +1,161 @@
+"""Messages as JSON: the one form in which they are printed, and the forms that are read.
+
+Printed: topic, queueId, queueOffset, commitLogOffset, tags, keys, properties, body, storeTimestamp,
+offsetMsgId. ``tags`` and ``keys`` are the texts that the store holds, null where there are none;
+``properties`` has every property, those two included; ``body`` is base64; times are milliseconds.
+
+Read: what was printed goes in again, so that ``store scan`` can be piped into ``send``; what only
+a store knows is passed over. Shorter: ``text`` for a body of text, ``keys`` as a list. To deliver a
+message later: ``delayLevel``, ``delayMs`` or ``deliverAt``, in milliseconds since 1970. A field of
+another name is refused, because a mistyped one would silently not be sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import typer
+
+from rocketray.cli.terminal.output import print_json, print_line, progress
+from rocketray.delay import DELAY_MAX_MS, Delay
+from rocketray.errors import InvalidMessageError
+from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message, StoredMessage
+from rocketray.store.formats.sys_flag import sys_flag_names
+
+__all__ = ["Outgoing", "from_json", "one_line", "print_found", "printable", "to_json"]
+
+_OF_THE_STORE = {"topic", "queueOffset", "commitLogOffset", "storeTimestamp", "offsetMsgId"}
+_DELAYS = ("delayLevel", "delayMs", "deliverAt")
+_READ = ("body", "text", "tags", "keys", "properties", "queueId", "shardingKey", *_DELAYS)
+_SHOWN_BODY_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to send, and where to."""
+
+    message: Message
+    queue_id: int | None
+    sharding_key: str | None
+    delay: Delay | None
+
+
+def to_json(message: StoredMessage) -> dict[str, Any]:
+    """*message* as it is printed; the keys are in the order of the module's docstring."""
+    return {
+        "topic": message.topic,
+        "queueId": message.queue_id,
+        "queueOffset": message.queue_offset,
+        "commitLogOffset": message.physical_offset,
+        "tags": message.tags,
+        "keys": message.properties.get(KEYS),
+        "properties": dict(message.properties),
+        "body": base64.b64encode(message.body).decode("ascii"),
+        "storeTimestamp": message.store_timestamp_ms,
+        "offsetMsgId": message.offset_message_id,
+    }
+
+
+def one_line(message: StoredMessage) -> str:
+    """*message* for people: its place, tag, keys, flags if any, and the start of its body."""
+    body = message.body[: 4 * _SHOWN_BODY_CHARS].decode("utf-8", "replace")[:_SHOWN_BODY_CHARS]
+    shown = printable(body)
+    place = f"{message.topic}/{message.queue_id}@{message.queue_offset}"
+    flags = sys_flag_names(message.sys_flag)
+    parts = (place, message.tags or "-", " ".join(message.keys) or "-", *flags, shown)
+    return "  ".join(parts)
+
+
+def print_found(messages: Sequence[StoredMessage], *, as_json: bool) -> None:
+    """Print what a look-up found; raises ``Exit`` with code 1 where that is nothing, as grep ends."""
+    for message in messages:
+        print_json(to_json(message)) if as_json else print_line(one_line(message))
+    if not messages:
+        progress("no such message")
+        raise typer.Exit(1)
+
+
+def printable(text: str, *, also: str = "") -> str:
+    """*text* without what a terminal would obey; the characters of *also* stay."""
+    return "".join(char if char.isprintable() or char in also else "·" for char in text)
+
+
+def from_json(topic: str, value: Mapping[str, Any]) -> Outgoing:
+    """The message for *topic* that *value* describes.
+
+    Raises:
+        InvalidMessageError: a field is unknown or of the wrong kind, or no store takes the message.
+    """
+    for name in value:
+        if name not in _READ and name not in _OF_THE_STORE:
+            raise InvalidMessageError(
+                f"a message has no field {name!r}; the fields are {', '.join(_READ)}"
+            )
+    properties = _texts(value.get("properties"))
+    tags = _text(value, "tags") or properties.pop(TAGS, None)
+    keys = _keys(value.get("keys")) or _keys(properties.pop(KEYS, None))
+    properties.pop(TAGS, None)
+    properties.pop(KEYS, None)
+    unique_key = properties.pop(UNIQUE_KEY, None)
+    message = Message(topic, _body(value), tags, keys, properties, unique_key=unique_key)
+    sharding_key = _text(value, "shardingKey") or properties.get(SHARDING_KEY)
+    return Outgoing(message, _number(value, "queueId"), sharding_key, _delay(value))
+
+
+def _delay(value: Mapping[str, Any]) -> Delay | None:
+    level, delay_ms, deliver_at_ms = (_number(value, name) for name in _DELAYS)
+    if sum(one is not None for one in (level, delay_ms, deliver_at_ms)) > 1:
+        raise InvalidMessageError(f"give one of {', '.join(_DELAYS)}: a message has one delay")
+    delay = None if delay_ms is None else timedelta(milliseconds=min(delay_ms, 2 * DELAY_MAX_MS))
+    return Delay.of(level, delay, deliver_at_ms)
+
+
+def _body(value: Mapping[str, Any]) -> bytes:
+    text, encoded = _text(value, "text"), _text(value, "body")
+    if (text is None) == (encoded is None):
+        raise InvalidMessageError("give the body once: as body (base64) or as text")
+    try:
+        if encoded is not None:
+            return base64.b64decode(encoded, validate=True)
+        assert text is not None
+        return text.encode()
+    except (binascii.Error, ValueError) as error:
+        what = "text" if encoded is None else "base64 in body"
+        raise InvalidMessageError(f"no valid {what}: {error}") from None
+
+
+def _keys(value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return tuple(value.split())
+    if isinstance(value, list) and all(isinstance(key, str) for key in value):
+        return tuple(value)
+    raise InvalidMessageError(f"keys is {value!r:.80}; give a list of texts, or one text")
+
+
+def _texts(value: object) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise InvalidMessageError(f"properties is {value!r:.80}; give an object of texts")
+    return dict(value)  # Message says which value is no text
+
+
+def _text(value: Mapping[str, Any], name: str) -> str | None:
+    text = value.get(name)
+    if text is not None and not isinstance(text, str):
+        raise InvalidMessageError(f"{name} is {text!r:.80}; give a text, or leave it out")
+    return text
+
+
+def _number(value: Mapping[str, Any], name: str) -> int | None:
+    number = value.get(name)
+    if number is None or (isinstance(number, int) and not isinstance(number, bool)):
+        return number
+    raise InvalidMessageError(f"{name} is {number!r:.80}; give a number, or leave it out")

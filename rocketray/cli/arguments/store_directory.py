@@ -1,0 +1,126 @@
+"""Where store directories are: one of ours, one of RocketMQ's, or all shards of a node.
+
+They are opened read-only, as they lie, beside whoever writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketray.cli.terminal.clock import now_ms
+from rocketray.cli.terminal.output import progress
+from rocketray.errors import StoreError
+
+if TYPE_CHECKING:
+    from rocketray.store.importing.foreign import ForeignSettings
+    from rocketray.store.message_store import MessageStore
+
+__all__ = [
+    "DirectoryArgument",
+    "OpenStore",
+    "SlotsOption",
+    "foreign_settings",
+    "open_stores",
+    "store_directories",
+    "told_settings",
+]
+
+DirectoryArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="What to read.")
+]
+SlotsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-hash-slots",
+        metavar="N",
+        min=1,
+        help="The broker's maxHashSlotNum, where it cannot be told from RocketMQ's index files.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenStore:
+    """A store that is open read-only; ``foreign`` is how RocketMQ wrote it, None for our own."""
+
+    directory: Path
+    store: MessageStore
+    foreign: ForeignSettings | None
+
+    def check_keys(self) -> None:
+        """Raise :class:`ConfigError` when keys cannot be looked up here."""
+        if self.foreign is not None:
+            self.foreign.check_keys()
+
+
+@contextmanager
+def open_stores(
+    directory: Path, *, index_hash_slots: int | None = None
+) -> Iterator[list[OpenStore]]:
+    """The stores that *directory* is or holds, open until the block ends.
+
+    What could not be told from RocketMQ's files is said on stderr. Raises :class:`StoreError`.
+    """
+    with ExitStack() as closing:
+        opened = []
+        for path in store_directories(directory):
+            opened.append(_open(path, index_hash_slots))
+            closing.callback(opened[-1].store.close)
+        yield opened
+
+
+def store_directories(directory: Path) -> list[Path]:
+    """The store directories that *directory* is or holds, by topic and queue id.
+
+    Raises:
+        StoreError: it is none and holds none.
+    """
+    from rocketray.store.files.store_settings import is_foreign, is_store  # noqa: PLC0415 - orjson
+
+    if is_store(directory):
+        return [directory]
+    shards = directory / "shards"
+    if shards.is_dir():
+        found = [
+            path for path in shards.glob("*/*") if path.name.isdecimal() and not is_foreign(path)
+        ]
+        return sorted(found, key=lambda path: (path.parent.name, int(path.name)))
+    raise StoreError(
+        f"{directory} is no store: it has neither store.json nor a commitlog directory, "
+        "and no shards directory as a node's data directory has"
+    )
+
+
+def foreign_settings(
+    directory: Path, index_hash_slots: int | None = None
+) -> ForeignSettings | None:
+    """How RocketMQ wrote *directory*; None for a store of ours. Raises :class:`StoreError`."""
+    from rocketray.store.files.store_settings import is_foreign  # noqa: PLC0415 - imports orjson
+    from rocketray.store.importing.foreign import read_foreign_settings  # noqa: PLC0415 - imports NumPy
+
+    if not is_foreign(directory):
+        return None
+    return read_foreign_settings(directory, index_hash_slots=index_hash_slots)
+
+
+def told_settings(directory: Path, index_hash_slots: int | None) -> ForeignSettings | None:
+    """:func:`foreign_settings`, and what could not be told from the files is said on stderr."""
+    foreign = foreign_settings(directory, index_hash_slots)
+    for warning in foreign.warnings if foreign else ():
+        progress(f"warning: {warning}")
+    return foreign
+
+
+def _open(directory: Path, index_hash_slots: int | None) -> OpenStore:
+    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - imports NumPy
+
+    foreign = told_settings(directory, index_hash_slots)
+    config = foreign.config if foreign else None
+    store = MessageStore(directory, config, read_only=True, clock_ms=now_ms)
+    return OpenStore(directory, store, foreign)

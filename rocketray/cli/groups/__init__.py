@@ -1,0 +1,1 @@
+"""Commands on consumer groups and dead letters."""

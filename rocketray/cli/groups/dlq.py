@@ -1,0 +1,162 @@
+"""``rocketray dlq``: the messages that groups gave up, and having them delivered once more."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocketray.actors.retries.retry_records import FAILURE_REASON, origin_of, topic_of
+from rocketray.cli.arguments.doubts import tell_doubts
+from rocketray.cli.arguments.messages import one_line, printable, to_json
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import (
+    DATA_DEFAULT,
+    DataOption,
+    DialectOption,
+    GroupArgument,
+    JsonOption,
+    TagsOption,
+    chosen_subscription,
+)
+from rocketray.cli.terminal.output import print_json, print_line, print_table
+from rocketray.names import DEAD_LETTER_PREFIX
+
+if TYPE_CHECKING:
+    from rocketray.message import StoredMessage
+
+__all__ = ["dlq"]
+
+dlq = typer.Typer(
+    help="List dead letters, show them, have them delivered again.", no_args_is_help=True
+)
+_FilterOption = Annotated[
+    str | None,
+    typer.Option("--filter", "--sql", metavar="EXPR", help="Only those that match, in SQL92."),
+]
+_TopicOption = Annotated[
+    str | None,
+    typer.Option(
+        "--topic", metavar="TOPIC", help="Where they are, if not in %DLQ% and the group's name."
+    ),
+]
+
+
+@dlq.command("list")
+def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
+    """List the groups that have dead letters. Says how many, and how many were redriven.
+
+    Also what the newest one failed of.
+    """
+    from rocketray.actors.admin.dead_letters import letter_boxes  # noqa: PLC0415 - imports NumPy
+
+    with connect(data) as connection:
+        boxes = letter_boxes(connection)
+    if as_json:
+        for box in boxes:
+            print_json(
+                {
+                    "group": box.group,
+                    "topic": box.topic,
+                    "letters": box.letters,
+                    "redriven": box.redriven,
+                    "newestReason": box.newest_reason,
+                }
+            )
+        return
+    rows = [(box.group, box.topic, box.letters, box.redriven, box.newest_reason) for box in boxes]
+    columns = ("group", "topic", "letters", "redriven", "newest failed of")
+    print_table(columns, rows, right=("letters", "redriven"))
+
+
+@dlq.command()
+def show(
+    group: GroupArgument,
+    *,
+    sql: _FilterOption = None,
+    tags: TagsOption = None,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="Show so many, the oldest first.")
+    ] = 100,
+    topic: _TopicOption = None,
+    dialect: DialectOption = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the dead letters of a group, oldest first. Nothing is changed.
+
+    Each says how many attempts there were, and what the last one failed of.
+    --json prints each as "query" does, and attempts, originTopic, originMsgId, redriven and reason:
+    the exception's type and text, null for a letter that does not have it.
+    """
+    from rocketray.actors.admin.dead_letters import letters  # noqa: PLC0415 - imports NumPy
+
+    subscription = chosen_subscription(tags, sql, None, dialect=dialect)
+    with connect(data) as connection:
+        tell_doubts(connection.data, [topic or DEAD_LETTER_PREFIX + group], subscription)
+        for letter, is_redriven in islice(letters(connection, group, subscription, topic), limit):
+            if as_json:
+                print_json(_fields(letter, is_redriven=is_redriven))
+            else:
+                mark = "redriven" if is_redriven else "-"
+                reason = letter.properties.get(FAILURE_REASON, "-")
+                attempts = f"{letter.reconsume_times} attempts"
+                parts = (one_line(letter), f"from {topic_of(letter)}", mark, attempts)
+                print_line("  ".join((*parts, printable(reason))))
+
+
+@dlq.command()
+def redrive(
+    group: GroupArgument,
+    *,
+    sql: _FilterOption = None,
+    tags: TagsOption = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", metavar="N", min=1, help="So many at most, the oldest first."),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only count what would be delivered again.")
+    ] = False,
+    topic: _TopicOption = None,
+    dialect: DialectOption = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Have a group get its dead letters again, each once.
+
+    They go to the group's retry topic, so that other groups do not see them, and their attempts
+    are counted from 0 again. A letter that was redriven stays, and is not redriven again, also
+    when this command is interrupted and started once more.
+    """
+    from rocketray.actors.admin.dead_letters import letters  # noqa: PLC0415 - imports NumPy
+    from rocketray.actors.admin.dead_letters import redrive as run  # noqa: PLC0415 - the same
+
+    subscription = chosen_subscription(tags, sql, None, dialect=dialect)
+    with connect(data) as connection:
+        tell_doubts(connection.data, [topic or DEAD_LETTER_PREFIX + group], subscription)
+        if dry_run:
+            found = letters(connection, group, subscription, topic)
+            new = (letter for letter, is_redriven in found if not is_redriven)
+            count = sum(1 for _ in islice(new, limit))
+        else:
+            producer = connection.producer(ack="disk")
+            count = run(connection, producer, group, subscription, topic=topic, limit=limit)
+    if as_json:
+        print_json({"group": group, "count": count, "dryRun": dry_run})
+    elif dry_run:
+        print_line(f"{count} dead letters of group {group} would be delivered again")
+    else:
+        print_line(f"{count} dead letters of group {group} are delivered again")
+
+
+def _fields(letter: StoredMessage, *, is_redriven: bool) -> dict[str, Any]:
+    return {
+        **to_json(letter),
+        "attempts": letter.reconsume_times,
+        "originTopic": topic_of(letter),
+        "originMsgId": origin_of(letter),
+        "redriven": is_redriven,
+        "reason": letter.properties.get(FAILURE_REASON),
+    }

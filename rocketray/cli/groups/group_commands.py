@@ -1,0 +1,134 @@
+"""``rocketray groups``: who consumes what, and how far each group has come."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from rocketray.cli.arguments.group_choice import OptionalGroupArgument, chosen_groups
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption
+from rocketray.cli.terminal.output import print_json, print_line, print_table
+
+from .group_migrate import migrate
+from .group_moves import reset, seek, skip
+from .group_progress import progress
+
+if TYPE_CHECKING:
+    from rocketray.actors.groups.group_descriptions import GroupDescription
+
+__all__ = ["groups"]
+
+groups = typer.Typer(
+    help="List consumer groups, see their progress, move them.", no_args_is_help=True
+)
+for command in (progress, migrate, reset, skip, seek):
+    groups.command()(command)
+
+
+@groups.command("list")
+def list_all(*, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False) -> None:
+    """List the consumer groups: subscriptions and offsets.
+
+    An offset is the next message that the group will get from a queue; -1: it has none yet.
+    Missed are messages that were deleted before the group read them; sent back those on which a
+    handler failed and that come again, dead letters those that do not: since the coordinator started.
+    """
+    with connect(data) as connection:
+        found = chosen_groups(connection.groups(), None)
+    if as_json:
+        for group in found:
+            print_json(_fields(group))
+        return
+    rows = [
+        (
+            group.group,
+            group.topic,
+            _subscribed(group),
+            len(group.members),
+            group.counters.missed,
+            group.counters.sent_back,
+            group.counters.dead_lettered,
+            _offsets(group),
+        )
+        for group in found
+    ]
+    numbers = ("members", "missed", "sent back", "dead letters")
+    columns = ("group", "topic", "subscribed to", *numbers, "next offsets")
+    print_table(columns, rows, right=numbers)
+
+
+@groups.command()
+def lag(
+    group: OptionalGroupArgument = None,
+    *,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Count what groups still have to get, queue by queue.
+
+    Behind are all messages that a group has not finished, lag is those of them that its filter
+    lets pass. A lag is exact, or "at least" where counting on would have cost too much: ask again
+    and it goes on from there. A predicate is not asked: then lag counts all ("unfiltered").
+    """
+    with connect(data) as connection:
+        rows = [
+            (each.group, each.topic, queue, each.offsets[queue], found)
+            for each in chosen_groups(connection.groups(), group)
+            for queue, found in connection.lag(each).items()
+        ]
+    if as_json:
+        for name, topic, queue, offset, found in rows:
+            print_json(
+                {
+                    "group": name,
+                    "topic": topic,
+                    "queueId": queue,
+                    "offset": offset,
+                    "behind": found.behind,
+                    "lag": found.count,
+                    "exactness": found.exactness.value,
+                }
+            )
+        return
+    cells = [
+        (name, topic, queue, offset, found.behind, found.count, found.exactness.value)
+        for name, topic, queue, offset, found in rows
+    ]
+    columns = ("group", "topic", "queue", "next offset", "behind", "lag", "exactness")
+    print_table(columns, cells, right=columns[2:6])
+
+
+@groups.command()
+def delete(
+    group: GroupArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
+) -> None:
+    """Forget a group without members. One of that name starts anew."""
+    with connect(data) as connection:
+        connection.delete_group(group)
+    if as_json:
+        print_json({"group": group, "deleted": True})
+    else:
+        print_line(f"group {group} is removed")
+
+
+def _fields(group: GroupDescription) -> dict[str, Any]:
+    return {
+        "group": group.group,
+        "topic": group.topic,
+        "subscription": group.subscription.to_json(),
+        "changingTo": None if group.plan is None else group.plan.new.to_json(),
+        "offsets": {str(queue): offset for queue, offset in sorted(group.offsets.items())},
+        "members": group.members,
+        "counters": group.counters.to_json(),
+    }
+
+
+def _subscribed(group: GroupDescription) -> str:
+    change = "" if group.plan is None else f", changing to {group.plan.new}"
+    return f"{group.subscription}{change}"
+
+
+def _offsets(group: GroupDescription) -> str:
+    return " ".join(str(offset) for _, offset in sorted(group.offsets.items()))

@@ -1,0 +1,1 @@
+"""Commands that send, read, query and recall messages."""

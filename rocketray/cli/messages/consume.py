@@ -1,0 +1,197 @@
+"""``rocketray consume``: be a member of a group, and print what it gets."""
+
+from __future__ import annotations
+
+import platform
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketray.cli.arguments.doubts import tell_doubts
+from rocketray.cli.arguments.lookup_options import parse_place
+from rocketray.cli.arguments.messages import one_line, to_json
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import (
+    DATA_DEFAULT,
+    DataOption,
+    DialectOption,
+    GroupOption,
+    JsonOption,
+    OnFilterErrorOption,
+    SqlOption,
+    TagsOption,
+    TopicArgument,
+    WhereOption,
+    chosen_subscription,
+)
+from rocketray.cli.terminal.output import print_json, print_line, progress
+from rocketray.cli.terminal.reader import OutputReader
+from rocketray.cli.terminal.signals import until_signalled
+
+if TYPE_CHECKING:
+    import threading
+    from collections.abc import Sequence
+
+    from rocketray.actors.groups.group_descriptions import GroupDescription
+    from rocketray.actors.groups.member_options import MemberOptions
+    from rocketray.actors.remote.remote_consumer import Member
+    from rocketray.actors.topics.consumed_batch import ConsumedBatch
+    from rocketray.filters.subscription import Subscription
+
+__all__ = ["consume"]
+
+_HINT_S = 3.0  # without a message; then who waits is told so, once
+_POLL_S = 0.25  # how long a signal may go unseen
+
+
+def consume(
+    topic: TopicArgument,
+    *,
+    group: GroupOption,
+    tags: TagsOption = None,
+    sql: SqlOption = None,
+    dialect: DialectOption = None,
+    where: WhereOption = None,
+    on_filter_error: OnFilterErrorOption = "stop",
+    start: Annotated[
+        str,
+        typer.Option(
+            "--start",
+            metavar="WHEN",
+            help="Where a group begins that has no offsets yet: earliest, latest, or a time.",
+        ),
+    ] = "earliest",
+    broadcast: Annotated[
+        bool,
+        typer.Option(
+            "--broadcast",
+            help="Get all messages of all queues, and keep the offsets in a file here.",
+        ),
+    ] = False,
+    client_id: Annotated[
+        str | None,
+        typer.Option(
+            "--client-id",
+            metavar="ID",
+            help="The member's name in the group; with --broadcast the host's name by default.",
+        ),
+    ] = None,
+    max_count: Annotated[
+        int | None, typer.Option("--max", metavar="N", min=1, help="End after so many messages.")
+    ] = None,
+    timeout_s: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout", metavar="S", min=0, help="End after so many seconds without a message."
+        ),
+    ] = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Consume messages as a member of a group, and print them.
+
+    They are printed as "store scan" does with --json. A group without members that subscribed
+    otherwise until now takes the new subscription, and the old one is told on stderr.
+
+    Ends after --max messages, after --timeout seconds without one, when the reader of a pipe goes,
+    or with Ctrl-C. All messages come unless one of --tags, --sql and --where says which.
+
+    A message is committed when it was printed, and the group goes on behind it. Into a pipe
+    messages go one at a time, and one is committed when the reader has read it: "consume ... |
+    head -2" commits two, and what lies in the pipe unread comes again. What a program reads and
+    then drops is committed: a program that must not lose any has to be a member itself, with
+    Client.consumer, and commit when its work is done. If the process is killed, the last messages
+    may be printed again by the next one.
+
+    With --broadcast each member gets everything, and goes on where it was by its client id: the
+    offsets are in DATA/broadcast/ID/GROUP/TOPIC.json. Several on one host need an id each.
+    """
+    begin = parse_place(start)
+    subscription = chosen_subscription(tags, sql, where, on_filter_error, dialect)
+    options: MemberOptions = {"start": begin, "client_id": client_id}
+    if broadcast:
+        options["broadcast"] = True
+        options["client_id"] = client_id or platform.node()
+    with connect(data) as connection, until_signalled() as signalled:
+        before = _subscribed(connection.groups(), group, topic)
+        with connection.consumer(group, topic, subscription, **options) as consumer:
+            if before not in (None, subscription):
+                progress(f"group {group} subscribed with {before} until now")
+            tell_doubts(connection.data, [topic], subscription)
+            hint = f"waiting for messages of topic {topic} that match {subscription}; Ctrl-C stops"
+            _print_all(consumer, signalled, max_count, timeout_s, hint, as_json=as_json)
+
+
+def _subscribed(groups: Sequence[GroupDescription], group: str, topic: str) -> Subscription | None:
+    """What *group* subscribes to, unless it is about to change; None for a new group."""
+    return next(
+        (
+            each.subscription
+            for each in groups
+            if (each.group, each.topic) == (group, topic) and each.plan is None
+        ),
+        None,
+    )
+
+
+def _print_all(
+    consumer: Member,
+    signalled: threading.Event,
+    max_count: int | None,
+    timeout_s: float | None,
+    hint: str,
+    *,
+    as_json: bool,
+) -> None:
+    printer = _Printer(consumer, signalled, as_json=as_json)
+    last = time.monotonic()
+    while not signalled.is_set() and (max_count is None or printer.count < max_count):
+        waited_s = time.monotonic() - last
+        if timeout_s is not None and waited_s > timeout_s:
+            return
+        if hint and waited_s > _HINT_S:
+            progress(hint)
+            hint = ""
+        for batch in consumer.poll(_POLL_S):
+            before = printer.count
+            printer.print(batch, len(batch) if max_count is None else max_count - before)
+            last = last if printer.count == before else time.monotonic()
+
+
+class _Printer:
+    """Prints messages, and commits behind those that whoever reads them has got."""
+
+    def __init__(self, consumer: Member, signalled: threading.Event, *, as_json: bool) -> None:
+        self.count = 0
+        self._consumer = consumer
+        self._signalled = signalled
+        self._as_json = as_json
+        self._reader = OutputReader()
+
+    def print(self, batch: ConsumedBatch, room: int) -> None:
+        """Print up to *room* messages of a batch, and commit behind the last one that was read.
+
+        Raises:
+            OutputClosedError: the reader has gone; what it had read before is committed.
+        """
+        finished = 0
+        shown = batch.messages()[:room]
+        try:
+            for message in shown:
+                if self._as_json:
+                    print_json(to_json(message))
+                else:
+                    print_line(one_line(message))
+                if not self._reader.has_read(self._signalled):
+                    break
+                finished += 1
+        finally:
+            self.count += finished
+            if finished == len(batch):
+                self._commit(batch, batch.next_queue_offset)
+            elif finished:
+                self._commit(batch, shown[finished - 1].queue_offset + 1)
+
+    def _commit(self, batch: ConsumedBatch, next_queue_offset: int) -> None:
+        self._consumer.commit(batch.topic, batch.queue_id, next_queue_offset)

@@ -1,0 +1,100 @@
+"""``rocketray query``: look messages up by id, key or time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketray.cli.arguments.lookup_options import (
+    MAX_DEFAULT,
+    TIME_MAX_MS,
+    BeginOption,
+    EndOption,
+    MaxOption,
+    check_span,
+)
+from rocketray.cli.arguments.messages import print_found
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
+from rocketray.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rocketray.actors.client.connection import Connection
+    from rocketray.message import StoredMessage
+
+__all__ = ["query"]
+
+
+def query(
+    topic: TopicArgument,
+    *,
+    message_id: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="By message id: the offset id, also that of before an import, or the unique id.",
+        ),
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="By one of the sender's keys.")
+    ] = None,
+    unique_key: Annotated[
+        str | None,
+        typer.Option("--unique-key", metavar="ID", help="By the id that the producer gave it."),
+    ] = None,
+    begin_ms: BeginOption = None,
+    end_ms: EndOption = None,
+    max_count: MaxOption = MAX_DEFAULT,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Look up stored messages by id, by key or by time.
+
+    They come oldest first. Give one of --id, --key and --unique-key, or a time with --from, --to or
+    both; a time also narrows a key. TIME is milliseconds since 1970 or ISO 8601, in local time
+    unless it names a zone. Where nothing is found the exit code is 1, and stderr says so.
+    """
+    named = [name for name in (message_id, key, unique_key) if name is not None]
+    if len(named) > 1 or not (named or begin_ms is not None or end_ms is not None):
+        raise typer.BadParameter("give one of --id, --key, --unique-key, or --from and --to")
+    if "" in named:
+        raise typer.BadParameter("the id or key to look up is empty")
+    check_span(begin_ms, end_ms)
+    begin, end = begin_ms or 0, TIME_MAX_MS if end_ms is None else end_ms
+    with connect(data) as connection:
+        if message_id is not None:
+            found = _by_id(connection, topic, message_id)
+        elif key is not None:
+            found = connection.query(topic, key, max_count, begin, end)
+            found = [message for message in found if key in message.keys]  # not unique keys
+        elif unique_key is not None:
+            found = _by_unique_key(connection, topic, unique_key)
+        else:
+            found = connection.query_by_time(topic, begin, end, max_count)
+    print_found(found, as_json=as_json)
+
+
+def _by_id(connection: Connection, topic: str, message_id: str) -> list[StoredMessage]:
+    """The kinds of ids cannot be told apart, so each is tried, as RocketMQ does."""
+    old_id = message_id.upper()
+    found = connection.query(topic, old_id)
+    found = [message for message in found if message.imported_offset_id == old_id]
+    if found:
+        return found
+    try:
+        message, reason = connection.view(message_id), None
+    except ConfigError as error:
+        message, reason = None, error
+    if message is not None and message.topic == topic:
+        return [message]
+    found = _by_unique_key(connection, topic, message_id)
+    if reason is not None and not found:
+        raise typer.BadParameter(str(reason), param_hint="--id")
+    return found
+
+
+def _by_unique_key(connection: Connection, topic: str, unique_key: str) -> list[StoredMessage]:
+    found = connection.query(topic, unique_key)
+    return [message for message in found if message.unique_key == unique_key]

@@ -1,0 +1,29 @@
+"""``rocketray recall``: call a delayed message back before it is due."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption
+from rocketray.cli.terminal.output import print_line
+
+__all__ = ["recall"]
+
+
+def recall(
+    handle: Annotated[str, typer.Argument(help="The handle that its send printed.")],
+    data: DataOption = DATA_DEFAULT,
+) -> None:
+    """Call a delayed message back, so that it is never delivered.
+
+    Ends with code 1 when it is too late: the message was delivered, or recalled before.
+    """
+    with connect(data) as connection:
+        if connection.recall(handle):
+            print_line("recalled: it will not be delivered")
+            return
+    print_line("too late: it was delivered, or recalled before")
+    raise typer.Exit(1)

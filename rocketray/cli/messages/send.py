@@ -1,0 +1,232 @@
+"""``rocketray send``: one message from the arguments, or many from stdin.
+
+With ``--jsonl`` three things go on at once: a thread reads and sends, the producer batches what is
+under way, and the main thread prints each result when its message is acknowledged, in order. So
+a line on stdout always stands for a stored message, also when the process is killed.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from rocketray.cli.arguments.lookup_options import parse_time_ms
+from rocketray.cli.arguments.messages import Outgoing, from_json
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption, TopicArgument
+from rocketray.cli.terminal.lines import parse_object, read_lines
+from rocketray.cli.terminal.output import as_time, print_json, print_line
+from rocketray.cli.terminal.quantities import parse_delay
+from rocketray.errors import InvalidMessageError, StreamError
+from rocketray.message import KEYS, TAGS, UNIQUE_KEY
+
+if TYPE_CHECKING:
+    from rocketray.actors.producers.producer import PendingSend, Producer, SendResult
+
+__all__ = ["send"]
+
+_STDIN = 0
+_OF_OPTIONS = {
+    TAGS: "give the tag with --tags",
+    KEYS: "give keys with --key",
+    UNIQUE_KEY: "each message gets one by itself",
+}
+_UNACKNOWLEDGED_MAX = 16_384  # messages that are sent and not yet printed
+
+
+def send(
+    topic: TopicArgument,
+    body: Annotated[str | None, typer.Argument(help="The body of one message, as text.")] = None,
+    *,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Read messages from stdin, a JSON object a line.")
+    ] = False,
+    tags: Annotated[str | None, typer.Option("--tags", metavar="TAG", help="Its tag.")] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option("--key", metavar="KEY", help="A key to look it up by; may be repeated."),
+    ] = None,
+    properties: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property", metavar="NAME=VALUE", help="What SQL92 filters see; may be repeated."
+        ),
+    ] = None,
+    queue_id: Annotated[
+        int | None, typer.Option("--queue", metavar="N", min=0, help="The queue it goes to.")
+    ] = None,
+    sharding_key: Annotated[
+        str | None,
+        typer.Option("--sharding-key", metavar="KEY", help="Equal keys go to one queue, in order."),
+    ] = None,
+    ack: Annotated[
+        Literal["memory", "disk"],
+        typer.Option(
+            "--ack", help="Stored when it survives the processes (memory), or power loss (disk)."
+        ),
+    ] = "memory",
+    delay_level: Annotated[
+        int | None,
+        typer.Option("--delay-level", metavar="N", help="Deliver it later, by RocketMQ's level N."),
+    ] = None,
+    delay: Annotated[
+        int | None,
+        typer.Option(
+            "--delay", parser=parse_delay, metavar="TIME", help="Deliver it so much later: 90s, 7d."
+        ),
+    ] = None,
+    deliver_at: Annotated[
+        int | None,
+        typer.Option(
+            "--deliver-at",
+            parser=parse_time_ms,
+            metavar="TIME",
+            help="Deliver it then: ISO 8601, or milliseconds since 1970.",
+        ),
+    ] = None,
+    compression: Annotated[
+        Literal["zlib", "lz4", "zstd"] | None,
+        typer.Option("--compression", help="Store bodies of 4096 bytes and more compressed."),
+    ] = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Send a message, or many from stdin with --jsonl. Prints where each was stored.
+
+    \b
+    With --jsonl a line is an object as "store scan" prints it, or shorter:
+      {"text": "paid", "tags": "pay", "keys": ["order-17"], "properties": {"amount": "9"}}
+    body (base64) or text; tags, keys, properties, queueId, shardingKey, and one of delayLevel,
+    delayMs and deliverAt if wanted.
+
+    A message can be delivered up to 40 days later. It is stored where it waits until then, and
+    "rocketray recall" calls it back by the handle that is printed.
+
+    A line with offsetMsgId, msgId, queueId and queueOffset is printed for each message when it is
+    acknowledged, in the order of the input. A bad line ends the command with code 1; the messages
+    before it are stored and printed, those after it are not read.
+    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    delays = {"delayLevel": delay_level, "delayMs": delay, "deliverAt": deliver_at}
+    places = queue_id, sharding_key, *delays.values()
+    one_by_hand = (body, tags, keys or None, properties or None, *places)
+    if jsonl:
+        if any(value is not None for value in one_by_hand):
+            raise typer.BadParameter("with --jsonl everything about a message stands in its line")
+        with (
+            connect(data) as connection,
+            connection.producer(ack=ack, compression=compression) as producer,
+        ):
+            connection.topic(topic)
+            _send_lines(producer, topic)
+        return
+    if sum(value is not None for value in delays.values()) > 1:
+        raise typer.BadParameter("--delay-level, --delay and --deliver-at exclude each other")
+    if body is None:
+        raise typer.BadParameter("give the BODY of the message, or --jsonl to read from stdin")
+    outgoing = _by_hand(
+        topic,
+        {
+            "text": body,
+            "tags": tags,
+            "keys": keys,
+            "properties": _pairs(properties or []),
+            "queueId": queue_id,
+            "shardingKey": sharding_key,
+            **delays,
+        },
+    )
+    with (
+        connect(data) as connection,
+        connection.producer(ack=ack, compression=compression) as producer,
+    ):
+        now_ms = connection.clock_ms()
+        result = _send_async(producer, outgoing).result()
+    if as_json:
+        print_json(_fields(result))
+    else:
+        if outgoing.delay is None:
+            shown = f"stored at {topic}/{result.queue_id}@{result.queue_offset}"
+        else:
+            shown = f"waits for topic {topic} until {as_time(outgoing.delay.due_ms(now_ms))}"
+        print_line(f"{shown}  id {result.offset_message_id}  unique key {result.message_id}")
+        if result.recall_handle is not None:
+            print_line(f"recall it with: rocketray recall {result.recall_handle}")
+
+
+def _by_hand(topic: str, fields: dict[str, Any]) -> Outgoing:
+    try:
+        return from_json(topic, fields)
+    except StreamError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _pairs(texts: list[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise typer.BadParameter(f"{text!r} has no '='; write NAME=VALUE")
+        if name in _OF_OPTIONS:
+            raise typer.BadParameter(
+                f"property {name} is RocketMQ's own, not one of the sender; {_OF_OPTIONS[name]}"
+            )
+        pairs[name] = value
+    return pairs
+
+
+def _send_async(producer: Producer, outgoing: Outgoing) -> PendingSend:
+    return producer.send_message_async(
+        outgoing.message, outgoing.queue_id, outgoing.sharding_key, delay=outgoing.delay
+    )
+
+
+def _send_lines(producer: Producer, topic: str) -> None:
+    """Send what comes from stdin; print results until the input or the first failure ends it."""
+    sent: queue.Queue[PendingSend | Exception | None] = queue.Queue(_UNACKNOWLEDGED_MAX)
+    arguments = (producer, topic, sent)
+    threading.Thread(target=_read_and_send, args=arguments, name="stdin", daemon=True).start()
+    while (item := sent.get()) is not None:
+        if isinstance(item, Exception):
+            raise item
+        print_json(_fields(item.result()))
+
+
+def _read_and_send(
+    producer: Producer, topic: str, sent: queue.Queue[PendingSend | Exception | None]
+) -> None:
+    """In a thread: everything that happens comes out of the queue, a failure and the end as well.
+
+    The file is the thread's own. At exit it may still wait for input, and then sys.stdin could
+    not be closed.
+    """
+    try:
+        stream = open(_STDIN, "rb", closefd=False)  # noqa: SIM115 - see the docstring
+        for number, line in read_lines(stream):
+            sent.put(_send_async(producer, _parse(topic, number, line)))
+    except Exception as error:  # noqa: BLE001 - raised again where the queue is read
+        sent.put(error)
+    else:
+        sent.put(None)
+
+
+def _parse(topic: str, number: int, line: bytes) -> Outgoing:
+    try:
+        return from_json(topic, parse_object(line))
+    except (ValueError, StreamError) as error:
+        raise InvalidMessageError(
+            f"line {number} of the input: {error}; it and what follows was not sent"
+        ) from None
+
+
+def _fields(result: SendResult) -> dict[str, str | int]:
+    handle = {} if result.recall_handle is None else {"recallHandle": result.recall_handle}
+    return {
+        "offsetMsgId": result.offset_message_id,
+        "msgId": result.message_id,
+        "queueId": result.queue_id,
+        "queueOffset": result.queue_offset,
+        **handle,
+    }

@@ -1,0 +1,1 @@
+"""Commands on nodes, topics and apps."""

@@ -1,0 +1,227 @@
+"""What ``rocketray status`` shows to people and programs: hosts of apps, groups, problems."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rocketray.cli.terminal.output import as_time, counted, print_json, print_line, print_table
+from rocketray.names import RETRY_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rocketray.actors.groups.group_descriptions import GroupDescription
+    from rocketray.topology.hosting.hosting import Host
+
+__all__ = [
+    "groups_of",
+    "idle_instances",
+    "show_groups",
+    "show_hosts",
+    "show_problems",
+    "without_hosts",
+]
+
+_HOST_COLUMNS = ("app", "host", "pid", "state", "restarts", "queues")
+_COUNTS = ("received", "finished", "failures", "sent back", "dead letters")
+
+
+def groups_of(hosts: Sequence[Host], groups: Sequence[GroupDescription]) -> list[GroupDescription]:
+    """Those of *groups* that agents of the hosts belong to."""
+    names = {
+        agent.group for host in hosts if host.status is not None for agent in host.status.agents
+    }
+    return [each for each in groups if each.group in names]
+
+
+def idle_instances(
+    hosts: Sequence[Host], groups: Sequence[GroupDescription], consumers: int
+) -> list[str]:
+    """A line for each topic that has fewer queues than the app has instances: some read none of it."""
+    queues = {
+        each.topic: len(each.offsets)
+        for each in groups_of(hosts, groups)
+        if not each.is_broadcast and not each.topic.startswith(RETRY_PREFIX)
+    }
+    return [
+        f"topic {topic} has {counted(count, 'queue')}, and a queue is read by one instance at a time: "
+        f"{consumers - count} of the {consumers} instances get none of its messages; scale to "
+        f"{count}, or, where no key has to stay in its queue, give the topic more: rocketray topics "
+        f"alter {topic} --queues {consumers}"
+        for topic, count in sorted(queues.items())
+        if count < consumers
+    ]
+
+
+def without_hosts(groups: Sequence[GroupDescription] | None) -> str:
+    """What to say where no app was brought up: one may run by itself all the same.
+
+    Members that did not report since the node started may be of processes that ended with it. With
+    None consumer groups are closed.
+    """
+    if groups is None:
+        return "no app was brought up with rocketray up, and consumer groups are closed"
+    living = {each.group for each in groups if each.members.keys() - each.unheard}
+    silent = sorted({each.group for each in groups if each.unheard} - living)
+    if living:
+        return (
+            f"no app was brought up with rocketray up, but groups have members: "
+            f"{', '.join(sorted(living))}; they belong to apps that run by themselves "
+            "(python app.py), or to consumers; see: rocketray groups list"
+        )
+    said = "no app is up; start one with: rocketray up MODULE:APP"
+    if silent:
+        said += (
+            f"\ngroups have members that have not reported since the node started: "
+            f"{', '.join(silent)}; they are forgotten when their leases run out"
+        )
+    return said
+
+
+def show_hosts(hosts: list[Host], *, as_json: bool) -> None:
+    """A line of JSON for each; or the hosts, their agents, and what needs somebody's attention.
+
+    That is what ended a host last, and messages that could not be decoded.
+    """
+    if as_json:
+        for host in hosts:
+            print_json(_fields(host))
+        return
+    rows = [
+        (
+            host.app,
+            host.number,
+            None if host.status is None else host.status.pid,
+            host.state,
+            host.restarts,
+            _queues(host) or None,
+        )
+        for host in hosts
+    ]
+    print_table(_HOST_COLUMNS, rows, right=("host", "pid", "restarts"))
+    agents = [
+        (
+            host.app,
+            host.number,
+            agent.name,
+            agent.received,
+            agent.finished,
+            agent.failures,
+            agent.sent_back,
+            agent.dead_lettered,
+        )
+        for host in hosts
+        for agent in (host.status.agents if host.status is not None else ())
+    ]
+    if agents:
+        print_line("")
+        print_table(("app", "host", "agent", *_COUNTS), agents, right=("host", *_COUNTS))
+    logs = [host for host in hosts if host.status is not None and host.status.logs]
+    if logs:
+        print_line("")
+    for host in logs:
+        assert host.status is not None
+        print_line(f"{host.app} host {host.number} writes to {' and '.join(host.status.logs)}")
+    for line in _complaints(hosts):
+        print_line("")
+        print_line(line)
+
+
+def _complaints(hosts: Sequence[Host]) -> Iterator[str]:
+    for host in hosts:
+        if (error := host.last_error) is not None:
+            yield f"{host.app} host {host.number} failed at {as_time(error.time_ms)}: {error}"
+    for host in hosts:
+        for agent in host.status.agents if host.status is not None else ():
+            if agent.decode_failures:
+                yield (
+                    f"{host.app} host {host.number} agent {agent.name}: {agent.decode_failures} "
+                    "failures are of messages that do not decode"
+                )
+
+
+def show_groups(groups: Sequence[GroupDescription], *, as_json: bool) -> None:
+    """A line for each queue that is held at a message, and for each filter that failed.
+
+    With JSON a line for each group and topic of which there is something to say.
+    """
+    for each in sorted(groups, key=lambda each: (each.group, each.topic)):
+        held, errors = sorted(each.failing.items()), each.counters.errors
+        if as_json and (held or errors):
+            print_json(
+                {
+                    "group": each.group,
+                    "topic": each.topic,
+                    "filterErrors": errors,
+                    "held": [{"queueId": queue} | message.to_json() for queue, message in held],
+                }
+            )
+        if as_json:
+            continue
+        lines = [f"queue {queue} is {message}" for queue, message in held]
+        if errors:
+            lines.append(
+                f"the filter failed on {counted(errors, 'message')}; see: rocketray filter stats"
+            )
+        for line in lines:
+            print_line("")
+            print_line(f"group {each.group}, topic {each.topic}: {line}")
+
+
+def show_problems(lines: list[str], *, as_json: bool) -> None:
+    """What is wrong with the node: a line, or a line of JSON, each."""
+    if lines and not as_json:
+        print_line("")
+    for line in lines:
+        if as_json:
+            print_json({"problem": line})
+        else:
+            print_line(f"problem: {line}")
+
+
+def _queues(host: Host) -> str:
+    """The queues by topic: ``Orders 0,1 Payments 3``."""
+    by_topic: dict[str, list[str]] = {}
+    for topic, queue in host.status.queues if host.status is not None else ():
+        by_topic.setdefault(topic, []).append(str(queue))
+    return " ".join(f"{topic} {','.join(queues)}" for topic, queues in by_topic.items())
+
+
+def _fields(host: Host) -> dict[str, Any]:
+    status, error = host.status, host.last_error
+    return {
+        "app": host.app,
+        "host": host.number,
+        "state": host.state,
+        "restarts": host.restarts,
+        "lastError": None
+        if error is None
+        else {
+            "type": error.kind,
+            "message": error.message,
+            "place": error.place,
+            "time": error.time_ms,
+        },
+        "pid": None if status is None else status.pid,
+        "path": None if status is None else status.path,
+        "logs": [] if status is None else list(status.logs),
+        "agents": [
+            {
+                "agent": each.name,
+                "group": each.group,
+                "received": each.received,
+                "finished": each.finished,
+                "failures": each.failures,
+                "sentBack": each.sent_back,
+                "deadLettered": each.dead_lettered,
+                "overdue": each.overdue,
+                "damaged": each.damaged,
+                "decodeFailures": each.decode_failures,
+            }
+            for each in (status.agents if status is not None else ())
+        ],
+        "queues": [
+            {"topic": topic, "queueId": queue}
+            for topic, queue in (status.queues if status is not None else ())
+        ],
+    }

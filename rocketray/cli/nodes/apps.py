@@ -1,0 +1,214 @@
+"""``rocketray up``, ``down``, ``status`` and ``scale``: apps as Ray actors of the node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
+from rocketray.cli.terminal.output import print_json, print_line, progress
+from rocketray.cli.terminal.signals import until_signalled
+from rocketray.cli.terminal.waiting import waiting
+from rocketray.errors import ActorError, ConfigError, StoreError
+
+from .app_status import (
+    groups_of,
+    idle_instances,
+    show_groups,
+    show_hosts,
+    show_problems,
+    without_hosts,
+)
+
+if TYPE_CHECKING:
+    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.groups.group_descriptions import GroupDescription
+    from rocketray.topology.hosting.hosting import Host
+
+__all__ = ["down", "scale", "status", "up"]
+
+_LOOK_AGAIN_S = 1.0
+_AppArgument = Annotated[str, typer.Argument(metavar="APP", help="The app's id.")]
+_PathArgument = Annotated[
+    str, typer.Argument(metavar="MODULE:APP", help="Where the app is, for example trade:app.")
+]
+
+
+def up(
+    path: _PathArgument,
+    *,
+    consumers: Annotated[
+        int, typer.Option("--consumers", metavar="N", min=1, help="How many instances.")
+    ] = 1,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return when it is up; end it with: rocketray down.")
+    ] = False,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Run an app's agents as Ray actors of the node.
+
+    Each instance has a process of its own, and they share the messages of their groups. The module
+    is imported from the current directory, or from wherever Python finds it. If an instance fails
+    as it starts, all are ended, and the reason is told. One that crashes later is started again.
+    Without --detach the app runs until SIGINT (Ctrl-C) or SIGTERM, and is drained then.
+    """
+    from rocketray.topology.app.agent_doubts import agent_doubts  # noqa: PLC0415 - the same
+    from rocketray.topology.app.sink_spec import how_to_run  # noqa: PLC0415 - the same
+    from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
+    from rocketray.topology.hosting.app_path import import_from, load_app  # noqa: PLC0415 - the same
+
+    directory = Path.cwd()
+    import_from(directory)
+    with connect(data) as connection, until_signalled() as signalled:
+        with waiting(f"starting {path}"):
+            app, handles = hosting.bring_up(
+                path,
+                data=connection.data,
+                directory=directory,
+                consumers=consumers,
+                detached=detach,
+                is_given_up=signalled.is_set,
+            )
+        hosts = hosting.find_hosts(app)
+        groups = connection.groups()
+        show_hosts(hosts, as_json=as_json)
+        for line in idle_instances(hosts, groups, consumers):
+            progress(f"warning: {line}")
+        declared = load_app(path)
+        if line := how_to_run(app, declared.sinks):
+            progress(line)
+        for line in agent_doubts(connection, declared.agents.values()):
+            progress(f"warning: {line}")
+        if detach:
+            return
+        told = {host.name: host.last_error for host in hosts}
+        while not signalled.wait(_LOOK_AGAIN_S):
+            hosts = hosting.find_hosts(app)
+            if not hosts:
+                progress(f"{app} was taken down")
+                return
+            for host in hosts:
+                if host.last_error not in (None, told.get(host.name)):
+                    told[host.name] = host.last_error
+                    progress(f"host {host.number} failed and starts again: {host.last_error}")
+        progress("stopping")
+        said = hosting.take_down(hosting.find_hosts(app))
+        del handles  # they kept the hosts that are not detached
+    _say_what_is_left(said)
+
+
+def down(
+    app: _AppArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
+) -> None:
+    """End an app's actors. What their handlers finished is committed first, and does not come again."""
+    from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
+
+    with connect(data):
+        hosts = _hosts_of(app)
+        said = hosting.take_down(hosts)
+    if as_json:
+        print_json({"app": app, "ended": len(hosts), "notDrained": said})
+    else:
+        print_line(f"{app} is down")
+    _say_what_is_left(said)
+
+
+def status(
+    app: Annotated[
+        str | None, typer.Argument(metavar="APP", help="One app's id; all apps without it.")
+    ] = None,
+    *,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Show the apps that are up, and what is wrong on the node.
+
+    Under the tables stands what ended a host last, if it has failed since it was started, and how
+    many failures are of messages that could not be decoded. The counts are of the host's process:
+    they begin again at a restart. Failures are exceptions of the handler, and of what a message
+    goes through before it. Sent back are messages that come again later, dead letters those that do
+    not: "rocketray explain" tells what became of one.
+
+    A line "group ..." says at which message a queue is held, because its reader tries it again
+    before any other, or on how many messages the group's filter failed since the coordinator
+    started. These are all groups, or those of APP, and with --json objects with the key "group".
+
+    A line "problem: ..." says what is wrong with the node and what to do about it, such as a
+    damaged file of its state; with --json it is an object with the key "problem". Where consumer
+    groups are closed because of it, the exit code is 1.
+    """
+    from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
+
+    with connect(data) as connection, waiting("asking the node and the hosts of apps"):
+        problems = connection.problems()
+        groups = _groups_unless_closed(connection, problems)
+        hosts = hosting.find_hosts() if app is None else _hosts_of(app)
+    if hosts or as_json:
+        show_hosts(hosts, as_json=as_json)
+    else:
+        print_line(without_hosts(groups))
+    if groups is not None:
+        show_groups(groups if app is None else groups_of(hosts, groups), as_json=as_json)
+    show_problems(problems, as_json=as_json)
+    if groups is None:
+        raise typer.Exit(1)
+
+
+def scale(
+    app: _AppArgument,
+    consumers: Annotated[
+        int, typer.Argument(metavar="N", min=1, help="How many instances it is to have.")
+    ],
+    *,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Start more instances of an app, or drain and end some. The others take over their queues.
+
+    A queue is read by one instance at a time: with more instances than a topic has queues, some get
+    none of its messages, and a warning says so.
+    """
+    from rocketray.topology.hosting import hosting  # noqa: PLC0415 - imports Ray and Faust
+
+    with connect(data) as connection, until_signalled() as signalled:
+        _hosts_of(app)
+        with waiting(f"scaling {app}"):
+            said = hosting.scale(app, consumers, signalled.is_set)
+        hosts = hosting.find_hosts(app)
+        groups = connection.groups()
+        show_hosts(hosts, as_json=as_json)
+        for line in idle_instances(hosts, groups, consumers):
+            progress(f"warning: {line}")
+    _say_what_is_left(said)
+
+
+def _hosts_of(app: str) -> list[Host]:
+    from rocketray.topology.hosting.hosting import find_hosts  # noqa: PLC0415 - imports Ray and Faust
+
+    hosts = find_hosts(app)
+    if not hosts:
+        names = sorted({host.app for host in find_hosts()})
+        known = f"these are: {', '.join(names)}" if names else "no app is"
+        raise ConfigError(f"app {app!r} is not up; {known}; start it with: rocketray up MODULE:APP")
+    return hosts
+
+
+def _groups_unless_closed(
+    connection: Connection, problems: list[str]
+) -> list[GroupDescription] | None:
+    """The node's groups; None where it closed them, which is one of its *problems*."""
+    try:
+        return connection.groups()
+    except StoreError as error:
+        if str(error) not in problems:
+            raise
+        return None
+
+
+def _say_what_is_left(said: list[str]) -> None:
+    if said:
+        raise ActorError("; ".join(said))

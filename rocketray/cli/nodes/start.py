@@ -1,0 +1,119 @@
+"""``rocketray start``: a node in the foreground."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
+from rocketray.cli.terminal.output import print_json, print_line, progress
+from rocketray.cli.terminal.quantities import parse_mode
+from rocketray.cli.terminal.ray_stderr import ray_stderr_in_file
+from rocketray.cli.terminal.signals import until_signalled
+from rocketray.cli.terminal.waiting import waiting
+
+__all__ = ["start"]
+
+_LOOK_AGAIN_S = 0.5
+
+
+def start(
+    *,
+    data: DataOption = DATA_DEFAULT,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            "--ray-address",
+            envvar="RAY_ADDRESS",
+            metavar="HOST:PORT",
+            help="A Ray to join; by default the node starts one of its own, on loopback.",
+        ),
+    ] = None,
+    allow_predicates: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-predicates",
+            metavar="MODULE",
+            help="A module, or one module:callable, from which groups may name predicates; "
+            "may be given more than once. Without it, what was said at the last start.",
+        ),
+    ] = None,
+    predicate_time_limit_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--predicate-time-limit-ms",
+            metavar="MS",
+            help="How long a predicate may take for a batch of messages.  [default: as at the "
+            "last start, at first 1000]",
+        ),
+    ] = None,
+    property_filter: Annotated[
+        bool | None,
+        typer.Option(
+            "--property-filter/--no-property-filter",
+            help="Whether groups may subscribe by SQL92.  [default: as at the last start, at "
+            "first they may]",
+        ),
+    ] = None,
+    data_mode: Annotated[
+        str,
+        typer.Option(
+            "--data-mode",
+            metavar="MODE",
+            help="Who may enter a data directory that is made, as for chmod: 750 lets the group "
+            "read messages. One that is there keeps its mode.",
+        ),
+    ] = "700",
+    as_json: JsonOption = False,
+) -> None:
+    """Run a node in the foreground.
+
+    Other commands with the same --data find it from the moment that it says it is ready; --json
+    prints the content of its node.json then, on one line. It ends with SIGINT (Ctrl-C) or SIGTERM,
+    and all that was acknowledged is on disk when it has stopped. SIGTERM is for this process alone,
+    because Ray's have to outlive it: under systemd say KillMode=mixed.
+    """
+    mode = parse_mode(data_mode)
+    from rocketray.actors.cluster.node import Node, NodeOptions  # noqa: PLC0415 - Ray takes a second
+
+    progress(f"starting a node on {data.resolve()}")
+    options = NodeOptions(
+        ray_address=ray_address,
+        allow_predicates=None if allow_predicates is None else tuple(allow_predicates),
+        predicate_time_limit_ms=predicate_time_limit_ms,
+        property_filter=property_filter,
+        data_mode=mode,
+    )
+    with ExitStack() as stack:
+        with waiting("starting Ray and the node's actors"):
+            node = stack.enter_context(Node(data, options))
+        ray_stderr_in_file(node.data)  # not before: what Ray says of a failing start is for people
+        signalled = stack.enter_context(until_signalled())
+        if as_json:
+            print_json(node.description())
+        else:
+            print_line(f"ready: pid {node.description()['pid']}, data {node.data}")
+            print_line(f"logs:  {node.description()['logs']}")
+            print_line(f"try:   rocketray topics create Trade --data {node.data}")
+        if note := node.note():
+            progress(note)
+        while not signalled.wait(_LOOK_AGAIN_S):
+            if said := node.lost():
+                progress(said)
+                os._exit(1)  # Ray's own way out waits a minute for the GCS, and prints stacks
+        progress("stopping")
+        _take_apps_down()
+
+
+def _take_apps_down() -> None:
+    """Drain the apps that are up while the shards still take their offsets and messages."""
+    from rocketray.topology.hosting.hosting import find_hosts, take_down  # noqa: PLC0415 - imports Faust
+
+    hosts = find_hosts()
+    if hosts:
+        progress(f"taking {len(hosts)} hosts of apps down")
+        for sentence in take_down(hosts):
+            progress(sentence)

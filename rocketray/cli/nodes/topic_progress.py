@@ -1,0 +1,68 @@
+"""What ``rocketray topics`` tells on stderr while the queues of a topic start.
+
+In a terminal it is a live line; elsewhere a line when it takes a while, and again every 15 seconds.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from rocketray.cli.terminal.output import progress
+from rocketray.cli.terminal.waiting import AGAIN_S
+
+if TYPE_CHECKING:
+    from rocketray.actors.topics.topic_start import TopicProgress
+
+__all__ = ["TopicWait"]
+
+_SILENT_S = 5.0
+
+
+class TopicWait:
+    """Call it with each progress; at the end ``started`` says how many queues had been missing."""
+
+    def __init__(self, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self.started = 0
+        self._clock_s = clock_s
+        self._latest: TopicProgress | None = None
+        self._say_again_s = clock_s() + _SILENT_S
+        self._live: Callable[[str], None] | None = None
+        self._open = ExitStack()
+
+    def __call__(self, report: TopicProgress) -> None:
+        """Show how far it is."""
+        self._latest, self.started = report, report.started
+        if self._live is not None:
+            self._live(f"{_count(report)} run")
+        elif (now_s := self._clock_s()) > self._say_again_s:
+            self._say_again_s = now_s + AGAIN_S
+            progress(f"{_count(report)} run; the others are being started")
+
+    def __enter__(self) -> Self:
+        """Itself, with a live line where stderr is a terminal."""
+        if sys.stderr.isatty():
+            from rocketray.demo.progress import Progress  # noqa: PLC0415 - imports rich
+
+            self._live = self._open.enter_context(Progress(sys.stderr)).show
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Take the live line away, and say how to go on after Ctrl-C."""
+        self._open.close()
+        latest = self._latest
+        if isinstance(error, KeyboardInterrupt) and latest and latest.running < latest.queues:
+            progress(f"interrupted: {_count(latest)} run; the same command starts the others")
+
+
+def _count(report: TopicProgress) -> str:
+    return f"topic {report.topic}: {report.running} of {report.queues} queues"

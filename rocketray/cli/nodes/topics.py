@@ -1,0 +1,290 @@
+"""``rocketray topics``: make, list, describe, change and remove topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import (
+    DATA_DEFAULT,
+    DataOption,
+    JsonOption,
+    QueuesOption,
+    TopicArgument,
+)
+from rocketray.cli.terminal.output import print_json, print_line, print_table, progress
+from rocketray.cli.terminal.quantities import (
+    format_bytes,
+    format_duration,
+    parse_bytes,
+    parse_duration,
+)
+from rocketray.errors import ConfigError
+
+from .topic_progress import TopicWait
+
+if TYPE_CHECKING:
+    from rocketray.actors.client.connection import Connection
+    from rocketray.actors.topics.catalog import TopicConfig
+    from rocketray.store.retention import RetentionPolicy
+
+__all__ = ["topics"]
+
+topics = typer.Typer(help="Make, list, describe, change and remove topics.", no_args_is_help=True)
+_QUEUES_DEFAULT = 4
+_KeepOption = Annotated[
+    str | None,
+    typer.Option(
+        "--retention", metavar="TIME", help="Remove messages when they are so old: 90s, 72h, 7d."
+    ),
+]
+_KeepBytesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--retention-bytes",
+        metavar="SIZE",
+        help="Remove a queue's oldest messages when it has more than that: 500MB, 10GiB.",
+    ),
+]
+_BitmapsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--bitmaps",
+        metavar="MODE",
+        help="Keep filter bitmaps for SQL92 groups: on, off, or auto, where that pays.",
+    ),
+]
+
+
+@topics.command()
+def create(
+    topic: TopicArgument,
+    *,
+    queues: QueuesOption = _QUEUES_DEFAULT,
+    retention: _KeepOption = None,
+    retention_bytes: _KeepBytesOption = None,
+    bitmaps: _BitmapsOption = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a topic. One that exists is left as it is; its queues must be as many as asked for.
+
+    Returns when all its queues answer, which takes a while on a busy machine. When it was
+    interrupted, or failed, the same command starts the queues that are missing.
+
+    Without --retention and --retention-bytes it keeps every message until it is removed.
+    """
+    policy = _retention(retention, retention_bytes)
+    _check_mode(bitmaps)
+    with connect(data) as connection:
+        exists = topic in connection.topics()
+        with TopicWait() as wait:
+            config = connection.create_topic(topic, queues, policy, on_progress=wait)
+        if exists and wait.started:
+            progress(
+                f"topic {topic} was there with {wait.started} of its {config.queues} queues "
+                "missing; all of them run now"
+            )
+        if config.queues != queues:
+            raise ConfigError(
+                f"topic {topic!r} exists with {config.queues} queues, not {queues}; more queues: "
+                f"rocketray topics alter {topic} --queues N"
+            )
+        if bitmaps is not None and (wait.started or not exists):
+            config = connection.set_bitmaps(topic, bitmaps)
+        _show(connection, config, as_json=as_json)
+
+
+@topics.command("list")
+def list_all(
+    *,
+    with_system: Annotated[
+        bool, typer.Option("--all", help="Also those that the node keeps for itself.")
+    ] = False,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """List the topics, with their queues and what they allow."""
+    with connect(data) as connection:
+        configs = sorted(connection.topics().values(), key=lambda config: config.name)
+    configs = [config for config in configs if with_system or not config.hosted]
+    if as_json:
+        for config in configs:
+            print_json(_fields(config))
+    else:
+        rows = [
+            (config.name, config.queues, _permission(config), _keeps(config), config.bitmaps)
+            for config in configs
+        ]
+        print_table(("topic", "queues", "allows", "keeps", "bitmaps"), rows, right=("queues",))
+
+
+@topics.command()
+def describe(
+    topic: TopicArgument, *, data: DataOption = DATA_DEFAULT, as_json: JsonOption = False
+) -> None:
+    """Show a topic, and the offsets that its queues hold.
+
+    minOffset is the first message that is still there, maxOffset the next one to come. A storeHost
+    is made up to make the ids of the queue's messages unique: nothing listens there.
+    """
+    with connect(data) as connection:
+        _show(connection, connection.topic(topic), as_json=as_json)
+
+
+@topics.command()
+def alter(
+    topic: TopicArgument,
+    *,
+    queues: Annotated[
+        int | None,
+        typer.Option("--queues", metavar="N", help="Give it more queues; fewer is not possible."),
+    ] = None,
+    permission: Annotated[
+        int | None,
+        typer.Option(
+            "--perm", metavar="N", help="What is allowed: 2 to send, 4 to consume, 6 both."
+        ),
+    ] = None,
+    retention: _KeepOption = None,
+    retention_bytes: _KeepBytesOption = None,
+    bitmaps: _BitmapsOption = None,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Give a topic more queues, or other permissions and limits.
+
+    --retention none and --retention-bytes none lift the limit. --bitmaps takes effect at once, for
+    messages that come from then on.
+    """
+    if all(option is None for option in (queues, permission, retention, retention_bytes, bitmaps)):
+        raise typer.BadParameter(
+            "say what to change: --queues, --perm, --retention, --retention-bytes or --bitmaps"
+        )
+    _retention(retention, retention_bytes)
+    _check_mode(bitmaps)
+    with connect(data) as connection:
+        config = connection.topic(topic)
+        if queues is not None:
+            with TopicWait() as wait:
+                config = connection.alter_topic(topic, queues, on_progress=wait)
+        if permission is not None:
+            config = connection.set_permission(topic, permission)
+        if retention is not None or retention_bytes is not None:
+            policy = _retention(retention, retention_bytes, config.retention)
+            config = connection.set_retention(topic, policy)
+        if bitmaps is not None:
+            config = connection.set_bitmaps(topic, bitmaps)
+        _show(connection, config, as_json=as_json)
+
+
+@topics.command()
+def delete(
+    topic: TopicArgument,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove a topic and all its messages, for good. Asks first, unless --yes is given."""
+    with connect(data) as connection:
+        connection.topic(topic)
+        if not yes and not _is_wanted(topic):
+            raise typer.Exit(1)
+        connection.delete_topic(topic)
+    if as_json:
+        print_json({"topic": topic, "deleted": True})
+    else:
+        print_line(f"topic {topic} is removed")
+
+
+def _is_wanted(topic: str) -> bool:
+    """The answer of who is asked whether *topic* is to be removed; the end of the input is a no."""
+    try:
+        return typer.confirm(f"Remove topic {topic} and all its messages?", err=True)
+    except typer.Abort as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise
+    progress(f"\ntopic {topic} is not removed; add --yes to remove it without a question")
+    return False
+
+
+def _show(connection: Connection, config: TopicConfig, *, as_json: bool) -> None:
+    statistics = connection.shard_statistics(config.name)
+    queues = [
+        {
+            "queueId": queue_id,
+            "minOffset": shard.min_queue_offset,
+            "maxOffset": shard.max_queue_offset,
+            "storeHost": _host(config, queue_id),
+        }
+        for queue_id, shard in enumerate(statistics)
+    ]
+    kept = any(shard.keeps_bitmaps for shard in statistics)
+    if as_json:
+        print_json({**_fields(config), "bitmapsKept": kept, "queueList": queues})
+        return
+    print_line(
+        f"topic {config.name}: {config.queues} queues, allows {_permission(config)}, "
+        f"keeps {_keeps(config)}; filter bitmaps {config.bitmaps}"
+        f"{', kept now' if kept else ', none kept now'}"
+    )
+    columns = ("queueId", "minOffset", "maxOffset", "storeHost")
+    rows = [[queue[column] for column in columns] for queue in queues]
+    print_table(columns, rows, right=columns[:3])
+    print_line("store hosts are made up, to make message ids unique; nothing listens there")
+
+
+def _fields(config: TopicConfig) -> dict[str, Any]:
+    return {
+        "topic": config.name,
+        "topicId": config.topic_id,
+        "queues": config.queues,
+        "perm": config.perm,
+        "retentionMs": config.retention.max_age_ms,
+        "retentionBytes": config.retention.max_bytes,
+        "bitmaps": config.bitmaps,
+    }
+
+
+def _retention(
+    age: str | None, size: str | None, present: RetentionPolicy | None = None
+) -> RetentionPolicy:
+    """What the two options say; where one says nothing, what is *present* holds."""
+    from rocketray.store.retention import KEEP_ALL, RetentionPolicy  # noqa: PLC0415 - for help
+
+    present = present or KEEP_ALL
+    try:
+        return RetentionPolicy(
+            present.max_age_ms if age is None else parse_duration(age),
+            present.max_bytes if size is None else parse_bytes(size),
+        )
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+def _check_mode(bitmaps: str | None) -> None:
+    if bitmaps not in (None, "auto", "on", "off"):
+        raise typer.BadParameter(f"{bitmaps!r} is not on, off or auto", param_hint="--bitmaps")
+
+
+def _keeps(config: TopicConfig) -> str:
+    """What a topic keeps, in words."""
+    limits = []
+    if config.retention.max_age_ms is not None:
+        limits.append(format_duration(config.retention.max_age_ms))
+    if config.retention.max_bytes is not None:
+        limits.append(f"{format_bytes(config.retention.max_bytes)} a queue")
+    return " or ".join(limits) or "all messages"
+
+
+def _host(config: TopicConfig, queue_id: int) -> str:
+    address, port = config.store_hosts[queue_id]
+    return f"{address}:{port}"
+
+
+def _permission(config: TopicConfig) -> str:
+    names = (("sending", config.writable), ("consuming", config.readable))
+    return " and ".join(name for name, is_allowed in names if is_allowed) or "nothing"

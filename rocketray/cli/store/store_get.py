@@ -1,0 +1,141 @@
+"""``rocketray store get``: one message of a store directory, by whatever names it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketray.cli.arguments.messages import printable, to_json
+from rocketray.cli.arguments.options import JsonOption
+from rocketray.cli.arguments.store_directory import (
+    DirectoryArgument,
+    OpenStore,
+    SlotsOption,
+    open_stores,
+)
+from rocketray.cli.terminal.output import print_json, print_line, print_table
+from rocketray.errors import ConfigError, CorruptRecordError, OffsetOutOfRangeError, StoreError
+
+from .store_views import shown_time
+
+if TYPE_CHECKING:
+    from rocketray.message import StoredMessage
+
+__all__ = ["get"]
+
+
+def get(
+    directory: DirectoryArgument,
+    *,
+    message_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="By message id: the offset id or the unique id."),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="The topic, with --offset.")
+    ] = None,
+    queue_id: Annotated[
+        int, typer.Option("--queue-id", metavar="N", min=0, help="The queue, with --offset.")
+    ] = 0,
+    queue_offset: Annotated[
+        int | None,
+        typer.Option("--offset", metavar="N", min=0, help="By its place in a queue of --topic."),
+    ] = None,
+    physical_offset: Annotated[
+        int | None,
+        typer.Option(
+            "--physical-offset", metavar="N", min=0, help="By its first byte in the commit log."
+        ),
+    ] = None,
+    index_hash_slots: SlotsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print one message of a store directory.
+
+    Give --id, --offset or --physical-offset.
+
+    DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker; where
+    it has several stores, the first message found is it. When there is none the exit code is 1.
+    A store host is what offset ids name a store by. The queues of a node have addresses of their
+    own for that, 10.0.0.1:10911 and so on, at which nothing listens.
+    """
+    given = [name for name in (message_id, queue_offset, physical_offset) if name is not None]
+    if len(given) != 1:
+        raise typer.BadParameter("give one of --id, --offset and --physical-offset")
+    if (queue_offset is None) != (topic is None) and message_id is None:
+        raise typer.BadParameter("--topic and --offset go together")
+    with open_stores(directory, index_hash_slots=index_hash_slots) as opened:
+        if message_id is not None:
+            found = _by_id(opened, message_id, topic)
+        elif physical_offset is not None:
+            found = _by_physical_offset(opened, physical_offset)
+        else:
+            assert topic is not None
+            assert queue_offset is not None
+            found = _by_queue_offset(opened, topic, queue_id, queue_offset)
+        message = next(found, None)
+    if message is None:
+        raise StoreError(f"{directory} has no such message")
+    print_json(to_json(message)) if as_json else _print(message)
+
+
+def _by_id(
+    opened: Sequence[OpenStore], message_id: str, topic: str | None
+) -> Iterator[StoredMessage]:
+    """As an offset id first, then as a unique id: the two look alike."""
+    for one in opened:
+        try:
+            message = one.store.view_by_id(message_id)
+        except ConfigError:
+            break  # no offset id
+        if message is not None and topic in (None, message.topic):
+            yield message
+    for one in opened:
+        one.check_keys()
+        names = {name for name, _ in one.store.queues()} if topic is None else {topic}
+        for name in sorted(names):
+            found = one.store.query(name, message_id)
+            yield from (message for message in found if message.unique_key == message_id)
+
+
+def _by_physical_offset(opened: Sequence[OpenStore], offset: int) -> Iterator[StoredMessage]:
+    for one in opened:
+        try:
+            yield one.store.view(offset)
+        except (OffsetOutOfRangeError, CorruptRecordError):
+            if len(opened) == 1:
+                raise
+
+
+def _by_queue_offset(
+    opened: Sequence[OpenStore], topic: str, queue_id: int, offset: int
+) -> Iterator[StoredMessage]:
+    for one in opened:
+        found = one.store.get_message(topic, queue_id, offset, 1).messages
+        yield from (message for message in found if message.queue_offset == offset)
+
+
+def _print(message: StoredMessage) -> None:
+    rows = [
+        ("topic", message.topic),
+        ("queue", message.queue_id),
+        ("queue offset", message.queue_offset),
+        ("physical offset", message.physical_offset),
+        ("size", message.size),
+        ("offset id", message.offset_message_id),
+        ("stored", shown_time(message.store_timestamp_ms)),
+        ("born", shown_time(message.born_timestamp_ms)),
+        ("born host", "{}:{}".format(*message.born_host)),
+        ("store host", "{}:{}".format(*message.store_host)),
+        ("flag", message.flag),
+        ("system flag", f"{message.sys_flag:#x}"),
+        ("reconsume times", message.reconsume_times),
+        *(
+            (f"property {printable(name)}", printable(value))
+            for name, value in message.properties.items()
+        ),
+    ]
+    print_table(("what", "value"), rows)
+    print_line(printable(message.body.decode("utf-8", "replace"), also="\n\t"))

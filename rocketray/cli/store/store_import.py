@@ -1,0 +1,162 @@
+"""``rocketray store import``: the messages of a broker's store, in topics of a running node."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocketray.cli.arguments.node import connect
+from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, JsonOption
+from rocketray.cli.arguments.store_directory import DirectoryArgument, foreign_settings
+from rocketray.cli.terminal.clock import now_ms
+from rocketray.cli.terminal.output import print_json, print_line, print_table, progress
+from rocketray.cli.terminal.signals import until_signalled
+from rocketray.errors import StoreError
+
+if TYPE_CHECKING:
+    from rocketray.actors.admin.import_report import ImportReport
+    from rocketray.actors.admin.importer import Importer
+    from rocketray.store.importing.import_source import ImportSource
+
+__all__ = ["import_messages"]
+
+
+def import_messages(
+    directory: DirectoryArgument,
+    *,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="TOPIC", help="What to import; may be repeated."),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all", help="Import every topic but RocketMQ's own system topics.")
+    ] = False,
+    skip_damaged: Annotated[
+        bool,
+        typer.Option("--skip-damaged", help="Count what cannot be read, and go on behind it."),
+    ] = False,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Bring a store directory's messages into a running node.
+
+    DIR is the store directory of a RocketMQ broker, or any other store. It is read as it lies, and
+    stays as it is. Topics are made where they are missing; those that exist must be empty.
+
+    A message keeps its queue, its order, body, keys, tag, properties, flags, and the times and the
+    host it was born and stored with. Queue offsets begin at 0. The offset id that it had becomes
+    the property IMPORTED_OFFSET_ID, by which "rocketray query --id" finds it, too.
+
+    Ctrl-C stops it. The same command, run again, goes on behind the last message that is there:
+    none is lost, none comes twice. The exit code is 0 when all is imported.
+    """
+    from rocketray.actors.admin.importer import Importer  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.importing.import_source import ImportSource  # noqa: PLC0415 - the same
+
+    if bool(topics) == all_topics:
+        raise typer.BadParameter("give --topic, once or more, or --all")
+    foreign = foreign_settings(directory)
+    config = foreign.config if foreign else None
+    with (
+        connect(data) as connection,
+        ImportSource(directory, config, clock_ms=now_ms) as source,
+    ):
+        importer = Importer(source, connection, skip_damaged=skip_damaged)
+        chosen = sorted(set(topics)) if topics else None
+        importer.prepare(chosen, _queue_counts(directory))
+        report = _run(importer, source)
+    print_json(_fields(report)) if as_json else _show(report)
+    if not report.is_complete:
+        progress("stopped; run the same command again to go on")
+        raise typer.Exit(1)
+
+
+def _run(importer: Importer, source: ImportSource) -> ImportReport:
+    """Import, and tell on stderr how far it is."""
+    from rocketray.demo.progress import Progress  # noqa: PLC0415 - imports rich
+
+    size = max(source.end - source.begin, 1)
+    with until_signalled() as signalled, Progress(sys.stderr) as shown:
+        return importer.run(
+            on_progress=lambda position, imported: shown.show(
+                f"{100 * (position - source.begin) // size} % of the log, {imported:,} imported"
+            ),
+            should_stop=signalled.is_set,
+        )
+
+
+def _queue_counts(directory: Path) -> dict[str, int]:
+    """How many queues the broker's own ``config/topics.json`` says each topic with files has.
+
+    Raises:
+        StoreError: the file is there and is no table of topics.
+    """
+    from rocketray.actors.files.state_files import read_json  # noqa: PLC0415 - imports orjson
+
+    path = directory / "config" / "topics.json"
+    with_files = {topic.name for topic in (directory / "consumequeue").glob("*") if topic.is_dir()}
+    try:
+        table = (read_json(path) or {}).get("topicConfigTable", {})
+        return {
+            topic: int(entry.get("readQueueNums", 0))
+            for topic, entry in table.items()
+            if topic in with_files
+        }
+    except (AttributeError, TypeError, ValueError) as error:
+        raise StoreError(
+            f"{path} is no table of topics as a broker keeps it ({error}); restore it from a copy"
+        ) from None
+
+
+def _fields(report: ImportReport) -> dict[str, Any]:
+    return {
+        "complete": report.is_complete,
+        "read": report.read,
+        "imported": report.imported,
+        "alreadyThere": report.already_there,
+        "skipped": dict(report.skipped),
+        "retimed": report.retimed,
+        "queues": [
+            {
+                "topic": queue.topic,
+                "queueId": queue.queue_id,
+                "read": queue.read,
+                "imported": queue.imported,
+                "alreadyThere": queue.already_there,
+                "skipped": dict(queue.skipped),
+                "firstQueueOffset": queue.first_queue_offset,
+            }
+            for queue in report.queues
+        ],
+    }
+
+
+def _show(report: ImportReport) -> None:
+    columns = ("topic", "queue", "read", "imported", "there before", "skipped")
+    rows = [
+        (
+            queue.topic,
+            queue.queue_id,
+            queue.read,
+            queue.imported,
+            queue.already_there,
+            sum(queue.skipped.values()),
+        )
+        for queue in report.queues
+    ]
+    print_table(columns, rows, right=columns[1:])
+    skipped = sum(report.skipped.values())
+    print_line(
+        f"read {report.read:,}: imported {report.imported:,}, there before "
+        f"{report.already_there:,}, skipped {skipped:,}"
+    )
+    for reason, count in report.skipped.items():
+        print_line(f"  {reason}: {count:,}")
+    if report.retimed:
+        print_line(
+            f"{report.retimed:,} of them got the store time of the message before them, because "
+            "the broker's clock had gone back"
+        )

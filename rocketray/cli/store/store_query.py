@@ -1,0 +1,202 @@
+"""``rocketray store query``: look messages of a store directory up by key or time, without a node.
+
+With --jsonl it answers the questions of store_questions.py instead.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from heapq import merge
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rocketray.cli.arguments.lookup_options import (
+    MAX_DEFAULT,
+    TIME_MAX_MS,
+    BeginOption,
+    EndOption,
+    MaxOption,
+    check_span,
+)
+from rocketray.cli.arguments.messages import print_found
+from rocketray.cli.arguments.options import JsonOption
+from rocketray.cli.arguments.store_directory import (
+    DirectoryArgument,
+    OpenStore,
+    SlotsOption,
+    open_stores,
+)
+from rocketray.cli.terminal.lines import parse_object, read_lines
+from rocketray.cli.terminal.output import print_json
+from rocketray.errors import StreamError
+from rocketray.message import QueueOffset
+
+from .store_questions import Answers, Registered
+
+if TYPE_CHECKING:
+    from rocketray.message import StoredMessage
+    from rocketray.store.message_store import MessageStore
+    from rocketray.store.reading.pull import PullLimits
+
+__all__ = ["query"]
+
+_READ_MESSAGES = 256  # of a queue at once
+
+
+class _Limits(Enum):
+    """Where one read stops: see the help of ``--limits``."""
+
+    GOLDEN = "golden"
+    BROKER = "broker"
+
+
+def query(
+    directory: DirectoryArgument,
+    *,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of that topic.")
+    ] = None,
+    key: Annotated[
+        str | None,
+        typer.Option("--key", metavar="KEY", help="By one of the sender's keys, or a unique id."),
+    ] = None,
+    begin_ms: BeginOption = None,
+    end_ms: EndOption = None,
+    max_count: MaxOption = MAX_DEFAULT,
+    as_json: JsonOption = False,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Answer questions from stdin, a JSON object a line.")
+    ] = False,
+    limits: Annotated[
+        _Limits,
+        typer.Option(
+            "--limits",
+            help="""Where one read of --jsonl stops. 'broker': as at a RocketMQ broker with its \
+default settings, after 32 messages or 256 KiB, 8 messages or 64 KiB where they count as on disk, \
+and 800 queue entries. 'golden': only at the end of a queue file, which shows all that a filter \
+lets pass; the reference answers in rocketray's own tests were made so.""",
+        ),
+    ] = _Limits.BROKER,
+    filters: Annotated[
+        Path | None,
+        typer.Option(
+            "--filters",
+            metavar="FILE",
+            exists=True,
+            dir_okay=False,
+            help="The broker's consumerFilter.json, whose filters the bitmaps are of.",
+        ),
+    ] = None,
+    index_hash_slots: SlotsOption = None,
+) -> None:
+    """Look up messages of a store directory by key or by time.
+
+    They come oldest first.
+
+    \b
+    DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker.
+    It is opened as it lies; nothing is changed or locked.
+
+    Give --key, or a time with --from, --to or both; a time also narrows a key. TIME is
+    milliseconds since 1970 or ISO 8601, in local time unless it names a zone. Where nothing is found
+    the exit code is 1, and stderr says so.
+
+    \b
+    With --jsonl, questions come on stdin, a JSON object a line, and each is printed back with its
+    answers. "op" is range, get, tag, sql, tag_scan, sql_scan, bytime or key:
+      {"op": "get", "topic": "Trade", "queueId": 0, "offset": 0, "max": 32}
+      {..., "status": "FOUND", "next": 32, "min": 0, "maxOffset": 99, "offsets": [0, ...]}
+    A line that cannot be answered gives an object with "line" and "error"; the others are
+    answered all the same, and the exit code is 1.
+    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    times = begin_ms is not None or end_ms is not None
+    if jsonl and (key is not None or topic is not None or times):
+        raise typer.BadParameter("--jsonl excludes --key, --topic, --from and --to")
+    if not (jsonl or key or times):
+        raise typer.BadParameter("give --key, or --from and --to, or --jsonl")
+    check_span(begin_ms, end_ms)
+    span = begin_ms or 0, TIME_MAX_MS if end_ms is None else end_ms
+    with open_stores(directory, index_hash_slots=index_hash_slots) as opened:
+        if jsonl:
+            if not _answer_lines(Answers(opened, _pull_limits(limits), _registered(filters))):
+                raise typer.Exit(1)
+            return
+        if key is None:
+            found = list(islice(_by_time(opened, topic, span), max_count))
+        else:
+            found = _by_key(opened, topic, key, span, max_count)
+    print_found(found, as_json=as_json)
+
+
+def _by_key(
+    opened: Sequence[OpenStore], topic: str | None, key: str, span: tuple[int, int], max_count: int
+) -> list[StoredMessage]:
+    """The newest messages with the key, oldest first; of every topic for None."""
+    found: list[StoredMessage] = []
+    for one in opened:
+        one.check_keys()
+        topics = {name for name, _ in one.store.queues()} if topic is None else {topic}
+        for name in topics:
+            found += one.store.query(name, key, max_count, *span)
+    return sorted(found, key=_age)[-max_count:]
+
+
+def _by_time(
+    opened: Sequence[OpenStore], topic: str | None, span: tuple[int, int]
+) -> Iterator[StoredMessage]:
+    """The messages stored in *span*, oldest first."""
+    queues = [
+        _of_queue(one.store, name, queue_id, span)
+        for one in opened
+        for name, queue_id in one.store.queues()
+        if topic in (None, name)
+    ]
+    return merge(*queues, key=_age)
+
+
+def _of_queue(
+    store: MessageStore, topic: str, queue_id: int, span: tuple[int, int]
+) -> Iterator[StoredMessage]:
+    at = store.queue_offset_by_time(topic, queue_id, span[0])
+    while at < store.max_queue_offset(topic, queue_id):
+        result = store.get_message(topic, queue_id, at, _READ_MESSAGES)
+        for message in result.messages:
+            if message.store_timestamp_ms > span[1]:
+                return
+            yield message
+        at = QueueOffset(result.next_queue_offset)
+
+
+def _age(message: StoredMessage) -> tuple[int, int]:
+    return message.store_timestamp_ms, message.physical_offset
+
+
+def _answer_lines(answers: Answers) -> bool:
+    """Answer every line of stdin; False when one could not be."""
+    all_answered = True
+    for number, line in read_lines(sys.stdin.buffer):
+        try:
+            print_json(answers.answer(parse_object(line)))
+        except (ValueError, StreamError) as error:
+            all_answered = False
+            print_json({"line": number, "error": f"line {number}: {error}"})
+    return all_answered
+
+
+def _pull_limits(limits: _Limits) -> PullLimits:
+    from rocketray.store.reading.pull import PullLimits  # noqa: PLC0415 - imports NumPy
+
+    if limits is _Limits.BROKER:
+        return PullLimits.broker()
+    return PullLimits(max_bytes=1 << 28, max_time_ms=None, max_queue_files=1)
+
+
+def _registered(path: Path | None) -> Registered:
+    from rocketray.filters.consumer_filter_data import read_filters  # noqa: PLC0415 - NumPy
+
+    return {} if path is None else read_filters(path)

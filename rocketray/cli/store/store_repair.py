@@ -1,0 +1,200 @@
+"""``rocketray store verify``, ``recover`` and ``upgrade``: is a store whole, and make it so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rocketray.cli.arguments.options import JsonOption
+from rocketray.cli.arguments.store_directory import (
+    SlotsOption,
+    open_stores,
+    store_directories,
+    told_settings,
+)
+from rocketray.cli.terminal.clock import now_ms
+from rocketray.cli.terminal.output import print_json, print_line, print_table
+from rocketray.errors import CorruptRecordError
+
+from .store_views import shown_time
+
+if TYPE_CHECKING:
+    from rocketray.store.message_store import MessageStore
+    from rocketray.store.recovery.past_recovery import PastRecovery
+    from rocketray.store.recovery.recovery import RecoveryReport
+    from rocketray.store.recovery.verify import Verification
+
+__all__ = ["recover", "upgrade", "verify"]
+
+_DirectoryArgument = Annotated[
+    Path, typer.Argument(metavar="DIR", exists=True, file_okay=False, help="Where it is.")
+]
+
+
+def verify(
+    directory: _DirectoryArgument,
+    *,
+    index_hash_slots: SlotsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read all of a store and say what is wrong with it. Nothing is changed.
+
+    \b
+    Every record of the log, with its checksum. Every queue entry and every key against the
+    records, and every record against them. The chains of the index, and the checkpoint.
+    Also shown is what the last recovery of the store did; lastRecovery is null where there was
+    none, and for a RocketMQ directory, where "store recover" alone says it.
+
+    DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker; nobody
+    may be writing to it meanwhile. Ends with code 1 when there is a problem.
+    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    from rocketray.store.recovery.past_recovery import read_past_recovery  # noqa: PLC0415 - imports NumPy
+
+    problems = 0
+    for path in store_directories(directory):
+        try:
+            with open_stores(path, index_hash_slots=index_hash_slots) as (opened,):
+                verification = opened.store.verify()
+            found = _shown_verification(path, verification, read_past_recovery(path))
+        except CorruptRecordError as error:
+            found = {"directory": str(path), "problems": [_unreadable(error)]}
+        problems += len(found["problems"])
+        if as_json:
+            print_json(found)
+        else:
+            _print_verification(found)
+    if problems:
+        raise typer.Exit(1)
+
+
+def recover(
+    directory: _DirectoryArgument,
+    *,
+    index_hash_slots: SlotsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Make a store whole again.
+
+    Finds the end of its log, and lets queues and index agree with it.
+
+    \b
+    What stands behind the first bad record is cut off the log, and kept in commitlog/broken. A
+    bad record that good ones follow which were on disk is left out and reported, nothing is cut.
+    Queue entries and keys are made again from the log, and good ConsumeQueueExt units are kept.
+
+    DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker, which
+    can go on with it afterwards. Nobody may have it open. It may be run again at any time.
+    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - imports NumPy
+
+    for path in store_directories(directory):
+        foreign = told_settings(path, index_hash_slots)
+        config = foreign.config if foreign else None
+        keep_index = foreign is not None and foreign.slots_from == "unknown"
+        with MessageStore(
+            path, config, salvage=True, keep_index=keep_index, clock_ms=now_ms
+        ) as store:
+            assert store.recovery is not None
+            found = _shown_recovery(path, store, store.recovery)
+        print_json(found) if as_json else print_table(("what", "value"), _rows(found))
+
+
+def upgrade(directory: _DirectoryArgument, *, as_json: JsonOption = False) -> None:
+    """Bring stores of an older rocketray up to this version.
+
+    Older ones can then not write them any more. DIR is a node's data directory or a shard's; the
+    node must be stopped. A store that is up to date stays as it is.
+    """
+    from rocketray.store.recovery.upgrade import upgrade_store  # noqa: PLC0415 - imports NumPy
+
+    for path in store_directories(directory):
+        had = upgrade_store(path)
+        if as_json:
+            print_json({"directory": str(path), "hadVersion": had})
+        else:
+            print_line(f"{path}: had version {had}")
+
+
+def _shown_verification(
+    path: Path, found: Verification, past: PastRecovery | None
+) -> dict[str, Any]:
+    return {
+        "directory": str(path),
+        "files": {
+            "commitlog": found.log_files,
+            "consumequeue": found.queue_files,
+            "index": found.index_files,
+        },
+        "records": found.records,
+        "queueEntries": found.queue_entries,
+        "keys": found.keys,
+        "lastRecovery": past and {"time": past.time_ms, **_shown_report(past.report)},
+        "problems": [
+            {"file": one.file, "offset": one.offset, "problem": one.what} for one in found.problems
+        ],
+    }
+
+
+def _unreadable(error: CorruptRecordError) -> dict[str, Any]:
+    return {"file": error.path, "offset": error.physical_offset, "problem": error.reason}
+
+
+def _print_verification(found: dict[str, Any]) -> None:
+    shown = {name: value for name, value in found.items() if name != "problems"}
+    if past := found.get("lastRecovery"):
+        shown["lastRecovery"] = {**past, "time": shown_time(past["time"])}
+    print_table(("what", "value"), _rows(shown))
+    for problem in found["problems"]:
+        print_line(f"{problem['file']}: at {problem['offset']}: {problem['problem']}")
+    print_line(f"{len(found['problems'])} problems" if found["problems"] else "no problem")
+
+
+def _shown_recovery(path: Path, store: MessageStore, report: RecoveryReport) -> dict[str, Any]:
+    return {
+        "directory": str(path),
+        "minPhyOffset": store.min_physical_offset,
+        "maxPhyOffset": store.max_physical_offset,
+        "messages": report.records_read,
+        "queues": {
+            f"{topic}/{queue_id}": [
+                store.min_queue_offset(topic, queue_id),
+                store.max_queue_offset(topic, queue_id),
+            ]
+            for topic, queue_id in store.queues()
+        },
+        **_shown_report(report),
+    }
+
+
+def _shown_report(report: RecoveryReport) -> dict[str, Any]:
+    return {
+        "files": report.files_read,
+        "records": report.records_read,
+        "filesMended": report.files_mended,
+        "bytesCut": report.bytes_kept_aside,
+        "rebuiltEntries": report.queue_entries_put,
+        "entriesCut": report.queue_entries_cut,
+        "rebuiltKeys": report.keys_put,
+        "holes": [
+            {"start": hole.start, "end": hole.end, "reason": hole.reason} for hole in report.holes
+        ],
+        "seconds": report.elapsed_ms / 1000,
+    }
+
+
+def _rows(found: dict[str, Any]) -> list[tuple[str, str]]:
+    return [(name, _shown(value)) for name, value in found.items()]
+
+
+def _shown(value: object) -> str:
+    """A value for people: what is in it, without brackets and quotes."""
+    if value is None:
+        return "none"
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_shown(each)}" for name, each in value.items()) or "none"
+    if isinstance(value, list):  # of numbers: from the first to behind the last
+        between = " to " if all(isinstance(each, int) for each in value) else ", "
+        return between.join(map(_shown, value)) or "none"
+    return str(value)

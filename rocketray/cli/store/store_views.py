@@ -1,0 +1,184 @@
+"""``rocketray store info`` and ``topics``: what a store directory holds, and how it is set up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rocketray.cli.arguments.options import JsonOption
+from rocketray.cli.arguments.store_directory import (
+    DirectoryArgument,
+    OpenStore,
+    SlotsOption,
+    open_stores,
+)
+from rocketray.cli.terminal.output import print_json, print_table
+
+if TYPE_CHECKING:
+    from rocketray.store.message_store import MessageStore
+
+__all__ = ["info", "shown_time", "topics"]
+
+_SLOTS_FROM = {
+    "nothing": "there are no keys",
+    "caller": "given",
+    "default": "RocketMQ's default, and the files agree",
+    "files": "found from the files",
+    "unknown": "unknown, keys cannot be looked up: give --max-hash-slots",
+}
+
+
+def info(
+    directory: DirectoryArgument,
+    *,
+    index_hash_slots: SlotsOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what a store directory holds, and how it is set up.
+
+    \b
+    DIR is a node's data directory (one part for each shard), a shard's, or the store directory
+    of a RocketMQ broker. Nothing is changed or locked, so it may be in use.
+
+    A RocketMQ directory does not say how it was set up. Sizes are read off the files; the number
+    of hash slots of an index file is found from its content, and where that fails it is said.
+    """  # noqa: D301 - \b is the mark of lines that stay as they are
+    with open_stores(directory, index_hash_slots=index_hash_slots) as opened:
+        for one in opened:
+            found = _info(one)
+            print_json(found) if as_json else print_table(("what", "value"), _lines(found))
+
+
+def topics(directory: DirectoryArgument, *, as_json: JsonOption = False) -> None:
+    """List the topics and queues of a store directory.
+
+    minOffset is the first message that is still there, maxOffset the next one to come. DIR is as
+    for "store info".
+    """
+    with open_stores(directory) as opened:
+        rows = [_queue(one.store, *queue) for one in opened for queue in one.store.queues()]
+    if as_json:
+        for row in rows:
+            print_json(row)
+        return
+    columns = (
+        "topic", "queueId", "minOffset", "maxOffset", "messages", "firstStoreTime", "lastStoreTime"
+    )  # fmt: skip
+    cells = [
+        [shown_time(row[name]) if name.endswith("Time") else row[name] for name in columns]
+        for row in rows
+    ]
+    print_table(columns, cells, right=columns[1:5])
+
+
+def shown_time(time_ms: int | None) -> str | None:
+    """A store time for people: local, to the millisecond."""
+    if time_ms is None:
+        return None
+    try:
+        local = datetime.fromtimestamp(time_ms // 1000).astimezone()
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ms} ms"  # no year that a calendar has
+    return f"{local:%Y-%m-%d %H:%M:%S}.{time_ms % 1000:03d}"
+
+
+def _info(one: OpenStore) -> dict[str, Any]:
+    """What there is to say of a store; times are milliseconds since 1970."""
+    store, statistics = one.store, one.store.statistics()
+    queues = [_queue(store, *queue) for queue in store.queues()]
+    times = [
+        time_ms
+        for queue in queues
+        for time_ms in (queue["firstStoreTime"], queue["lastStoreTime"])
+        if time_ms is not None
+    ]
+    config = asdict(store.config)
+    del config["flush_interval_ms"], config["store_host"]
+    return {
+        "directory": str(one.directory),
+        "writtenBy": "rocketray" if one.foreign is None else "RocketMQ",
+        "cleanStop": not (one.directory / "abort").exists(),
+        "topics": len({queue["topic"] for queue in queues}),
+        "queues": len(queues),
+        "messages": statistics.messages,
+        "minPhyOffset": statistics.min_physical_offset,
+        "maxPhyOffset": statistics.max_physical_offset,
+        "firstStoreTime": min(times, default=None),
+        "lastStoreTime": max(times, default=None),
+        "files": {
+            name: _files(one.directory / name, depth)
+            for name, depth in (
+                ("commitlog", "*"),
+                ("consumequeue", "*/*/*"),
+                ("consumequeue_ext", "*/*/*"),
+                ("index", "*"),
+            )
+        },
+        "index": [
+            {
+                "file": name,
+                "keys": header.next_entry - 1,
+                "slotsUsed": header.slots_used,
+                "beginPhyOffset": header.begin_physical_offset,
+                "endPhyOffset": header.end_physical_offset,
+                "beginStoreTime": header.begin_timestamp_ms,
+                "endStoreTime": header.end_timestamp_ms,
+            }
+            for name, header in store.index_headers()
+        ],
+        "settings": config,
+        "indexHashSlotsFrom": one.foreign.slots_from if one.foreign else "store.json",
+        "warnings": list(one.foreign.warnings) if one.foreign else [],
+    }
+
+
+def _lines(found: dict[str, Any]) -> Iterable[tuple[str, object]]:
+    """*found* for people."""
+    yield "directory", found["directory"]
+    yield "written by", found["writtenBy"]
+    yield "stopped", "cleanly" if found["cleanStop"] else "not: abort is there, or it is in use"
+    places = f"queues: {found['queues']}, topics: {found['topics']}"
+    yield "messages", f"{found['messages']} ({places})"
+    yield "physical offsets", f"{found['minPhyOffset']} to {found['maxPhyOffset']}"
+    yield "first stored", shown_time(found["firstStoreTime"])
+    yield "last stored", shown_time(found["lastStoreTime"])
+    for name, files in found["files"].items():
+        yield name, f"{files['count']} files, {files['bytes']} bytes"
+    for file in found["index"]:
+        span = f"{shown_time(file['beginStoreTime'])} to {shown_time(file['endStoreTime'])}"
+        yield f"index/{file['file']}", f"{file['keys']} keys, {span}"
+    for name, value in found["settings"].items():
+        yield name, value
+    origin = found["indexHashSlotsFrom"]
+    yield "number of hash slots", _SLOTS_FROM.get(origin, f"from {origin}")
+
+
+def _files(directory: Path, depth: str) -> dict[str, int]:
+    """How many segment files there are below *directory*, and their lengths together."""
+    paths = [path for path in directory.glob(depth) if path.name.isdecimal() and path.is_file()]
+    return {"count": len(paths), "bytes": sum(path.stat().st_size for path in paths)}
+
+
+def _queue(store: MessageStore, topic: str, queue_id: int) -> dict[str, Any]:
+    first = store.min_queue_offset(topic, queue_id)
+    end = store.max_queue_offset(topic, queue_id)
+    return {
+        "topic": topic,
+        "queueId": queue_id,
+        "minOffset": first,
+        "maxOffset": end,
+        "messages": end - first,
+        "firstStoreTime": _stored_ms(store, topic, queue_id, first),
+        "lastStoreTime": _stored_ms(store, topic, queue_id, end - 1),
+    }
+
+
+def _stored_ms(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> int | None:
+    """When a message was stored; None where there is none, or none that can be read."""
+    for message in store.get_message(topic, queue_id, queue_offset, 1).messages:
+        if message.queue_offset == queue_offset:
+            return message.store_timestamp_ms
+    return None

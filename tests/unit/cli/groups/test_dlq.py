@@ -1,0 +1,60 @@
+"""The commands for dead letters, over a node in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from support.command_server import run_here
+from support.local_node import LocalNode
+
+from rocketray.actors.retries.retry_records import dead_lettered
+from rocketray.cli.groups import dlq
+from rocketray.message import Message
+
+LETTERS = "%DLQ%g"
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
+    """Group g has one dead letter, a message from Mars."""
+    with LocalNode(tmp_path) as local:
+        monkeypatch.setattr(dlq, "connect", lambda _data: nullcontext(local))
+        local.create_topic("Trade", 1)
+        local.create_topic(LETTERS, 1)
+        with local.producer() as producer:
+            mars = Message("Trade", b"x", "pay", properties={"region": "mars"})
+            stored = local.view(producer.send_messages("Trade", [mars])[0].offset_message_id)
+            assert stored is not None
+            letter = dead_lettered(stored, "g", LETTERS, 16, reason="ValueError: no")
+            producer.forward(LETTERS, 0, [letter.message])
+        yield local
+
+
+@pytest.mark.usefixtures("node")
+@pytest.mark.parametrize("command", [("show",), ("redrive", "--dry-run"), ("redrive",)])
+@pytest.mark.parametrize(
+    ("slip", "says"),
+    [
+        (("--sql", "regoin = 'mars'"), "regoin is in none of the last 1 messages; did you mean"),
+        (("--tags", "pay, ship"), "pay || ship"),
+    ],
+)
+def test_a_filter_that_looks_like_a_slip_is_told(
+    command: tuple[str, ...], slip: tuple[str, str], says: str
+) -> None:
+    verb, *options = command
+    done = run_here("dlq", verb, "g", *options, *slip)
+    assert done.code == 0
+    assert f"warning: topic {LETTERS}, " in done.err
+    assert says in done.err
+    assert "mars" not in done.out
+
+
+@pytest.mark.usefixtures("node")
+def test_a_sound_filter_finds_the_letter_and_says_no_more() -> None:
+    done = run_here("dlq", "redrive", "g", "--sql", "region = 'mars'", "--json")
+    assert done.lines() == [{"group": "g", "count": 1, "dryRun": False}]
+    assert done.err == ""

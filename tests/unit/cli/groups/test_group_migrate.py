@@ -1,0 +1,95 @@
+"""The command that changes a running group, over a node in this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from support.apps import numbers, put
+from support.command_server import run_here
+from support.local_node import LocalNode
+
+from rocketray.cli.groups import group_migrate
+from rocketray.filters.subscription import Subscription
+
+OLD = Subscription.tags("a")
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path) as local:
+        monkeypatch.setattr(group_migrate, "connect", lambda _data: nullcontext(local))
+        local.create_topic("T", 1)
+        yield local
+
+
+def test_what_is_still_to_come_is_said(node: LocalNode) -> None:
+    node.consumer("g", "T", OLD).close()
+    arguments = ("groups", "migrate", "g", "T", "--tags", "b", "--timeout", "60")
+    begun = time.monotonic()
+    assert run_here(*arguments, "--json").lines() == [
+        {
+            "complete": False,
+            "switches": {},
+            "withoutSwitch": [0],
+            "beforeSwitch": [],
+            "outdated": [],
+        }
+    ]
+    done = run_here(*arguments)
+    assert time.monotonic() - begun < 30, "nobody is there for whom it could wait"
+    assert "queues 0 have no consumer; they switch when one joins" in done.out
+    with node.consumer("g", "T", Subscription.tags("b")) as member:
+        while node.groups()[0].subscription == OLD:
+            member.poll(0.1)
+            member.commit("T", 0, 0)
+
+
+def test_members_to_be_replaced_are_named_in_order(node: LocalNode) -> None:
+    with (
+        node.consumer("g", "T", OLD, client_id="web1@4711") as first,
+        node.consumer("g", "T", OLD, client_id="web2@4712") as second,
+        ThreadPoolExecutor(1) as executor,
+    ):
+        migrating = executor.submit(run_here, "groups", "migrate", "g", "T", "--tags", "b")
+        while not migrating.done():
+            for member in (first, second):
+                member.poll(0.02)
+                member.beat()
+    done = migrating.result()
+    assert done.code == 0, done.err
+    switched, replaced = done.out.splitlines()
+    assert switched == "queue 0 switches at offset 0"
+    assert replaced == ("members to be replaced, as they ask for the old one: web1@4711, web2@4712")
+
+
+def test_a_change_is_taken_back_while_nobody_was_there_to_switch(node: LocalNode) -> None:
+    put(node, "T", numbers(3))
+    node.consumer("g", "T", OLD).close()
+    assert run_here("groups", "migrate", "g", "T", "--tags", "b || c").code == 0
+    assert run_here("groups", "migrate", "g", "T", "--abort").out == "the change is dropped\n"
+    with node.consumer("g", "T", OLD) as member:
+        while not member.assignment():
+            member.poll(0.1)
+    assert node.groups()[0].subscription == OLD
+
+
+def test_a_slip_in_the_new_filter_is_told(node: LocalNode) -> None:
+    put(node, "T", numbers(3))
+    node.consumer("g", "T", OLD).close()
+    done = run_here("groups", "migrate", "g", "T", "--tags", "pay, ship")
+    assert "warning: topic T" in done.err
+    assert "pay || ship" in done.err
+
+
+def test_a_change_is_dropped_before_it_switches(node: LocalNode) -> None:
+    with node.consumer("g", "T", OLD):
+        done = run_here("groups", "migrate", "g", "T", "--tags", "b", "--timeout", "0")
+        assert done.code == 1
+        assert "do not know of the change after 0 s" in done.err
+        assert run_here("groups", "migrate", "g", "T", "--abort").code == 0
+        assert run_here("groups", "migrate", "g", "T", "--abort").code == 1

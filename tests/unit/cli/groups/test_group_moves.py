@@ -1,0 +1,151 @@
+"""The commands that show and move a group's place, over a node in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.apps import numbers, put
+from support.command_server import run_here
+from support.local_node import LocalNode
+
+from rocketray.cli.groups import group_moves, group_progress
+from rocketray.filters.subscription import Subscription
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path) as local:
+        for module in (group_moves, group_progress):
+            monkeypatch.setattr(module, "connect", lambda _data: nullcontext(local))
+        local.create_topic("T", 1)
+        put(local, "T", numbers(6), tags="even")
+        put(local, "T", numbers(2), tags="odd")
+        with local.consumer("g", "T", Subscription.tags("even"), client_id="me") as member:
+            while not (found := member.poll(0.1)):
+                pass
+            member.commit("T", 0, int(found[0].queue_offsets[1]) + 1)
+        yield local
+
+
+def run(*arguments: str) -> list[dict[str, Any]]:
+    return run_here("groups", *arguments, "--json").lines()
+
+
+def test_progress_has_the_columns_of_mqadmin_and_the_filtered_lag(node: LocalNode) -> None:
+    (idle,) = run("progress", "g")
+    assert (idle["clientId"], idle["inflight"]) == (None, None)
+    with node.consumer("g", "T", Subscription.tags("even"), client_id="me") as member:
+        member.beat()
+        (row,) = run("progress", "g")
+        assert row["inflight"] == 0, "nothing was taken yet"
+        while not (found := member.poll(0.1)):
+            pass
+        member.beat()
+        (row,) = run("progress", "g")
+        assert row.pop("inflight") == found[-1].next_queue_offset - 2 > 0
+    before = node.message_at("T", 0, 1)
+    assert before is not None
+    assert row == {
+        "group": "g",
+        "topic": "T",
+        "queueId": 0,
+        "brokerOffset": 8,
+        "consumerOffset": 2,
+        "clientId": "me",
+        "diff": 6,
+        "lag": 4,
+        "exactness": "exact",
+        "lastTime": before.store_timestamp_ms,
+        "held": None,
+        "filterErrors": 0,
+    }
+    table = run_here("groups", "progress").out
+    assert "consumer offset" in table
+    assert "diff total: 6" in table
+    assert "inflight total: 0" in table
+
+
+def test_progress_counts_the_messages_on_which_a_filter_failed(node: LocalNode) -> None:
+    with node.producer() as producer:
+        for amount in ("200", "abc", "12a", "50"):
+            producer.send("T", b"x", properties={"amount": amount})
+    with node.consumer("audit", "T", Subscription.sql("amount > 100")) as member:
+        while run("progress", "audit")[0]["filterErrors"] < 2:
+            member.poll(0.1)
+            member.beat()
+        assert "the filter failed on 2 messages\n" in run_here("groups", "progress", "audit").out
+    assert "the filter failed" not in run_here("groups", "progress", "g").out
+
+
+def test_progress_of_a_broadcast_group_tells_its_members_and_no_offsets(node: LocalNode) -> None:
+    everything = Subscription.tags("*")
+    with (
+        node.consumer("b", "T", everything, client_id="one", broadcast=True),
+        node.consumer("b", "T", everything, client_id="two", broadcast=True),
+    ):
+        (row,) = run("progress", "b")
+    unknown = ("consumerOffset", "diff", "inflight", "lag", "exactness", "lastTime", "held")
+    assert [row.pop(name) for name in unknown] == [None] * len(unknown)
+    assert row == {
+        "group": "b", "topic": "T", "queueId": 0, "brokerOffset": 8, "clientId": "one, two",
+        "filterErrors": 0,
+    }  # fmt: skip
+
+
+def test_a_dry_run_shows_the_move_and_leaves_the_group_where_it_is(node: LocalNode) -> None:
+    expected = {"group": "g", "topic": "T", "queueId": 0, "from": 2, "to": 0}
+    expected |= {"skipped": 0, "repeated": 2, "moved": False}
+    assert run("reset", "g", "--to", "earliest", "--dry-run") == [expected]
+    assert node.groups()[0].offsets == {0: 2}
+    table = run_here("groups", "skip", "g", "--dry-run").out
+    assert "nothing was changed" in table
+
+
+@pytest.mark.parametrize(
+    ("arguments", "offset"),
+    [
+        (("reset", "g", "--to", "earliest"), 0),
+        (("reset", "g", "--to", "latest", "--topic", "T"), 8),
+        (("reset", "g", "--to", "2001-01-01"), 0),
+        (("skip", "g"), 8),
+        (("seek", "g", "T", "--offset", "5", "--queue", "0"), 5),
+        (("seek", "g", "T", "--time", "9999-01-01"), 8),
+    ],
+)
+def test_a_group_is_moved(node: LocalNode, arguments: tuple[str, ...], offset: int) -> None:
+    (row,) = run(*arguments)
+    assert (row["from"], row["to"], row["moved"]) == (2, offset, True)
+    assert node.groups()[0].offsets == {0: offset}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "reason"),
+    [
+        (("reset", "h", "--to", "latest"), 1, "there is no group 'h'"),
+        (("reset", "g", "--to", "soon"), 2, "is no time"),
+        (("reset", "g", "--to", "latest", "--topic", "U"), 1, "does not read topic 'U'"),
+        (("seek", "g", "T"), 2, "give one of --offset and --time"),
+        (("seek", "g", "T", "--offset", "9"), 1, "offset 9 is out of range"),
+    ],
+)
+@pytest.mark.usefixtures("node")
+def test_what_cannot_be_done_is_said(arguments: tuple[str, ...], code: int, reason: str) -> None:
+    result = run_here("groups", *arguments)
+    assert result.code == code
+    assert reason in " ".join(result.err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("command", [("skip",), ("reset", "--to", "latest"), ("progress",)])
+def test_a_mistyped_group_is_told_which_one_was_meant(
+    node: LocalNode, command: tuple[str, ...]
+) -> None:
+    with node.consumer("audit", "T", Subscription.tags("*")):
+        done = run_here("groups", command[0], "audti", *command[1:])
+    assert (done.code, done.out) == (1, "")
+    assert "there is no group 'audti'; did you mean 'audit'?" in done.err
+    done = run_here("groups", command[0], "zzz", *command[1:])
+    assert "there is no group 'zzz'; see: rocketray groups list" in done.err

@@ -1,0 +1,42 @@
+"""What ``rocketray send`` tells of one message, over a node in this process."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from support.command_server import run_here
+from support.local_node import LocalNode
+
+from rocketray.cli.terminal.output import as_time
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
+    module = importlib.import_module("rocketray.cli.messages.send")
+    with LocalNode(tmp_path) as made:
+        made.create_topic("Trade", 1)
+        monkeypatch.setattr(module, "connect", lambda _data: nullcontext(made))
+        yield made
+
+
+def test_a_message_is_told_with_its_place_id_and_unique_key(node: LocalNode) -> None:
+    done = run_here("send", "Trade", "paid", "--key", "order-17")
+    told = re.fullmatch(r"stored at Trade/0@0  id (\w+)  unique key (\w+)\n", done.out)
+    assert told, done
+    stored = node.message_at("Trade", 0, 0)
+    assert stored is not None
+    assert stored.unique_key == told[2]
+
+
+def test_a_delayed_message_is_told_with_its_topic_and_when_it_is_due(node: LocalNode) -> None:
+    due_ms = node.clock_ms() + 3_600_000
+    done = run_here("send", "Trade", "later", "--deliver-at", str(due_ms))
+    first, second = done.out.splitlines()
+    assert first.startswith(f"waits for topic Trade until {as_time(due_ms)}  id ")
+    assert "  unique key " in first
+    assert second.startswith("recall it with: rocketray recall ")

@@ -1,0 +1,191 @@
+"""What is shown of hosts: to people in two tables that fit 80 columns, and to programs as JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from rocketray.actors.groups.failing import FailingMessage
+from rocketray.actors.groups.group_descriptions import GroupDescription
+from rocketray.cli.nodes.app_status import (
+    groups_of,
+    idle_instances,
+    show_groups,
+    show_hosts,
+    show_problems,
+    without_hosts,
+)
+from rocketray.cli.terminal import output
+from rocketray.filters.counters import NO_COUNTERS
+from rocketray.filters.subscription import Subscription
+from rocketray.topology.app.agent import AgentStatistics
+from rocketray.topology.hosting.host import HostStatus
+from rocketray.topology.hosting.host_failure import HostFailure
+from rocketray.topology.hosting.hosting import Host
+
+FAILURE = HostFailure("ValueError", "no database", "/apps/shop.py:12", 1_790_000_000_000)
+AGENT = AgentStatistics(
+    name="handle_payments_of_customers",
+    group="shop-handle_payments_of_customers",
+    batches=9,
+    received=1_200,
+    finished=1_199,
+    failures=3,
+    sent_back=2,
+    dead_lettered=1,
+    decode_failures=7,
+)
+GROUP = GroupDescription(
+    AGENT.group,
+    "Orders",
+    Subscription.tags("*"),
+    dict.fromkeys(range(4), 0),
+    {},
+    {},
+    replace(NO_COUNTERS, evaluation_errors=60, predicate_errors=4),
+    0,
+    failing={2: FailingMessage(172, 7, 17, "ValueError: no number")},
+)
+STATUS = HostStatus(
+    "shop:app",
+    4711,
+    True,
+    (AGENT, AGENT),
+    (("Orders", 0), ("Orders", 2)),
+    logs=("/logs/worker.out", "/logs/worker.err"),
+)
+HOSTS = [
+    Host("shop", 0, "running", 2, STATUS, FAILURE),
+    Host("shop", 1, "restarting", 7, None, FAILURE),
+]
+
+
+def test_people_see_hosts_agents_and_last_errors_within_80_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    show_hosts(HOSTS, as_json=False)
+    shown = capsys.readouterr().out
+    when = output.as_time(FAILURE.time_ms)
+    hosts, agents, logs, *errors = shown.split("\n\n")
+    assert "shop     1     -  restarting         7  -" in hosts
+    assert "Orders 0,2" in hosts
+    assert agents.count("1200") == 2
+    agent = "shop host 0 agent handle_payments_of_customers: "
+    assert logs == "shop host 0 writes to /logs/worker.out and /logs/worker.err"
+    assert errors == [
+        f"shop host 0 failed at {when}: ValueError: no database (/apps/shop.py:12)",
+        f"shop host 1 failed at {when}: ValueError: no database (/apps/shop.py:12)",
+        f"{agent}7 failures are of messages that do not decode",
+        f"{agent}7 failures are of messages that do not decode\n",
+    ]
+    assert max(map(len, f"{hosts}\n{agents}".splitlines())) <= 80
+
+
+def test_programs_see_the_logs_and_what_did_not_decode(capsys: pytest.CaptureFixture[str]) -> None:
+    show_hosts(HOSTS[:1], as_json=True)
+    host = json.loads(capsys.readouterr().out)
+    assert host["logs"] == ["/logs/worker.out", "/logs/worker.err"]
+    assert host["agents"][0]["decodeFailures"] == 7
+
+
+def test_groups_are_shown_by_name_and_topic_where_something_is_wrong(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    well = replace(GROUP, topic="Payments", counters=NO_COUNTERS, failing={})
+    other = replace(GROUP, group="audit", failing={})
+    show_groups([GROUP, well, other], as_json=False)
+    failed = "the filter failed on 64 messages; see: rocketray filter stats"
+    held = "queue 2 is held at offset 172: attempt 7 of 17, ValueError: no number"
+    assert capsys.readouterr().out.splitlines() == [
+        "",
+        f"group audit, topic Orders: {failed}",
+        "",
+        f"group {AGENT.group}, topic Orders: {held}",
+        "",
+        f"group {AGENT.group}, topic Orders: {failed}",
+    ]
+    show_groups([GROUP, well, other], as_json=True)
+    audit, payments = map(json.loads, capsys.readouterr().out.splitlines())
+    assert audit == {"group": "audit", "topic": "Orders", "filterErrors": 64, "held": []}
+    assert payments["held"] == [
+        {
+            "queueId": 2,
+            "queueOffset": 172,
+            "attempt": 7,
+            "lastAttempt": 17,
+            "reason": "ValueError: no number",
+        }
+    ]
+    assert groups_of(HOSTS, [GROUP, well, other]) == [GROUP, well]
+
+
+def test_programs_see_the_last_error_in_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    show_hosts([*HOSTS, Host("other", 0, "starting", 0, None)], as_json=True)
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(each["state"], each["restarts"], each["pid"]) for each in found] == [
+        ("running", 2, 4711),
+        ("restarting", 7, None),
+        ("starting", 0, None),
+    ]
+    assert [each["lastError"] for each in found] == [
+        *2
+        * [
+            {
+                "type": "ValueError",
+                "message": "no database",
+                "place": "/apps/shop.py:12",
+                "time": FAILURE.time_ms,
+            }
+        ],
+        None,
+    ]
+
+
+def test_problems_of_the_node_are_lines_below_the_tables(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    show_problems([], as_json=False)
+    assert capsys.readouterr().out == ""
+    show_problems(["a: damaged; restore it", "b: closed"], as_json=False)
+    assert capsys.readouterr().out == "\nproblem: a: damaged; restore it\nproblem: b: closed\n"
+    show_problems(["a: damaged"], as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"problem": "a: damaged"}
+
+
+def test_an_app_that_runs_by_itself_is_not_said_to_be_down() -> None:
+    assert without_hosts([]).startswith("no app is up")
+    idle = GroupDescription("audit", "T", Subscription.tags("*"), {}, {}, {}, NO_COUNTERS, 0)
+    assert without_hosts([idle]).startswith("no app is up")
+    living = replace(idle, group="trade-pay", members={"m": [0]})
+    assert "groups have members: trade-pay; they belong" in without_hosts([idle, living])
+
+
+def test_members_of_before_a_restart_are_not_said_to_run() -> None:
+    tags = Subscription.tags("*")
+    idle = GroupDescription("audit", "T", tags, {}, {}, {}, NO_COUNTERS, 0)
+    members = {"m": [0], "n": [1]}
+    silent = replace(idle, group="shop-pay", members=members, unheard=frozenset(members))
+    said = without_hosts([idle, silent])
+    assert said.startswith("no app is up")
+    assert "not reported since the node started: shop-pay; they are forgotten" in said
+    half = replace(silent, unheard=frozenset("m"))
+    assert "groups have members: shop-pay; they belong" in without_hosts([half])
+
+
+def test_more_instances_than_queues_are_warned_about() -> None:
+    others = [
+        replace(GROUP, topic="%RETRY%g", offsets={0: 0}),
+        replace(GROUP, topic="Prices", offsets={0: 0}, is_broadcast=True),
+        replace(GROUP, group="audit", topic="Trade", offsets={0: 0}),
+    ]
+    assert idle_instances(HOSTS, [GROUP, *others], 4) == []
+    (line,) = idle_instances(HOSTS, [GROUP, *others], 6)
+    assert line.startswith(
+        "topic Orders has 4 queues, and a queue is read by one instance at a time"
+    )
+    assert "2 of the 6 instances get none of its messages; scale to 4" in line
+    assert line.endswith("rocketray topics alter Orders --queues 6")

@@ -1,0 +1,102 @@
+"""``rocketray status`` over a node in this process, on which groups run that no host belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.apps import make_app, put, running, until
+from support.command_server import run_here
+from support.local_node import LocalNode
+
+from rocketray.actors.consumers import member as member_module
+from rocketray.cli.nodes import apps
+from rocketray.filters.subscription import Subscription
+from rocketray.topology.hosting import hosting
+
+
+@pytest.fixture(autouse=True)
+def no_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray, which would be asked for hosts, does not run here."""
+    monkeypatch.setattr(hosting, "find_hosts", lambda *_: [])
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
+    monkeypatch.setattr(member_module, "HEARTBEAT_INTERVAL_S", 0.02)
+    with LocalNode(tmp_path) as local:
+        monkeypatch.setattr(apps, "connect", lambda _data: nullcontext(local))
+        local.create_topic("T", 1)
+        yield local
+
+
+def test_a_filter_that_fails_is_shown_of_a_member_of_a_client(node: LocalNode) -> None:
+    for amount in ("200", "abc", "12a"):
+        put(node, "T", [b"x"], properties={"amount": amount})
+    with (
+        node.consumer("audit", "T", Subscription.sql("amount > 100")) as member,
+        node.consumer("healthy", "T", Subscription.tags("*")),
+    ):
+        while node.groups()[0].counters.errors < 2:
+            member.poll(0.1)
+        assert run_here("status", "--json").lines() == [
+            {"group": "audit", "topic": "T", "filterErrors": 2, "held": []}
+        ]
+        shown = run_here("status").out
+    first, *complaints = shown.removesuffix("\n").split("\n\n")
+    assert "groups have members: audit, healthy;" in first
+    assert complaints == [
+        "group audit, topic T: the filter failed on 2 messages; see: rocketray filter stats"
+    ]
+
+
+def test_a_queue_that_is_held_is_shown_of_an_app_that_runs_by_itself(node: LocalNode) -> None:
+    put(node, "T", [b"good", b"bad"])
+
+    async def scenario() -> None:
+        app, topic = make_app(node)
+
+        @app.agent(topic, ordered=True, suspend=0.05)
+        async def reader(stream: Any) -> None:
+            async for value in stream:
+                if value == b"bad":
+                    raise ValueError("no such account")
+
+        async with running(app):
+            await until(lambda: any(each.failing for each in node.groups()))
+            [group] = (await asyncio.to_thread(run_here, "status", "--json")).lines()
+            shown = (await asyncio.to_thread(run_here, "status")).out
+        [held] = group.pop("held")
+        assert group == {"group": "app-reader", "topic": "T", "filterErrors": 0}
+        assert (held["queueId"], held["queueOffset"]) == (0, 1)
+        assert held["reason"] == "ValueError: no such account"
+        assert "\n\ngroup app-reader, topic T: queue 0 is held at offset 1: attempt " in shown
+        assert "ValueError: no such account\n" in shown
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["subscriptionGroup.json", "consumerOffset.json"])
+def test_where_groups_are_closed_status_shows_why_and_all_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "config").mkdir()
+    for suffix in ("", ".bak"):
+        (tmp_path / "config" / f"{name}{suffix}").write_bytes(b"\0\0{")
+    with LocalNode(tmp_path) as node:
+        monkeypatch.setattr(apps, "connect", lambda _data: nullcontext(node))
+        node.state.problems.note("other", "something else is wrong")
+        shown, for_programs = run_here("status"), run_here("status", "--json")
+    assert (shown.code, shown.err) == (for_programs.code, for_programs.err) == (1, "")
+    first, empty, closed, other = shown.out.splitlines()
+    assert first == "no app was brought up with rocketray up, and consumer groups are closed"
+    assert empty == ""
+    assert closed.startswith("problem: consumer groups are closed")
+    assert str(tmp_path / "config" / name) in closed
+    assert "damaged" in closed
+    assert other == "problem: something else is wrong"
+    assert for_programs.out.count('{"problem": "') == 2

@@ -1,0 +1,130 @@
+"""``rocketray topics create``: progress, an interruption in the middle, and the same command again."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+from support.command_server import run_here
+from support.local_node import LocalNode
+
+from rocketray.actors.shards.owned_shard import OwnedShard
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.actors.topics.topic_start import TopicProgress
+from rocketray.cli.nodes import topics
+from rocketray.cli.nodes.topic_progress import TopicWait
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path) as made:
+        monkeypatch.setattr(topics, "connect", lambda _data: nullcontext(made))
+        yield made
+
+
+def test_a_topic_that_is_made_at_once_says_nothing_on_stderr(node: LocalNode) -> None:
+    done = run_here("topics", "create", "Trade", "--queues", "3", "--json")
+    assert (len(done.lines()[0]["queueList"]), done.err) == (3, "")
+    again = run_here("topics", "create", "Trade", "--queues", "3", "--json")
+    assert (again.lines(), again.err) == (done.lines(), "")
+    assert len(node.shards) == 3
+
+
+def test_the_same_command_completes_what_was_interrupted_and_says_so(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = node._make_shard
+
+    def interrupted(topic: TopicConfig, queue_id: int) -> OwnedShard:
+        if queue_id == 5:
+            raise KeyboardInterrupt
+        return make(topic, queue_id)
+
+    monkeypatch.setattr(node, "_make_shard", interrupted)
+    command = "topics", "create", "Trade", "--queues", "12", "--bitmaps", "on"
+    assert run_here(*command).code == 130
+    assert len(node.shards) == 5
+    monkeypatch.undo()
+    monkeypatch.setattr(topics, "connect", lambda _data: nullcontext(node))
+    done = run_here(*command, "--json")
+    assert done.lines()[0]["bitmaps"] == "on"
+    assert done.err == (
+        "topic Trade was there with 7 of its 12 queues missing; all of them run now\n"
+    )
+    assert len(node.shards) == 12
+    with node.producer() as producer:
+        producer.send("Trade", b"x", queue_id=11)
+
+
+def wait_through(*seconds: float, error: BaseException | None = None) -> None:
+    """A progress of eight queues at each of those times, of 64."""
+    now = [0.0]
+    with pytest.raises(type(error)) if error else nullcontext(), TopicWait(lambda: now[0]) as wait:
+        for count, now[0] in enumerate(seconds):
+            wait(TopicProgress("Trade", 64, 8 * count, 8 * count))
+        if error:
+            raise error
+
+
+def test_where_it_takes_a_while_a_line_tells_how_far_it_is_again_and_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    wait_through(0, 2, 4)
+    assert capsys.readouterr() == ("", "")
+    wait_through(0, 3, 6, 9, 12)
+    assert capsys.readouterr() == (
+        "",
+        "topic Trade: 16 of 64 queues run; the others are being started\n",
+    )
+    wait_through(0, 6, 12, 18, 22, 30)
+    assert capsys.readouterr().err.splitlines() == [
+        f"topic Trade: {count} of 64 queues run; the others are being started" for count in (8, 32)
+    ]
+
+
+def test_who_interrupts_it_is_told_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    wait_through(0, 1, 2, error=KeyboardInterrupt())
+    assert capsys.readouterr().err == (
+        "interrupted: topic Trade: 16 of 64 queues run; the same command starts the others\n"
+    )
+    wait_through(*range(9), error=KeyboardInterrupt())
+    assert "interrupted" not in capsys.readouterr().err
+
+
+def test_in_a_terminal_a_live_line_counts_the_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    with TopicWait(lambda: 0.0) as wait:
+        wait(TopicProgress("Trade", 64, 24, 24))
+    assert "topic Trade: 24 of 64 queues run" in terminal.getvalue()
+
+
+def test_store_hosts_are_said_to_be_no_addresses_of_the_network(node: LocalNode) -> None:
+    node.create_topic("Trade", 1)
+    *_, row, footer = run_here("topics", "describe", "Trade").out.splitlines()
+    assert "10.0.0." in row
+    assert footer == "store hosts are made up, to make message ids unique; nothing listens there"
+    described = run_here("topics", "describe", "Trade", "--json").lines()
+    assert len(described) == 1
+    assert "nothing listens there" in run_here("topics", "describe", "--help").out
+
+
+@pytest.mark.parametrize(("answer", "says"), [("", "not removed; add --yes"), ("n\n", "")])
+def test_a_topic_is_not_removed_without_a_yes(node: LocalNode, answer: str, says: str) -> None:
+    node.create_topic("Big", 1)
+    done = run_here("topics", "delete", "Big", stdin=answer)
+    assert (done.code, done.out.strip()) == (1, "")
+    assert says in done.err
+    assert "Big" in node.topics()
+    done = run_here("topics", "delete", "Big", stdin="y\n")
+    assert done.out.strip() == "topic Big is removed"
+    assert "Big" not in node.topics()

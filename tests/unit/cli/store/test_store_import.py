@@ -1,0 +1,90 @@
+"""``rocketray store import`` on the store that RocketMQ wrote, into a node of this process."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+from support.command_server import run_here
+from support.local_node import LocalNode
+from support.stores import GOLDEN_STORE
+
+from rocketray.cli.store import store_import
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]:
+    with LocalNode(tmp_path / "node") as made:
+        monkeypatch.setattr(store_import, "connect", lambda _data: nullcontext(made))
+        yield made
+
+
+def test_counts_are_printed_as_json(node: LocalNode) -> None:
+    [report] = run_here("store", "import", GOLDEN_STORE, "--all", "--json").lines()
+    queues = report.pop("queues")
+    assert report == {
+        "complete": True,
+        "read": 600,
+        "imported": 600,
+        "alreadyThere": 0,
+        "skipped": {},
+        "retimed": 0,
+    }
+    assert [(queue["topic"], queue["queueId"]) for queue in queues] == [
+        ("TopicA", 0),
+        ("TopicA", 1),
+        ("TopicB", 0),
+        ("TopicB", 1),
+    ]
+    assert {queue["firstQueueOffset"] for queue in queues} == {0}
+    assert sum(queue["imported"] for queue in queues) == 600
+
+
+def test_counts_are_printed_for_people_and_the_second_run_finds_all_there(node: LocalNode) -> None:
+    first = run_here("store", "import", GOLDEN_STORE, "--topic", "TopicB")
+    assert (first.code, "imported" in first.out) == (0, True)
+    assert "  other topic: " in first.out
+    second = run_here("store", "import", GOLDEN_STORE, "--topic", "TopicB")
+    assert second.code == 0
+    assert "imported 0, there before" in second.out
+
+
+@pytest.mark.parametrize("options", [(), ("--all", "--topic", "TopicA")])
+def test_topics_are_named_or_all_are_meant(options: tuple[str, ...]) -> None:
+    done = run_here("store", "import", GOLDEN_STORE, *options)
+    assert (done.code, done.out) == (2, "")
+    assert "--topic, once or more, or --all" in done.err
+
+
+@pytest.mark.parametrize(
+    "content",
+    ['{"topicConfigTable": []}', '{"topicConfigTable": {"TopicA": {"readQueueNums": []}}}', "["],
+)
+def test_a_broken_table_of_topics_is_named(node: LocalNode, tmp_path: Path, content: str) -> None:
+    copy = shutil.copytree(GOLDEN_STORE, tmp_path / "store")
+    (copy / "config").mkdir(exist_ok=True)
+    (copy / "config" / "topics.json").write_text(content)
+    done = run_here("store", "import", copy, "--all")
+    assert (done.code, done.out) == (1, "")
+    assert f"{copy}/config/topics.json" in done.err
+
+
+def test_an_import_that_is_stopped_says_how_to_go_on(
+    node: LocalNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Signalled:
+        def is_set(self) -> bool:
+            return True
+
+    @contextmanager
+    def at_once() -> Iterator[Signalled]:
+        yield Signalled()
+
+    monkeypatch.setattr(store_import, "until_signalled", at_once)
+    done = run_here("store", "import", GOLDEN_STORE, "--all", "--json")
+    assert done.code == 1
+    assert '"complete": false' in done.out
+    assert "run the same command again" in done.err

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+import typer
+
+from rocketray.cli.terminal.quantities import (
+    format_bytes,
+    format_duration,
+    parse_bytes,
+    parse_duration,
+    parse_mode,
+)
+from rocketray.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds", "back"),
+    [
+        ("90s", 90_000, "90s"),
+        ("120s", 120_000, "2m"),
+        ("72h", 259_200_000, "3d"),
+        ("36h", 129_600_000, "36h"),
+        ("7d", 604_800_000, "7d"),
+        ("250ms", 250, "250ms"),
+        ("30 m", 1_800_000, "30m"),
+        ("none", None, "none"),
+    ],
+)
+def test_times_are_read_and_written(text: str, milliseconds: int | None, back: str) -> None:
+    assert parse_duration(text) == milliseconds
+    assert format_duration(milliseconds) == back
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "back"),
+    [
+        ("10GiB", 10 << 30, "10GiB"),
+        ("1024MiB", 1 << 30, "1GiB"),
+        ("500MB", 500_000_000, "500000000B"),
+        ("1 kB", 1000, "1000B"),
+        ("none", None, "none"),
+    ],
+)
+def test_sizes_are_read_and_written(text: str, size: int | None, back: str) -> None:
+    assert parse_bytes(text) == size
+    assert format_bytes(size) == back
+
+
+@pytest.mark.parametrize("text", ["", "72", "h", "0h", "-1h", "1.5h", "1w", "1H", "9" * 30 + "h"])
+def test_what_is_no_time_and_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not a time like"):
+        parse_duration(text)
+    with pytest.raises(ConfigError, match="is not a size like"):
+        parse_bytes(text)
+
+
+def test_modes_are_three_octal_digits() -> None:
+    assert (parse_mode("700"), parse_mode("0750")) == (0o700, 0o750)
+    for text in ("", "7", "rwx", "788", "4755", "-700", "7000"):
+        with pytest.raises(typer.BadParameter, match="three octal digits"):
+            parse_mode(text)
