@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping
 
+from rocketray.actors.client.connection import Connection
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.files.home import Home
 from rocketray.actors.groups.failing import FailingMessage
@@ -28,8 +29,6 @@ class GatewayActor:
     """The Ray shell of :class:`RemoteMembers`; started with the first remote member."""
 
     def __init__(self, home: Home) -> None:
-        from rocketray.actors.client.connection import Connection  # noqa: PLC0415  # it imports what starts this actor
-
         connection = Connection(home.directory())
 
         def join(request: JoinRequest) -> GroupConsumer:

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from rocketray.actors.client.connection import Connection
 from rocketray.actors.files.home import Home
 from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.ray_process.ray_runtime import ray
@@ -214,8 +215,6 @@ class ShardHostActor:
 
 
 def _connect(data: Path) -> HostNode:
-    from rocketray.actors.client.connection import Connection  # noqa: PLC0415  # it imports what starts this actor
-
     return Connection(data)
 
 
