@@ -20,7 +20,7 @@ import asyncio, sys
 from pathlib import Path
 import rocketray as rr
 from support.local_node import LocalNode
-from rocketray.topology import app as module
+from rocketray.topology.app import app as module
 
 node = LocalNode(Path(sys.argv[1]))
 app = rr.App("shop", connection=node)
