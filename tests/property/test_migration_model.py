@@ -38,6 +38,7 @@ class Migration(Group):
         self.is_switching = False
         self.switches: dict[int, int] = {}
         self.ended: list[FilterPlan] = []
+        self.asked: dict[Reader, Filter] = {}
         self.model.matching = self.matching  # type: ignore[method-assign]
         self.watch_the_end()
 
@@ -49,6 +50,16 @@ class Migration(Group):
         name = f"m{self.names}"
         member = self.broker.consumer("g", "T", wanted.subscription, client_id=name)
         self.readers.append(Reader(self.model, name, member, handlers))
+        self.asked[self.readers[-1]] = wanted
+
+    def end_the_others(self) -> None:
+        """The operator's part: whoever was silent for so long that it was not counted has to go.
+
+        Beside others it would be refused; alone it would bring its filter with it.
+        """
+        for reader in self.readers[:]:
+            if self.asked[reader] is not self.model.filter:
+                self.crash(reader)
 
     @precondition(lambda self: self.readers)
     @rule(reader=readers, handlers=st.integers(1, 3))
@@ -115,6 +126,7 @@ class Migration(Group):
         assert not found.plan.switches
         self.new, self.is_switching = None, False
         self.ended.clear()
+        self.end_the_others()
 
     def change_filter(self, number: int) -> None:
         """Not here: :meth:`prepare` changes it."""
@@ -133,6 +145,7 @@ class Migration(Group):
             assert self.new is not None
             self.model.filter, self.new, self.is_switching = self.new, None, False
             self.switches, self.ended = {}, []
+            self.end_the_others()
         plan = self.broker.state.registry.changes.get("g", "T")
         assert (plan is None) == (self.new is None)
         assert plan is None or plan.is_switching == self.is_switching
