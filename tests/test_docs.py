@@ -27,6 +27,8 @@ from rocketray.topology.spark.options import OPTION_NAMES
 
 DOCUMENTS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 Command = TyperCommand | TyperGroup
+PROOFS = ROOT / "docs/explanation/proofs.md"
+TESTS = list((ROOT / "tests").rglob("test_*.py"))
 COMMAND = typer.main.get_group(application)
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELL = ("", "sh", "bash", "console", "shell")
@@ -146,7 +148,7 @@ def test_every_link_leads_somewhere(document: Path) -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_file_named_exists(document: Path) -> None:
     top = r"(?:rocketray|tests|docs|examples|benchmarks)/[\w./-]+\.\w+"
-    for name in re.findall(rf"`({top})`", document.read_text()):
+    for name in re.findall(rf"`({top})(?:::\w+)?`", document.read_text()):
         assert (ROOT / name).exists(), name
 
 
@@ -184,18 +186,31 @@ def test_every_counter_and_every_warning_is_described() -> None:
     assert [status.name for status in refusals if status.name not in text] == []
 
 
+def functions_in(path: Path) -> set[str]:
+    return set(re.findall(r"^(?:async )?def (test_\w+)\(", path.read_text(), re.MULTILINE))
+
+
 def test_every_test_named_exists() -> None:
-    files = list((ROOT / "tests").rglob("test_*.py"))
-    there = {path.stem for path in files}
-    for path in files:
-        there.update(re.findall(r"^def (test_\w+)\(", path.read_text(), re.MULTILINE))
+    """By itself (`test_name` or `test_file`), or by its file: `tests/…/test_file.py::test_name`."""
+    files = {str(path.relative_to(ROOT)): functions_in(path) for path in sorted(TESTS)}
+    there = {Path(file).stem for file in files}.union(*files.values())
+    there |= {f"{file}::{name}" for file, names in files.items() for name in names}
     named = {
         (document.name, name)
         for document in DOCUMENTS
-        for name in re.findall(r"`(test_\w+)(?:\.py)?`", document.read_text())
+        for name in re.findall(r"`((?:tests/[\w./-]+::)?test_\w+)(?:\.py)?`", document.read_text())
     }
-    assert len(named) > 100
+    assert len(named) > 200
     assert {(document, name) for document, name in named if name not in there} == set()
+
+
+def test_every_claim_names_a_test() -> None:
+    rows = [line for line in PROOFS.read_text().splitlines() if line.startswith("| ")]
+    claims = [row for row in rows if row != "| claim | test |"]
+    assert len(claims) > 50
+    assert [
+        row for row in claims if "test_" not in row.rpartition("|")[0].rpartition(" | ")[2]
+    ] == []
 
 
 def first_cells(document: str, heading: str) -> list[str]:
@@ -243,14 +258,6 @@ def test_the_map_is_what_the_packages_say_of_themselves() -> None:
             said = (ast.get_docstring(file.tree) or "").partition("\n")[0]
             expected.append(f"| `{file.path.parent.relative_to(ROOT)}/` | {said} |")
     assert rows == sorted(expected)
-
-
-def test_the_rows_of_fausts_surface_name_tests_that_are_there() -> None:
-    text = (ROOT / "docs/reference/faust.md").read_text()
-    named = set(re.findall(r"`(test_\w+)`", text))
-    tests = "".join(path.read_text() for path in (ROOT / "tests/unit/topology").rglob("test_*.py"))
-    assert len(named) > 40
-    assert {name for name in named if f"def {name}(" not in tests} == set()
 
 
 def test_every_row_of_fausts_surface_says_whether_it_works() -> None:
