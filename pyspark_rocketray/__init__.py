@@ -1,4 +1,4 @@
-"""So that Spark finds ``format("rocketray")`` by itself.
+"""Automatic registration of ``format("rocketray")`` with Spark.
 
 Spark imports every top-level module named ``pyspark_*`` and registers its ``DefaultSource``.
 """

@@ -1,7 +1,7 @@
 """Filtered, replayable, queryable message streams: RocketMQ on Ray, Faust and Spark.
 
-The names below are loaded when they are first used, so that importing ``rocketray`` imports
-neither Ray nor Faust nor Spark.
+The names below are loaded on first use, so importing ``rocketray`` imports neither Ray nor Faust
+nor Spark.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The processes: shards, filters, consumers and the coordinator as Ray actors, and what they share."""
+"""A node's processes: shards, filter actor, consumers, coordinator; and what they share."""

@@ -1,1 +1,1 @@
-"""Benchmarks, one question a file; every report stands beside the machine's own ceilings."""
+"""Benchmarks, one question per file; each report includes the machine's own limits."""

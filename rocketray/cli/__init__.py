@@ -1,15 +1,15 @@
-"""The command line: the only reader of arguments and environment, and the only one that prints.
+"""The command line: the only package that reads arguments and the environment, and that prints.
 
 Exit codes
   0    success
-  1    failure: the message on stderr says what, where and what to do; no traceback. So it is where
-       query, store query, store get or explain finds no such message
-  2    usage error: an option, a name or an expression that cannot be right
-  130  Ctrl-C ended it before it was through
-  141  the reader of its output has gone, as after "| head"
+  1    failure: the message on stderr says what failed, where, and what to do; no traceback. Also
+       when query, store query, store get or explain finds no such message
+  2    usage error: an invalid option, name or expression
+  130  ended by Ctrl-C before completion
+  141  the reader of its output closed the pipe, as after "| head"
 
-Results go to stdout, everything else to stderr. Commands import late what is slow to import, so
-that ``--version``, ``filter eval`` and ``store scan`` start without Ray, Faust and Spark.
+Results go to stdout, everything else to stderr. Commands import slow modules only when they
+need them, so ``--version``, ``filter eval`` and ``store scan`` start without Ray, Faust and Spark.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The main job on real data: what ``rocketray demo`` runs, and how its result is checked."""
+"""The demo on real data: the job of ``rocketray demo``, and the verification of its result."""

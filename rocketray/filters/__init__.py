@@ -1,1 +1,1 @@
-"""What a subscription means: tags, SQL92, Bloom bits and class filters; pure, and blind to the store."""
+"""Subscriptions: tags, SQL92, Bloom filter bits, predicates; pure, independent of the store."""

@@ -1,4 +1,4 @@
-"""Numba kernels, each with its plain twin; nothing of ours stands below it but errors and hashing.
+"""Numba kernels, each with a plain Python equivalent; they import shared base modules only.
 
 Importing a module of this package compiles its kernels, or loads them from the cache.
 """

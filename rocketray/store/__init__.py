@@ -1,1 +1,1 @@
-"""RocketMQ's files: commit log, consume queues and key index; knows nothing of Ray, Faust or Spark."""
+"""RocketMQ's files: commit log, consume queues, key index; independent of Ray, Faust and Spark."""

@@ -1,8 +1,8 @@
-"""A node for tests: in this process, without Ray, with a clock that the test moves by hand.
+"""The test kit: a node in one process, without Ray, with a clock that the test controls.
 
-``Broker`` has what a node has, made of the same parts: shards, filter engine, groups, producers,
-members, queries. An app takes it as its connection. ``rocketray.testing.fixtures`` has pytest
-fixtures of it.
+``Broker`` consists of the same parts as a node: shards, filter engine, groups, producers, members,
+queries. An app takes it as its connection. ``rocketray.testing.fixtures`` has pytest fixtures for
+it.
 """
 
 from __future__ import annotations

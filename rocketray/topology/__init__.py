@@ -1,1 +1,1 @@
-"""What users write: apps, agents, topics, sinks, and how they are deployed."""
+"""The application API: apps, agents, topics, sinks, and their deployment."""

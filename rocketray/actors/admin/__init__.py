@@ -1,1 +1,1 @@
-"""Commands on data: import, dead letters, seeking, and moving groups."""
+"""Administration: imports, dead letters, moving a group's offsets, changing its filter."""

@@ -1,1 +1,1 @@
-"""The way into a node: finding it, connecting, and calling its actors."""
+"""Clients of a node: finding it, connecting to it, and calling its actors."""

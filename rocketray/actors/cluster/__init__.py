@@ -1,1 +1,1 @@
-"""A node of the cluster: starting it, its coordinator, and the Ray shells of its actors."""
+"""The node: start and stop, the coordinator's state, and the Ray actors around the pure parts."""

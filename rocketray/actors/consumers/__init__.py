@@ -1,1 +1,1 @@
-"""Members of a group: the queues that they own, and their streams of messages."""
+"""Consumers (group members): assigned queues, start offsets, and a stream for each queue."""

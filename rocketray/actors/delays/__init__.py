@@ -1,1 +1,1 @@
-"""Delayed messages: the schedule, what waits, and what is done."""
+"""Delayed messages: the schedule, what waits, and what was delivered or recalled."""

@@ -1,1 +1,1 @@
-"""Why a group got a message, or did not: facts, causes and the explanation."""
+"""Explanations: why a message was or was not delivered to a group."""

@@ -1,1 +1,1 @@
-"""A node's data directory: where files lie, the small ones that hold its state, and its locks."""
+"""A node's data directory: file layout, state files, and locks."""

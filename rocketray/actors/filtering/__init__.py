@@ -1,1 +1,1 @@
-"""The filter actor: scanning shards for the members of groups, predicates, and filter bitmaps."""
+"""The filter actor: filter streams for group members, predicates, filter bitmaps, and lag."""

@@ -1,1 +1,1 @@
-"""Consumer groups as the coordinator keeps them: members, assignment, offsets, subscriptions."""
+"""Consumer groups in the coordinator: membership, assignment, leases, offsets, subscriptions."""

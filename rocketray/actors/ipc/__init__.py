@@ -1,1 +1,1 @@
-"""Shared memory between processes: rings, and the control page with the watermark."""
+"""Shared memory between processes: rings, and control pages with the watermark."""

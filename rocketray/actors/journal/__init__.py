@@ -1,1 +1,1 @@
-"""The journal of a consumer group: what happened to its offsets and filters."""
+"""The journal of a consumer group: the history of its offsets and filters."""

@@ -1,1 +1,1 @@
-"""Producers: batching messages, and handing the batches to shards."""
+"""Producers: batching, queue selection, sending to shards, and transactional sends."""

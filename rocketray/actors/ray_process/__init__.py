@@ -1,1 +1,1 @@
-"""The Ray that a node runs on: how it is started, who may call it, whether it still answers."""
+"""The node's Ray: starting or joining it, its access token, and detecting its loss."""

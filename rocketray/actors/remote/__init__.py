@@ -1,1 +1,1 @@
-"""Members and producers on other machines: long polls, and their proxies on the node."""
+"""Consumers on other Ray nodes: long polls to the gateway, and proxy members on the node."""

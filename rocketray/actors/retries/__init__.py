@@ -1,1 +1,1 @@
-"""Failed messages: retry records, dead letters, and the deliveries that carry them."""
+"""Failed messages: retry and dead-letter records, and their delivery to topics."""

@@ -1,1 +1,1 @@
-"""Processes of this machine: which live, their clock, signals and periodic tasks."""
+"""Processes of this machine: identity and liveness, clocks, signal handlers, periodic tasks."""

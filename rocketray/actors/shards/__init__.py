@@ -1,1 +1,1 @@
-"""A shard: its writer, its appends, compaction, and what its owner answers."""
+"""A shard: its single writer, appends, deduplication of repeated batches, and compaction."""

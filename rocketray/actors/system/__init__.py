@@ -1,1 +1,1 @@
-"""System topics: the host of their shards and its links to the other topics."""
+"""The shard host: one process for the shards of system topics, and its links to other topics."""

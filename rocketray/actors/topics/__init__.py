@@ -1,1 +1,1 @@
-"""Topics: the catalog, their files, and reading their queues by position."""
+"""Topics: the catalog, their files, and reading queues by offset."""

@@ -1,1 +1,1 @@
-"""Transactional messages: half messages, checks and decisions."""
+"""Transactional messages: half messages, transaction checks, commits and rollbacks."""

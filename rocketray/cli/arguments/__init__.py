@@ -1,1 +1,1 @@
-"""What a command takes: options, filters, messages, and the node or store that it works on."""
+"""Shared command arguments: options, filters, messages, and the node or store to use."""

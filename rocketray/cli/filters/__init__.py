@@ -1,1 +1,1 @@
-"""Commands on filters and explanations."""
+"""Commands for filters and explanations."""

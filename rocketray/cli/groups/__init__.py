@@ -1,1 +1,1 @@
-"""Commands on consumer groups and dead letters."""
+"""Commands for consumer groups and dead letters."""

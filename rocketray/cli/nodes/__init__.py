@@ -1,1 +1,1 @@
-"""Commands on nodes, topics and apps."""
+"""Commands for nodes, topics and apps."""

@@ -1,1 +1,1 @@
-"""Commands on store directories."""
+"""Commands for store directories."""

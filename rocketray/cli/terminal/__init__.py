@@ -1,1 +1,1 @@
-"""What a command prints: tables, lines, quantities, and signals that end it."""
+"""Terminal output: tables, lines, quantities; and signals that end a command."""

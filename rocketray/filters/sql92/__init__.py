@@ -1,10 +1,11 @@
-"""RocketMQ's SQL92 dialect: text to a syntax tree, and a tree to an answer for a message.
+"""RocketMQ's SQL92: parser, syntax tree, dialects, and evaluation on messages.
 
-``compile_expression(sql).matches(properties)`` is all that most callers need. The dialect "rocketmq"
-is RocketMQ's, quirks included, but for text after a complete expression, which is an error here. The
-dialect "rocketray" (see dialect.py), which users get, keeps each of its verdicts, and compares
-numbers where RocketMQ fails on their form. Nothing here takes a default for a user: that is
-``filters/subscription.py``.
+``compile_expression(sql).matches(properties)`` is all that most callers need.
+
+The dialect "rocketmq" behaves as RocketMQ, quirks included, with one exception: text after a complete
+expression is an error. The dialect "rocketray" (see dialect.py) is the users' default. It keeps every
+verdict of RocketMQ, and compares numerically where RocketMQ fails on the form of a number. Functions
+of this package have no default dialect; the users' default is set in ``filters/subscription.py``.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Batches of messages as columns, packed to records."""
+"""Batches of messages as columns, encoded to records."""

@@ -1,1 +1,1 @@
-"""Files of a store: mapped files, locks, the checkpoint."""
+"""Files of a store: memory-mapped files, locks, the checkpoint."""

@@ -1,1 +1,1 @@
-"""RocketMQ's bytes: records, flags, compression, message ids."""
+"""RocketMQ's binary formats: records, flags, compression, message ids."""

@@ -1,1 +1,1 @@
-"""Directories of RocketMQ brokers: how they are set up, and their messages."""
+"""Import from RocketMQ broker directories: their settings and their messages."""

@@ -1,1 +1,1 @@
-"""The key index: index files and searching them."""
+"""The key index: index files and lookups by key hash."""

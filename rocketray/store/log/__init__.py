@@ -1,1 +1,1 @@
-"""The CommitLog: appending records to mapped files."""
+"""The CommitLog: appending records to memory-mapped files."""

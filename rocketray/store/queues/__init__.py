@@ -1,1 +1,1 @@
-"""ConsumeQueues: entries of 20 bytes, and their extension units."""
+"""ConsumeQueues: entries of 20 bytes, and ConsumeQueueExt units."""

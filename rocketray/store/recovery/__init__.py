@@ -1,1 +1,1 @@
-"""Opening a store: recovery after a crash, replay, verification."""
+"""Opening a store: crash recovery, replay, verification, and upgrades."""

@@ -1,1 +1,1 @@
-"""The path of a batch through an app: feed, handlers, offsets, failures and retries."""
+"""Delivery inside an app: flow control, handlers, offsets, retries, and outgoing messages."""

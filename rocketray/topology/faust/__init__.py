@@ -1,1 +1,1 @@
-"""The parts of Faust's transport interface that we replace."""
+"""Implementations of Faust's transport interface for rocketray apps."""

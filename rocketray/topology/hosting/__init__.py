@@ -1,1 +1,1 @@
-"""Apps that are hosted as named actors."""
+"""Deployment: app instances as named Ray actors."""

@@ -1,4 +1,4 @@
-"""Spark Structured Streaming; the only package that imports pyspark, and only in its modules.
+"""Spark Structured Streaming: source and sinks; only the modules of this package import pyspark.
 
 Importing this package itself does not import pyspark.
 """

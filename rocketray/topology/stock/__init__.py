@@ -1,1 +1,1 @@
-"""The transport for stock Faust apps."""
+"""The Faust transport for stock (unmodified) Faust apps."""

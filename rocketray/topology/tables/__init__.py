@@ -1,1 +1,1 @@
-"""Tables: Faust's, with changelogs in topics of ours and an owner for each queue."""
+"""Tables: Faust's, with changelog topics on the node and one owner per queue."""
