@@ -40,36 +40,36 @@ def explain(
     The cause is one of
       delivered        the group has finished it
       on_its_way       it matches, and a member works on its queue
-      waits_for_retry  a handler failed on it, and it comes again later
-      failing          its member keeps failing on it, and the queue waits meanwhile
-      dead_letter      handlers failed on it too often; see: rocketray dlq
+      waits_for_retry  a handler failed on it, and it will be redelivered
+      failing          its member keeps failing on it, and its queue is held
+      dead_letter      its handlers failed too often; see: rocketray dlq
       skipped          the group's offset was moved past it: groups skip, seek or reset
       before_start     the group started after it
       tag_mismatch     its tag is not one that the group subscribes to
       tag_collision    its tag only has the hash code of one that the group subscribes to
       sql_false        the SQL92 expression is false
-      sql_null         the SQL92 expression is NULL for it, as where a property is absent
+      sql_null         the SQL92 expression is NULL for it, for instance where a property is absent
       sql_error        the SQL92 expression fails on it
       bloom_wrong      a damaged bitmap hides a message that matches
       class_false      the predicate says no
       class_error      the predicate fails on it, and the group skips such messages
-      stands_still     the predicate fails on it or on one before it, and the group stopped there
+      stands_still     the predicate fails on it or on an earlier one, and the group stopped there
       no_consumer      it matches, and no member is alive
       not_assigned     it matches, and no member has its queue yet
       not_readable     its topic has no read permission (perm 2)
-      delayed          it waits until it is due
+      delayed          it is not due yet
       recalled         it was recalled before it was due
-      half_message     its transaction is not committed, or was given up
+      half_message     its transaction is not committed, or was abandoned
       rolled_back      its transaction was rolled back
-      undeliverable    its topic could not take it: it is a dead letter of the node's own
+      undeliverable    its topic could not store it: it is a dead letter of the node itself
       not_dispatched   it is in the commit log, but not in its consume queue
       expired          retention removed it
-      not_found        there is no such message, or not any more
+      not_found        there is no such message, or it was removed
       no_group         the group never had a member
       group_deleted    the group was deleted, with its offsets
       not_subscribed   the group does not read the message's topic
       topic_deleted    the message's topic was deleted
-      unknown          no record of it: the group is broadcast, or its journal begins later
+      unknown          no record of it: the group is broadcast, or its journal starts later
 
     Nothing is changed by asking. A key finds the newest message that has it, wherever that is: in
     its topic, or on its way there. What moved the group's offsets and changed its filter is read
