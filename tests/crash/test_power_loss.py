@@ -150,26 +150,25 @@ def run(word: Sequence[tuple[str, str]], bound: Bound, seed: int) -> History:
     return History(" ".join(itertools.chain(*word)), outcomes, messages, safe)
 
 
-@pytest.mark.timeout(600)
-def test_every_power_failure_in_a_short_history_loses_nothing_acknowledged(
-    record_property: Callable[[str, object], None],
-) -> None:
-    examiner = Examiner(AGAIN_EVERY)
+def test_power_failures_in_short_histories_lose_nothing_acknowledged(seed: int) -> None:
+    """All histories of up to three messages, and every eighth of four, which the long form has all."""
+    examiner, tried = Examiner(AGAIN_EVERY), 0
     for number, word in enumerate(words(MOST_MESSAGES)):
-        examiner.examine(run(word, QUICK, seed=number))
-    print(number + 1, "histories", examiner.states, "crash states", examiner.disks, "disks")  # noqa: T201
-    record_property("crash_states", examiner.states)
-    assert number + 1 == sum(6**count for count in range(1, MOST_MESSAGES + 1))
-    assert examiner.states > 40_000
+        if len(word) < MOST_MESSAGES or (number + seed) % 8 == 0:
+            examiner.examine(run(word, QUICK, seed=number))
+            tried += 1
+    assert tried >= sum(6**count for count in range(1, MOST_MESSAGES))
+    assert examiner.states > 5_000
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_more_of_every_power_failure_in_a_short_history() -> None:
+def test_every_power_failure_in_a_short_history_loses_nothing_acknowledged() -> None:
     examiner = Examiner(1)
     for number, word in enumerate(words(MOST_MESSAGES)):
         examiner.examine(run(word, THOROUGH, seed=number))
-    print(examiner.states, "crash states", examiner.disks, "disks")  # noqa: T201
+    assert number + 1 == sum(6**count for count in range(1, MOST_MESSAGES + 1))
+    assert examiner.states > 40_000
 
 
 def test_a_power_failure_in_the_life_after_a_kill_loses_nothing_acknowledged() -> None:

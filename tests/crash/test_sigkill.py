@@ -15,11 +15,12 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, NamedTuple
 
+import pytest
 from support.stores import SMALL, FakeClock, message, read_all
 
 from rocketray.store.message_store import MessageStore
 
-KILLS = int(os.environ.get("ROCKETRAY_TEST_KILLS", "100"))
+KILLS = int(os.environ.get("ROCKETRAY_TEST_KILLS", "20"))
 KILLS_A_STORE = 10
 TESTS = Path(__file__).parents[1]
 
@@ -77,12 +78,15 @@ def writer(scratch: Path) -> Iterator[Writer]:
         process.stdin.close()
 
 
-def test_nothing_acknowledged_is_missing_after_sigkill(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("kills", [KILLS, pytest.param(10 * KILLS, marks=pytest.mark.slow)])
+def test_nothing_acknowledged_is_missing_after_sigkill(
+    tmp_path: Path, seed: int, kills: int
+) -> None:
     chance = random.Random(seed)
     promised: list[Promise] = []
     total = number = 0
     with writer(tmp_path / "scratch") as server:
-        for kill in range(KILLS):
+        for kill in range(kills):
             directory = tmp_path / f"store{kill // KILLS_A_STORE}"
             if kill % KILLS_A_STORE == 0:
                 promised, number = [], 0
@@ -94,7 +98,7 @@ def test_nothing_acknowledged_is_missing_after_sigkill(tmp_path: Path, seed: int
                 number = promised[-1].first_number + promised[-1].count + 100
             if directory.exists():
                 check(directory, promised, kills=kill % KILLS_A_STORE + 1)
-    assert total > KILLS
+    assert total > kills
 
 
 def check(directory: Path, promised: list[Promise], kills: int) -> None:

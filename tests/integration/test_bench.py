@@ -19,7 +19,12 @@ TOO_LITTLE = {"% of a core", "MiB", "ns/entry", "ns/message"}
 
 
 @pytest.mark.parametrize(
-    "name", ["scan", "bitmaps", "send", "idle", "latency", "consume", "groups"]
+    "name",
+    ["scan", "send"]
+    + [
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in ("bitmaps", "idle", "latency", "consume", "groups")
+    ],
 )
 def test_a_benchmark_ends_with_its_rows(name: str, tmp_path: Path) -> None:
     """In a process of its own, as people run it."""

@@ -19,6 +19,9 @@ from rocketray.actors.ray_process.ray_runtime import DISK_LABEL
 EMBEDDING = Path(__file__).parent.parent / "support" / "embedding.py"
 _NODE_ENDS_S = 10.0  # 5 s, and as much again for a machine that has other work
 _COMMAND_ENDS_S = 20.0  # a busy machine needs half of it to start one
+ONE_OR_BOTH = pytest.mark.parametrize(
+    "server", ["gcs_server", pytest.param("raylet", marks=pytest.mark.slow)]
+)
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 
@@ -44,7 +47,7 @@ def lines_of_others(log: Path) -> list[str]:
     return [line for line in log.read_text().splitlines() if not line.startswith(ours)]
 
 
-@pytest.mark.parametrize("server", ["gcs_server", "raylet"])
+@ONE_OR_BOTH
 def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server: str) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
     node = start_node(data, log)
@@ -92,7 +95,7 @@ def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server
         stop_node(again)
 
 
-@pytest.mark.parametrize("server", ["gcs_server", "raylet"])
+@ONE_OR_BOTH
 def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(tmp_path: Path, server: str) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
     with another_ray() as joined:
@@ -146,7 +149,7 @@ def start_again(data: Path, log: Path, joined: AnotherRay) -> str:
     return log.read_text()
 
 
-@pytest.mark.parametrize("server", ["gcs_server", "raylet"])
+@ONE_OR_BOTH
 def test_a_node_in_a_program_says_that_its_ray_is_lost_and_gives_the_directory_back(
     tmp_path: Path, server: str
 ) -> None:

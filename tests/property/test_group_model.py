@@ -11,7 +11,7 @@ import pytest
 from support.group_machine import Group
 from support.machines import STEPS_EACH, run, run_histories
 
-STEPS = 10_000
+STEPS = 2_000
 
 
 def test_some_histories(seed: int) -> None:
@@ -19,12 +19,12 @@ def test_some_histories(seed: int) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_ten_thousand_steps(seed: int) -> None:
+def test_thousands_of_steps(seed: int) -> None:
     run(Group, STEPS, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_many_more_steps(seed: int) -> None:
-    steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(10 * STEPS)))
+    steps = int(os.environ.get("ROCKETRAY_TEST_STEPS", str(50 * STEPS)))
     run(Group, steps, seed)
