@@ -161,7 +161,9 @@ def test_a_function_that_is_marked_is_the_function_still() -> None:
     assert predicate_path(are_tagged) == "support.predicates:are_tagged"
 
 
-@pytest.mark.parametrize("wrong", [5, int, asyncio.sleep], ids=["a number", "a type", "a coroutine"])
+@pytest.mark.parametrize(
+    "wrong", [5, int, asyncio.sleep], ids=["a number", "a type", "a coroutine"]
+)
 def test_only_a_plain_function_can_be_marked(wrong: Any) -> None:
     with pytest.raises(PredicateError):
         predicate(wrong)
