@@ -138,11 +138,21 @@ def test_every_rocketray_command_named_exists(document: Path) -> None:
             assert asked <= options_of(command), line
 
 
+def anchors_of(document: Path) -> set[str]:
+    """What links to a document's headings say behind the ``#``, as GitHub and mkdocs make it."""
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", document.read_text()), re.MULTILINE)
+    shown = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading) for heading in headings]
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in shown}
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_every_link_leads_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", document.read_text()):
-        if "://" not in target:
-            assert (document.parent / target).exists(), target
+    for name, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", document.read_text()):
+        if "://" in name:
+            continue
+        target = document.parent / name if name else document
+        assert target.exists(), name
+        assert not anchor or anchor in anchors_of(target), f"{name}#{anchor}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
@@ -202,6 +212,13 @@ def test_every_test_named_exists() -> None:
     }
     assert len(named) > 200
     assert {(document, name) for document, name in named if name not in there} == set()
+
+
+@pytest.mark.parametrize("folder", ["how-to", "reference", "tutorial"])
+def test_pages_for_users_leave_tests_to_the_page_of_proofs(folder: str) -> None:
+    for document in sorted((ROOT / "docs" / folder).rglob("*.md")):
+        text = FENCE.sub("", document.read_text())
+        assert re.findall(r"`(?:tests/[^`]*|test_\w+)`", text) == [], document
 
 
 def test_every_claim_names_a_test() -> None:
