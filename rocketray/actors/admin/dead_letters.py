@@ -1,13 +1,16 @@
-"""Dead letters: what groups gave up, read, and delivered once more when somebody asks for it.
+"""Dead letters: listing them, and redriving them to be delivered once more.
 
-A letter that is redriven goes to its group's retry topic, as RocketMQ sends it: the group gets it
-again, other groups of its first topic do not, and it has all its attempts before it. It keeps body,
-keys, tag, unique key and properties, and ``REDRIVEN_FROM`` names the letter. The letter stays.
-One that the node itself gave up (undeliverable.py) goes to the topic that it was for.
+A redriven letter goes to the retry topic of its group, as in RocketMQ:
 
-Each letter is redriven once, also when that is interrupted. A journal beside the node's state says
-which are done, and before a batch goes, which are in it and where its target ended then. Who
-finds such a note looks there first: a batch is stored whole, or not at all.
+- The group gets it again with all its attempts; other groups of its first topic do not.
+- It keeps body, keys, tag, unique key and properties; ``REDRIVEN_FROM`` names the letter.
+- The letter itself stays.
+- A letter that the node itself dead-lettered (undeliverable.py) goes to its original target topic.
+
+Each letter is redriven once, also if a redrive is interrupted. A journal beside the node's state
+records the letters that are done and, before a batch is sent, the letters in it, their target and
+the end of the target at that time. A redrive that finds such a record first searches the target: a
+batch is stored whole or not at all.
 """
 
 from __future__ import annotations
@@ -70,7 +73,7 @@ _BATCH_BYTES = 4 * 1024 * 1024
 
 
 class Forwarder(Protocol):
-    """What this module asks of a producer."""
+    """The producer calls that this module needs."""
 
     def forward(
         self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]
@@ -79,24 +82,24 @@ class Forwarder(Protocol):
 
 
 class DeadLetters(Protocol):
-    """What this module asks of a connection."""
+    """The node calls that this module needs."""
 
     @property
     def data(self) -> Path:
         """The node's data directory."""
 
     def topics(self) -> Mapping[str, TopicConfig]:
-        """All topics by name."""
+        """Return all topics by name."""
 
     def create_topic(self, topic: str, queues: int = ..., *, hosted: bool = ...) -> TopicConfig:
-        """Make a topic unless it is there."""
+        """Create a topic unless it exists."""
 
 
 @dataclass(frozen=True, slots=True)
 class LetterBox:
     """The dead letters of a group: how many there are, and how many of them were redriven.
 
-    ``newest_reason`` is what the newest one failed of, None where it does not say it.
+    ``newest_reason`` is why the newest letter failed, None if the letter does not say.
     """
 
     group: str
@@ -107,12 +110,12 @@ class LetterBox:
 
 
 class Journal:
-    """Which letters of a topic were redriven, by queue offset; on disk as soon as it is said."""
+    """The redriven letters of a topic, by queue offset; each call has its change on disk."""
 
     def __init__(self, data: Path, topic: TopicConfig, *, owns: bool = False) -> None:
-        """Read what is known of *topic*; a topic of the same name that is gone does not count.
+        """Read the journal of *topic*, and ignore one of a deleted topic with the same name.
 
-        Who redrives *owns* the file, which is mended then if it is damaged (state_files.py).
+        A redrive *owns* the file, and repairs it if it is damaged (state_files.py).
         """
         self._path = _journal_path(data, topic.name)
         self._identity = ":".join(map(str, topic.store_hosts[0]))
@@ -130,14 +133,14 @@ class Journal:
         self.target: Place | None = (target[0], int(target[2])) if target[0] else None
 
     def begin(self, batch: Sequence[StoredMessage], target: Place, looked_from: int) -> None:
-        """These letters go now to *target*, a queue that ends at *looked_from*."""
+        """Record that these letters are being sent to *target*, which ends at *looked_from*."""
         self.target = target
         self.under_way = [letter.queue_offset for letter in batch]
         self.looked_from, self.first_id = looked_from, batch[0].offset_message_id
         self._save()
 
     def finish(self, *, are_stored: bool) -> None:
-        """The letters that were under way are there, or are not."""
+        """Record whether the letters that were being sent are stored."""
         if are_stored:
             self.done |= set(self.under_way)
         self.under_way = []
@@ -156,7 +159,7 @@ class Journal:
 
 
 def letter_boxes(node: DeadLetters) -> list[LetterBox]:
-    """The dead letters of all groups, by group."""
+    """Return the dead letters of all groups, by group."""
     boxes = []
     for name, topic in sorted(node.topics().items()):
         if name.startswith(DEAD_LETTER_PREFIX) and _has_files(node.data, name):
@@ -174,9 +177,9 @@ def letter_boxes(node: DeadLetters) -> list[LetterBox]:
 def letters(
     node: DeadLetters, group: str, subscription: Subscription, topic: str | None = None
 ) -> Iterator[tuple[StoredMessage, bool]]:
-    """The letters of *group* that match, oldest first, and whether each was redriven.
+    """Yield the matching letters of *group*, oldest first, each with whether it was redriven.
 
-    They are in *topic*, ``%DLQ%`` and the group's name by default.
+    They are read from *topic*, by default ``%DLQ%`` and the group's name.
 
     Raises:
         ConfigError: the group has no dead letters. FilterError: the subscription cannot be used.
@@ -196,14 +199,15 @@ def redrive(
     topic: str | None = None,
     limit: int | None = None,
 ) -> int:
-    """Have *group* get its dead letters that match again, oldest first, at most *limit* of them.
+    """Redrive the matching dead letters of *group*, oldest first, at most *limit* of them.
 
-    Those that were redriven before do not count; answers how many go now.
+    Return the number of letters sent now; letters that were redriven before are not counted.
 
     Raises:
         As :func:`letters`.
-        StoreLockedError: another redrive of these letters is under way.
-        StreamError: the node does not take them now, or has no such topic; what went before is done.
+        StoreLockedError: another redrive of these letters is running.
+        StreamError: the node cannot store them now, or has no such topic; batches sent before stay
+            redriven.
     """
     config = _topic(node, group, topic)
     count = 0
@@ -228,7 +232,7 @@ def redrive(
 
 
 class _Targets:
-    """The queues that the letters of a group go to."""
+    """The target queues of a group's letters."""
 
     def __init__(self, node: DeadLetters, group: str) -> None:
         self._node = node
@@ -236,10 +240,10 @@ class _Targets:
         self._queues: dict[str, int] = {}
 
     def of(self, found: Iterable[StoredMessage]) -> Iterator[tuple[Place, StoredMessage]]:
-        """Each letter with its target; those that name none are passed over.
+        """Yield each letter with its target; letters that name none are skipped.
 
         Raises:
-            TopicNotFoundError: the topic that the node had it for is still not there.
+            TopicNotFoundError: the original target topic of a node's letter still does not exist.
         """
         for letter in found:
             place: Place | None = retry_topic(self._group), queue_of(letter)
@@ -277,19 +281,19 @@ def _newest_reason(view: QueueView) -> str | None:
     try:
         found = view.reader.messages(view.reader.match_tags(newest, view.maximum, None))
     except (CorruptRecordError, OffsetOutOfRangeError):
-        return None  # it is damaged, or was removed meanwhile
+        return None  # damaged, or removed meanwhile
     return found[0].properties.get(FAILURE_REASON) if found else None
 
 
 def _has_files(data: Path, topic: str) -> bool:
-    """Whether a topic that the node knows can be read: its first message makes the files."""
+    """Return whether a known topic can be read: its first message creates the files."""
     return (shard_directory(data, topic, 0) / CONTROL_PAGE).is_file()
 
 
 def _letters_of(
     data: Path, group: str, topic: str, subscription: Subscription
 ) -> Iterator[StoredMessage]:
-    """The letters of *group* that match; in a topic that several share each names its group."""
+    """Yield the matching letters of *group*; in a shared topic each letter names its group."""
     is_own = topic == dead_letter_topic(group)
     for letter in _matching(data, topic, subscription):
         if is_own or letter.properties.get(GIVEN_UP_BY) == group:
@@ -297,7 +301,7 @@ def _letters_of(
 
 
 def _matching(data: Path, topic: str, subscription: Subscription) -> Iterator[StoredMessage]:
-    """The messages of queue 0 that match; no more than a block of them is in memory."""
+    """Yield the matching messages of queue 0; at most one block of them is in memory."""
     if not _has_files(data, topic):
         return
     matcher = compile_filter(subscription)
@@ -316,7 +320,7 @@ def _matching(data: Path, topic: str, subscription: Subscription) -> Iterator[St
 def _batches(
     found: Iterable[tuple[Place, StoredMessage]],
 ) -> Iterator[tuple[Place, list[StoredMessage]]]:
-    """Batches that a queue takes: of one state of a transaction, and not too large."""
+    """Yield batches that a queue accepts: of one transaction state, and not too large."""
     batch: list[StoredMessage] = []
     target: Place | None = None
     size = 0
@@ -339,7 +343,7 @@ def _again(letter: StoredMessage, topic: str) -> ForwardedMessage:
     kept.pop(FAILURE_REASON, None)
     if topic.startswith(RETRY_PREFIX):
         kept.setdefault(RETRY_TOPIC, letter.topic)
-    else:  # it is there for the first time
+    else:  # the topic gets it for the first time
         for name in (RETRY_TOPIC, RETRY_QUEUE_ID, ORIGIN_MESSAGE_ID):
             kept.pop(name, None)
     kept[REDRIVEN_FROM] = letter.offset_message_id
@@ -347,7 +351,7 @@ def _again(letter: StoredMessage, topic: str) -> ForwardedMessage:
 
 
 def _is_stored(data: Path, journal: Journal, group: str) -> bool:
-    """Whether the batch that was under way is where it was to go."""
+    """Return whether the batch that was being sent is stored in its target."""
     with closing(QueueTail(data, *(journal.target or (retry_topic(group), 0)))) as tail:
         offset = max(journal.looked_from, tail.minimum())
         while found := tail.read(offset, _BATCH_MAX):
@@ -359,7 +363,7 @@ def _is_stored(data: Path, journal: Journal, group: str) -> bool:
 
 @contextmanager
 def _alone(data: Path, topic: str) -> Iterator[None]:
-    """Keep other redrives of the topic out."""
+    """Exclude other redrives of the topic."""
     path = _journal_path(data, topic).with_suffix(".lock")
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
@@ -380,14 +384,14 @@ def _journal_path(data: Path, topic: str) -> Path:
 
 
 def _offsets(runs: Sequence[range]) -> set[int]:
-    """All numbers of *runs*; raises ValueError where they are more than letters can be."""
+    """Return all numbers of *runs*; raise ValueError if there are more than ``_DONE_MAX``."""
     if sum(map(len, runs)) > _DONE_MAX:
         raise ValueError(f"more than {_DONE_MAX} letters are done")
     return {offset for run in runs for offset in run}
 
 
 def _ranges(offsets: Sequence[int]) -> list[tuple[int, int]]:
-    """Sorted numbers as pairs: the first of a run, and the one behind its last."""
+    """Return sorted numbers as pairs: the first of a run, and the number after its last."""
     ranges: list[tuple[int, int]] = []
     for offset in offsets:
         if ranges and ranges[-1][1] == offset:

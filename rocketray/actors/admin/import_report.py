@@ -1,4 +1,4 @@
-"""What an import did, as counts that add up: ``read == imported + already_there + skipped``."""
+"""The result of an import. Its counts add up: ``read == imported + already_there + skipped``."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ __all__ = ["ImportReport", "QueueImport"]
 
 @dataclass(frozen=True, slots=True)
 class QueueImport:
-    """One queue, the same number in the source and in ours.
+    """The result for one queue, which has the same number in the source and in the target.
 
-    ``first_queue_offset`` is the source's offset of its first message: ours is numbered from 0, so
-    a source's offset less this is ours, as long as nothing was skipped. None without a message.
+    ``first_queue_offset`` is the source's offset of its first message, None without a message. The
+    target is numbered from 0, so a source offset minus this is the target's offset, as long as
+    nothing was skipped.
     """
 
     topic: str
@@ -27,11 +28,11 @@ class QueueImport:
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """All of it. ``skipped`` counts by reason, those of the queues among them.
+    """The result of an import. ``skipped`` counts by reason, and includes those of the queues.
 
-    ``retimed`` messages had a store time before that of the message ahead of them, and got that
-    one: the clock of the source went back. Without ``is_complete`` it was stopped, and goes on
-    where it was when it is run again.
+    ``retimed`` messages had a store time before that of the preceding message, and were given that
+    time: the source's clock was set back. If ``is_complete`` is false, the import was stopped, and
+    resumes at that point when it is run again.
     """
 
     queues: tuple[QueueImport, ...]

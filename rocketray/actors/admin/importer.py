@@ -1,14 +1,15 @@
-"""Bringing the messages of another store into topics of a running node, each of them once.
+"""Import of the messages of another store into topics of a running node, each message once.
 
-The source is read from its first record to its last; each chosen queue collects batches for the
-queue of the same number, which its shard stores. Nothing is remembered beside the messages: how
-far an import came is what the target's queues hold.
+The import reads the source from its first record to its last. Each chosen queue collects batches
+for the queue of the same number in the target, whose shard stores them. No progress is saved apart
+from the messages: the content of the target's queues is the progress.
 
 Invariants
-  1. A queue gets the source's messages in the source's order, from the first, without a gap. So
-     its last message, by the offset id that it had, says how far it came.
-  2. A batch is handed over only after the one before it in its queue is known to be stored, right
-     behind it. When that is not known, or somebody else wrote to the queue, the import ends.
+  1. A queue gets the source's messages in the source's order, from the first, without a gap. So the
+     source's offset id of its last message marks the progress of the import.
+  2. A batch is sent only after the one before it in its queue is known to be stored, directly
+     behind its predecessor. If that is not known, or another producer wrote to the queue, the
+     import ends.
   3. Every record that is read is imported, was there already, or is counted with its reason.
 """
 
@@ -39,30 +40,30 @@ __all__ = ["ImportTarget", "Importer"]
 
 _BATCH_BYTES = 512 * 1024
 _BATCH_RECORDS = 4096
-_LOOK_EVERY = 1024  # records between two looks at whether to stop
+_LOOK_EVERY = 1024  # records between two checks of ``should_stop``
 
 
 class ImportTarget(Protocol):
-    """What an import asks of a node."""
+    """The node calls that an import needs."""
 
     @property
     def data(self) -> Path:
         """The node's data directory."""
 
     def topics(self) -> Mapping[str, TopicConfig]:
-        """All topics."""
+        """Return all topics."""
 
     def create_topic(self, topic: str, queues: int) -> TopicConfig:
-        """Make a topic unless it is there."""
+        """Create a topic unless it exists."""
 
     def gate(self, topic: str, queue_id: int) -> ShardGate:
-        """A shard's calls."""
+        """Return the calls of a shard."""
 
     def shard_statistics(self, topic: str) -> Sequence[ShardStatistics]:
-        """The counters of a topic's shards, by queue."""
+        """Return the counters of a topic's shards, by queue."""
 
     def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
-        """The message at a queue offset, or None."""
+        """Return the message at a queue offset, or None."""
 
 
 class Importer:
@@ -80,10 +81,10 @@ class Importer:
         self._skipped: Counter[str] = Counter()
 
     def prepare(self, topics: Sequence[str] | None, queues: Mapping[str, int]) -> None:
-        """Choose *topics*, or all but RocketMQ's own, and make those that the node has not.
+        """Choose *topics*, or all but RocketMQ's system topics, and create the missing ones.
 
-        *queues* says how many queues a topic of the source has, where that is known; it has at
-        least as many as there are files for.
+        *queues* gives the number of queues of the source's topics, where it is known; a topic has
+        at least as many as there are files for.
 
         Raises:
             ConfigError: the source has no such topic, or the node's has too few queues.
@@ -115,14 +116,14 @@ class Importer:
         on_progress: Callable[[int, int], None] = lambda _position, _imported: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> ImportReport:
-        """Read the source to its end, or until *should_stop*, and say what was done.
+        """Read the source to its end, or until *should_stop*, and return the report.
 
-        *on_progress* is told the physical offset and the number of messages imported.
+        *on_progress* is called with the physical offset and the number of messages imported.
 
         Raises:
             CorruptRecordError: the source is damaged there, and damage is not to be skipped.
             ShardUnavailableError: a shard did not answer; run the import again.
-            StoreError: somebody else writes to a topic, or its messages are of another import.
+            StoreError: another producer writes to a topic, or its messages are of another import.
         """
         is_complete = True
         for number, record in enumerate(self._records()):
@@ -155,7 +156,7 @@ class Importer:
             )
 
     def _is_from_source(self, message: StoredMessage) -> bool:
-        """Whether the record that *message* says it was is in the source."""
+        """Return whether the source has the record that *message* claims to be a copy of."""
         old_id = message.imported_offset_id
         if old_id is None:
             return False
@@ -164,11 +165,11 @@ class Importer:
                 there = (record.topic, record.fields.queue_id, record.offset_id)
                 return there == (message.topic, message.queue_id, old_id)
         except (ConfigError, CorruptRecordError):
-            pass  # no id, or no record stands there
+            pass  # not an id, or no record is there
         return False
 
     def _records(self) -> Iterator[SourceRecord]:
-        """All records; with ``skip_damaged`` what cannot be read is counted and passed over."""
+        """Yield all records; with ``skip_damaged``, count and skip those that cannot be read."""
         at: int | None = self._source.begin
         while at is not None:
             try:
@@ -235,7 +236,7 @@ class Importer:
 
 
 class _Queue:
-    """One queue on its way, from what it has already to its last batch."""
+    """The import of one queue, from the messages that it already has to its last batch."""
 
     def __init__(
         self,
@@ -247,7 +248,7 @@ class _Queue:
         *,
         data: Path,
     ) -> None:
-        """*stored* messages are in the target's queue, and *last* is the last of them."""
+        """Start behind the *stored* messages of the target's queue, of which *last* is the last."""
         self._data = data
         self._name = f"{topic}/{queue_id}"
         self._topic = topic
@@ -266,7 +267,7 @@ class _Queue:
         self.retimed = 0
 
     def take(self, record: SourceRecord) -> None:
-        """The next message of the queue. Raises as :meth:`Importer.run`."""
+        """Add the next message of the queue. Raises as :meth:`Importer.run`."""
         if record.physical_offset <= self._resume_at:
             self._already_there += 1
             if record.physical_offset == self._resume_at:
@@ -284,19 +285,19 @@ class _Queue:
         self._read += 1
 
     def skip(self, reason: str, count: int) -> None:
-        """Messages of the queue that are left out."""
+        """Count messages of the queue that are skipped."""
         self._read += count
         self._skipped[reason] += count
 
     def finish(self, *, is_complete: bool) -> None:
-        """Hand over the last batch; when all is imported, it is on disk with all before it."""
+        """Send the last batch; after a complete import it is on disk with everything before it."""
         if len(self._batch):
             self._send(Durability.DISK if is_complete else Durability.MEMORY)
         elif self._stored and is_complete:
             self._check_resumed()
 
     def report(self) -> QueueImport:
-        """What was done."""
+        """Return the result for this queue."""
         return QueueImport(
             self._topic,
             self._queue_id,

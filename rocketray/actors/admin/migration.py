@@ -1,4 +1,4 @@
-"""Changing a running group's subscription, step by step, as subscription_change.py describes it."""
+"""Change of a running group's subscription, in the steps of subscription_change.py."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TELL_S = 5.0
 
 
 class Node(Protocol):
-    """The calls that it takes."""
+    """The node calls that a change needs."""
 
     def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
         """Ask the coordinator."""
@@ -36,13 +36,13 @@ def migrate(
 ) -> PlanProgress | None:
     """Prepare the change, switch once all members know of it, and wait for the queues.
 
-    Begun before, it goes on where it was. Answers what is still to come after *timeout_s*, at once
-    where the group has no members: queues without a reader switch when they have one, and members
-    that ask for the old subscription are taken until they are replaced. None when the change is
-    complete.
+    A change that was begun before is resumed. Return None when the change is complete, and what is
+    still to come after *timeout_s*, or at once if the group has no members. Queues without a reader
+    switch when they get one, and members that ask for the old subscription are accepted until they
+    are replaced.
 
     Raises:
-        StreamError: the group cannot be changed so, or some member does not learn of it in time.
+        StreamError: the group cannot be changed so, or a member does not learn of it in time.
     """
     ask = node.ask_groups
     ask("prepare_change", group, topic, subscription)
@@ -55,7 +55,7 @@ def migrate(
             if not found.without_switch and not found.before_switch:
                 return found
             if not found.outdated and not found.updated:
-                return found  # nobody is there who could switch
+                return found  # no member is there to switch
         elif not found.unaware:
             tell(f"all members know of {subscription}; switching")
             ask("switch_change", group, topic)
@@ -71,7 +71,7 @@ def migrate(
 
 
 def _awaited(found: PlanProgress) -> str:
-    """What has to happen next, and by whom."""
+    """Return the next step and the members or queues that it waits for."""
     if not found.plan.is_switching:
         return f"members {', '.join(found.unaware)} to learn of the change"
     queues = sorted({*found.without_switch, *found.before_switch})

@@ -1,4 +1,4 @@
-"""Moving a group to other offsets: what would change, and doing it while members live."""
+"""Seek: moving a group to other offsets, planned first and then carried out while members run."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _LOOK_S = 0.1
 
 
 class Node(Protocol):
-    """The calls that moving takes."""
+    """The node calls that a seek needs."""
 
     def shard_statistics(self, topic: str) -> list[ShardStatistics]:
-        """What the shards of a topic hold, by queue."""
+        """Return the statistics of a topic's shards, by queue."""
 
     def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """The first message stored at that time or later."""
+        """Return the offset of the first message stored at that time or later."""
 
     def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
         """Ask the coordinator."""
@@ -33,10 +33,10 @@ class Node(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """Where a group stands in one queue, -1 for nowhere yet, and where it is to go on.
+    """The position of a group in one queue, -1 for none yet, and the position to move to.
 
-    ``skipped`` and ``repeated`` count all messages between the two, whatever the group's filter
-    says of them.
+    ``skipped`` and ``repeated`` count all messages between the two, including messages that the
+    group's filter rejects.
     """
 
     group: str
@@ -47,12 +47,12 @@ class OffsetMove:
 
     @property
     def skipped(self) -> int:
-        """Messages that the group has not had, and will not get."""
+        """Number of messages that the group has not had and will not get."""
         return max(0, self.to_offset - self.from_offset) if self.from_offset >= 0 else 0
 
     @property
     def repeated(self) -> int:
-        """Messages that the group has had, and will get again."""
+        """Number of messages that the group has had and will get again."""
         return max(0, self.from_offset - self.to_offset)
 
 
@@ -65,7 +65,7 @@ def plan_moves(
     offset: int | None = None,
     queue_id: int | None = None,
 ) -> list[OffsetMove]:
-    """The moves of *groups* to one of *to*, *time_ms* and *offset*, in all queues or in one.
+    """Return the moves of *groups* to one of *to*, *time_ms* and *offset*, in one queue or in all.
 
     Raises:
         ConfigError: there is no such queue.
@@ -101,14 +101,14 @@ def carry_out(
     *,
     who: str = "",
 ) -> None:
-    """Move the offsets, and wait until members gave the queues up and go on behind the move.
+    """Move the offsets; wait until members have released the queues and resumed at the new offsets.
 
-    A coordinator that starts again meanwhile knows what was ordered. *who* moves the group: the
-    group's journal keeps it for explanations.
+    A coordinator that restarts meanwhile still has the orders. *who* moves the group: the group's
+    journal records it for explanations.
 
     Raises:
-        StreamError: after *timeout_s* members still hold queues: those move as soon as they are
-            given up.
+        StreamError: after *timeout_s* members still own queues, which move as soon as they are
+            released.
     """
     orders: dict[tuple[str, str], Mapping[int, int]] = {}
     for move in moves:
@@ -128,7 +128,7 @@ def carry_out(
 
 
 def _left(node: Node, group: str, topic: str, name: str, targets: set[int]) -> set[int]:
-    """The queues that are still to be moved; all of them while nobody answers."""
+    """Return the queues still to be moved: all of them if the coordinator is unavailable."""
     try:
         left: set[int] = node.ask_groups("moves_left", group, topic, name)
     except ShardUnavailableError:
