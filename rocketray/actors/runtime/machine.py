@@ -1,7 +1,7 @@
-"""Which machine a process is on, and whether a process of its description lives here.
+"""The machine that a process is on, and whether a described process lives on this machine.
 
-Two machines, or two containers, may have the same process ids, and the same path may lead to one
-directory that they share, to copies of it, or to nothing. So a description of a process says the
+Two machines, or two containers, may have the same process ids. The same path may lead to a
+directory that they share, to copies of it, or to nothing. So the description of a process has the
 kernel's boot id and the name space of its process ids beside the id itself.
 """
 
@@ -24,7 +24,7 @@ _PROCESS_NAMES = Path("/proc/self/ns/pid")
 
 
 def here() -> dict[str, Any]:
-    """This machine, as it stands in the description of a process."""
+    """Return this machine's part of the description of a process."""
     return {
         "machine": socket.gethostname(),
         "bootId": _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else "",
@@ -33,7 +33,7 @@ def here() -> dict[str, Any]:
 
 
 def user_name() -> str:
-    """Who runs this process; a container may give it a user id that has no name."""
+    """Return the user of this process; in a container its user id may have no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # OSError from Python 3.13 on
@@ -41,10 +41,10 @@ def user_name() -> str:
 
 
 def whereabouts(process: Mapping[str, Any]) -> Whereabouts:
-    """Whether the described process lives here, is gone, or belongs to another machine.
+    """Return whether the described process lives here, is gone, or belongs to another machine.
 
-    A machine that was started anew has another boot id and the same name. A description without
-    either is of an older version, and of this machine.
+    A rebooted machine has another boot id and the same name. A description without either was
+    written by an older version, and is taken as of this machine.
     """
     now = here()
     if all(process.get(name, now[name]) == now[name] for name in ("bootId", "processNames")):

@@ -1,8 +1,7 @@
-"""What an actor does again and again in a thread of its own.
+"""Periodic tasks of an actor, each in its own thread.
 
-A thread that ended at an error would leave its actor looking well: offsets would not be saved any
-more, or old files stay, and nobody would hear of it. So what goes wrong once is logged, and done
-again the next time.
+If an error ended such a thread, its actor would look healthy, while offsets would not be saved any
+more, or old files would stay. So an error is logged, and the task runs again at its next time.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def start_chore(
     *,
     at_once: bool = False,
 ) -> threading.Thread:
-    """Do *work* each time that *every_s* seconds went by, and *at_once*, until *stop* is set."""
+    """Run *work* every *every_s* seconds, and first *at_once*, until *stop* is set."""
 
     def run() -> None:
         is_over = not at_once and stop.wait(every_s)

@@ -1,6 +1,6 @@
 """Files that belong to a process of this node: their names begin with its process id.
 
-Who finds such a file can tell whether its owner still lives, and clean up behind it when not.
+A process that finds such a file can check whether the owner lives, and remove it if not.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ __all__ = ["is_alive", "owned_name", "owner_pid"]
 
 
 def owned_name(name: str) -> str:
-    """*name* as this process's own."""
+    """Return *name* as a name owned by this process."""
     return f"{os.getpid()}-{name}"
 
 
 def owner_pid(path: Path) -> int:
-    """The process that a file belongs to; 0, which always lives, when its name does not say."""
+    """Return the pid that owns a file; 0, which counts as alive, if the name does not say."""
     text = path.name.partition("-")[0]
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process, ours or not."""
+    """Return whether the process exists, of this user or another."""
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):  # no process has a number like that
+    except (ProcessLookupError, OverflowError):  # no process has such a number
         return False
     except PermissionError:
         return True

@@ -1,9 +1,9 @@
-"""The process's own signal handlers, beside what Ray makes of signals.
+"""The process's own signal handlers, restored after Ray replaced them.
 
-Who joins Ray gets a C handler for SIGTERM in front of Python's. It prints stacks, calls Python's,
-and has the process aborted three seconds later, in the middle of an orderly stop.
+A process that joins Ray gets a C handler for SIGTERM before Python's. It prints stacks, calls
+Python's handler, and aborts the process three seconds later, during an orderly stop.
 
-Ctrl-C in the middle of ``ray.init`` leaves processes of Ray behind, or has this one crash.
+Ctrl-C during ``ray.init`` leaves Ray processes behind, or crashes this process.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["interrupted_behind", "restore_signal_handlers"]
 
 
 def restore_signal_handlers() -> None:
-    """Put Python's handler of SIGTERM back; only the main thread can, others do nothing."""
+    """Restore Python's handler of SIGTERM; does nothing outside the main thread."""
     handler = signal.getsignal(signal.SIGTERM)
     if handler is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)
@@ -26,9 +26,9 @@ def restore_signal_handlers() -> None:
 
 @contextmanager
 def interrupted_behind() -> Iterator[None]:
-    """Raise the ``KeyboardInterrupt`` of a Ctrl-C in the block behind it; a second one ends at once.
+    """Raise a Ctrl-C's ``KeyboardInterrupt`` after the block; a second one ends the process.
 
-    Only where the process has Python's own handler, and in the main thread.
+    This has an effect only in the main thread, and if the process has Python's own handler.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
