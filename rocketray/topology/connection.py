@@ -1,9 +1,9 @@
-"""What a topology needs of a node: members of groups, a producer, and topics.
+"""The interface of a node to an app: members of groups, a producer, and topics.
 
 These protocols are all that the data path of an app knows of the cluster. ``rocketray.actors``
-implements them over Ray and shared memory; the tests implement them over a ``MessageStore`` in
-the same process. Every method may block, so an app calls them from threads of its own, with the
-one exception of ``GroupConsumer.commit``, which is local and cheap.
+implements them over Ray and shared memory; the tests implement them over a ``MessageStore`` in the
+same process. Every method may block, so an app calls them from threads of its own. The one
+exception is ``GroupConsumer.commit``, which is local and cheap.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ __all__ = [
 class ConsumedBatch(Protocol):
     """Messages of one queue that match the subscription, in queue order.
 
-    ``next_queue_offset`` is what to commit once all of them are finished: it lies beyond the
-    entries after the last match that the filter left out. A batch may be empty and still move it.
+    ``next_queue_offset`` is the offset to commit once all of them are finished. It lies beyond the
+    entries after the last match that the filter rejected, so an empty batch may still advance it.
     """
 
     @property
@@ -60,35 +60,38 @@ class ConsumedBatch(Protocol):
 
     @property
     def next_queue_offset(self) -> int:
-        """Where the queue goes on after this batch."""
+        """The queue offset at which reading resumes after this batch."""
         ...
 
     @property
     def queue_offsets(self) -> npt.NDArray[np.int64]:
-        """The offset of each message: int64[n], growing, with holes where the filter said no."""
+        """The offset of each message: int64[n], growing, with gaps for rejected messages."""
         ...
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all records, as they are stored."""
+        """The size of all records, in bytes as stored."""
         ...
 
     def __len__(self) -> int: ...
 
     def pieces(self, max_bytes: int) -> Sequence[ConsumedBatch]:
-        """The batch in parts of *max_bytes* of records, or of one message; the last moves it on."""
+        """Split the batch into parts of *max_bytes* of records, or of one message.
+
+        The last part carries ``next_queue_offset`` of the whole batch.
+        """
         ...
 
     def bodies(self) -> list[bytes]:
-        """The body of each message."""
+        """Return the body of each message."""
         ...
 
     def messages(self) -> list[StoredMessage]:
-        """Each message, decoded."""
+        """Return each message, decoded."""
         ...
 
     def to_arrow(self, columns: Sequence[str]) -> pa.RecordBatch:
-        """The named columns, one row a message."""
+        """Return the named columns, one row a message."""
         ...
 
 
@@ -96,16 +99,16 @@ class GroupConsumer(Protocol):
     """One member of one group on one topic. One thread polls; commits may come from another."""
 
     on_revoke: Callable[[frozenset[tuple[str, int]]], None] | None
-    """Called by ``poll`` or ``close`` with the queues that are taken away, before they are gone."""
+    """Called by ``poll`` or ``close`` with the revoked queues, before the member loses them."""
 
     @property
     def is_leased(self) -> bool:
-        """False while others may own the member's queues: then nothing may be handed out."""
+        """Whether the lease holds. If False, other members may own the queues: deliver nothing."""
         ...
 
     @property
     def has_to_settle(self) -> bool:
-        """A poll must come even without room for messages: queues change hands, or it raises."""
+        """Whether a poll is due even without room: queues change owner, or it raises."""
         ...
 
     def poll(
@@ -113,37 +116,37 @@ class GroupConsumer(Protocol):
     ) -> Sequence[ConsumedBatch]:
         """Wait up to *timeout_s* for messages; empty when there are none.
 
-        Nothing comes from the queues in *skip*. Call ``wake`` when that becomes less meanwhile.
+        Queues in *skip* are not read. Call ``wake`` when *skip* shrinks during the poll.
         """
         ...
 
     def wake(self) -> None:
-        """Have a poll that waits look again. Local; for any thread."""
+        """Have a waiting poll check *skip* again. Local; for any thread."""
         ...
 
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
-        """Everything below *next_queue_offset* is finished. Local; sent on in batches."""
+        """Record everything below *next_queue_offset* as finished. Local; reported in batches."""
         ...
 
     def assignment(self) -> frozenset[tuple[str, int]]:
-        """The (topic, queue id) pairs that this member reads now."""
+        """Return the (topic, queue id) pairs that this member reads now."""
         ...
 
     def count_returns(self, *, sent_back: int = 0, dead_lettered: int = 0) -> None:
-        """Add to what the group's counters say of messages that failed. Local; for any thread."""
+        """Add to the group's counters of failed messages. Local; for any thread."""
         ...
 
     def report_failing(self, failing: Mapping[int, FailingMessage]) -> None:
-        """Say at which messages queues are held now, and no others. Local; for any thread."""
+        """Replace the report of the messages that hold queues now. Local; for any thread."""
         ...
 
     def close(self) -> None:
-        """Send the commits and leave the group."""
+        """Report the commits and leave the group."""
         ...
 
 
 class SendResult(Protocol):
-    """Where one message was stored."""
+    """The position of one stored message."""
 
     @property
     def message_id(self) -> str:
@@ -152,33 +155,34 @@ class SendResult(Protocol):
 
     @property
     def queue_id(self) -> int:
-        """The queue that took it."""
+        """The queue that stores the message."""
         ...
 
     @property
     def queue_offset(self) -> int:
-        """Its place in that queue."""
+        """The message's position in that queue."""
         ...
 
     @property
     def recall_handle(self) -> str | None:
-        """By what it is recalled; None for a message that is not delayed."""
+        """The handle that recalls the message; None unless the message is delayed."""
         ...
 
 
 class PendingMessages(Protocol):
-    """Messages on their way to shards."""
+    """Messages in flight from a producer to shards."""
 
     def results(self) -> Sequence[SendResult]:
         """Wait until all are stored, and return their places in the same order.
 
-        Raises ``ShardUnavailableError`` while that is not so, or not known; ask again then.
+        Raises ``ShardUnavailableError`` while a message is not stored, or its outcome is unknown;
+        call again then.
         """
         ...
 
 
 class Producer(Protocol):
-    """Sends batches; any thread may call it."""
+    """A sender of batches; any thread may call it."""
 
     def begin_messages(
         self, topic: str, messages: Sequence[Message], *, queue_id: int | None = None
@@ -186,7 +190,7 @@ class Producer(Protocol):
         """Send *messages*, all to one topic.
 
         Without *queue_id*, messages with the property ``__SHARDINGKEY`` go to the queue of that
-        key, so that one key keeps its order, and the others where the producer likes.
+        key, so that one key keeps its order; the producer chooses the queue of the others.
         """
         ...
 
@@ -197,37 +201,37 @@ class Producer(Protocol):
         ...
 
     def close(self) -> None:
-        """Send what is collected and give up what the producer holds."""
+        """Send what is buffered and release the producer's resources."""
         ...
 
 
 class QueueTail(Protocol):
-    """Reads one queue without a group; see ``rocketray.actors.topics.queue_tail``."""
+    """A reader of one queue without a group; see ``rocketray.actors.topics.queue_tail``."""
 
     def minimum(self) -> int:
-        """The first queue offset that is still there."""
+        """Return the first queue offset that is still stored."""
         ...
 
     def end(self) -> int:
-        """The queue offset behind the last message."""
+        """Return the queue offset after the last message."""
         ...
 
     def read(self, start: int, max_count: int) -> list[StoredMessage]:
-        """The messages from *start* on; raises ``OffsetOutOfRangeError`` when they are gone."""
+        """Return messages from *start*; raise ``OffsetOutOfRangeError`` if they were deleted."""
         ...
 
     def close(self) -> None:
-        """Give up what the reading holds."""
+        """Release the reader's resources."""
         ...
 
 
 class Forwarder(Producer, Protocol):
-    """A producer that also stores messages again as what they were."""
+    """A producer that also stores messages again, unchanged."""
 
     def forward(
         self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]
     ) -> Sequence[SendResult]:
-        """Store messages again, as one batch: all of them are stored, or none."""
+        """Store messages again, as one batch: either all of them are stored, or none."""
         ...
 
 
@@ -236,7 +240,7 @@ class Connection(Protocol):
 
     @property
     def data(self) -> Path:
-        """The node's data directory, whose files anybody may read."""
+        """The node's data directory; every process may read its files."""
         ...
 
     def consumer(
@@ -253,28 +257,29 @@ class Connection(Protocol):
     ) -> GroupConsumer:
         """Join *group* as a new member.
 
-        *start* counts where the group has no offset yet; a number is a store time in milliseconds.
+        *start* applies where the group has no offset yet; a number is a store time in milliseconds.
 
-        *strategy* divides the queues among the group's members. All members of one *together*
-        read the same queue numbers of their topics instead. In *broadcast* mode each member gets
-        everything, and keeps its offsets under its *client_id*.
+        *strategy* divides the queues among the group's members. All members with the same
+        *together* read the same queue numbers of their topics instead (co-partitioning). In
+        *broadcast* mode each member receives every message, and keeps its offsets under its
+        *client_id*.
         """
         ...
 
     def clock_ms(self) -> int:
-        """The node's clock, in milliseconds since 1970."""
+        """Return the node's clock, in milliseconds since 1970."""
         ...
 
     def producer(self, *, ack: AckMode = ...) -> Forwarder:
-        """A producer for any topic; what it sends is stored when it is in memory, or on disk."""
+        """Return a producer for any topic; *ack* says whether stored means in memory or on disk."""
         ...
 
     def topics(self) -> Mapping[str, Any]:
-        """All topics by name; each tells how many ``queues`` it has."""
+        """Return all topics by name; each has its number of ``queues``."""
         ...
 
     def alter_topic(self, topic: str, queues: int) -> Any:
-        """Make *topic*, or give it more queues."""
+        """Create *topic*, or add queues to it."""
         ...
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
@@ -282,11 +287,11 @@ class Connection(Protocol):
         ...
 
     def leave(self, beat: Heartbeat) -> None:
-        """Give everything up that a member had."""
+        """Release everything that a member owned."""
         ...
 
     def groups(self) -> Sequence[GroupOnTopic]:
-        """All groups, an entry for each topic."""
+        """Return all groups, an entry for each topic."""
         ...
 
     def delete_topic(self, topic: str) -> None:
@@ -294,11 +299,11 @@ class Connection(Protocol):
         ...
 
     def delete_group(self, group: str) -> None:
-        """Forget a group that has no members."""
+        """Delete a group that has no members."""
         ...
 
     def queue_tail(self, topic: str, queue_id: int) -> QueueTail:
-        """A reader of one queue, which may not have been made yet."""
+        """Return a reader of one queue, which may not exist yet."""
         ...
 
     def create_topic(

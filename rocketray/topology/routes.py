@@ -1,8 +1,8 @@
-"""Which instance of an app answers for a key, in views with ``@app.table_route`` or ``topic_route``.
+"""Routing of web requests by key, for ``@app.table_route`` and ``topic_route``.
 
-Where a key is follows from its queue: the producer's hash says which one, the coordinator who has
-it, and the owner's name in the group ends with the address of its web server. A key whose queue
-nobody has now is answered with 503.
+The producer's hash gives the key's queue, the coordinator gives the queue's owner, and the owner's
+name in the group ends with the address of its web server. A request for a key whose queue has no
+owner now gets status 503.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["LOOK_INTERVAL_S", "GroupOnTopic", "KeyRouter", "member_name", "owned
 
 LOOK_INTERVAL_S = 2.0
 Owners = Mapping[str, Mapping[int, str]]
-"""The address of the instance that has a queue, by topic and queue id."""
+"""The address of the instance that owns a queue, by topic and queue id."""
 
 
 class GroupOnTopic(Protocol):
@@ -37,18 +37,21 @@ class GroupOnTopic(Protocol):
 
     @property
     def members(self) -> Mapping[str, Sequence[int]]:
-        """The queues that each member has."""
+        """The queues that each member owns."""
 
 
 def member_name(conf: Any) -> str:
-    """A new name for a member of a group, which tells where its instance's web server is."""
+    """Return a new member name, which ends with the address of its instance's web server."""
     return new_client_id(str(conf.canonical_url))
 
 
 def owned_queues(
     groups: Iterable[GroupOnTopic], names: Container[str]
 ) -> Iterator[tuple[str, str, int]]:
-    """(address, topic, queue id) of what members of the groups *names* have, as their names tell."""
+    """Yield (address, topic, queue id) for each queue of a member of the groups *names*.
+
+    The address is taken from the member's name.
+    """
     for entry in groups:
         for name, queues in entry.members.items() if entry.group in names else ():
             address = _address(name)
@@ -57,12 +60,12 @@ def owned_queues(
 
 
 def _address(member: str) -> str:
-    """What follows ``HOST@PID#…@`` in a member's name; empty where that has no address."""
+    """Return the part after ``HOST@PID#…@`` of a member's name; empty where it has no address."""
     return member.partition("#")[2].partition("@")[2]
 
 
 def owners(groups: Iterable[GroupOnTopic], names: Container[str]) -> Owners:
-    """Who has which queue of the topics that the groups *names* read."""
+    """Return the owner of each queue of the topics that the groups *names* read."""
     found: dict[str, dict[int, str]] = {}
     for address, topic, queue in owned_queues(groups, names):
         found.setdefault(topic, {})[queue] = address
@@ -70,27 +73,27 @@ def owners(groups: Iterable[GroupOnTopic], names: Container[str]) -> Owners:
 
 
 class KeyRouter(Router):  # type: ignore[misc]  # Faust's types are not followed
-    """Routes to the instance that has a key's queue."""
+    """Routes to the instance that owns a key's queue."""
 
     def __init__(self, app: Any) -> None:
         super().__init__(app)
         self._owners: Owners = {}
 
     async def look(self) -> None:
-        """Ask the coordinator who has what."""
+        """Refresh the owners from the coordinator."""
         connection = await self.app.connect()
         mine = {agent.membership.group for agent in self.app.agents.values() if agent.membership}
         self._owners = owners(await asyncio.to_thread(connection.groups), mine)
 
     def key_store(self, table_name: str, key: Any) -> URL:
-        """The address of the instance that has *key*; raises KeyError when none has."""
+        """Return the address of the instance that owns *key*; raise KeyError when none does."""
         table = self._get_table(table_name)
         owned, queues = self.app.tables.owned_queues(), table.changelog_queues
         if table.is_global or key in table or len(owned) == queues:
             return self._own
         if queues is None:
             raise KeyError(key)
-        # A table encodes its keys as JSON, where producers send texts as they are.
+        # A table encodes its keys as JSON; producers send texts unchanged.
         is_text = isinstance(key, str | bytes)
         serializer = "raw" if is_text else table.key_serializer
         encoded = self.app.serializers.dumps_key(None, key, serializer=serializer)
@@ -98,10 +101,10 @@ class KeyRouter(Router):  # type: ignore[misc]  # Faust's types are not followed
         if queue in owned:
             return self._own
         everywhere = {number: at for held in self._owners.values() for number, at in held.items()}
-        return URL(everywhere[queue])  # all topics give an instance the same numbers
+        return URL(everywhere[queue])  # an instance has the same queue numbers in all topics
 
     def external_topic_key_store(self, topic: Any, key: Any) -> URL:
-        """The address of the instance that reads *key* of *topic*; raises KeyError when none does."""
+        """Return the address of the instance that reads *key* of *topic*; KeyError if none."""
         name = topic.get_topic_name()
         queues = self.app.queue_count(name)
         if queues is None:
@@ -115,5 +118,5 @@ class KeyRouter(Router):  # type: ignore[misc]  # Faust's types are not followed
 
 
 def _queue_of(key: bytes, queues: int) -> int:
-    """The queue that producers send messages of *key* to."""
+    """Return the queue that producers send messages of *key* to."""
     return java_hash_code(key.decode()) % queues

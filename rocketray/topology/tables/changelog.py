@@ -1,11 +1,11 @@
-"""Changelogs: how a change of a table becomes a message, and the other way round.
+"""Changelogs: conversion between a table's changes and messages.
 
-A change is a message of the changelog topic, in the queue whose messages the handler was working
-on. Its sharding key is the table's key, its body the value; an empty body deletes the key. Only
-the last change of a key counts, so changes wait in a buffer where a later one takes the place of
-an earlier one, and leave before offsets are committed.
+A change is a message of the changelog topic, in the queue whose message the handler processes. Its
+sharding key is the table's key, its body the value; an empty body deletes the key. Only the last
+change of a key counts, so changes wait in a buffer, where a later one replaces an earlier one, and
+are sent before offsets are committed.
 
-Invariant: what a flush had to send is sent, or still in the buffer, however the flush ends.
+Invariant: a change that a flush had to send is sent, or still in the buffer, however it ends.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ KEY_MAX_BYTES = 8192  # of a property string of 32,767, as base64 or with escape
 
 
 class Place(NamedTuple):
-    """What a change is about: a later one for the same place replaces it."""
+    """The identity of a change: a later one for the same place replaces it."""
 
     topic: str
     queue_id: int
@@ -47,7 +47,7 @@ class Place(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What a key is from now on; None: nothing."""
+    """The new value of a key; None: the key is deleted."""
 
     topic: Any
     value: bytes | None
@@ -63,7 +63,7 @@ class ChangelogBuffer:
         return len(self._changes)
 
     def put(self, topic: Any, queue_id: int, key: bytes, value: bytes | None) -> None:
-        """Note that *key* is *value* in *queue_id* of the changelog *topic*; None deletes it.
+        """Record that *key* is *value* in *queue_id* of the changelog *topic*; None deletes it.
 
         Raises:
             InvalidMessageError: the value is empty. MessageTooLargeError: it, or the key, is too
@@ -89,22 +89,22 @@ class ChangelogBuffer:
             change = self._changes[place]
             message = change_message(change.topic, place.key, change.value)
             await send(message, place.queue_id)
-            if self._changes[place] is change:  # and was not made again meanwhile
+            if self._changes[place] is change:  # no newer change replaced it meanwhile
                 del self._changes[place]
 
 
 def change_message(topic: Any, key: bytes, value: bytes | None) -> Message:
-    """The message that sets *key* to *value*, or deletes it where that is None."""
+    """Return the message that sets *key* to *value*, or deletes it where that is None."""
     text, properties = _text_of(key)
     message: Message = topic.message(value or b"", None, key=text, properties=properties)
     return message
 
 
 def changed_key(stored: StoredMessage) -> bytes:
-    """The key that a change is about.
+    """Return the key of a stored change.
 
     Raises:
-        InvalidMessageError: the message has none, so it is no change.
+        InvalidMessageError: the message has no key, so it is no change.
     """
     text = stored.properties.get(SHARDING_KEY)
     if text is None:
@@ -120,9 +120,9 @@ def changed_key(stored: StoredMessage) -> bytes:
 def changelog_event(
     app: Any, stored: StoredMessage, decode: Callable[[FaustMessage], tuple[Any, Any]]
 ) -> Event:
-    """A change as the event that stores of tables take; its message's value None deletes the key.
+    """Return a change as the event that a table's store takes; value None deletes the key.
 
-    *decode* makes key and value of the message.
+    *decode* returns key and value of the message.
 
     Raises:
         InvalidMessageError: it cannot be decoded, or is no change.
@@ -152,7 +152,7 @@ def changelog_event(
 
 
 def _text_of(key: bytes) -> tuple[str, dict[str, str]]:
-    """*key* as the text of a property, and the property that says how, where that is needed."""
+    """Return *key* as the text of a property, and the property with its encoding, if needed."""
     try:
         text = key.decode()
     except UnicodeDecodeError:

@@ -1,9 +1,10 @@
-"""The four kinds of tables: Faust's, with changes that go through a buffer to a changelog of ours.
+"""The four kinds of tables: Faust's, whose changes go through a buffer to a changelog of ours.
 
-A change is encoded when it is made, so what cannot be encoded raises where the mistake is. It
-belongs to the queue whose message the handler has in hand; outside of a stream nothing may be
-changed. Windows that are over are closed by whoever owns their queue, and told to the changelog,
-so that no other instance takes them up again; Faust only forgets them in memory.
+- A change is encoded when it is made, so a value that cannot be encoded raises at the assignment.
+- A change belongs to the queue whose message the handler processes; outside of a stream a table
+  cannot be changed.
+- The owner of a queue closes its expired windows and records that in the changelog, so that no
+  other instance reopens them. Faust only forgets them in memory.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 
 class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not followed
-    """What ours have in common; mixed in before a class of Faust's."""
+    """The shared part of our tables; mixed in before a class of Faust's."""
 
     changelog_queues: int | None = None
     """How many queues the changelog has; None until it exists or a first change decides."""
@@ -47,13 +48,13 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         super().__init__(app, **options)
 
     def note_change(self, queue_id: int, key: Any, value: Any) -> None:
-        """Have the changelog say that *key* is *value*; None deletes it."""
+        """Write to the changelog that *key* is *value*; None deletes it."""
         encoded = None if value is None else self.encode_value(value)
         changes = self.app.tables.changes
         changes.put(self.changelog_topic, queue_id, self.encode_key(key), encoded)
 
     def encode_key(self, key: Any) -> bytes:
-        """The bytes of *key*; of windows, which are pairs, as JSON."""
+        """Return the bytes of *key*; windows, which are pairs, as JSON."""
         serializer = "json" if self.window is not None else self.key_serializer
         encoded: bytes | None = self.app.serializers.dumps_key(
             self.key_type, key, serializer=serializer, skip=(bytes,)
@@ -63,14 +64,14 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         return encoded
 
     def encode_value(self, value: Any) -> bytes:
-        """The bytes of *value*."""
+        """Return the bytes of *value*."""
         encoded: bytes = self.app.serializers.dumps_value(
             self.value_type, value, serializer=self.value_serializer
         )
         return encoded
 
     def decode(self, message: FaustMessage) -> tuple[Any, Any]:
-        """Key and value of a change."""
+        """Return key and value of a change."""
         loads = self.app.serializers
         if self.window is None:
             key = loads.loads_key(self.key_type, message.key, serializer=self.key_serializer)
@@ -84,10 +85,10 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         return key, value
 
     def partition_for_key(self, key: Any) -> int:
-        """The queue of the changelog that a change of *key* goes to.
+        """Return the queue of the changelog that a change of *key* goes to.
 
         Raises:
-            TypeError: no handler has a message in hand.
+            TypeError: no handler is processing a message.
         """
         topic, queue_id = self._source()
         self.app.tables.settle_queues(self, topic)
@@ -96,7 +97,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         return queue_id
 
     def on_key_set(self, key: Any, value: Any) -> None:
-        """Note the change before the store has it."""
+        """Record the change before the store has it."""
         queue_id = self.partition_for_key(key)
         self.note_change(queue_id, key, value)
         if isinstance(self.data, QueueMemory):
@@ -105,7 +106,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         self._sensor_on_set(self, key, value)
 
     def on_key_del(self, key: Any) -> None:
-        """Note the deletion before the store has it."""
+        """Record the deletion before the store has it."""
         queue_id = self.partition_for_key(key)
         self.note_change(queue_id, key, None)
         if isinstance(self.data, QueueMemory):
@@ -114,12 +115,12 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         self._sensor_on_del(self, key)
 
     def on_clear(self) -> None:
-        """Note that every key is deleted."""
+        """Record that every key is deleted."""
         for key in list(self):
             self.on_key_del(key)
 
     async def apply(self, changes: list[StoredMessage]) -> None:
-        """Take changes from the changelog, in order."""
+        """Apply changes from the changelog, in order."""
         events = [changelog_event(self.app, stored, self.decode) for stored in changes]
         self.apply_changelog_batch(events)
         for event in events:
@@ -127,18 +128,18 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
             await self.on_changelog_event(event)
 
     def note_window(self, event: Any) -> None:
-        """Have the window of a change from the changelog closed in time."""
+        """Schedule the closing of the window that a change from the changelog belongs to."""
         note = self._maybe_del_key_ttl if event.message.value is None else self._maybe_set_key_ttl
         note(self._to_key(event.key), event.message.partition)
 
     def drop_part(self, queue_id: int) -> None:
-        """Empty the part of a queue, because its changelog says something else."""
+        """Empty the part of a queue, because it differs from its changelog."""
         self.forget(queue_id)
         if self.keeps_offsets:
             drop_database(self.data, queue_id)
 
     def forget(self, queue_id: int) -> None:
-        """Drop what belongs to a queue that another instance has now."""
+        """Drop the part of a queue that another instance owns now."""
         if hasattr(self.data, "forget"):
             self.data.forget(queue_id)
         for end in self._partition_timestamps.pop(queue_id, ()):
@@ -147,11 +148,11 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
 
     @property
     def keeps_offsets(self) -> bool:
-        """The store outlives the process, so it remembers how far it holds the changelog."""
+        """Whether the store outlives the process, and so keeps its position in the changelog."""
         return not isinstance(self.data, QueueMemory | SetStore)
 
     def note_stored(self, future: Any) -> None:
-        """A change is in the changelog, and so are those before it."""
+        """Record that a change and all before it are stored in the changelog."""
         if not future.cancelled() and future.exception() is None:
             stored = future.result()
             self.data.set_persisted_offset(stored.topic_partition, stored.offset)
@@ -163,11 +164,11 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         )
 
     async def on_start(self) -> None:
-        """Start the store; the changelog is made when there is something to tell it."""
+        """Start the store; the changelog is created at the first change."""
         await self.add_runtime_dependency(self.data)
 
     def _source(self) -> tuple[str, int]:
-        """Topic and queue of the message in hand."""
+        """Return topic and queue of the message being processed."""
         holder = getattr(_current_event.get(None), "__self__", None)
         place = getattr(holder, "place_in_hand", None)
         if place is not None:
@@ -186,7 +187,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         return super()._new_store_by_url(url)
 
     def _maybe_set_key_ttl(self, key: Any, partition: int) -> None:
-        """Remember when the window of *key* is over; once for each end, where Faust's list grows."""
+        """Record when the window of *key* ends; once for each end, where Faust's list grows."""
         if self.window is None:
             return
         end = key[1][1]
@@ -198,7 +199,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
             self._partition_timestamp_keys[partition, end].add(key)
 
     async def _del_old_keys(self) -> None:
-        """Close the windows that are over, in the queues that this instance owns.
+        """Close the expired windows in the queues that this instance owns.
 
         A callback that raises is called again the next time, and its window stays until then.
         """
@@ -210,7 +211,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
                 logger.exception("table %s: on_window_close failed, again later", self.name)
 
     async def _close_oldest(self, queue_id: int) -> bool:
-        """Close the windows of the oldest end in *queue_id*; False when none is over."""
+        """Close the windows of the oldest end in *queue_id*; False when none has expired."""
         ends, keys = self._partition_timestamps[queue_id], self._partition_timestamp_keys
         if not ends or not self.window.stale(ends[0], self.app.tables.now_s()):
             return False
@@ -227,7 +228,7 @@ class Changelogged(Collection):  # type: ignore[misc]  # Faust's types are not f
         return True
 
     def _retire(self, queue_id: int, key: Any) -> None:
-        """Delete a window that was closed."""
+        """Delete a closed window."""
         self.note_change(queue_id, key, None)
         del self.data[key]
         if isinstance(self.data, QueueMemory):
@@ -239,11 +240,11 @@ class Table(Changelogged, FaustTable):  # type: ignore[misc]  # Faust's types ar
 
 
 class GlobalTable(Changelogged, FaustGlobalTable):  # type: ignore[misc]  # the same
-    """A table that every instance has the whole of."""
+    """A table of which every instance has a full copy."""
 
 
 class NamedSetTableManager(SetTableManager):  # type: ignore[misc]  # the same
-    """Faust's, whose agent is called after its table: a group's name has no dot, and is its own."""
+    """Faust's manager, whose agent is named after its table: a group of its own, without dots."""
 
     def _enable(self) -> None:
         declare = self.app.agent(self.topic, name=self.set_table.manager_topic_name)
@@ -251,23 +252,23 @@ class NamedSetTableManager(SetTableManager):  # type: ignore[misc]  # the same
 
 
 class SetOfMembers(Changelogged):
-    """What the tables of sets have in common: every member is a key of the changelog."""
+    """The shared part of tables of sets: every member is a key of the changelog."""
 
     def encode_key(self, key: Any) -> bytes:
-        """A key and a member of its set, as JSON."""
+        """Return a key and a member of its set, as JSON."""
         return bytes(faust.serializers.codecs.dumps("json", key))
 
     def encode_value(self, value: Any) -> bytes:  # noqa: ARG002  # members have no value
-        """That the member is there."""
+        """Return the value that marks a member as present."""
         return b"1"
 
     def decode(self, message: FaustMessage) -> tuple[Any, Any]:
-        """The key and the member, and whether it is there."""
+        """Return the key and the member, and whether it is present."""
         key, member = self.app.serializers.loads_key(None, message.key, serializer="json")
         return (self._to_key(key), self._to_key(member)), message.value is not None
 
     def note_window(self, event: Any) -> None:
-        """Have the window of a set closed in time."""
+        """Schedule the closing of the window of a set."""
         if event.message.value is not None:
             self._maybe_set_key_ttl(event.key[0], event.message.partition)
 
@@ -287,7 +288,7 @@ class SetTable(SetOfMembers, FaustSetTable):  # type: ignore[misc]  # the same
 
 
 class SetGlobalTable(SetOfMembers, FaustSetGlobalTable):  # type: ignore[misc]  # the same
-    """A table of sets that every instance has the whole of; Faust forgets to say so of its own."""
+    """A table of sets with a full copy in every instance; Faust omits to mark its own global."""
 
     Manager = NamedSetTableManager
 

@@ -1,7 +1,7 @@
-"""Where tables are kept: in memory, or on disk by Faust's RocksDB store.
+"""Storage of tables: in memory, or on disk by Faust's RocksDB store.
 
-Parts of a table are gained and lost queue by queue, so a store has to let go of one part alone.
-Faust's other store, Aerospike, cannot.
+Parts of a table are gained and lost queue by queue, so a store has to be able to drop one part
+alone. Faust's other store, Aerospike, cannot.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DRIVERS = ("rocksdict", "rocksdb")
 
 
 def check_store(asked_by: str, url: object) -> None:
-    """Raise :class:`ConfigError` when tables cannot be kept at *url*; *asked_by* says who wants it."""
+    """Raise :class:`ConfigError` when *url* cannot store tables; *asked_by* names the caller."""
     scheme = str(url or "memory:").partition(":")[0]
     if scheme == "memory":
         return
@@ -39,8 +39,8 @@ def check_store(asked_by: str, url: object) -> None:
 
 
 def drop_database(store: Any, queue_id: int) -> None:
-    """Delete what *store*, of Faust's RocksDB tables, keeps of a queue."""
+    """Delete the database of one queue in *store*, of Faust's RocksDB tables."""
     store._dbs.pop(queue_id, None)  # noqa: SLF001  # contract-tested
     store._key_index.clear()  # noqa: SLF001  # the same
-    gc.collect()  # the driver closes a database, and so unlocks it, when nobody refers to it
+    gc.collect()  # the driver closes a database, and so unlocks it, when the last reference is gone
     shutil.rmtree(Path(store.partition_path(queue_id)), ignore_errors=True)

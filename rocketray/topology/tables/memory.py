@@ -1,7 +1,7 @@
-"""Tables in memory, where every key knows the queue that it came with.
+"""Tables in memory, where every key records the queue that it came with.
 
-Faust's own store forgets that for keys that were set here, so what belongs to a queue that was
-given away stays in it and is taken for the truth when the queue comes back.
+Faust's own store does not record the queue of keys that were set here. So the keys of a revoked
+queue stay in it, and are taken as current when the queue is assigned again.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class QueueMemory(Store):  # type: ignore[misc]  # Faust's types are not followe
                 self.queue_of[key] = event.message.partition
 
     async def on_recovery_completed(self, active_tps: Any, standby_tps: Any) -> None:
-        """Nothing to do: what belongs to another instance was dropped with its queue."""
+        """Do nothing: another instance's keys were dropped with their queue."""
 
     def _clear(self) -> None:
         super()._clear()

@@ -1,8 +1,9 @@
-"""Which queue numbers an instance of an app owns, as far as its tables are concerned.
+"""Ownership of queue numbers by an instance of an app, for its tables.
 
 A table has a part for every queue number, and a part has one owner. All agents of an instance own
-the same numbers (see the groups' co-assignment), but their members get and give them one by one:
-the part is theirs from the first that has the number until the last has given it up.
+the same numbers (see the groups' co-assignment), but queues are assigned and revoked member by
+member: the instance owns the part from the first member that gains the number until the last that
+loses it.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ __all__ = ["QueueOwnership"]
 
 
 class QueueOwnership:
-    """Who in this process holds which queue number."""
+    """The holders of each queue number in this process."""
 
     def __init__(self) -> None:
         self._holders: dict[int, set[Hashable]] = {}
 
     def owned(self) -> list[int]:
-        """The queue numbers that somebody holds."""
+        """Return the queue numbers that have a holder."""
         return sorted(self._holders)
 
     def hold(self, holder: Hashable, queue_ids: Iterable[int]) -> list[int]:
-        """*holder* has *queue_ids* now; returns those that nobody here had before."""
+        """Add *holder* to *queue_ids*; return those that had no holder before."""
         gained = []
         for queue_id in queue_ids:
             if queue_id not in self._holders:
@@ -32,7 +33,7 @@ class QueueOwnership:
         return gained
 
     def release(self, holder: Hashable, queue_ids: Iterable[int]) -> list[int]:
-        """*holder* has them no more; returns those that nobody here has any more."""
+        """Remove *holder* from *queue_ids*; return those that have no holder any more."""
         lost = []
         for queue_id in queue_ids:
             holders = self._holders.get(queue_id, set())

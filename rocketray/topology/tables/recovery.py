@@ -1,8 +1,8 @@
-"""Making a part of a table again from its changelog: all of it once, then what others add.
+"""Recovery of a part of a table from its changelog: all of it once, then later changes.
 
-A part is read from the changelog's minimum to where it ended when the reading began, so the time
-is bounded by what compaction leaves. When files are deleted under the reader, deletions that it
-has not seen are lost with them: then the part is dropped, and read again from the new minimum.
+A part is read from the changelog's minimum to its end at the start of the read, so compaction
+bounds the time. If files are deleted during the read, deletions of keys in them are lost. Then the
+part is dropped, and read again from the new minimum.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ READ_MAX_MESSAGES = 1000
 
 
 class PartReader:
-    """Reads one queue of one changelog; for one task at a time."""
+    """A reader of one queue of one changelog; for one task at a time."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class PartReader:
         apply: Callable[[list[StoredMessage]], Awaitable[None]],
         drop: Callable[[], None],
     ) -> None:
-        """*apply* takes changes, *drop* empties the part of the table."""
+        """Create a reader; *apply* takes changes, *drop* empties the part of the table."""
         self._name = name
         self._tail = tail
         self._apply = apply
@@ -42,7 +42,7 @@ class PartReader:
         """Everything below it was applied, or deleted by its owner before it could matter."""
 
     async def recover(self, persisted: int | None = None) -> int:
-        """Read to where the queue ends now; the number of changes.
+        """Read to the current end of the queue; return the number of changes.
 
         The part is empty, or holds what a store kept up to the change at offset *persisted*.
         """
@@ -60,7 +60,7 @@ class PartReader:
         return await self.catch_up()
 
     async def catch_up(self) -> int:
-        """Apply what was added until now; the number of changes."""
+        """Apply the changes added until now; return their number."""
         end, count = self._tail.end(), 0
         while self.next_offset < end:
             room = min(READ_MAX_MESSAGES, end - self.next_offset)
@@ -69,7 +69,7 @@ class PartReader:
             except OffsetOutOfRangeError:
                 logger.info("%s: files went while they were read; reading again", self._name)
                 self._begin_again()
-                end = self._tail.end()  # what is alive was written again behind the old end
+                end = self._tail.end()  # compaction wrote the live changes again behind the old end
                 continue
             await self._apply(changes)
             self.next_offset += len(changes)
@@ -77,7 +77,7 @@ class PartReader:
         return count
 
     async def _read(self, room: int) -> list[StoredMessage]:
-        """The next changes; who cancels this waits until the thread has let go of the log."""
+        """Return the next changes; if cancelled, wait until the thread has released the log."""
         reading = asyncio.create_task(asyncio.to_thread(self._tail.read, self.next_offset, room))
         try:
             return await asyncio.shield(reading)
@@ -86,11 +86,11 @@ class PartReader:
             raise
 
     def skip_to_end(self) -> None:
-        """What is there now was written here."""
+        """Skip to the end: the changes there now were written by this instance."""
         self.next_offset = self._tail.end()
 
     def close(self) -> None:
-        """Give up what the reading holds."""
+        """Release the reader's resources."""
         self._tail.close()
 
     def _begin_again(self) -> None:

@@ -1,7 +1,7 @@
-"""Sets in tables: in memory, made again from a changelog that has an entry for every member.
+"""Sets in tables: in memory, rebuilt from a changelog that has an entry for every member.
 
-Faust writes what was added to or taken from a set. Such a changelog cannot be compacted by key,
-and grows for ever; ours says of each member whether it is there.
+Faust writes which members were added to or removed from a set. Such a changelog cannot be compacted
+by key, and grows for ever; ours records of each member whether it is present.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ __all__ = ["SetStore"]
 
 
 class SetStore(ChangeloggedSetManager):  # type: ignore[misc]  # Faust's types are not followed
-    """The sets of one table, each of which knows its queue."""
+    """The sets of one table, each of which records its queue."""
 
     def __init__(self, table: Any, **options: Any) -> None:
         super().__init__(table, **options)
         self.queue_of: dict[Any, int] = {}
 
     def send_changelog_event(self, key: Any, operation: int, value: Any) -> None:
-        """Note which members a set gains and loses."""
+        """Record which members a set gains and loses."""
         added: Iterable[Any] = ()
         removed: Iterable[Any] = ()
         if operation == OPERATION_ADD:
@@ -69,16 +69,16 @@ class SetStore(ChangeloggedSetManager):  # type: ignore[misc]  # Faust's types a
         self.queue_of.pop(key, None)
 
     async def on_start(self) -> None:
-        """Nothing to start: there is no storage behind the sets."""
+        """Do nothing: there is no storage behind the sets."""
 
     async def on_rebalance(self, *_arguments: Any) -> None:
-        """Nothing to do, as for :meth:`on_start`."""
+        """Do nothing, as in :meth:`on_start`."""
 
     async def on_recovery_completed(self, active_tps: Any, standby_tps: Any) -> None:
-        """Nothing to do, as for :meth:`on_start`."""
+        """Do nothing, as in :meth:`on_start`."""
 
     def persisted_offset(self, tp: Any) -> None:  # of Faust's interface
-        """Nothing outlives the process."""
+        """Return None: the store does not outlive the process."""
 
     def set_persisted_offset(self, tp: Any, offset: int) -> None:
-        """Nothing outlives the process."""
+        """Do nothing: the store does not outlive the process."""

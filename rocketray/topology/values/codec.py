@@ -1,9 +1,9 @@
-"""How bodies become values: chosen once per topic, so that a message costs one call.
+"""Decoders from bodies to values: chosen once per topic, so that a message costs one call.
 
-JSON goes through orjson, raw bytes through nothing at all; every other codec and type is Faust's.
-A body that does not decode fails at its message's turn, like a handler that raises, so it is
-retried, counted and logged with its offset, and is a dead letter in the end (failure.py). Pickle is refused: whoever may
-send to a topic could otherwise run code in its consumers.
+JSON goes through orjson, raw bytes are not decoded at all; every other codec and type is Faust's. A
+body that does not decode fails when its message is due, like a handler that raises: it is retried,
+counted, logged with its offset, and finally dead-lettered (failure.py). Pickle is refused:
+otherwise any sender to a topic could run code in its consumers.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def refuse_pickle(what: str, codec: Any) -> None:
 
 
 def make_decoder(app: Any, topic: Any) -> Decoder | None:
-    """The function from a body to a value of *topic*; None when the value is the body itself."""
+    """Return the decoder from bodies to values of *topic*; None when the value is the body."""
     schema = topic.schema
     if type(schema) is not Schema:
         return _custom(app, schema)
@@ -60,7 +60,7 @@ def make_decoder(app: Any, topic: Any) -> Decoder | None:
 
 
 def _json_value(model: Any) -> Decoder:
-    """Plain JSON; an object that names its Faust model becomes that model, as in Faust."""
+    """Return a JSON decoder; as in Faust, an object that names its model becomes that model."""
 
     def decode(body: bytes) -> Any:
         value = orjson.loads(body)
@@ -90,7 +90,7 @@ def _registered(app: Any, value_type: Any, codec: Any) -> Decoder:
 
 
 def _custom(app: Any, schema: Any) -> Decoder:
-    """A user's own schema reads messages, not bodies."""
+    """Return a decoder for a user's own schema, which reads messages, not bodies."""
 
     def decode(body: bytes) -> Any:
         return schema.loads_value(app, FaustMessage("", 0, 0, 0.0, 0, None, None, body, None))

@@ -1,7 +1,7 @@
-"""Topics of an app on the node: made when they are first used, and how many queues they have.
+"""Topics of an app on the node: created at first use, each with its number of queues.
 
-A topic is asked for once per app. A repartition topic has as many queues as the topic it comes
-from, however many that has on the node, because parts of tables go by queue numbers.
+An app declares a topic once. A repartition topic gets as many queues as its source topic has on the
+node, because the parts of tables are assigned by queue number.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ __all__ = ["Declarations"]
 
 
 class Declarations:
-    """What one app knows of topics; used on its loop only."""
+    """The topics that one app has declared; used on its loop only."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
-        self._models: dict[str, Topic] = {}  # of topics that have as many queues as another
+        self._models: dict[str, Topic] = {}  # topics that have as many queues as another
         self._queue_counts: dict[str, int | None] = {}
         self._declaring = asyncio.Lock()
 
     def knows(self, topic: str) -> bool:
-        """*topic* was declared."""
+        """Return whether *topic* was declared."""
         return topic in self._queue_counts
 
     def queue_count(self, topic: str) -> int | None:
-        """How many queues *topic* has; None while nothing was read from it or sent to it."""
+        """Return how many queues *topic* has; None before the first read from it or send to it."""
         return self._queue_counts.get(topic)
 
     def have_as_many_queues(self, topic: Topic, model: Topic) -> None:
-        """When *topic* is made, it gets as many queues as *model* has."""
+        """Give *topic* as many queues as *model* when it is created."""
         self._models[topic.get_topic_name()] = model
 
     async def declare(
@@ -44,7 +44,7 @@ class Declarations:
         hosted: bool = False,
         create: bool = True,
     ) -> None:
-        """Create *topic* on the node, once per app, unless it exists or that is not allowed.
+        """Create *topic* on the node, once per app, unless it exists or *create* is False.
 
         *retention* is in seconds, a timedelta or a policy; None keeps all messages. A *hosted*
         topic shares a process with others of its kind.

@@ -1,4 +1,4 @@
-"""What an agent says of its failures, and the rules that follow for its feed."""
+"""The failure options of an agent, and the rules that its feed derives from them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ATTEMPTS_LIMIT = 2**31 - 2  # the record's counter is a signed 32-bit number
 
 @dataclass(frozen=True, slots=True)
 class FailureRules:
-    """What holds for the messages of one feed; ``max_attempts`` None: without a limit.
+    """The failure rules of one feed; ``max_attempts`` None means no limit.
 
     ``decode_attempts`` is the same for a message that cannot be decoded, where the queue is held.
     """
@@ -37,28 +37,28 @@ class FailureRules:
 
     @property
     def rests(self) -> bool:
-        """A queue may rest while others go on."""
+        """Whether one queue may pause while others continue."""
         return self.is_ordered or self.stops_at_undecodable
 
     def holds(self, *, is_decoding: bool) -> bool:
-        """The queue is held at a message that fails, and not sent back."""
+        """Return whether a failed message holds its queue, instead of being sent back."""
         return self.is_ordered or (is_decoding and self.stops_at_undecodable)
 
     def pause_s(self, attempt: int, *, is_decoding: bool) -> float:
-        """For how long a queue that is held rests after that many failures of its message."""
+        """Return how long a held queue pauses after that many failures of its message."""
         if not is_decoding:
             return self.suspend_s
-        doublings = min(attempt - 1, 12)  # 2**12 of the shortest suspend is over the most
+        doublings = min(attempt - 1, 12)  # 2**12 times the shortest suspension exceeds the maximum
         return min(self.suspend_s * 2.0**doublings, _PAUSE_MAX_S)
 
 
 @dataclass(frozen=True, slots=True)
 class FailureOptions:
-    """What an agent says of its failures; None is the default of each.
+    """The failure options of an agent; None is the default of each.
 
-    ``dead_letter`` is the topic of its dead letters, ``%DLQ%group`` by default; False: no message
-    is ever given up. ``ordered`` None: as the app needs it, which with tables is True.
-    ``on_decode_error`` is ``"dead_letter"`` unless no message is ever given up.
+    ``dead_letter`` is the topic of its dead letters, ``%DLQ%group`` by default; with False no
+    message is ever dead-lettered. ``ordered`` None: as the app needs it, which with tables is True.
+    ``on_decode_error`` is ``"dead_letter"`` by default, unless ``dead_letter`` is False.
     """
 
     max_attempts: int | None = None
@@ -68,7 +68,7 @@ class FailureOptions:
     on_decode_error: DecodeErrorPolicy | None = None
 
     def check(self, reads: Callable[[str], bool]) -> None:
-        """Raise :class:`ConfigError` for what makes no sense for who *reads* certain topics."""
+        """Raise ``ConfigError`` for contradictory options; *reads* tells the agent's topics."""
         self._check_attempts()
         self._check_decoding()
         if isinstance(self.dead_letter, str):
@@ -97,7 +97,7 @@ class FailureOptions:
     def rules(
         self, group: str, *, is_ordered: bool, retry_queues: int = RETRY_QUEUES
     ) -> FailureRules:
-        """What follows for *group*; *is_ordered* is what the app needs where nothing is said."""
+        """Return the rules of *group*; *is_ordered* applies if ``ordered`` is None."""
         ordered = is_ordered if self.ordered is None else self.ordered
         attempts = self.max_attempts
         if attempts is None and not ordered and self.dead_letter is not False:

@@ -1,8 +1,8 @@
-"""What filters see of a value: its tag, keys and properties, taken from named fields.
+"""Message fields for filters: the tag, keys and properties, taken from named fields of a value.
 
-Filters never look at a body, so a topic says once which fields of its values become the tag, the
-business keys and the properties. A field that is None is absent from the message, because SQL92
-tells "absent" from every value. Fields of a Record type are checked when the topic is declared.
+Filters never read a body. A topic declares which fields of its values become the tag, the business
+keys and the properties. A field that is None is absent from the message, because SQL92
+distinguishes absent from every value. Fields of a Record type are checked at declaration.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ class MessageFields:
                 )
 
     def tag_of(self, value: Any) -> str | None:
-        """The tag in *value*, or None."""
+        """Return the tag in *value*, or None."""
         return None if self.tag is None else _text_of(value, self.tag)
 
     def keys_of(self, value: Any) -> list[str]:
-        """The business keys in *value*, without those that are absent."""
+        """Return the business keys in *value*, without those that are absent."""
         if not self.keys:
             return []
         texts = (_text_of(value, name) for name in self.keys)
         return [text for text in texts if text is not None]
 
     def properties_of(self, value: Any) -> dict[str, str]:
-        """The properties in *value*, without those that are absent."""
+        """Return the properties in *value*, without those that are absent."""
         if not self.properties:
             return {}
         texts = {name: _text_of(value, name) for name in self.properties}
@@ -63,9 +63,9 @@ class MessageFields:
 
 
 def property_text(what: str, value: object) -> str | None:
-    """*value* as the text of a property; None where there is none.
+    """Return *value* as the text of a property; None where it is absent.
 
-    Numbers as Python writes them, which SQL92 reads back; booleans as ``true`` and ``false``.
+    Numbers are written as in Python, which SQL92 reads back; booleans as ``true`` and ``false``.
     """
     if value is None or value == "":
         return None
@@ -86,14 +86,14 @@ def property_text(what: str, value: object) -> str | None:
 
 
 def texts(what: str, values: Mapping[str, object] | Sequence[tuple[str, object]]) -> dict[str, str]:
-    """*values*, a mapping or pairs, as properties; what is absent is left out."""
+    """Return *values*, a mapping or pairs, as properties; absent values are left out."""
     items = values.items() if isinstance(values, Mapping) else values
     found = {name: property_text(f"{what} {name!r}", value) for name, value in items}
     return {name: text for name, text in found.items() if text is not None}
 
 
 def _text_of(value: Any, name: str) -> str | None:
-    """The text of field *name* of a Record, a mapping or any object with attributes."""
+    """Return the text of field *name* of a Record, a mapping or any object with attributes."""
     try:
         field = value[name] if isinstance(value, Mapping) else getattr(value, name)
     except (KeyError, AttributeError):

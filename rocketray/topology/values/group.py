@@ -1,9 +1,9 @@
-"""Consumer groups of one app: who belongs to which, and that each group subscribes alike.
+"""Consumer groups of one app: their members, and the check that a group subscribes alike.
 
-Every agent is a group of its own, ``"{app.id}-{agent name}"``, unless it names one. A stream that
-no agent owns belongs to ``"{app.id}-{topic}"``. The members of a group share its messages, so all
-of them must subscribe to the same topics with the same expressions: RocketMQ's rule, and the first
-cause of lost messages where it is broken. Here breaking it is an error when the agent is declared.
+Every agent is a group of its own, ``"{app.id}-{agent name}"``, unless it names one. A stream
+without an agent belongs to ``"{app.id}-{topic}"``. The members of a group share its messages, so
+all of them must subscribe to the same topics with the same expressions. In RocketMQ, breaking this
+rule is the first cause of lost messages. Here it is an error when the agent is declared.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ __all__ = ["GroupRegistry", "Membership", "make_start", "make_subscription"]
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """What a stream reads as: a member of *group* for the messages that match *subscription*.
+    """The membership of a stream in *group*, for the messages that match *subscription*.
 
-    ``handlers`` is how many handlers of this process share the messages of the one member, and
-    ``strategy`` how the members of the group divide the queues; ``failures`` says what becomes of
-    a message on which a handler raises. ``start`` is where the group begins, as its app does for
-    None. One that ``is_private`` is read by one instance alone, whatever queue numbers the others
-    own. In one that ``is_broadcast`` each member gets everything, and what fails is passed.
+    - ``handlers`` is how many handlers of this process share the messages of the one member.
+    - ``strategy`` is how the members of the group divide the queues.
+    - ``failures`` are the rules for a message on which a handler raises.
+    - ``start`` is the group's start offset; None means the app's.
+    - ``is_private``: one instance alone reads, whatever queue numbers the others own.
+    - ``is_broadcast``: each member receives every message, and failed messages are skipped.
     """
 
     group: str
@@ -58,7 +59,7 @@ class Membership:
 
 
 def make_start(start: StartFrom | datetime | None) -> StartFrom | int | None:
-    """*start* as members take it; a time without a zone is local.
+    """Return *start* as members take it; a time without a zone is local.
 
     Raises:
         ConfigError: it is neither "earliest" nor "latest" nor a time.
@@ -79,12 +80,12 @@ def make_subscription(
     on_filter_error: ErrorPolicy = "stop",
     dialect: Dialect | None = None,
 ) -> Subscription:
-    """The subscription of at most one of *tags*, *sql*, *where*; all messages when none is given.
+    """Return the subscription of at most one of *tags*, *sql*, *where*; with none, all messages.
 
-    *on_filter_error* says what becomes of a message on which the predicate *where* fails, and
-    *dialect* which SQL it is.
+    *on_filter_error* applies to a message on which the predicate *where* fails; *dialect* is the
+    SQL dialect.
 
-    Parses and imports now, so a wrong expression is an error where it stands.
+    Parses and imports now, so a wrong expression raises where it is declared.
     """
     given = {"tags": tags, "sql": sql, "where": where}
     named = [name for name, value in given.items() if value is not None]
@@ -106,7 +107,7 @@ def make_subscription(
 
 
 class GroupRegistry:
-    """The groups of one app and what each is subscribed to, by topic."""
+    """The groups of one app and their subscriptions, by topic."""
 
     def __init__(self) -> None:
         self._groups: dict[str, dict[str, str]] = {}
@@ -114,11 +115,11 @@ class GroupRegistry:
         self._predicates: set[str] = set()
 
     def join(self, membership: Membership, topics: Sequence[str]) -> None:
-        """Note a member of a group.
+        """Record a member of a group.
 
         Raises:
             SubscriptionConflictError: the group has a member that subscribes differently.
-            StrategyConflictError: it has one that divides the queues in another way.
+            StrategyConflictError: the group has a member with another strategy.
         """
         group, subscription = check_group(membership.group), membership.subscription
         strategy = self._strategies.setdefault(group, membership.strategy)
@@ -135,7 +136,7 @@ class GroupRegistry:
                 raise SubscriptionConflictError(group, topic, before or _NONE, now or _NONE)
 
     def predicates(self) -> tuple[str, ...]:
-        """The import paths of the predicates that groups name, in order."""
+        """Return the import paths of the predicates that groups name, in order."""
         return tuple(sorted(self._predicates))
 
 

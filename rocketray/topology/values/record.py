@@ -1,8 +1,8 @@
 """Faust's ``Record``, with constructors that type checkers can check.
 
 At run time it is Faust's own class. A checker sees a dataclass: each field is an argument, by
-position or by name, and one without a default has to be given. Faust lets a field that may be None
-be left out; a checker wants ``= None`` written there.
+position or by name, and one without a default is required. Faust lets a nullable field be left out;
+a checker requires ``= None`` there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import faust
 __all__ = ["Record"]
 
 if TYPE_CHECKING:
-    # Not derived from Faust's class: a checker that takes part of Faust for Any checks nothing.
+    # Not derived from Faust's class: a checker that treats part of Faust as Any checks nothing.
     from collections.abc import Mapping
     from typing import Any, Self, dataclass_transform
 
@@ -23,49 +23,49 @@ if TYPE_CHECKING:
         """A value of a topic: its annotated fields, written as JSON."""
 
         def __init_subclass__(cls, **options: Any) -> None:
-            """*options* are Faust's, such as ``serializer=`` and ``validation=``."""
+            """Accept Faust's *options*, such as ``serializer=`` and ``validation=``."""
 
         @classmethod
         def from_data(cls, data: Any, *, preferred_type: Any = None) -> Self:
-            """Make one of what :meth:`to_representation` gave."""
+            """Return a record from the result of :meth:`to_representation`."""
             ...
 
         @classmethod
         def loads(cls, s: bytes, *, default_serializer: Any = None, serializer: Any = None) -> Self:
-            """Make one of its JSON."""
+            """Return a record from its JSON."""
             ...
 
         def dumps(self, *, serializer: Any = None) -> bytes:
-            """Write it as bytes, JSON by default."""
+            """Return the record as bytes, JSON by default."""
             ...
 
         def derive(self, *objects: Any, **fields: Any) -> Self:
-            """Copy it with other values in some fields."""
+            """Return a copy with other values in some fields."""
             ...
 
         def to_representation(self) -> Mapping[str, Any]:
-            """Give what is written: its fields, and its class under ``__faust``."""
+            """Return the serialized form: its fields, and its class under ``__faust``."""
             ...
 
         def asdict(self) -> dict[str, Any]:
-            """Give its fields."""
+            """Return the fields."""
             ...
 
         def is_valid(self) -> bool:
-            """Say whether all fields are as their types want."""
+            """Return whether all fields have values of their types."""
             ...
 
         def validate(self) -> list[Any]:
-            """Give what is wrong with the fields."""
+            """Return the errors of the fields."""
             ...
 
         def validate_or_raise(self) -> None:
-            """Raise what is wrong with the fields."""
+            """Raise the first error of the fields."""
             ...
 
         @property
         def validation_errors(self) -> list[Any]:
-            """What is wrong with the fields."""
+            """The errors of the fields."""
             ...
 
 

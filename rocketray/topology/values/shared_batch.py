@@ -1,7 +1,7 @@
 """A consumed batch that several deliveries share, and its decoded forms.
 
-A record that was damaged on disk costs its own message and no other: where a batch cannot be
-decoded as a whole, its messages are decoded one by one, and who takes a damaged one gets the error.
+A record that was damaged on disk affects its own message only. If a batch cannot be decoded as a
+whole, its messages are decoded one by one, and reading a damaged one raises.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["ARROW_COLUMNS", "DAMAGE", "SharedBatch"]
 
 DAMAGE = (CorruptRecordError, MessageTooLargeError)
-"""What a message raises that is not as it was stored; the second, when it inflates to too much."""
+"""The errors of a damaged message; the second, when it inflates beyond the size limit."""
 ARROW_COLUMNS = (
     "topic",
     "queueId",
@@ -41,17 +41,17 @@ ARROW_COLUMNS = (
     "storeTimestamp",
     "msgId",
 )
-"""What a handler of whole batches gets where it does not say what it wants."""
+"""The columns that a handler of whole batches gets by default."""
 
 
 class SharedBatch:
-    """A consumed batch whose decoded forms are made once, however many deliveries share it."""
+    """A consumed batch whose forms are decoded once, however many deliveries share it."""
 
     def __init__(self, batch: ConsumedBatch) -> None:
         self.batch = batch
         self.tp = TP(batch.topic, batch.queue_id)
         self.is_retry = batch.topic.startswith(RETRY_PREFIX)
-        """Its messages come again, and belong to the topic that they came from."""
+        """Whether its messages are retries, which belong to the topic they were first sent to."""
         self._arrow: tuple[tuple[str, ...], pa.RecordBatch | list[Any]] | None = None
 
     def __len__(self) -> int:
@@ -59,7 +59,7 @@ class SharedBatch:
 
     @cached_property
     def bodies(self) -> list[bytes]:
-        """The body of each message; to take that of a damaged one raises one of ``DAMAGE``."""
+        """The body of each message; reading that of a damaged one raises one of ``DAMAGE``."""
         try:
             return self.batch.bodies()
         except DAMAGE:
@@ -67,30 +67,30 @@ class SharedBatch:
 
     @cached_property
     def messages(self) -> list[StoredMessage]:
-        """Each message, decoded; to take a damaged one raises one of ``DAMAGE``."""
+        """Each message, decoded; reading a damaged one raises one of ``DAMAGE``."""
         try:
             return self.batch.messages()
         except DAMAGE:
             return _Partly(self._each(lambda single: single.messages()[0]))
 
     def check(self, index: int) -> None:
-        """Raise what is wrong with the message at *index*, where it is damaged."""
+        """Raise the error of the message at *index* if it is damaged."""
         single = self._singles[index]
         single.bodies()
         single.messages()
 
     def topic_of(self, index: int) -> str:
-        """The topic that the message at *index* was sent to."""
+        """Return the topic that the message at *index* was sent to."""
         return topic_of(self.messages[index]) if self.is_retry else self.batch.topic
 
     def queue_of(self, index: int) -> int:
-        """The queue of that topic that the message at *index* came from first."""
+        """Return the queue of that topic from which the message at *index* first came."""
         return queue_of(self.messages[index]) if self.is_retry else self.batch.queue_id
 
     def to_arrow(self, columns: tuple[str, ...], begin: int, end: int) -> pa.RecordBatch:
-        """The named columns, a row each, of the messages from *begin* up to *end*.
+        """Return the named columns, a row each, of the messages from *begin* up to *end*.
 
-        They end before one that is damaged; where that is the first, this raises what is wrong.
+        The rows end before a damaged message; where that is the first, its error is raised.
         """
         if self._arrow is None or self._arrow[0] != columns:
             try:
@@ -108,7 +108,7 @@ class SharedBatch:
         return pa.Table.from_batches(good).combine_chunks().to_batches()[0]
 
     def next_queue_offset(self, index: int) -> int:
-        """Where the queue goes on when the messages before *index* are finished."""
+        """Return the offset to commit when the messages before *index* are finished."""
         if index < len(self.batch):
             return int(self.batch.queue_offsets[index])
         return self.batch.next_queue_offset
@@ -118,7 +118,7 @@ class SharedBatch:
         return self.batch.pieces(1)
 
     def _each(self, decode: Callable[[ConsumedBatch], Any]) -> list[Any]:
-        """What *decode* makes of each message alone, or what is wrong with it."""
+        """Decode each message alone; return its value, or its error."""
         return [_value_or_damage(decode, single) for single in self._singles]
 
     def _columns_of(self, batch: ConsumedBatch, columns: tuple[str, ...]) -> pa.RecordBatch:
@@ -131,7 +131,7 @@ class SharedBatch:
 
 
 class _Partly(list[Any]):
-    """Values, and errors in place of those that are damaged; to take one of these raises it."""
+    """Values, with errors in place of damaged ones; reading one of these raises it."""
 
     def __getitem__(self, index: SupportsIndex | slice) -> Any:
         found = super().__getitem__(index)

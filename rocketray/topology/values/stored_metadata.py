@@ -1,4 +1,4 @@
-"""Where a message that an app sent is stored."""
+"""The position of a message that an app sent."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ __all__ = ["StoredMetadata"]
 
 
 class StoredMetadata(RecordMetadata):  # type: ignore[misc]  # Faust's types are not followed
-    """Where a message is stored, and for a delayed one the handle by which it can be recalled."""
+    """The position of a stored message and, for a delayed one, its recall handle."""
 
     recall_handle: str | None = None

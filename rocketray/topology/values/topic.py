@@ -1,9 +1,9 @@
-"""Topics of an app: Faust's description of values, and what filters see of them.
+"""Topics of an app: Faust's description of values, and the fields that filters read.
 
 Sending builds a rocketray message: the value becomes the body, the key the sharding key and a
-business key, headers become properties, and declared fields fill in the rest. Whatever is given
-by hand wins over what a field says. All checks run before the message is queued for sending, so
-``await topic.send(...)`` raises where the mistake is, and nothing is sent half.
+business key, headers become properties, and declared fields fill in the rest. An explicit argument
+overrides a field. All checks run before the message is queued for sending, so ``await
+topic.send(...)`` raises at the call, and no message is sent in part.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         self.membership = membership
         self._deliveries: Any = None
         self.isolation: Any = None
-        """What divides the deliveries among handlers of single queues, instead of a queue of all."""
+        """Divides the deliveries among handlers of single queues; None: handlers share a queue."""
         _use_raw_for_text(options)
-        if options.get("has_prefix") or options.get("internal"):  # Faust made it up, or an agent
+        if options.get("has_prefix") or options.get("internal"):  # made by Faust, or by an agent
             options["topics"] = [topic_name(name) for name in options.get("topics") or ()]
         _check(options, self.fields)
         super().__init__(app, **options)
 
     @property
     def subscribes_to(self) -> list[str]:
-        """The names, or the pattern, that the members of a group have to agree on."""
+        """The names, or the pattern, on which the members of a group have to agree."""
         return list(self.topics) or [str(self)]
 
     def reads(self, name: str) -> bool:
-        """Whether messages of topic *name* come to whoever iterates."""
+        """Return whether a stream over this topic gets messages of topic *name*."""
         if self.pattern is None:
             return name in self.topics
         return self.pattern.fullmatch(name) is not None
 
     def matching(self, existing: Mapping[str, Any]) -> list[str]:
-        """The topics this one stands for: those it names, or the *existing* ones that match.
+        """Return the topics this one reads: those it names, or the *existing* ones that match.
 
-        The whole name has to match. Topics of the node's own, and those of tables and answers, do
-        not count: they are the hosted ones.
+        The whole name has to match. Hosted topics do not count: the node's own, and those of tables
+        and replies.
         """
         if self.pattern is None:
             return list(self.topics)
@@ -79,10 +79,10 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
 
     @property
     def queue(self) -> Any:
-        """The deliveries for whoever iterates.
+        """The queue of deliveries that a stream iterates.
 
-        Faust empties its queues when it resumes or suspends the flow of an app. Ours keeps what
-        it holds, because the ledger counts on every delivery being handed out or withdrawn.
+        Faust empties its queues when it resumes or suspends the flow of an app. Ours keeps its
+        content, because the ledger requires that every delivery is delivered or withdrawn.
         """
         if self.isolation is not None:
             return self.isolation
@@ -114,8 +114,8 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         *key* shards: messages with one key keep their order. *partition* names a queue, and
         *queue_selector* chooses one by the number of queues and the message, whatever its key. The
         result is Faust's ``RecordMetadata`` with the queue and the queue offset. With
-        ``delay_level=``, ``delay=`` or ``deliver_at=`` it is delivered later (:class:`Delay`), and
-        the result has a ``recall_handle``.
+        ``delay_level=``, ``delay=`` or ``deliver_at=`` the message is delivered later
+        (:class:`Delay`), and the result has a ``recall_handle``.
         """
         later = delay_of(self.send, delay)
         body, open_headers = self.prepare_value(
@@ -153,10 +153,10 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         keys: Sequence[str] | str = (),
         properties: Mapping[str, object] | None = None,
     ) -> Message:
-        """The message that a send of these stores; raises what is wrong with it.
+        """Return the message that a send with these arguments stores; raise if it is invalid.
 
-        Headers that are a message's own tag and keys, as those of a forwarded event, count as
-        such where nothing else says.
+        Headers that carry a message's tag and keys, as those of a forwarded event, are used unless
+        an argument or a field gives them.
         """
         fields, carried = self.fields, texts("header", headers) if headers else {}
         sharding_key = property_text("the key", key)
@@ -176,13 +176,13 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
             },
             born_timestamp_ms=None if timestamp is None else int(timestamp * 1000),
         )
-        message.encoded_properties()  # the limit, now and not in the middle of a batch
+        message.encoded_properties()  # check the limit now, not in the middle of a batch
         return message
 
     async def _select(
         self, queue_selector: QueueSelector, message: Message, partition: int | None
     ) -> int:
-        """The queue that is chosen for *message*, of a topic that is made if need be."""
+        """Return the queue chosen for *message*; create the topic if necessary."""
         if partition is not None:
             raise ConfigError(
                 "queue_selector= and partition= each choose a message's queue; give one"
@@ -194,14 +194,14 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         return select_queue(queue_selector, queues, message)
 
     async def put(self, event: Any) -> NoReturn:
-        """Refused: what a stream over a topic reads was stored."""
+        """Refuse: a stream over a topic reads stored messages only."""
         raise ConfigError(
             f"{event!r} cannot be put into topic {self}: send it, or use app.channel() for values "
             "that stay in this process"
         )
 
     def get_topic_name(self) -> str:
-        """The one name of this topic."""
+        """Return the one name of this topic."""
         name: str = super().get_topic_name()
         return name
 
@@ -216,7 +216,7 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
 def announce(  # noqa: PLR0917  # what the signal tells
     app: Any, key: Any, value: Any, partition: int | None, timestamp: float | None, headers: Any
 ) -> list[tuple[str, Any]]:
-    """Send ``on_produce_message``, whose receivers may add headers; returns all of them."""
+    """Send ``on_produce_message``, whose receivers may add headers; return all headers."""
     pairs = list(headers.items()) if isinstance(headers, Mapping) else list(headers or ())
     app.on_produce_message.send(
         key=key, value=value, partition=partition, timestamp=timestamp, headers=pairs
@@ -225,7 +225,7 @@ def announce(  # noqa: PLR0917  # what the signal tells
 
 
 def retention_policy(retention: Any) -> RetentionPolicy:
-    """How long messages are kept: a policy, or Faust's seconds, a timedelta or None for ever.
+    """Return a policy from a policy, Faust's seconds, a timedelta, or None (keep for ever).
 
     Raises:
         ConfigError: it is not above 0.
@@ -239,7 +239,7 @@ def retention_policy(retention: Any) -> RetentionPolicy:
 
 
 def _check(options: Mapping[str, Any], fields: MessageFields) -> None:
-    """Refuse what a topic cannot be, before Faust makes anything of it."""
+    """Raise for options that a topic cannot have, before Faust uses them."""
     _check_pattern(options.get("pattern"), options.get("topics"))
     retention_policy(options.get("retention"))
     for name in options.get("topics", ()):
@@ -263,7 +263,7 @@ def _check_pattern(pattern: Any, names: Sequence[str] | None) -> None:
 
 
 def _codec(options: Mapping[str, Any], what: str) -> Any:
-    """The codec that *options* choose for keys or values: by name, by schema or by model."""
+    """Return the codec that *options* choose for keys or values: by name, schema or model."""
     by_schema = getattr(options.get("schema"), f"{what}_serializer", None)
     model = getattr(options.get(f"{what}_type"), "_options", None)
     return options.get(f"{what}_serializer") or by_schema or getattr(model, "serializer", None)
@@ -280,9 +280,9 @@ def _on_stored(future: Any, callback: Callable[[Any], Any]) -> None:
 
 
 def _merge_keys(sharding_key: str | None, keys: Sequence[str] | str) -> list[str]:
-    """The business keys: the sharding key first, each once.
+    """Return the business keys: the sharding key first, each once.
 
-    A sharding key with a blank cannot be one of them, because blanks separate keys.
+    A sharding key with a blank cannot be a business key, because blanks separate keys.
     """
     named = [keys] if isinstance(keys, str) else list(keys)
     if sharding_key and " " not in sharding_key:
@@ -291,7 +291,7 @@ def _merge_keys(sharding_key: str | None, keys: Sequence[str] | str) -> list[str
 
 
 def _use_raw_for_text(options: dict[str, Any]) -> None:
-    """``value_type=bytes`` alone means raw bytes; Faust would decode them as JSON."""
+    """Treat ``value_type=bytes`` alone as raw bytes; Faust would decode them as JSON."""
     for what in ("key", "value"):
         if options.get(f"{what}_type") in (bytes, str) and not options.get(f"{what}_serializer"):
             options[f"{what}_serializer"] = "raw"

@@ -1,15 +1,15 @@
-"""Faust's messages as ours and back: keys, values, headers and names, without loss.
+"""Conversion between Faust's messages and ours, without loss: keys, values, headers and names.
 
     key        sharding key and business key, as text; a key that no property can hold (binary,
                or with U+0001 or U+0002 in it) as base64, an empty one as a mark
     value      the body; a null, which deletes its key from a table, is a mark beside an empty body
-    headers    properties, for filters to see; what no property can hold goes as one list of pairs
+    headers    properties, which filters can read; others are stored together as a list of pairs
     timestamp  the born timestamp, in milliseconds
     names      RocketMQ's names have no dots, and Faust's do: other characters are written as in a
                URL, ``%2E`` for a dot, and the end of a name that is too long becomes its hash
 
-Marks are properties of their own, so that null, empty and absent stay apart. Other producers'
-messages read alike: their sharding key is the key, and their properties are headers.
+Marks are properties of their own, so that null, empty and absent stay distinct. Messages of other
+producers are read alike: their sharding key is the key, and their properties are headers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ NULL_VALUE = "FAUST_NULL"
 KEY_FORM = "FAUST_KEY"
 HEADERS = "FAUST_HEADERS"
 _BASE64, _EMPTY, _TRUE = "base64", "empty", "true"
-_NO_BASE64 = "="  # no text encodes to it, and compaction wants some sharding key
+_NO_BASE64 = "="  # no text encodes to it, and compaction needs a sharding key
 _NOT_HEADERS = frozenset(
     {SHARDING_KEY, KEYS, UNIQUE_KEY, CRC_PROPERTY, NULL_VALUE, KEY_FORM, HEADERS}
 )
@@ -68,11 +68,11 @@ def message_of(
     headers: Headers | None,
     timestamp_s: float | None,
 ) -> Message:
-    """The message that stores what Faust sends to the topic stored as *topic*.
+    """Return the message that stores a Faust message in the topic stored as *topic*.
 
     Raises:
         InvalidMessageError: a key or a value is not bytes.
-        MessageTooLargeError: the body, or all properties together, are over their limits.
+        MessageTooLargeError: the body, or all properties together, exceed their limits.
     """
     if not (value is None or isinstance(value, bytes)):
         raise InvalidMessageError(
@@ -91,14 +91,14 @@ def message_of(
         properties=properties,
         born_timestamp_ms=None if timestamp_s is None else int(timestamp_s * 1000),
     )
-    message.encoded_properties()  # the limit, now and not in the middle of a batch
+    message.encoded_properties()  # check the limit now, not in the middle of a batch
     return message
 
 
 def parts_of(
     message: StoredMessage,
 ) -> tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]:
-    """Key, value and headers of a stored message."""
+    """Return key, value and headers of a stored message."""
     properties = message.properties
     value = None if NULL_VALUE in properties and not message.body else message.body
     headers: list[tuple[str, bytes | None]] = [
@@ -110,19 +110,19 @@ def parts_of(
 
 
 def key_hash(key: bytes | str) -> int:
-    """The number that chooses a key's queue: that of all producers, so that keys meet."""
+    """Return the hash that chooses a key's queue: the one all producers use, so equal keys meet."""
     data = key.encode() if isinstance(key, str) else key
     return java_hash_code(_text(data) or _to_base64(data))
 
 
 @lru_cache(maxsize=4096)
 def topic_name(name: str) -> str:
-    """The topic in which what Faust calls *name* is stored."""
+    """Return the name under which Faust's topic *name* is stored."""
     return _stored_name(name, TOPIC_MAX_BYTES)
 
 
 def group_name(app_id: str) -> str:
-    """The consumer group of an app."""
+    """Return the consumer group of an app."""
     return _stored_name(app_id, GROUP_MAX_CHARS)
 
 
@@ -134,7 +134,7 @@ def _stored_name(name: str, limit: int) -> str:
 
 
 def _add_key(topic: str, key: bytes | str | None, properties: dict[str, str]) -> str | None:
-    """Write *key* into *properties*; its text, where it has one that is its own."""
+    """Write *key* into *properties*; return its text, if a property can hold it."""
     if key is None:
         return None
     if not isinstance(key, (bytes, str)):
@@ -163,7 +163,7 @@ def _key_of(properties: Mapping[str, str]) -> bytes | None:
 
 
 def _properties_of(headers: Headers | None) -> tuple[dict[str, str], str | None]:
-    """The properties that hold *headers*, and the tag among them."""
+    """Return the properties that hold *headers*, and the tag among them."""
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
     properties: dict[str, str] = {}
     others: list[tuple[str, str | None]] = []
@@ -183,7 +183,7 @@ def _properties_of(headers: Headers | None) -> tuple[dict[str, str], str | None]
 
 
 def _text(data: bytes) -> str | None:
-    """*data* as the text of a property; None when no property can hold it."""
+    """Return *data* as the text of a property; None when no property can hold it."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
