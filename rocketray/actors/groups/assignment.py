@@ -1,8 +1,11 @@
-"""How queues are divided among the members of a group: pure functions, nothing is kept.
+"""Assignment strategies: the division of a topic's queues among the members of a group.
 
-Each strategy takes the queue numbers of one topic, the members and, where it cares, who owns what
-now. It answers who should own what, so every queue has exactly one owner as long as there is a
-member. The answer depends on nothing else: all who ask with the same arguments hear the same.
+Each strategy is a pure function of the queue numbers of one topic, the members and, for
+``sticky``, the present owners. It returns the owner of each queue.
+
+Invariants
+  1. Every queue has exactly one owner as long as there is a member.
+  2. Equal arguments give equal results, in every process.
 """
 
 from __future__ import annotations
@@ -28,12 +31,12 @@ __all__ = [
 
 Strategy = Literal["averagely", "by_circle", "consistent_hash", "sticky"]
 
-BROKER_NAME = "rocketray"  # stands in queue names, which consistent hashing hashes
+BROKER_NAME = "rocketray"  # part of the queue names that consistent_hash hashes
 VIRTUAL_NODES = 10
 
 
 def check_strategy(name: str) -> Strategy:
-    """*name*; raises :class:`ConfigError` unless there is a strategy of that name."""
+    """Return *name*; raise :class:`ConfigError` unless there is a strategy of that name."""
     for strategy in get_args(Strategy):
         if name == strategy:
             found: Strategy = strategy
@@ -49,7 +52,7 @@ def divide(
     members: Collection[str],
     owners: Mapping[int, str],
 ) -> dict[int, str]:
-    """Who should own each queue of *topic*; empty without members."""
+    """Return the owner that each queue of *topic* should have; empty without members."""
     if strategy == "by_circle":
         return by_circle(queues, members)
     if strategy == "consistent_hash":
@@ -60,7 +63,10 @@ def divide(
 
 
 def averagely(queues: int, members: Collection[str]) -> dict[int, str]:
-    """RocketMQ's ``AllocateMessageQueueAveragely``: contiguous shares, the first ones larger."""
+    """Assign contiguous shares, the first ones larger.
+
+    As RocketMQ ``AllocateMessageQueueAveragely``.
+    """
     names = sorted(members)
     shares: dict[int, str] = {}
     for index, name in enumerate(names):
@@ -70,7 +76,7 @@ def averagely(queues: int, members: Collection[str]) -> dict[int, str]:
 
 
 def by_circle(queues: int, members: Collection[str]) -> dict[int, str]:
-    """RocketMQ's ``AllocateMessageQueueAveragelyByCircle``: one queue each, round and round."""
+    """Assign the queues round-robin, as RocketMQ ``AllocateMessageQueueAveragelyByCircle``."""
     names = sorted(members)
     return {queue: names[queue % len(names)] for queue in range(queues)} if names else {}
 
@@ -78,14 +84,16 @@ def by_circle(queues: int, members: Collection[str]) -> dict[int, str]:
 def consistent_hash(
     topic: str, queues: int, members: Collection[str], broker: str = BROKER_NAME
 ) -> dict[int, str]:
-    """RocketMQ's ``AllocateMessageQueueConsistentHash``: ten places on a ring for each member.
+    """Assign by a hash ring with ten virtual nodes for each member.
 
-    A queue belongs to the first place at or behind its own hash. When a member joins or leaves,
-    only queues of that member move; shares are equal on average only.
+    A queue belongs to the first virtual node at or behind its own hash. When a member joins or
+    leaves, only queues of that member move; shares are equal on average only.
+
+    As RocketMQ ``AllocateMessageQueueConsistentHash``.
     """
     ring = {
         _ring_hash(f"{name}-{number}"): name
-        for name in sorted(members)  # of two places with one hash the later one counts
+        for name in sorted(members)  # of two virtual nodes with one hash the later one wins
         for number in range(VIRTUAL_NODES)
     }
     places = sorted(ring)
@@ -99,10 +107,10 @@ def consistent_hash(
 
 
 def sticky(queues: int, members: Collection[str], owners: Mapping[int, str]) -> dict[int, str]:
-    """Equal shares with the fewest moves: an owner keeps its first queues, up to its share.
+    """Assign equal shares with the fewest moves: an owner keeps its first queues, up to its share.
 
-    Whoever owns more now gets the larger shares. *owners* may lack queues, and name members that
-    are gone.
+    The members that own more queues now get the larger shares. *owners* may lack queues, and may
+    name members that have left.
     """
     owned = Counter(name for queue, name in owners.items() if queue < queues and name in members)
     by_size = sorted(members, key=lambda name: (-owned[name], name))
@@ -123,6 +131,6 @@ def sticky(queues: int, members: Collection[str], owners: Mapping[int, str]) -> 
 
 
 def _ring_hash(text: str) -> int:
-    """RocketMQ's ``MD5Hash``: the first four bytes of the digest, unsigned."""
+    """Return the first four bytes of the MD5 digest, unsigned, as RocketMQ ``MD5Hash``."""
     digest = hashlib.md5(text.encode(), usedforsecurity=False).digest()
     return int.from_bytes(digest[:4], "big")

@@ -1,8 +1,8 @@
-"""A message on which a member fails again and again, as members report it and commands show it.
+"""A message that fails repeatedly, as members report it and commands print it.
 
-A queue has at most one: the member holds the queue at that message. What failed is told as a
-reason: the type and the text of the exception on one line, of bounded length, so that it also fits
-into a property of a dead letter.
+A queue has at most one: the member holds the queue at that message. The reason of the failure is
+the type and the text of the exception, on one line of bounded length, so that it also fits into a
+property of a dead letter.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _ELLIPSIS = "…"
 class FailingMessage(NamedTuple):
     """The message at which a member holds a queue.
 
-    ``attempt`` attempts failed so far, the last one for ``reason``; after attempt number
-    ``last_attempt`` the message is a dead letter, and with None it is never given up.
+    ``attempt`` attempts have failed so far, the last one for ``reason``. After attempt number
+    ``last_attempt`` the message is dead-lettered; with None it is retried without limit.
     """
 
     queue_offset: int
@@ -28,7 +28,7 @@ class FailingMessage(NamedTuple):
     reason: str
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields as they are printed for programs."""
+        """Return the fields in the form that commands print as JSON."""
         return {
             "queueOffset": self.queue_offset,
             "attempt": self.attempt,
@@ -42,10 +42,10 @@ class FailingMessage(NamedTuple):
 
 
 def reason_of(error: BaseException) -> str:
-    """*error* as one line of text: its type, and what it says, in at most 500 characters.
+    """Return the type and the text of *error* as one line of at most 500 characters.
 
-    Control characters, which properties cannot hold, become blanks; so do lone surrogates, which
-    have no UTF-8.
+    Control characters, which properties cannot hold, become blanks. So do lone surrogates, which
+    have no UTF-8 form.
     """
     try:
         text = str(error)

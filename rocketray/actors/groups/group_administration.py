@@ -1,4 +1,4 @@
-"""What is asked of a cluster's groups by hand, through the coordinator."""
+"""The operator's requests about groups, served by the coordinator."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class GroupAdministration:
         end_of: Callable[[str, int], int] = lambda *_: LONG_MAX,
         wall_ms: Callable[[], int] = lambda: 0,
     ) -> None:
-        """*check* raises when the node does not filter for a group by a subscription.
+        """Create it for *registry*.
 
-        *end_of* is where a queue ends, and raises where the topic has no such queue; *wall_ms* is
-        the clock that people look at.
+        *check* raises if the node refuses to filter by a subscription for a group. *end_of* returns
+        the end of a queue, and raises if the topic has no such queue. *wall_ms* is the wall clock.
         """
         self._registry = registry
         self._check = check
@@ -47,7 +47,7 @@ class GroupAdministration:
         self._wall_ms = wall_ms
 
     def answer(self, question: GroupQuestion, now_ms: int, *arguments: Any) -> Any:
-        """What the method of that name says."""
+        """Call the method named *question* and return its result."""
         assert question in _QUESTIONS
         return getattr(self, question)(now_ms, *arguments)
 
@@ -56,8 +56,9 @@ class GroupAdministration:
     ) -> FilterPlan:
         """Let the group hold another subscription beside its own; see subscription_change.py.
 
-        The one that a change came from may be asked for as soon as every queue has switched: the
-        change is over then, though members still ask for the old one, and another leads back.
+        The subscription that a change came from may be asked for as soon as every queue has
+        switched. That ends the change, though members still ask for the old one, and begins one
+        that leads back.
 
         Raises:
             StreamError: the group is unknown, subscribes so already, or is changing to another.
@@ -75,20 +76,20 @@ class GroupAdministration:
         )
 
     def change_progress(self, now_ms: int, group: str, topic: str) -> PlanProgress | None:
-        """How far the group is; None when no change is under way."""
+        """Return the progress of the group's change; None without one."""
         return self._registry.progress(group, topic, now_ms)
 
     def switch_change(self, now_ms: int, group: str, topic: str) -> FilterPlan:
-        """Let each queue switch, once all members know of it.
+        """Let each queue switch, once all members know the plan.
 
         Raises:
-            StreamError: nothing is prepared, or a member does not know of it.
+            StreamError: no change is prepared, or a member does not know the plan.
         """
         found = self._registry.progress(group, topic, now_ms)
         return self._registry.changes.switch(group, topic, found.unaware if found else [])
 
     def abort_change(self, now_ms: int, group: str, topic: str) -> None:
-        """Drop what was prepared.
+        """Drop a prepared change.
 
         Raises:
             StreamError: queues may have switched, or members ask for the new subscription.
@@ -101,9 +102,10 @@ class GroupAdministration:
     def move_offsets(
         self, now_ms: int, group: str, topic: str, targets: Mapping[int, int], who: str = ""
     ) -> str:
-        """Have the group go on at other offsets; see offset_moves.py. *who* is for the journal.
+        """Order the group to resume at other offsets; return the name of the order.
 
-        Answers the name of the order. Nothing moves when one of them cannot.
+        See offset_moves.py. *who* is for the journal. If one of the moves is invalid, nothing
+        moves.
 
         Raises:
             StreamError: the group is unknown, or does not read the topic.
@@ -118,12 +120,12 @@ class GroupAdministration:
         return name
 
     def moves_left(self, now_ms: int, group: str, topic: str, name: str) -> set[int]:
-        """The queues of an order that their owners did not give up yet."""
+        """Return the queues of an order that their owners have not released yet."""
         self._registry.carry_out_moves(group, topic, now_ms)
         return self._registry.moves.left(name)
 
     def _shared(self, group: str, topic: str) -> Subscription:
-        """What a group subscribes to whose members share the messages."""
+        """Return the subscription of a group whose members share the messages."""
         if (group, topic) in self._registry.subscriptions.broadcasts:
             raise StreamError(
                 f"group {group!r} gets topic {topic!r} in broadcast mode: its members keep their "

@@ -1,4 +1,4 @@
-"""What others are told about consumer groups: plain values, sent as they are."""
+"""Descriptions of consumer groups that the coordinator returns: plain, picklable values."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ __all__ = ["GroupDescription", "LiveSubscription"]
 class GroupDescription:
     """One group on one topic.
 
-    ``since_ms`` is when its subscription was first heard of, ``starts`` where it began in each
-    queue (-1: not yet, or not known), ``counters`` are since the coordinator started, ``plan`` is
-    the change of subscription that is under way, ``pulled`` up to which offset the owner of a queue
-    took it, ``failing`` the message at which the owner holds the queue. The offsets of a group
-    ``is_broadcast`` are with its members. Those of its members in ``unheard`` are known from before
-    the coordinator started, and have not reported since.
+    ``since_ms``: when the coordinator first learned of the subscription.
+    ``starts``: the offset at which the group began in each queue; -1: not yet, or unknown.
+    ``counters``: the sums since the coordinator started.
+    ``plan``: the change of subscription in progress.
+    ``pulled``: the offset up to which the owner of each queue has taken it.
+    ``failing``: the message at which the owner holds the queue.
+    ``is_broadcast``: the members keep the group's offsets.
+    ``unheard``: members restored from disk that have not reported since the coordinator started.
     """
 
     group: str
@@ -42,7 +44,7 @@ class GroupDescription:
 
 
 class LiveSubscription(NamedTuple):
-    """What the living members of a group subscribe to; a later ``since_ms`` is a later word."""
+    """The subscription of a group that has live members; the higher ``since_ms`` wins."""
 
     group: str
     topic: str

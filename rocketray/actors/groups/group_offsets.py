@@ -1,7 +1,7 @@
-"""How far each consumer group has come in each queue, and where it began.
+"""The committed and the start offsets of each consumer group, by queue.
 
-Kept as JSON in the form of RocketMQ's ``consumerOffset.json``, with a table of its own for the
-places where groups began, which RocketMQ does not keep and passes over.
+Saved as JSON in the form of RocketMQ's ``consumerOffset.json``. A further table holds the start
+offsets; RocketMQ ignores it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _Table = dict[tuple[str, str], dict[int, int]]
 
 
 class GroupOffsets:
-    """Next queue offsets by group, topic and queue; ``changed`` says that they are to be saved."""
+    """Next queue offsets by group, topic and queue; ``changed``: they have to be saved."""
 
     def __init__(self) -> None:
         self._offsets: _Table = {}
@@ -37,10 +37,10 @@ class GroupOffsets:
         self.changed = False
 
     def begin(self, group: str, topic: str, queue: int, offset: int) -> None:
-        """Note where a group that had no offset begins; what was noted before stays.
+        """Note where a group without an offset begins; an offset noted before stays.
 
-        It is the group's offset until something is committed. Members repeat it, so a coordinator
-        that forgot it hears of it again.
+        It is the group's offset until the first commit. Members repeat it, so a coordinator that
+        lost it learns it again.
         """
         if self.start(group, topic, queue) < 0:
             self._starts.setdefault((group, topic), {})[queue] = offset
@@ -55,19 +55,19 @@ class GroupOffsets:
             self.changed = True
 
     def get(self, group: str, topic: str, queue: int) -> int:
-        """The group's next queue offset, or -1."""
+        """Return the group's next queue offset, or -1."""
         return self._offsets.get((group, topic), {}).get(queue, -1)
 
     def of(self, group: str, topic: str) -> dict[int, int]:
-        """The group's next queue offset in each queue that it has one in."""
+        """Return the group's next queue offset in each queue in which it has one."""
         return dict(self._offsets.get((group, topic), {}))
 
     def start(self, group: str, topic: str, queue: int) -> int:
-        """Where the group began, or -1."""
+        """Return the group's start offset, or -1."""
         return self._starts.get((group, topic), {}).get(queue, -1)
 
     def drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:
-        """Forget the (group, topic) pairs for which *doomed* is true."""
+        """Remove the (group, topic) pairs for which *doomed* is true."""
         for table in (self._offsets, self._starts):
             for key in [key for key in table if doomed(key)]:
                 del table[key]
@@ -76,9 +76,9 @@ class GroupOffsets:
     def to_json(
         self, instead: Mapping[tuple[str, str], Mapping[int, int]] | None = None
     ) -> dict[str, Any]:
-        """Both tables: ``{"offsetTable": {"topic@group": {"0": 17}}, "startTable": …}``.
+        """Return both tables: ``{"offsetTable": {"topic@group": {"0": 17}}, "startTable": …}``.
 
-        With other offsets *instead* of some, none for -1.
+        *instead* replaces some offsets; -1 removes one.
         """
         table = dict(self._offsets)
         for key, others in (instead or {}).items():
@@ -87,13 +87,13 @@ class GroupOffsets:
         return {_OFFSETS: to_table(table), _STARTS: to_table(self._starts)}
 
     def load(self, value: Mapping[str, Any]) -> None:
-        """Take what :meth:`to_json` wrote."""
+        """Load the result of :meth:`to_json`."""
         self._offsets = _offsets(value.get(_OFFSETS, {}))
         self._starts = _offsets(value.get(_STARTS, {}))
 
 
 def check_member_topic(own: str, topic: object) -> None:
-    """Raise :class:`ConfigError` where a member of *own* commits for another topic."""
+    """Raise :class:`ConfigError` if a member of topic *own* commits for another topic."""
     if topic != own:
         raise ConfigError(
             f"this member reads topic {own!r}, so it cannot commit for {topic!r:.140}; commit with "
@@ -102,7 +102,7 @@ def check_member_topic(own: str, topic: object) -> None:
 
 
 def check_known_queue(topic: str, queue_id: object, known: Collection[int]) -> None:
-    """Raise :class:`ConfigError` where a member commits for a queue that it never read."""
+    """Raise :class:`ConfigError` if a member commits for a queue that it never read."""
     if queue_id not in known:
         read = ", ".join(map(str, sorted(known))) or "none yet"
         raise ConfigError(
@@ -112,14 +112,14 @@ def check_known_queue(topic: str, queue_id: object, known: Collection[int]) -> N
 
 
 def check_next_offset(topic: str, queue_id: int, next_queue_offset: object, end: int) -> int:
-    """*next_queue_offset*, where a group can go on there: from 0 up to and including *end*.
+    """Return *next_queue_offset* if a group can resume there: from 0 up to and including *end*.
 
     Raises:
-        ConfigError: it is no whole number.
+        ConfigError: it is not a whole number.
         OffsetOutOfRangeError: it is negative, or beyond *end*.
     """
     try:
-        offset = operator.index(next_queue_offset)  # type: ignore[arg-type]  # that is the question
+        offset = operator.index(next_queue_offset)  # type: ignore[arg-type]  # checked here
     except TypeError:
         raise ConfigError(
             f"the offset to commit for queue {topic}/{queue_id} is {next_queue_offset!r:.60}; give "
@@ -131,7 +131,7 @@ def check_next_offset(topic: str, queue_id: int, next_queue_offset: object, end:
 
 
 def to_table(queues_of: Mapping[tuple[str, str], Mapping[int, Any]]) -> dict[str, dict[str, Any]]:
-    """As RocketMQ writes a table of values by group, topic and queue."""
+    """Return values by group, topic and queue in the form in which RocketMQ writes such a table."""
     return {
         f"{topic}@{group}": {str(queue): value for queue, value in queues.items()}
         for (group, topic), queues in queues_of.items()
@@ -139,7 +139,7 @@ def to_table(queues_of: Mapping[tuple[str, str], Mapping[int, Any]]) -> dict[str
 
 
 def from_table(value: Mapping[str, Mapping[str, Any]]) -> dict[tuple[str, str], dict[int, Any]]:
-    """What :func:`to_table` made."""
+    """Return the argument of :func:`to_table` from its result."""
     table = {}
     for name, queues in value.items():
         topic, _, group = name.rpartition("@")

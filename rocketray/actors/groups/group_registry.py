@@ -1,19 +1,21 @@
-"""Consumer groups: who is a member, who owns which queue, and how far a group has come.
+"""All consumer groups of a cluster: members, queue owners, offsets, subscriptions.
 
-Plain values and a plain object; time comes in with each call.
+Plain values and a plain object; time is an argument of each call.
 
 Invariants
-  1. A queue has at most one owner in a group. It changes hands only after the old owner reported
-     that it holds it no more, or was silent for ``SESSION_TIMEOUT_MS``; also from a process to the
-     next one of the same name.
-  2. Only the owner's commits move a group's offset, and not those from before it was its owner: a
-     report that is handled twice, or late, changes nothing (membership.py).
-  3. Members of one group subscribe to a topic alike; a group without members may change.
-  4. Who owns what outlives the coordinator: it is saved before the owner hears of it.
+  1. A queue has at most one owner in a group. It is assigned to another member only after the old
+     owner reported that it released the queue, or was silent for ``SESSION_TIMEOUT_MS``; also from
+     one process to the next of the same name.
+  2. Only the owner's commits move a group's offset, and not commits from before it was the owner:
+     a report that is handled twice, or late, changes nothing (membership.py).
+  3. The members of one group have the same subscription to a topic; a group without members may
+     change it.
+  4. Ownership outlives the coordinator: it is saved before the owner receives it.
   5. A queue number of an app that owns its queues together belongs to one of its instances, in all
      topics and groups of the app.
-  6. What filters did is counted once: members report sums, and only their growth is added.
-  7. The journal notes what moves an offset besides reading, and each filter that takes over.
+  6. Filter counters are counted once: members report sums, and only their growth is added.
+  7. The journal records each change of an offset that is not a commit of read messages, and each
+     filter that takes effect.
 """
 
 from __future__ import annotations
@@ -58,11 +60,11 @@ class GroupRegistry:
     def heartbeat(
         self, beat: Heartbeat, queues: int, now_ms: int, wall_ms: int | None = None
     ) -> HeartbeatReply:
-        """Take a member's report; answer which of the topic's *queues* it may read.
+        """Take a member's report; return which of the topic's *queues* it may read.
 
-        *now_ms* is of a clock that never jumps, as everywhere here; *wall_ms*, when a new
-        subscription counts as heard of, is of the one that people look at. A member that holds
-        what is not its own, because it was taken for dead, has to give it up before it gets more.
+        *now_ms* is monotonic, as everywhere here; *wall_ms* is the wall-clock time from which a new
+        subscription counts as known. A member that holds queues which it lost by silence has to
+        release them before it gets more.
 
         Raises:
             SubscriptionConflictError: living members of the group subscribe differently.
@@ -99,12 +101,12 @@ class GroupRegistry:
         key = beat.group, beat.topic
         self.journals.changed_hands(*key, granted.keys() - kept)
         plan = self.changes.get(*key)
-        if plan is None:  # else all read as the plan says
+        if plan is None:  # with a plan all members read as it says
             self.journals.is_read(*key, granted, beat.subscription, beat.member)
         return HeartbeatReply(granted, len(membership.members), plan)
 
     def leave(self, beat: Heartbeat) -> None:
-        """Take a member's last commits and give up what it owned; *held* is what it had until now."""
+        """Take a member's last commits and release its queues; *held* is what it had until now."""
         membership = self._memberships.get((beat.group, beat.topic))
         if membership is None:
             return
@@ -120,17 +122,17 @@ class GroupRegistry:
         self.moves.carry_out(beat.group, beat.topic, membership)
 
     def carry_out_moves(self, group: str, topic: str, now_ms: int) -> None:
-        """Move the offsets that wait for a member that left or died meanwhile."""
+        """Carry out the moves of offsets that waited for a member that has left or expired."""
         membership = self._memberships.get((group, topic))
         if membership is not None:
             membership.expire(now_ms)
         self.moves.carry_out(group, topic, membership)
 
     def needed_from(self, topic: str, queue: int) -> int | None:
-        """The first queue offset that some group of *topic* has not finished; None without groups.
+        """Return the first offset that some group of *topic* has not finished; None without groups.
 
-        A group without an offset needs everything: where it will begin is not known here. A
-        broadcast group holds nothing: nobody knows how many members it has, and where they are.
+        A group without an offset needs everything: its start offset is not known here. A broadcast
+        group protects nothing: the number and the places of its members are unknown.
         """
         return min(
             (
@@ -141,7 +143,7 @@ class GroupRegistry:
         )
 
     def describe(self, queues: Mapping[str, int], now_ms: int) -> list[GroupDescription]:
-        """All groups, an entry for each topic; *queues* says how many each topic has."""
+        """Describe all groups, one entry a topic; *queues* is the number of queues by topic."""
         return [
             GroupDescription(
                 group,
@@ -162,7 +164,7 @@ class GroupRegistry:
         ]
 
     def members(self, group: str, topic: str, now_ms: int) -> dict[str, list[int]]:
-        """The living members and the queues that each owns."""
+        """Return the living members and the queues that each owns."""
         membership = self._memberships.get((group, topic))
         if membership is None:
             return {}
@@ -182,7 +184,7 @@ class GroupRegistry:
         return {} if membership is None else membership.failing()
 
     def live_subscriptions(self, now_ms: int) -> list[LiveSubscription]:
-        """The subscriptions that have members."""
+        """Return the subscriptions that have members."""
         return [
             LiveSubscription(group, topic, subscription, self.subscriptions.since_ms(group, topic))
             for group, topic, subscription in self.subscriptions
@@ -190,12 +192,12 @@ class GroupRegistry:
         ]
 
     def counters(self, group: str, topic: str) -> FilterCounters:
-        """What the filters of the group's members did, since this registry was made."""
+        """Return the filter counters of the group's members since this registry was created."""
         membership = self._memberships.get((group, topic))
         return NO_COUNTERS if membership is None else membership.counters
 
     def delete(self, group: str, now_ms: int) -> None:
-        """Forget a group and its offsets.
+        """Remove a group and its offsets.
 
         Raises:
             StreamError: there is no such group, or it has members.
@@ -215,7 +217,7 @@ class GroupRegistry:
         self._drop(lambda key: key[0] == group)
 
     def keep_topics(self, kept: Container[str]) -> None:
-        """Drop everything about topics that are not among *kept*: they were deleted."""
+        """Remove all state of topics that are not among *kept*: they were deleted."""
         for group, topic, _ in self.subscriptions:
             if topic not in kept:
                 self.journals.topic_deleted(group, topic)
@@ -223,9 +225,9 @@ class GroupRegistry:
         self._drop(lambda key: key[1] not in kept)
 
     def offsets_to_json(self, *, before_moves: bool = False) -> dict[str, Any]:
-        """The offsets, and the moves that wait, in the form of RocketMQ's ``consumerOffset.json``.
+        """Return offsets and waiting moves in the form of RocketMQ's ``consumerOffset.json``.
 
-        With *before_moves* as if the moves that are not saved were still to be carried out.
+        With *before_moves*, moves that are carried out but not saved count as waiting.
         """
         instead = self.moves.offsets_before_done() if before_moves else {}
         moves = self.moves.to_json(before_done=before_moves)
@@ -233,21 +235,21 @@ class GroupRegistry:
 
     @property
     def offsets_changed(self) -> bool:
-        """What :meth:`offsets_to_json` says is to be saved."""
+        """Whether the result of :meth:`offsets_to_json` has to be saved."""
         return self.offsets.changed or self.moves.changed
 
     def offsets_saved(self) -> None:
-        """What :meth:`offsets_to_json` said is on disk."""
+        """Note that the result of :meth:`offsets_to_json` is on disk."""
         self.offsets.changed = False
         self.moves.saved()
 
     @property
     def owners_changed(self) -> bool:
-        """Who is a member, or who owns what, is to be saved."""
+        """Whether the members or the owners have to be saved."""
         return any(membership.changed for membership in self._memberships.values())
 
     def owners_to_json(self) -> dict[str, Any]:
-        """The members and what each owns."""
+        """Return the members and the queues that each owns."""
         return {
             f"{topic}@{group}": membership.to_json()
             for (group, topic), membership in self._memberships.items()
@@ -255,7 +257,7 @@ class GroupRegistry:
         }
 
     def owners_saved(self) -> None:
-        """What :meth:`owners_to_json` said is on disk."""
+        """Note that the result of :meth:`owners_to_json` is on disk."""
         for membership in self._memberships.values():
             membership.changed = False
 
@@ -266,10 +268,10 @@ class GroupRegistry:
         owners: Mapping[str, Any] | None,
         seen_ms: int,
     ) -> None:
-        """Take the state that ``subscriptions`` and the two ``…_to_json`` methods wrote.
+        """Load the state that ``subscriptions`` and the two ``…_to_json`` methods wrote.
 
-        Members were last heard of at *seen_ms*: from then on they have the session time to come
-        back (invariant 4).
+        Members count as seen at *seen_ms*: from then on they have the session timeout to report
+        again (invariant 4).
         """
         self.subscriptions.load(groups or {})
         self.offsets.load(offsets or {})
@@ -288,7 +290,7 @@ class GroupRegistry:
                 self._apps.setdefault(app, set()).add((group, topic))
 
     def agree_with_journals(self) -> None:
-        """Have the journals say how offsets that were read from disk differ from what they know."""
+        """Have the journals record how the offsets loaded from disk differ from those they know."""
         for group, topic, subscription in self.subscriptions:
             plan = self.changes.get(group, topic)
             if (group, topic) not in self.subscriptions.broadcasts:
@@ -297,7 +299,7 @@ class GroupRegistry:
                 self.journals.agree(group, topic, offsets, read)
 
     def excuse(self, silent_ms: int) -> None:
-        """Members could not be heard for so long: that does not count as their silence."""
+        """Extend all sessions by *silent_ms*, during which no report could arrive."""
         for membership in self._memberships.values():
             membership.excuse(silent_ms)
 
@@ -321,7 +323,7 @@ class GroupRegistry:
             self._apps.setdefault(beat.together.app, set()).add((beat.group, beat.topic))
 
     def _share(self, beat: Heartbeat, membership: Membership, now_ms: int) -> set[int]:
-        """The queues that the member should have now."""
+        """Return the queues that the member should have now."""
         if beat.together is None:
             return membership.share(beat)
         memberships = [self._memberships[key] for key in self._apps[beat.together.app]]
@@ -330,7 +332,7 @@ class GroupRegistry:
         return app_share(membership, beat.member, memberships, beat.together)
 
     def _repeat(self, beat: Heartbeat, membership: Membership) -> HeartbeatReply:
-        """Answer a heartbeat that came before; where somebody waits for it, the answer was lost."""
+        """Answer a heartbeat that was handled before; if the caller waits, it lost the reply."""
         if beat.is_broadcast:
             granted = dict.fromkeys(range(membership.queues), -1)
             return HeartbeatReply(granted, len(membership.members))
@@ -340,7 +342,7 @@ class GroupRegistry:
         return HeartbeatReply(granted, len(membership.members), plan)
 
     def _take_offsets(self, beat: Heartbeat, queues: set[int]) -> None:
-        """Only what the member owns, and knows that it does (invariant 2)."""
+        """Take the offsets of queues that the member owns, and knows that it owns (invariant 2)."""
         key = beat.group, beat.topic
         begins = {
             queue: beat.starts[queue]
@@ -369,7 +371,7 @@ class GroupRegistry:
             self.journals.switched(*key, pairs, plan.new, _MIGRATE)
 
     def progress(self, group: str, topic: str, now_ms: int) -> PlanProgress | None:
-        """How far the group is on its way to another subscription; None when it is on none."""
+        """Return the progress of the group's change of subscription; None without one."""
         membership = self._memberships.get((group, topic))
         if membership is not None:
             membership.expire(now_ms)
@@ -380,7 +382,7 @@ class GroupRegistry:
     def settle_change(
         self, group: str, topic: str, wall_ms: int, *, goes_back: bool = False
     ) -> None:
-        """End a change that every queue is through with, and every member unless it *goes_back*."""
+        """End a change that every queue, and unless *goes_back* every member, has completed."""
         membership = self._memberships.get((group, topic)) or Membership()
         offsets = {q: self.offsets.get(group, topic, q) for q in range(membership.queues)}
         found = self.changes.progress(group, topic, membership, offsets)
@@ -401,7 +403,7 @@ class GroupRegistry:
 def _read_with(
     subscription: Subscription, plan: FilterPlan | None, queue: int
 ) -> list[tuple[int, Subscription]]:
-    """The filters of a queue, each with the offset that it begins at."""
+    """Return the filters of a queue, each with the offset from which it applies."""
     if plan is None or queue not in plan.switches:
         return [(0, subscription)]
     return [(0, plan.old), (plan.switches[queue], plan.new)]

@@ -1,8 +1,11 @@
-"""What each group subscribes to in each topic, since when, and whether its members share the messages.
+"""The subscriptions of all groups, their times, and whether the members share the messages.
 
-Members of one group subscribe to a topic alike; a group without members may change, and one with
-members goes through a change that subscription_changes.py keeps. A change that leaves the text as it is,
-as an upgrade to a release with another default dialect makes it, is said in the log.
+Invariants
+  1. The members of one group have the same subscription to a topic.
+  2. A group without members may change it. A group with members changes it by a plan
+     (subscription_changes.py).
+  3. A change that leaves the text of the filter as it is, as an upgrade to a release with another
+     default dialect does, is logged.
 """
 
 from __future__ import annotations
@@ -24,23 +27,23 @@ _LOG = logging.getLogger(__name__)
 
 
 class GroupSubscriptions:
-    """The subscriptions by group and topic; ``changed`` says that they are to be saved."""
+    """The subscriptions by group and topic; ``changed`` means that they have to be saved."""
 
     def __init__(self) -> None:
         self._subscriptions: dict[str, dict[str, Subscription]] = {}
         self._since_ms: dict[tuple[str, str], int] = {}
         self._changed = False
         self.changes = FilterChanges()
-        self.broadcasts: set[tuple[str, str]] = set()  # whose members keep their offsets themselves
+        self.broadcasts: set[tuple[str, str]] = set()  # the members keep the offsets
 
     def __iter__(self) -> Iterator[tuple[str, str, Subscription]]:
-        """Group, topic and subscription of each."""
+        """Iterate over the (group, topic, subscription) triples."""
         for group, topics in self._subscriptions.items():
             for topic, subscription in topics.items():
                 yield group, topic, subscription
 
     def get(self, group: str, topic: str) -> Subscription:
-        """What a group subscribes to; raises :class:`StreamError` unless it reads the topic."""
+        """Return a group's subscription; raise :class:`StreamError` unless it reads the topic."""
         found = self._subscriptions.get(group, {}).get(topic)
         if found is None:
             raise StreamError(
@@ -49,11 +52,11 @@ class GroupSubscriptions:
         return found
 
     def since_ms(self, group: str, topic: str) -> int:
-        """When the subscription was first heard of, in milliseconds since 1970; 0 if never."""
+        """Return when the subscription was first known, in milliseconds since 1970; 0 if never."""
         return self._since_ms.get((group, topic), 0)
 
     def sharing(self, topic: str) -> list[str]:
-        """The groups that read *topic* and share its messages among their members."""
+        """Return the groups that read *topic* and share its messages among their members."""
         return [
             group
             for group, topics in self._subscriptions.items()
@@ -61,16 +64,16 @@ class GroupSubscriptions:
         ]
 
     def topics_of(self, group: str) -> list[str]:
-        """What a group reads; raises :class:`StreamError` for a group that is not known."""
+        """Return the topics that a group reads; raise :class:`StreamError` if it is unknown."""
         if group not in self._subscriptions:
             raise StreamError(f"group {group!r} does not exist; see: rocketray groups list")
         return list(self._subscriptions[group])
 
     def take(self, beat: Heartbeat, *, is_shared: bool, wall_ms: int) -> None:
-        """Take what a member asks for; *is_shared* says that there are other members.
+        """Take a member's subscription; *is_shared* says that the group has other members.
 
         Raises:
-            SubscriptionConflictError: others subscribe differently.
+            SubscriptionConflictError: other members subscribe differently.
         """
         if beat.group not in self._subscriptions:
             check_group(beat.group)
@@ -81,40 +84,40 @@ class GroupSubscriptions:
         if existing == offered or (plan is not None and plan.new == offered):
             return
         if is_shared and beat.topic == RETRY_PREFIX + beat.group:
-            return  # what waits there is read with the filter that its reader has
+            return  # waiting retries are read with the filter of their reader
         if existing is not None and (is_shared or plan is not None):
             difference = describe_difference(existing, offered)
             raise SubscriptionConflictError(
                 beat.group, beat.topic, str(existing), str(offered), difference
             )
         if existing is not None and existing.expression == offered.expression:
-            # Nobody changed the text; an upgrade changed the default.
+            # The text is the same: an upgrade changed the default.
             difference = describe_difference(existing, offered)
             where = f"group {beat.group!r}, topic {beat.topic!r}"
             _LOG.warning("%s: its filter changed: %s", where, difference)
         self.subscribe(beat.group, beat.topic, offered, wall_ms)
 
     def subscribe(self, group: str, topic: str, subscription: Subscription, wall_ms: int) -> None:
-        """Have the group subscribe so from now on."""
+        """Set the group's subscription from now on."""
         self._subscriptions[group][topic] = subscription
         key = group, topic
         self._since_ms[key] = max(wall_ms, self._since_ms.get(key, -1) + 1)  # clocks go back
         self._changed = True
 
     def note_mode(self, beat: Heartbeat) -> None:
-        """Whether the group's members share the messages, which is saved with the groups."""
+        """Note whether the group's members share the messages, which is saved with the groups."""
         key = beat.group, beat.topic
         if beat.is_broadcast != (key in self.broadcasts):
             self.broadcasts ^= {key}
             self._changed = True
 
     def delete(self, group: str) -> None:
-        """Forget a group."""
+        """Remove a group."""
         self._drop(lambda key: key[0] == group)
         del self._subscriptions[group]
 
     def keep_topics(self, kept: Container[str]) -> None:
-        """Forget the subscriptions to topics that are not among *kept*."""
+        """Remove the subscriptions to topics that are not among *kept*."""
         self._drop(lambda key: key[1] not in kept)
         for topics in self._subscriptions.values():
             for topic in [topic for topic in topics if topic not in kept]:
@@ -122,15 +125,15 @@ class GroupSubscriptions:
 
     @property
     def changed(self) -> bool:
-        """What :meth:`to_json` says is to be saved."""
+        """Whether the result of :meth:`to_json` has to be saved."""
         return self._changed or self.changes.changed
 
     def saved(self) -> None:
-        """What :meth:`to_json` said is on disk."""
+        """Note that the result of :meth:`to_json` is on disk."""
         self._changed = self.changes.changed = False
 
     def to_json(self) -> dict[str, Any]:
-        """The subscriptions, in the form of RocketMQ's ``subscriptionGroup.json``."""
+        """Return the subscriptions in the form of RocketMQ's ``subscriptionGroup.json``."""
         return {
             "subscriptionGroupTable": {
                 group: {
@@ -152,7 +155,7 @@ class GroupSubscriptions:
         }
 
     def load(self, value: Mapping[str, Any]) -> None:
-        """Take what :meth:`to_json` wrote; ``subVersion`` is RocketMQ's name for the time."""
+        """Load the result of :meth:`to_json`; ``subVersion`` is RocketMQ's name for the time."""
         for group, found in value.get("subscriptionGroupTable", {}).items():
             topics = found.get("subscriptions", {})
             self._subscriptions[check_group(group)] = {

@@ -1,4 +1,4 @@
-"""What members and the coordinator tell each other: plain values, sent as they are."""
+"""Heartbeats of members and the coordinator's replies: plain, picklable values."""
 
 from __future__ import annotations
 
@@ -25,18 +25,21 @@ class AppInstance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a member says about itself, about once a second.
+    """The report of a member, sent about once a second.
 
-    ``instance`` tells a restarted member from its dead predecessor of the same id. ``held`` are
-    the queues that it reads now; ``commits`` maps queue ids to next queue offsets, ``starts`` to
-    where it began to read for a group that had no offset yet; ``counters`` is what its filters
-    did in all, since the instance began. ``together`` names the app whose members, in all groups
-    and topics, own queue numbers together; all others are divided by ``strategy``. ``number`` grows
-    with each heartbeat of an instance, so that one that comes late is known. ``plan`` is the version
-    of the change of subscription that the member knows of, and ``switches`` are its proposals. In a
-    group ``is_broadcast`` each member gets all queues, and keeps its offsets itself. ``pulled`` is
-    up to which offset it took each queue, finished or not; ``failing`` maps a queue to the message at
-    which the member holds it.
+    ``instance``: tells a restarted member from its dead predecessor of the same id.
+    ``held``: the queues that the member reads now.
+    ``commits``: next queue offset by queue id.
+    ``starts``: where the member began to read for a group that had no offset yet.
+    ``counters``: the sums of its filters since the instance began.
+    ``together``: the app whose members own queue numbers together, in all its groups and topics;
+    the queues of all other members are assigned by ``strategy``.
+    ``number``: grows with each heartbeat of an instance, so a late one is recognised.
+    ``plan``: the version of the change of subscription that the member knows; ``switches``: its
+    proposals.
+    ``is_broadcast``: each member of the group gets all queues, and keeps its own offsets.
+    ``pulled``: the offset up to which it took each queue, finished or not.
+    ``failing``: for a queue, the message at which the member holds it.
     """
 
     group: str
@@ -60,9 +63,9 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatReply:
-    """The queues that the member may read, and the group's offset in each (−1: none yet).
+    """The queues that the member may read, and the group's offset in each (-1: none yet).
 
-    ``plan`` is the change of subscription that the group is in.
+    ``plan`` is the change of subscription in progress.
     """
 
     granted: Mapping[int, int]

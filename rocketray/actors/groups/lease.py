@@ -1,13 +1,15 @@
-"""How long a member may go on without hearing from the coordinator.
+"""The lease of a member: how long it may deliver messages without a reply of the coordinator.
 
-The coordinator gives a member's queues to others once it was silent for ``SESSION_TIMEOUT_MS``,
-counted from when a heartbeat arrived; also to a process that joins under the same name. The member
-counts ``LEASE_MS``, which is shorter, from when it sent the last heartbeat that was answered. So
-whatever became of a member's process, whether it was stopped by a signal or cut off, a poll that
-begins when another member may read the queues hands out nothing. What a poll, or a handler, was
-about to do when the process was stopped, it still does when the process goes on.
+The coordinator revokes a member's queues after ``SESSION_TIMEOUT_MS`` of silence, counted from
+the arrival of its last heartbeat. This also applies to a process that joins under the same name.
+The member counts the shorter ``LEASE_MS`` from when it sent the last heartbeat that was answered.
 
-Both count by clocks that never jump. They need not show the same time.
+Invariants
+  1. A poll that begins when another member may read the queues delivers nothing, also after the
+     member's process was stopped by a signal or cut off.
+  2. A poll or a handler that was already running when the process was stopped runs to completion
+     when the process resumes.
+  3. Both sides use monotonic clocks, which need not show the same time.
 """
 
 from __future__ import annotations
@@ -23,10 +25,10 @@ LEASE_MS = 8_000
 
 
 class Lease:
-    """One member's leave to hand out messages. Any thread may ask; one renews."""
+    """The right of one member to deliver messages. Any thread may read it; one thread renews it."""
 
     def __init__(self, clock_ms: Callable[[], int], member: str = "") -> None:
-        """*member* is what the log calls it."""
+        """Create an expired lease; *member* is the member's name in the log."""
         self._clock_ms = clock_ms
         self._member = member
         self._was_running = True
@@ -34,11 +36,11 @@ class Lease:
 
     @property
     def is_running(self) -> bool:
-        """Nobody else can have been given the member's queues."""
+        """Whether no other member can have been assigned the member's queues."""
         return self.left_ms > 0
 
     def may_hand_out(self) -> bool:
-        """Whether it runs; says in the log when that changed since the last call."""
+        """Return whether the lease is running, and log a change since the last call."""
         is_running = self.is_running
         if is_running != self._was_running:
             self._was_running = is_running
@@ -52,14 +54,14 @@ class Lease:
         return is_running
 
     def asked_at(self) -> int:
-        """The time for :meth:`renew`, to be taken before the heartbeat is sent."""
+        """Return the time to pass to :meth:`renew`; to be taken before the heartbeat is sent."""
         return self._clock_ms()
 
     @property
     def left_ms(self) -> int:
-        """How long it runs on; not positive when it ran out."""
+        """The time until the lease expires; zero or negative when it has expired."""
         return self._end_ms - self._clock_ms()
 
     def renew(self, asked_ms: int, granted_ms: int = LEASE_MS) -> None:
-        """What was asked after *asked_ms* was answered, which is worth *granted_ms*."""
+        """Extend the lease to *granted_ms* after *asked_ms*, the time the heartbeat was sent."""
         self._end_ms = asked_ms + granted_ms

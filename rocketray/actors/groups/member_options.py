@@ -1,4 +1,4 @@
-"""What a member of a consumer group says about itself when it joins."""
+"""The options with which a member joins a consumer group."""
 
 from __future__ import annotations
 
@@ -22,17 +22,19 @@ __all__ = ["MemberOptions", "StartFrom", "check_client_id", "check_member", "new
 StartFrom = Literal["earliest", "latest"]
 _CLIENT_ID_MAX = 255
 _NOT_IN_HOSTS = re.compile(r"[^a-zA-Z0-9._-]")
-_UNIQUE_BYTES = 4  # for the members of one process, and of a process id that is used again
+_UNIQUE_BYTES = 4  # tells apart members of one process, and of a reused process id
 
 
 class MemberOptions(TypedDict, total=False):
-    """How a member takes part; what is left out is as in RocketMQ, unless it is said here.
+    """The options of a member; the defaults are RocketMQ's unless stated here.
 
-    ``client_id`` is its name in the group, by default :func:`new_client_id`. ``start`` counts in
-    queues where the group has no offset yet: "earliest", the default, "latest", or the first message
-    that was stored at that time or later, in milliseconds since 1970. ``strategy`` divides the
-    queues, and the members of one ``together`` read the same queue numbers instead. With
-    ``broadcast`` each member gets all messages, and keeps its offsets under its client id in
+    ``client_id``: the member's name in the group, by default :func:`new_client_id`.
+    ``start``: where to begin in queues in which the group has no offset yet: "earliest", the
+    default, "latest", or a time in milliseconds since 1970, which stands for the first message that
+    was stored then or later.
+    ``strategy``: how the queues are assigned; members of one ``together`` read the same queue
+    numbers instead.
+    ``broadcast``: each member gets all messages, and keeps its offsets under its client id in
     ``offsets_directory``, by default DATA/broadcast.
     """
 
@@ -47,11 +49,11 @@ class MemberOptions(TypedDict, total=False):
 def check_member(
     group: str, topic: str, subscription: Subscription, options: MemberOptions
 ) -> None:
-    """Check all that is said of a member before it joins.
+    """Check the arguments of a member before it joins.
 
     Raises:
-        InvalidNameError: the group or the topic cannot be called so.
-        ConfigError: something is of the wrong kind, or there is no such option.
+        InvalidNameError: the group's or the topic's name is invalid.
+        ConfigError: an argument has the wrong type, or an option is unknown.
         FilterError: the subscription is malformed.
     """
     check_group(group)
@@ -87,7 +89,7 @@ def check_member(
 
 
 def new_client_id(unit: str = "") -> str:
-    """A new name for a member of this process: ``HOST@PID#1f0c29ab``, and ``@UNIT`` where one is given.
+    """Return a new member name: ``HOST@PID#1f0c29ab``, and ``@UNIT`` if a unit is given.
 
     The form is RocketMQ's ``IP@PID#TIME@UNIT``; no two members have the same name at any time.
     """
@@ -97,7 +99,7 @@ def new_client_id(unit: str = "") -> str:
 
 
 def check_client_id(client_id: str) -> str:
-    """*client_id*; raises :class:`ConfigError` when a member cannot be called so."""
+    """Return *client_id*; raise :class:`ConfigError` if it is not valid as a member's name."""
     if not isinstance(client_id, str):
         raise ConfigError(f"client_id is {client_id!r:.60}; give a text, or leave it out")
     if not (0 < len(client_id) <= _CLIENT_ID_MAX and client_id.isprintable()):

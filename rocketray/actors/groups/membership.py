@@ -1,15 +1,16 @@
-"""The members of one group on one topic, who owns which queue, and what one app owns in all groups.
+"""The members of one group on one topic, the owners of its queues, and the share of an app.
 
 Invariants
   1. A queue has at most one owner in a membership.
-  2. A member that was silent for ``SESSION_TIMEOUT_MS`` is forgotten, with what it owned.
-  3. A process that joins under the name of another, which may live, gets nothing of what that one
-     owned before it left, or was silent for so long: until then it is a predecessor.
-  4. What a member lost by silence is its own again when it is heard of, unless somebody took it, or
-     was to read it from elsewhere or in another way: nobody can have come further meanwhile.
-  5. A heartbeat whose number is not newer than the last one's changes nothing. What an owner commits
-     counts only when it said in this heartbeat or the one before that it holds the queue: an owner
-     that does not know that it is one speaks of an earlier time.
+  2. A member that was silent for ``SESSION_TIMEOUT_MS`` is removed, and its queues are revoked.
+  3. A process that joins under the name of another that may live gets none of the other's queues
+     before that one left, or was silent for as long. Until then the other is a predecessor.
+  4. Queues lost to a session timeout are assigned to the returning member again, unless another
+     member took them, or they were to be read from another offset or with another filter: no
+     member can have read further meanwhile.
+  5. A heartbeat whose number is not newer than the last one's changes nothing. An owner's commits
+     count only if it reported in this heartbeat or the one before that it holds the queue: the
+     commits of an owner that does not know it is the owner are from an earlier ownership.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ from .lease import SESSION_TIMEOUT_MS
 
 __all__ = ["Membership", "app_share"]
 
-_FORMER_MAX = 100  # processes whose name another took, and which are told so
+_FORMER_MAX = 100  # replaced processes that are still recognised and refused
 
 
 @dataclass(slots=True)
 class Member:
-    """What a membership knows of a member."""
+    """The state of a member in a membership."""
 
     instance: str
     together: AppInstance | None
@@ -42,7 +43,7 @@ class Member:
     seen_ms: int
     counters: FilterCounters | None = None  # of its last report
     number: int = 0  # of its last report
-    held: frozenset[int] = frozenset()  # as it said in its last report
+    held: frozenset[int] = frozenset()  # of its last report
     is_broadcast: bool = False
     plan: int = 0
     subscription: Subscription | None = None
@@ -50,7 +51,7 @@ class Member:
     failing: Mapping[int, FailingMessage] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """What another coordinator has to know of it."""
+        """Return the fields that a restarted coordinator needs."""
         return {
             "instance": self.instance,
             "together": None if self.together is None else list(self.together),
@@ -62,7 +63,7 @@ class Member:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], seen_ms: int) -> Member:
-        """What :meth:`to_json` wrote."""
+        """Restore a member from the result of :meth:`to_json`."""
         together = value["together"]
         return cls(
             str(value["instance"]),
@@ -81,15 +82,15 @@ class Membership:
 
     queues: int = 0
     members: dict[str, Member] = field(default_factory=dict)
-    counters: FilterCounters = NO_COUNTERS  # of all members, past ones too
+    counters: FilterCounters = NO_COUNTERS  # of all members, present and past
     owners: dict[int, str] = field(default_factory=dict)
-    predecessors: dict[str, Member] = field(default_factory=dict)  # by what stands among the owners
+    predecessors: dict[str, Member] = field(default_factory=dict)  # by their names in owners
     former: dict[str, None] = field(default_factory=dict)  # instances whose name another took
-    lapsed: dict[int, tuple[str, str]] = field(default_factory=dict)  # by silence; name, instance
-    changed: bool = False  # who is a member or an owner, since it was saved
+    lapsed: dict[int, tuple[str, str]] = field(default_factory=dict)  # by timeout; name, instance
+    changed: bool = False  # members or owners, since the last save
 
     def find(self, beat: Heartbeat) -> tuple[str, Member] | None:
-        """The owner's name of who says this, and what is known of it; None for a stranger."""
+        """Return the sender's name as an owner, and its state; None for an unknown sender."""
         member = self.members.get(beat.member)
         if member is not None and member.instance == beat.instance:
             return beat.member, member
@@ -98,13 +99,13 @@ class Membership:
         return None if predecessor is None else (name, predecessor)
 
     def is_late(self, beat: Heartbeat) -> bool:
-        """This heartbeat of the member was handled already, or a later one."""
+        """Return whether this heartbeat of the member, or a later one, was handled already."""
         member = self.members.get(beat.member)
         is_same = member is not None and member.instance == beat.instance
         return is_same and member is not None and beat.number <= member.number
 
     def check_name(self, beat: Heartbeat) -> None:
-        """Raise :class:`StreamError` when another process took the member's name while it lived."""
+        """Raise :class:`StreamError` if another process took the member's name while it lived."""
         member = self.members.get(beat.member)
         is_taken = member is not None and member.instance != beat.instance
         if is_taken and beat.instance in self.former:
@@ -115,7 +116,7 @@ class Membership:
             )
 
     def see(self, beat: Heartbeat, now_ms: int) -> None:
-        """Note that a member lives, and that it took another's name if that one's was the same."""
+        """Note that a member lives; replace another process of the same name."""
         member = self.members.get(beat.member)
         if member is None or member.instance != beat.instance:
             if member is not None:
@@ -136,7 +137,7 @@ class Membership:
         self.count(member, beat)
 
     def _replace(self, name: str, member: Member) -> None:
-        """Another process has that name now; what the first one owns stays its own for a while."""
+        """Make the replaced process a predecessor: it keeps its queues for the session time."""
         self.former[member.instance] = None
         if len(self.former) > _FORMER_MAX:
             del self.former[next(iter(self.former))]
@@ -148,31 +149,31 @@ class Membership:
             self.predecessors[predecessor] = member
 
     def check_strategy(self, beat: Heartbeat) -> None:
-        """Raise :class:`StrategyConflictError` when others divide the queues in another way."""
+        """Raise :class:`StrategyConflictError` if others divide the queues in another way."""
         for name, member in self.members.items():
             if name != beat.member and _way(member) != _way(beat):
                 raise StrategyConflictError(beat.group, beat.topic, _way(member), _way(beat))
 
     def share(self, beat: Heartbeat) -> set[int]:
-        """The queues that a member should have whose queues are its own business."""
+        """Return the queues that a member without ``together`` should have."""
         shares = divide(beat.strategy, beat.topic, self.queues, self.members.keys(), self.owners)
         return {queue for queue, name in shares.items() if name == beat.member}
 
     def give_up(self, beat: Heartbeat) -> None:
-        """Free what the member owned and holds no more."""
+        """Free the queues that the member owned and does not hold any more."""
         for queue in self.owned(beat.member) - beat.held:
             del self.owners[queue]
             self.changed = True
 
     def take(self, queue: int, name: str) -> bool:
-        """Make the member the owner of a queue unless another one is."""
+        """Make the member the owner of a free queue; return whether it is the owner now."""
         if queue not in self.owners:
             self.lapsed.pop(queue, None)
             self.changed = True
         return self.owners.setdefault(queue, name) == name
 
     def take_back(self, beat: Heartbeat) -> set[int]:
-        """What the member lost by silence and nobody took; it is no more its own than before."""
+        """Remove and return the lapsed queues of the member that no other member took."""
         who = beat.member, beat.instance
         found = {queue for queue, lapsed in self.lapsed.items() if lapsed == who}
         for queue in found:
@@ -180,17 +181,17 @@ class Membership:
         return found
 
     def owned(self, name: str) -> set[int]:
-        """The queues of one member."""
+        """Return the queues of one member."""
         if name in self.members and self.members[name].is_broadcast:
             return set(range(self.queues))
         return {queue for queue, owner in self.owners.items() if owner == name}
 
     def unheard(self) -> frozenset[str]:
-        """The members that another coordinator knew, and that did not report to this one yet."""
+        """Return the members restored from disk that have not reported to this coordinator yet."""
         return frozenset(name for name, each in self.members.items() if each.counters is None)
 
     def pulled(self) -> dict[int, int]:
-        """Up to which offset the owner of each queue said that it took it."""
+        """Return the offset up to which the owner of each queue reported to have taken it."""
         return {
             queue: self.members[name].pulled[queue]
             for queue, name in self.owners.items()
@@ -198,7 +199,7 @@ class Membership:
         }
 
     def failing(self) -> dict[int, FailingMessage]:
-        """The message at which the owner of a queue said that it holds the queue."""
+        """Return the message at which the owner of each queue reported to hold it."""
         return {
             queue: self.members[name].failing[queue]
             for queue, name in self.owners.items()
@@ -206,20 +207,20 @@ class Membership:
         }
 
     def count(self, member: Member, beat: Heartbeat) -> None:
-        """Add what the member's filters did since its last report."""
-        if member.counters is not None:  # what came before was counted by who heard of it then
+        """Add the growth of the member's filter counters since its last report."""
+        if member.counters is not None:  # a restored member: earlier counts were added before
             self.counters += beat.counters - member.counters
         member.counters = beat.counters
 
     def forget(self, name: str) -> None:
-        """Drop a member, or a predecessor, and what it owned."""
+        """Remove a member, or a predecessor, and release its queues."""
         self.members.pop(name, None)
         self.predecessors.pop(name, None)
         self.owners = {queue: owner for queue, owner in self.owners.items() if owner != name}
         self.changed = True
 
     def expire(self, now_ms: int) -> None:
-        """Forget those that were silent for too long."""
+        """Remove the members that were silent for longer than ``SESSION_TIMEOUT_MS``."""
         for name, member in [*self.members.items(), *self.predecessors.items()]:
             if now_ms - member.seen_ms > SESSION_TIMEOUT_MS:
                 for queue in [queue for queue, owner in self.owners.items() if owner == name]:
@@ -227,17 +228,17 @@ class Membership:
                 self.forget(name)
 
     def excuse(self, silent_ms: int) -> None:
-        """Nobody could be heard for so long."""
+        """Extend all sessions by *silent_ms*, during which no report could arrive."""
         for member in (*self.members.values(), *self.predecessors.values()):
             member.seen_ms += silent_ms
 
     def apps(self) -> set[str]:
-        """The apps that own their queues together and have members here."""
+        """Return the apps that own their queues together and have members here."""
         every = (*self.members.values(), *self.predecessors.values())
         return {each.together.app for each in every if each.together is not None}
 
     def to_json(self) -> dict[str, Any]:
-        """Who is a member, and who owns what."""
+        """Return the members and the owners."""
         return {
             "queues": self.queues,
             "members": {name: member.to_json() for name, member in self.members.items()},
@@ -248,7 +249,7 @@ class Membership:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], seen_ms: int) -> Membership:
-        """What :meth:`to_json` wrote; all members were last heard of at *seen_ms*."""
+        """Restore the result of :meth:`to_json`; all members count as seen at *seen_ms*."""
         members = {name: Member.from_json(text, seen_ms) for name, text in value["members"].items()}
         owners = {int(queue): str(name) for queue, name in value["owners"].items()}
         predecessors = {
@@ -261,7 +262,7 @@ class Membership:
 
 
 def _predecessor(name: str, instance: str) -> str:
-    """What stands among the owners for a process whose name another has; no member's name does."""
+    """Return the owner name of a replaced process; no member can have such a name."""
     return f"{name}\n{instance}"
 
 
@@ -276,10 +277,10 @@ def _way(member: Member | Heartbeat) -> str:
 def app_share(
     membership: Membership, name: str, memberships: Sequence[Membership], app: AppInstance
 ) -> set[int]:
-    """The queues that a member may read so that its app's instances share no queue number.
+    """Return the queues that a member may read so that its app's instances share no queue number.
 
-    *memberships* are all of the app. A number that an instance still holds in any of them is
-    nobody else's in all of them. A topic with fewer queues than others lacks the higher numbers.
+    *memberships* are all those of the app. A number that an instance still holds in any of them
+    belongs to no other instance in all of them. A topic with fewer queues lacks the higher numbers.
     """
     owners: dict[int, str] = {}
     instances = set()

@@ -1,15 +1,17 @@
-"""Moves of a group's offsets by hand: a queue is taken from its owner, moved, and given out again.
+"""Moves of a group's offsets by an operator: the queue is revoked, moved and assigned again.
 
-A member that reads a queue commits what it finished there, and would undo a move beneath it. So a
-queue that is to move is granted to nobody. Its owner gives it up as for any other member, with its
-last commit; only then is the offset set, and whoever gets the queue next begins there.
+A member that reads a queue commits what it finished, and would undo a move. So a queue that is to
+move is assigned to no member. Its owner releases it as in a rebalance, with its last commit. Only
+then the offset is set, and the next owner begins there.
 
-Orders are kept in the file of the offsets, and go from it with the offsets that they set: a
-coordinator that starts again carries out each that it had not, and no other.
+Orders are saved in the file of the offsets, and removed in the same write as the offsets that they
+set. A coordinator that restarts carries out exactly the orders that were not carried out.
 
-A report may end a move of one queue and bring the last commit of another, and who owns what is in a
-file of its own. So the offsets are saved twice then: before the owners without what moves did, since
-a report that comes again while the old owner is on disk would undo it; and after them with it.
+One report may end a move of one queue and bring the last commit of another, and owners are saved in
+a separate file. So the offsets are then saved twice:
+  - before the owners, without the effects of moves: a report that is repeated while the old owner
+    is on disk would undo them;
+  - after the owners, with the effects.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class _Move(NamedTuple):
 
 
 class OffsetMoves:
-    """The moves that wait for the owner of a queue; ``changed`` says that they are to be saved."""
+    """The moves that wait for the owner of a queue; ``changed``: they have to be saved."""
 
     def __init__(self, offsets: GroupOffsets, journals: GroupJournals) -> None:
         self._offsets = offsets
@@ -46,9 +48,10 @@ class OffsetMoves:
         self.changed = False
 
     def order(self, group: str, topic: str, targets: Mapping[int, int], who: str = "") -> str:
-        """Have queues moved to other next offsets; the order's name, for :meth:`left`.
+        """Order moves of queues to other next offsets; return the order's name, for :meth:`left`.
 
-        *who* is noted in the group's journal. A later order for the same queue counts instead.
+        *who* is recorded in the group's journal. A later order for the same queue replaces this
+        one.
         """
         name = uuid.uuid4().hex
         waiting = self._waiting.setdefault((group, topic), {})
@@ -57,7 +60,7 @@ class OffsetMoves:
         return name
 
     def left(self, name: str) -> set[int]:
-        """The queues of an order that are still to be moved."""
+        """Return the queues of an order that are still to be moved."""
         return {
             queue
             for waiting in self._waiting.values()
@@ -66,11 +69,11 @@ class OffsetMoves:
         }
 
     def waiting(self, group: str, topic: str) -> set[int]:
-        """The queues that nobody may be given now."""
+        """Return the queues that must not be assigned now."""
         return set(self._waiting.get((group, topic), ()))
 
     def drop(self, doomed: Callable[[tuple[str, str]], bool]) -> None:
-        """Forget the moves of the (group, topic) pairs for which *doomed* is true."""
+        """Remove the moves of the (group, topic) pairs for which *doomed* is true."""
         for key in [key for key in self._waiting if doomed(key)]:
             del self._waiting[key]
             self.changed = True
@@ -78,7 +81,7 @@ class OffsetMoves:
             del self._done[key]
 
     def carry_out(self, group: str, topic: str, membership: Membership | None) -> None:
-        """Move the queues that nobody owns any more."""
+        """Move the waiting queues that have no owner any more."""
         waiting = self._waiting.get((group, topic), {})
         owners = {} if membership is None else membership.owners
         moved: dict[str, dict[int, tuple[int, int]]] = {}
@@ -96,18 +99,18 @@ class OffsetMoves:
 
     @property
     def are_done(self) -> bool:
-        """Moves were carried out, and are not saved."""
+        """Whether moves were carried out that are not saved."""
         return bool(self._done)
 
     def saved(self) -> None:
-        """The moves that wait, and the offsets, are on disk as they are."""
+        """Note that the waiting moves and the offsets are on disk as they are."""
         self._done.clear()
         self.changed = False
 
     def to_json(self, *, before_done: bool = False) -> dict[str, Any]:
-        """The moves that wait, beside the offsets: ``{"moveTable": {"topic@group": {…}}}``.
+        """Return the waiting moves, beside the offsets: ``{"moveTable": {"topic@group": {…}}}``.
 
-        With *before_done* those as well that were carried out and not saved.
+        With *before_done*, include the moves that were carried out but not saved.
         """
         waiting = dict(self._waiting)
         for key, done in self._done.items() if before_done else ():
@@ -121,17 +124,17 @@ class OffsetMoves:
         return {_MOVES: to_table(table)}
 
     def offsets_before_done(self) -> dict[tuple[str, str], dict[int, int]]:
-        """The offsets of the queues that were moved, from before that; -1 where there was none."""
+        """Return the offsets of moved queues from before the move; -1 where there was none."""
         return {
             key: {queue: before for queue, (_, before) in done.items()}
             for key, done in self._done.items()
         }
 
     def load(self, value: Mapping[str, Any]) -> None:
-        """Take what :meth:`to_json` wrote.
+        """Load the result of :meth:`to_json`.
 
         Raises:
-            StreamError: it is something else.
+            StreamError: the value has another form.
         """
         try:
             self._waiting = {

@@ -1,16 +1,16 @@
-"""A group's way from one subscription to another while its members live.
+"""The change of a group's subscription to another while it has live members.
 
-    prepare   the group holds the old subscription and the new one. Members may ask for either;
-              all get the old one, and say that they know of the plan.
-    switch    the owner of each queue proposes an offset that nobody can have read beyond: what is
-              visible then. The coordinator keeps the first proposal of an owner. Below that offset
-              the old filter holds for good, from it on the new one, whoever reads.
+    prepare   The group holds the old and the new subscription. A member may ask for either, gets
+              the old one, and reports that it knows the plan.
+    switch    The owner of each queue proposes a switch offset: the visible end of the queue, which
+              no member can have read beyond. The coordinator keeps an owner's first proposal.
+              Below that offset every owner reads with the old filter, from it on with the new one.
 
 Invariants
-  1. An owner reads under the old filter up to its proposal only, from before it proposes, and under
-     the new filter only from an offset that the coordinator confirmed, which it saved first.
-  2. A proposal is not below anything that was handed out under the old filter, by whomever: earlier
-     owners had no more than was visible, and have no lease any more.
+  1. An owner reads with the old filter only up to its proposal, from before it proposes. It reads
+     with the new filter only from an offset that the coordinator saved and then confirmed.
+  2. A proposal is not below any message delivered under the old filter: earlier owners read no
+     further than the visible end, and their leases have expired.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["FilterPlan", "Part", "PlanFollower"]
 
 @dataclass(frozen=True, slots=True)
 class FilterPlan:
-    """One change; ``switches`` says from which offset of a queue on the new filter holds."""
+    """One change; ``switches`` maps a queue to the offset from which the new filter applies."""
 
     version: int
     old: Subscription
@@ -35,7 +35,7 @@ class FilterPlan:
     switches: Mapping[int, int] = field(default_factory=dict)
 
     def with_switches(self, proposals: Mapping[int, int]) -> FilterPlan:
-        """The plan with the proposals for queues that had none; itself when there are none."""
+        """Return the plan with the proposals for queues that had none; itself if there are none."""
         fresh = proposals.keys() - self.switches.keys()
         if not self.is_switching or not fresh:
             return self
@@ -43,14 +43,14 @@ class FilterPlan:
         return replace(self, switches={**self.switches, **more})
 
     def is_through(self, offsets: Mapping[int, int]) -> bool:
-        """The group has come to the switch in every queue of *offsets*."""
+        """Return whether the group has reached the switch offset in every queue of *offsets*."""
         return self.is_switching and all(
             queue in self.switches and offset >= self.switches[queue]
             for queue, offset in offsets.items()
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The plan as JSON keeps it, beside the old subscription."""
+        """Return the plan as it is saved beside the old subscription."""
         return {
             "version": self.version,
             "new": self.new.to_json(),
@@ -60,21 +60,21 @@ class FilterPlan:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any], old: Subscription) -> FilterPlan:
-        """What :meth:`to_json` wrote."""
+        """Restore a plan from the result of :meth:`to_json`."""
         switches = {int(queue): int(offset) for queue, offset in value["switches"].items()}
         new = Subscription.from_json(value["new"])
         return cls(int(value["version"]), old, new, bool(value["switching"]), switches)
 
 
 class Part(NamedTuple):
-    """What a queue is read with now, and up to which offset; without a limit for None."""
+    """The subscription to read a queue with now, and the offset to stop at (None: no limit)."""
 
     subscription: Subscription
     stop: int | None
 
 
 class PlanFollower:
-    """A member's side of a plan; ``subscription`` is what it asks for, and gets without a plan."""
+    """A member's side of a plan; ``subscription`` is the one it asks for, used without a plan."""
 
     def __init__(self, subscription: Subscription) -> None:
         self._subscription = subscription
@@ -83,19 +83,19 @@ class PlanFollower:
 
     @property
     def version(self) -> int:
-        """The plan that the member knows of; 0 for none."""
+        """The version of the plan that the member knows; 0 for none."""
         return 0 if self.plan is None else self.plan.version
 
     def proposals(self) -> dict[int, int]:
-        """Where queues are to switch, as far as this member reads them and bounded itself."""
+        """Return the switch offsets that this member proposed and limits its reads to."""
         version = self.version
         proposals = self._proposals.copy().items()
         return {queue: offset for (of, queue), offset in proposals if of == version}
 
     def part(self, queue_id: int, offset: int, visible: Callable[[], int]) -> Part:
-        """How to go on with a queue that was read up to *offset*; *visible* is where it ends now.
+        """Return how to read on in a queue that was read up to *offset*; *visible* returns its end.
 
-        The member has to read so from here on, before it reports again.
+        The member has to apply the result from here on, before its next report.
         """
         plan = self.plan
         if plan is None:
@@ -111,6 +111,6 @@ class PlanFollower:
         return Part(plan.old, self._proposals[key])
 
     def forget(self, queue_id: int) -> None:
-        """The queue is given up: what was proposed for it, and not confirmed, does not count."""
+        """Drop unconfirmed proposals for a revoked queue."""
         for key in [key for key in self._proposals.copy() if key[1] == queue_id]:
             del self._proposals[key]

@@ -1,4 +1,4 @@
-"""The coordinator's side of changed subscriptions: which plans there are, and how far each is."""
+"""The coordinator's side of changed subscriptions: the plans in progress and their progress."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _PLAN = "filterPlan"
 
 
 class PlanProgress(NamedTuple):
-    """How far a plan is.
+    """The progress of a plan.
 
-    ``unaware`` members do not know of it, ``outdated`` ones do not ask for the new filter yet, and
-    ``updated`` ones not for the old one any more. Of the queues, some have no switch yet, and in
-    some the group has not come to it.
+    ``unaware`` members do not know the plan, ``outdated`` ones do not ask for the new filter yet,
+    and ``updated`` ones do not ask for the old one any more. ``without_switch`` are the queues
+    without a switch offset, ``before_switch`` those in which the group has not reached it.
     """
 
     plan: FilterPlan
@@ -37,21 +37,21 @@ class PlanProgress(NamedTuple):
 
 
 class FilterChanges:
-    """The plans by group and topic; ``changed`` says that they are to be saved."""
+    """The plans by group and topic; ``changed`` means that they have to be saved."""
 
     def __init__(self) -> None:
         self._plans: dict[_Key, FilterPlan] = {}
         self.changed = False
 
     def get(self, group: str, topic: str) -> FilterPlan | None:
-        """The plan that is under way."""
+        """Return the plan in progress."""
         return self._plans.get((group, topic))
 
     def begin(self, group: str, topic: str, plan: FilterPlan) -> FilterPlan:
-        """Prepare a change; the same change again is the one that is under way.
+        """Prepare a change; for the same change again, return the plan in progress.
 
         Raises:
-            StreamError: the group subscribes so already, or another change is under way.
+            StreamError: the group has this subscription already, or another change is in progress.
         """
         existing = self.get(group, topic)
         if existing is not None and existing.new == plan.new:
@@ -74,7 +74,7 @@ class FilterChanges:
         """Go from preparing to switching.
 
         Raises:
-            StreamError: nothing is prepared, or a member does not know of it yet.
+            StreamError: no change is prepared, or a member does not know the plan yet.
         """
         plan = self._find(group, topic)
         if unaware:
@@ -84,10 +84,10 @@ class FilterChanges:
         return self._set((group, topic), replace(plan, is_switching=True))
 
     def abort(self, group: str, topic: str, updated: list[str], members: int) -> None:
-        """Drop a change that was prepared, or that no queue can have switched for lack of *members*.
+        """Drop a prepared change, or one that no queue can have switched for lack of *members*.
 
         Raises:
-            StreamError: there is none, queues may have switched already, or members ask for the
+            StreamError: there is no plan, queues may have switched already, or members ask for the
                 new subscription, which would be refused then.
         """
         plan = self._find(group, topic)
@@ -104,7 +104,7 @@ class FilterChanges:
         self.end(group, topic)
 
     def end(self, group: str, topic: str) -> None:
-        """The plan is over."""
+        """Remove a plan."""
         del self._plans[group, topic]
         self.changed = True
 
@@ -120,7 +120,7 @@ class FilterChanges:
     def progress(
         self, group: str, topic: str, membership: Membership | None, offsets: Mapping[int, int]
     ) -> PlanProgress | None:
-        """How far the plan is, None without one; *offsets* are the group's, in every queue."""
+        """Return the progress of the plan, or None; *offsets* are the group's, in every queue."""
         plan = self.get(group, topic)
         if plan is None:
             return None
@@ -135,19 +135,19 @@ class FilterChanges:
         )
 
     def to_json(self, group: str, topic: str) -> dict[str, Any]:
-        """What is kept beside the old subscription; nothing without a plan."""
+        """Return the part that is saved beside the old subscription; empty without a plan."""
         plan = self.get(group, topic)
         return {} if plan is None else {_PLAN: plan.to_json()}
 
     def load(
         self, group: str, topic: str, value: Mapping[str, Any], subscription: Subscription
     ) -> None:
-        """Take what :meth:`to_json` wrote."""
+        """Load the result of :meth:`to_json`."""
         if _PLAN in value:
             self._plans[group, topic] = FilterPlan.from_json(value[_PLAN], subscription)
 
     def drop(self, doomed: Callable[[_Key], bool]) -> None:
-        """Forget the plans of the (group, topic) pairs for which *doomed* is true."""
+        """Remove the plans of the (group, topic) pairs for which *doomed* is true."""
         for key in [key for key in self._plans if doomed(key)]:
             self.end(*key)
 
@@ -164,7 +164,7 @@ class FilterChanges:
 
 
 def _way_back(group: str, plan: FilterPlan, topic: str) -> str:
-    """What leads back from a change that is switching; see ``GroupAdministration``."""
+    """Return how to go back from a change that is switching; see ``GroupAdministration``."""
     command = _command(group, topic, *plan.old.options())
     return f"when all queues have come to their switch, go back with: {command}"
 
