@@ -1,17 +1,17 @@
-"""A batch of messages on its way through one agent, and how far the agent has come.
+"""A batch of messages on its way through one agent, and the agent's position in it.
 
-A delivery is a run ``[start, stop)`` of one consumed batch that a single handler works through.
-Its cursor is the index of the message that the handler has now; everything before the cursor is
-finished. No object exists per message unless the handler asks for events: a finished message is
-an integer that moved. Indexes are positions in the batch; offsets are positions in the queue.
+A delivery is a run ``[start, stop)`` of one consumed batch that a single handler processes. Its
+cursor is the index of the message that the handler has now; everything before the cursor is passed.
+No object exists per message unless the handler asks for events: to finish a message is to advance
+an integer. Indexes are positions in the batch; offsets are positions in the queue.
 
 Invariants
   1. start <= cursor <= stop, and the cursor only grows.
-  2. A message is finished when the handler asks for the next one, or in manual mode when it was
-     acknowledged. Where a handler raises, the cursor stays until it is settled what becomes of the
-     message (failure.py).
+  2. A message is finished when the handler asks for the next one, or in manual mode when it is
+     acknowledged. Where a handler raises, the cursor stays until the message is retried, returned
+     or skipped (failure.py).
   3. Only a finished delivery lets ``next_queue_offset`` reach the end of its run.
-  4. A message that is given back is not finished before the node has it.
+  4. A message that is returned to the node is not finished before the node has stored it.
 """
 
 from __future__ import annotations
@@ -40,28 +40,29 @@ class Owner(Protocol):
 
     @property
     def rules(self) -> FailureRules:
-        """What becomes of messages that fail."""
+        """The rules for messages that fail."""
         ...
 
     def released(self, delivery: Delivery) -> None:
-        """No handler will look at *delivery* any more."""
+        """Note that no handler will process *delivery* any more."""
         ...
 
     def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
-        """Finish the message at *index*, which nobody can read."""
+        """Finish the message at *index*, which is damaged and cannot be read."""
         ...
 
     def count_failure(self, *, in_handler: bool, is_decoding: bool) -> None:
-        """A message failed: *in_handler*, or before it had it, and maybe at its decoding."""
+        """Count a failed message: *in_handler*, or before it, and maybe at its decoding."""
         ...
 
     async def give_back(
         self, delivery: Delivery, index: int, reason: str, attempts: int | None = None
     ) -> str | None:
-        """Begin to give the message at *index* back to the node; says what becomes of it.
+        """Begin to return the message at *index* to the node; return a text on where it goes.
 
-        *reason* is what it failed of. With *attempts* it is a dead letter, after so many. None: it
-        was not given back. Raises one of ``shared_batch.DAMAGE`` where the message cannot be read.
+        *reason* is the error. With *attempts* the message is dead-lettered, after that many
+        attempts. None: it was not returned. Raises one of ``shared_batch.DAMAGE`` where the message
+        cannot be read.
         """
         ...
 
@@ -96,21 +97,21 @@ class Delivery:
         self.value: Any = None
         """The decoded value at the cursor."""
         self.acks: bytearray | None = None
-        """One byte a message of the whole batch in manual mode, 1 once it is acknowledged."""
+        """In manual mode, one byte a message of the whole batch: 1 once it is acknowledged."""
         self.is_active = False
-        """A handler works on it now."""
+        """Whether a handler is processing it now."""
         self.is_withdrawn = False
-        """Its queue was taken away, or the app stops: no further message of it is handed out."""
+        """Whether its queue was revoked, or the app stops: nothing more of it is delivered."""
         self.is_leased: Callable[[], bool] = _always
         """Whether its queue still belongs to the member that it came from."""
         self.alone_until = start
-        """Messages before this index come alone: they failed together with others."""
+        """Messages before this index are delivered singly: they failed together with others."""
         self.returning: set[int] | None = None
-        """Messages that are on their way back to the node."""
+        """Messages that are being returned to the node."""
         self.attempts = 0
-        """Failures in a row of the message at the cursor."""
+        """Consecutive failures of the message at the cursor."""
         self.owner: Owner | None = None
-        """Whoever has to know when it is released, once."""
+        """The owner to notify when it is released, once."""
         self._attempts_at = -1
         self._failing: FailingMessage | None = None
         self._event: DeliveredEvent | None = None
@@ -139,38 +140,38 @@ class Delivery:
 
     @property
     def is_passed(self) -> bool:
-        """The handler has had every message."""
+        """Whether the handler has passed every message."""
         return self.cursor >= self.stop
 
     @property
     def is_begun(self) -> bool:
-        """A message of it is finished, or in a handler's hands."""
+        """Whether a message of it is finished, or being processed."""
         has_acks = self.acks is not None and self.acks.find(1, self._start, self.stop) >= 0
         return self.is_active or has_acks or self.cursor > self._start
 
     @property
     def is_suspended(self) -> bool:
-        """No message of it may be handed out before more is known of its queue."""
+        """Whether the lease has lapsed: nothing is delivered until the queue's owner is known."""
         return not (self.is_withdrawn or self.is_leased())
 
     def is_finished(self) -> bool:
-        """No message of it has to be handed out again."""
+        """Return whether every message is finished, so that none has to be delivered again."""
         return self._unfinished_index() >= self.stop
 
     def next_queue_offset(self) -> int:
-        """What may be committed as far as this delivery is concerned."""
+        """Return the offset that may be committed, as far as this delivery is concerned."""
         return self.shared.next_queue_offset(self._unfinished_index())
 
     def unfinished_count(self) -> int:
-        """How many messages, from the first unfinished one on, are still to come."""
+        """Return how many messages remain, from the first unfinished one on."""
         return self.stop - self._unfinished_index()
 
     def queue_offset(self) -> int:
-        """The offset of the message at the cursor, or of what follows the last one."""
+        """Return the offset of the message at the cursor, or the one after the last message."""
         return self.shared.next_queue_offset(self.cursor)
 
     def require_acks(self) -> None:
-        """From here on a message is finished when it is acknowledged, not when it was passed."""
+        """From now on, finish a message when it is acknowledged, not when it is passed."""
         if self.acks is None:
             self.acks = bytearray(len(self.shared))
             self.acks[self._start : self.cursor] = b"\x01" * (self.cursor - self._start)
@@ -181,11 +182,11 @@ class Delivery:
             self.acks[index] = 1
 
     def is_acknowledged(self, index: int) -> bool:
-        """The message at *index* was acknowledged, so it is not handed out again."""
+        """Return whether the message at *index* was acknowledged, so it is not delivered again."""
         return self.acks is not None and self.acks[index] == 1
 
     def unacknowledged(self) -> Iterator[int]:
-        """The messages that the handler passed, and that wait for their acknowledgement."""
+        """Yield the messages that the handler passed and that are not acknowledged yet."""
         if self.acks is not None:
             index = self.acks.find(0, self._start, self.cursor)
             while index >= 0:
@@ -193,13 +194,13 @@ class Delivery:
                 index = self.acks.find(0, index + 1, self.cursor)
 
     def note_attempt(self) -> int:
-        """Count a failure of the message at the cursor; how many there were in a row."""
+        """Count a failure of the message at the cursor; return the number of consecutive ones."""
         self.attempts = self.attempts + 1 if self._attempts_at == self.cursor else 1
         self._attempts_at = self.cursor
         return self.attempts
 
     def hold(self, last_attempt: int | None, reason: str) -> None:
-        """The message at the cursor failed for *reason*, and its queue is held at it."""
+        """Hold the queue at the message at the cursor, which failed for *reason*."""
         self._failing = FailingMessage(self.queue_offset(), self.attempts, last_attempt, reason)
 
     @property
@@ -209,40 +210,40 @@ class Delivery:
         return self._failing if is_held else None
 
     def begin_return(self, index: int) -> None:
-        """The message at *index* goes back to the node; until :meth:`returned` it is unfinished."""
+        """Begin to return the message at *index*; it is unfinished until :meth:`returned`."""
         self.acknowledge(index)
         self.returning = self.returning or set()
         self.returning.add(index)
 
     def returned(self, index: int) -> None:
-        """The node has the message at *index*."""
+        """Record that the node has stored the message at *index*."""
         if self.returning is not None:
             self.returning.discard(index)
             self.returning = self.returning or None
 
     def place(self, index: int | None = None) -> str:
-        """Where the message at *index* is, or that at the cursor; for people."""
+        """Return topic, queue and offset of the message at *index*, or at the cursor, for logs."""
         offset = self.shared.next_queue_offset(self.cursor if index is None else index)
         return f"at topic {self.topic} queue {self.queue_id} offset {offset}"
 
     def event(self, make: Callable[[Delivery, int, Any], DeliveredEvent]) -> DeliveredEvent:
-        """The event of the message at the cursor: the same object while the cursor stands."""
+        """Return the event of the message at the cursor: the same object while the cursor stays."""
         if self._event is None or self._event.index != self.cursor:
             self._event = make(self, self.cursor, self.value)
         return self._event
 
     def release(self) -> None:
-        """No handler will look at it any more: it was passed, or it was withdrawn."""
+        """Tell the owner that no handler will process it any more: it was passed, or withdrawn."""
         owner, self.owner = self.owner, None
         if owner is not None:
             owner.released(self)
 
     def batch_end(self) -> int:
-        """Where a batch that begins at the cursor ends."""
+        """Return the index where a batch that begins at the cursor ends."""
         return self.cursor + 1 if self.cursor < self.alone_until else self.stop
 
     def to_arrow(self, columns: Sequence[str]) -> pa.RecordBatch:
-        """The messages from the cursor to :meth:`batch_end`, or to a damaged one, a row each."""
+        """Return the messages from the cursor to ``batch_end``, or to a damaged one, a row each."""
         return self.shared.to_arrow(tuple(columns), self.cursor, self.batch_end())
 
     def _unfinished_index(self) -> int:
@@ -264,11 +265,11 @@ class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not foll
 
     @property
     def reconsume_times(self) -> int:
-        """How often the message came again before."""
+        """How often the message was redelivered before."""
         return self.delivery.shared.messages[self.index].reconsume_times
 
     def ack(self) -> bool:
-        """Finish the message; True the first time."""
+        """Finish the message; return True the first time."""
         self.delivery.acknowledge(self.index)
         is_first = not self.message.acked
         self.message.acked = self.acked = True
@@ -280,7 +281,7 @@ def _always() -> bool:
 
 
 def faust_message(delivery: Delivery, index: int, generation_id: int) -> FaustMessage:
-    """The stored message at *index* in Faust's form: the key as bytes, properties as headers."""
+    """Return the stored message at *index* in Faust's form: key as bytes, properties as headers."""
     stored = delivery.shared.messages[index]
     return FaustMessage(
         delivery.shared.topic_of(index),
@@ -298,7 +299,7 @@ def faust_message(delivery: Delivery, index: int, generation_id: int) -> FaustMe
 
 
 def message_key(stored: StoredMessage) -> bytes | None:
-    """What Faust calls the key: the sharding key, else the first business key."""
+    """Return the key in Faust's sense: the sharding key, else the first business key."""
     key = stored.properties.get(SHARDING_KEY)
     if key is None:
         key = next(iter(stored.keys), None)
@@ -306,7 +307,7 @@ def message_key(stored: StoredMessage) -> bytes | None:
 
 
 def split(batch: ConsumedBatch, parts: int) -> list[Delivery]:
-    """Deliveries of *batch* for *parts* handlers that work side by side; one when it is empty."""
+    """Split *batch* into deliveries for *parts* parallel handlers; one when it is empty."""
     shared = SharedBatch(batch)
     size = max(1, len(shared) if parts == 1 else len(shared) // (4 * parts))
     starts = range(0, len(shared), size) or range(1)

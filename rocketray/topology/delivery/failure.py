@@ -1,22 +1,20 @@
-"""What becomes of a message whose handler raised, or that cannot be decoded.
+"""Handling of a message on which a handler raised, or that cannot be decoded.
 
-At first, and unless an agent asks for order: it is sent back to the node and comes again later,
-through its group's retry topic (see actors/retries/retry_records.py); the handler goes on with the next one.
-After ``max_attempts`` it is a dead letter.
+- By default the message is sent back to the node and redelivered later, through its group's retry
+  topic (see actors/retries/retry_records.py); the handler continues with the next message. After
+  ``max_attempts`` it is dead-lettered.
+- An ``ordered`` agent holds the queue instead, as RocketMQ's SUSPEND_CURRENT_QUEUE_A_MOMENT: the
+  queue pauses for ``suspend`` seconds, and the same message is redelivered before any other of that
+  queue. Other queues continue meanwhile.
+- A message that cannot be decoded is unlikely to succeed later. So each pause for it is twice as
+  long as the one before, and it is dead-lettered after ``max_attempts`` even if the handler's own
+  failures have no limit. With ``on_decode_error="stop"`` any agent holds the queue at it instead,
+  for ever.
+- A message that was damaged on disk is skipped in either case, logged and counted: it cannot be
+  read, and the intact ones behind it must not wait for it.
 
-An ``ordered`` agent waits with the queue instead: the message stays where it is, its queue rests
-for ``suspend`` seconds, and the same message comes again, before any other of that queue. Other
-queues go on meanwhile. RocketMQ calls it SUSPEND_CURRENT_QUEUE_A_MOMENT. A handler may succeed with
-the next attempt; a message that cannot be decoded hardly does. So each pause for it is twice as
-long as the one before, and it is a dead letter after ``max_attempts`` also where the handler's own
-failures are without a limit. With ``on_decode_error="stop"`` any agent holds the queue at it instead,
-for ever.
-
-A dead letter says what its group failed of. A queue that is held says so, too: see
+A dead letter carries the error of its group. A held queue reports its error, too: see
 ``Delivery.failing``.
-
-A message that was damaged on disk is passed in either case, and said and counted: nobody can read
-it, and the good ones behind it are not to wait for it.
 """
 
 from __future__ import annotations
@@ -37,14 +35,14 @@ __all__ = ["fail", "fail_message"]
 
 logger = logging.getLogger(__name__)
 
-_LINES_OF_A_MESSAGE = MAX_ATTEMPTS  # and then of attempts 32, 64, 128 and so on
+_LINES_OF_A_MESSAGE = MAX_ATTEMPTS  # from then on, of attempts 32, 64, 128 and so on
 
 
 async def fail(inbox: Inbox, hand: Hand, error: BaseException, who: str) -> None:
-    """The handler raised *error* while it had *hand*: settle that.
+    """Handle *error*, which the handler raised while it had *hand*.
 
-    Of a list or a batch, each message comes again alone, so that the one that fails is told from
-    its neighbours. A :class:`BatchError` names it: what stood before it is finished.
+    After a failed list or batch each message is redelivered singly, so that the failing one is
+    identified. A :class:`BatchError` names it: the messages before it are finished.
     """
     if isinstance(error, BatchError) and hand.is_list:
         blamed = hand.blame(error.index)
@@ -70,9 +68,9 @@ async def fail_message(
     in_handler: bool = True,
     is_decoding: bool = False,
 ) -> bool:
-    """The message at the cursor of *delivery* failed; whether the delivery goes on behind it.
+    """Handle a failed message at the cursor; return whether *delivery* continues behind it.
 
-    That may have been before a handler had it, and at its decoding.
+    It may have failed before a handler had it, or at its decoding.
     """
     owner = delivery.owner
     if owner is None or delivery.is_withdrawn or delivery.is_passed:
@@ -85,7 +83,7 @@ async def fail_message(
             owner.count_failure(in_handler=in_handler, is_decoding=is_decoding)
             if not await _settle(inbox, owner, delivery, error, who, is_decoding=is_decoding):
                 return False
-        except DAMAGE as damage:  # it can neither be handed out nor be sent back
+        except DAMAGE as damage:  # it can neither be delivered nor be sent back
             owner.pass_damaged(delivery, delivery.cursor, damage)
     delivery.cursor += 1
     return True
@@ -100,7 +98,7 @@ async def _settle(
     *,
     is_decoding: bool,
 ) -> bool:
-    """Have the queue rest, or send the message at the cursor back; whether it is done with."""
+    """Pause the queue, or send the message at the cursor back; return whether it is done with."""
     rules, place, reason = owner.rules, delivery.place(), reason_of(error)
     attempt = delivery.note_attempt()
     is_held = rules.holds(is_decoding=is_decoding)
@@ -115,12 +113,12 @@ async def _settle(
     attempts = attempt if is_held else None
     given = await owner.give_back(delivery, delivery.cursor, reason, attempts)
     if given is None and not delivery.is_acknowledged(delivery.cursor):
-        return False  # its queue was taken away
+        return False  # its queue was revoked
     _log(inbox, who, place, given or "and was acknowledged meanwhile", error)
     return True
 
 
 def _log(inbox: Inbox, who: str, place: str, became: str, error: BaseException) -> None:
-    """One line a failure, and seldom its traceback, for all may fail alike."""
+    """Log a line for each failure, and seldom its traceback, because all may fail alike."""
     traced = error if inbox.may_trace(error) else None
     logger.error("%s failed %s, %s: %r", who, place, became, error, exc_info=traced)

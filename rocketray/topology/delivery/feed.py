@@ -1,21 +1,21 @@
-"""The way of messages from one group member to the handlers of this process.
+"""The path of messages from one group member to the handlers of this process.
 
-One thread per feed polls the member, which blocks with the GIL released, and hands batches to the
+One thread per feed polls the member, which blocks with the GIL released, and passes batches to the
 app's loop. Everything else happens on the loop: deliveries go into the queue of the channel that
-the handlers read, and the ledger knows what may be committed. A window bounds what is between poll
-and handler (flow.py), so that a slow handler stops the polling instead of filling memory.
+the handlers read, and the ledger decides what may be committed. A window bounds the messages
+between poll and handler (flow.py), so a slow handler stops the polling instead of filling memory.
 
 Invariants
-  1. What is committed was finished by a handler, left out by the filter, or given back to the
-     node, which has it.
-  2. No more than the flow limits plus one poll is on its way, and one for each time that queues
-     changed hands meanwhile: whoever waits for a queue does not wait for room. It waits for the
-     handler that is inside of a message of that queue: for 5 s, and where order is kept until the
-     handler is through or the lease is.
-  3. Nothing is handed out while others may own the queues: see actors/groups/lease.py.
+  1. A committed message was finished by a handler, rejected by the filter, or returned to the node
+     and stored there.
+  2. No more than the flow limits plus one poll is in flight, and one poll more for each rebalance
+     meanwhile: a poll that changes owners does not wait for room. A revocation waits for the
+     handler that is processing a message of that queue: for 5 s, and where order is kept until the
+     handler has finished or the lease has lapsed.
+  3. Nothing is delivered while other members may own the queues: see actors/groups/lease.py.
   4. After ``drain`` no handler starts another message of this feed.
-  5. An ordered feed reads a queue on when that one has room, however full the others are.
-  6. An ordered feed has one delivery of a queue with its handlers at a time, when there are several.
+  5. An ordered feed resumes a queue when that one has room, however full the others are.
+  6. With several handlers, an ordered feed has at most one delivery of a queue with them.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ __all__ = ["Feed", "FeedStatistics"]
 
 logger = logging.getLogger(__name__)
 
-POLL_TIMEOUT_S = 0.1  # how long a stop may wait for the thread
-POLL_MAX_MESSAGES = 4096  # of a queue: of 1024 the costs of a batch are twice those of its rows
-PIECE_BYTES = 8 * 1024 * 1024  # what is decoded at once, or one message
+POLL_TIMEOUT_S = 0.1  # bounds the wait of a stop for the thread
+POLL_MAX_MESSAGES = 4096  # of a queue: with 1024 the costs of a batch are twice those of its rows
+PIECE_BYTES = 8 * 1024 * 1024  # decoded at once; or one message
 _REVOKE_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class FeedStatistics:
-    """Counters since the feed was opened; ``unfinished`` is now.
+    """Counters since the feed was opened; ``unfinished`` is the current number.
 
-    Of those that were received, ``sent_back`` come again later, ``dead_lettered`` do not, and
-    ``overdue`` were with a handler for too long; ``damaged`` were handed to nobody. ``unheard``
+    Of the received messages, ``sent_back`` are redelivered later, ``dead_lettered`` are not,
+    ``overdue`` were with a handler for too long, and ``damaged`` were never delivered. ``unheard``
     are failures before a handler had the message, and ``decode_failures`` are those of decoding.
     """
 
@@ -97,12 +97,12 @@ class Feed:
         self.topic = topic
         self.membership = membership
         self.rules = rules
-        """What becomes of messages that fail."""
+        """The rules for messages that fail."""
         self._sent_back = self._dead_lettered = self._damaged = 0
         self._unheard = self._decode_failures = 0
         self._member = member
         self._returns = returns
-        put = channel_queue.force_put_nowait  # of mode: it passes Faust's flow control
+        put = channel_queue.force_put_nowait  # in every mode: it bypasses Faust's flow control
         needs_order = rules.is_ordered and membership.handlers > 1
         self._outlet: Outlet = OrderedOutlet(put) if needs_order else Outlet(put)
         self._flush_sends = flush_sends
@@ -110,28 +110,28 @@ class Feed:
         self._on_failure = on_failure
         self._clock_ms = clock_ms
         self._giving_back: set[asyncio.Task[None]] = set()
-        self._gained: set[int] = set()  # the queues whose parts of tables are here
+        self._gained: set[int] = set()  # the queues whose parts of tables are recovered here
         self._loop = asyncio.get_running_loop()
         self._ledger = OffsetLedger()
         self._watch = OverdueWatch(membership.group)
         self._flow = flow
         self._window = SharedWindow(flow, member.wake) if rules.rests else Window(flow)
         self._is_held = False
-        self._closing = threading.Event()  # no more polls, and nothing is handed out
-        self._leaving = threading.Event()  # what was finished is committed: nothing to wait for
+        self._closing = threading.Event()  # no more polls, and nothing is delivered
+        self._leaving = threading.Event()  # finished messages are committed: nothing to wait for
         self._batches = self._received = 0
         self._thread = threading.Thread(
             target=self._run, name=f"feed {membership.group}", daemon=True
         )
 
     async def start(self) -> None:
-        """Begin to poll, once the tables have what belongs to the queues."""
+        """Begin to poll, once the tables have recovered the parts of the queues."""
         await self._gain(self._new_queues())
         self._member.on_revoke = self._revoked_in_thread
         self._thread.start()
 
     def finished(self) -> list[tuple[int, int]]:
-        """(queue id, next queue offset) of the queues that moved since the last ``commit``."""
+        """Return (queue id, next queue offset) of queues that advanced since the last commit."""
         overdue = self._watch.look(self._ledger.outstanding(), self._clock_ms())
         if overdue and not self._closing.is_set():
             task = self._loop.create_task(self._give_back_overdue(overdue))
@@ -143,13 +143,13 @@ class Feed:
         return moved
 
     def commit(self, offsets: Iterable[tuple[int, int]]) -> None:
-        """Tell the member how far queues are finished; of those that were given up it knows."""
+        """Tell the member how far queues are finished, except of revoked queues."""
         for queue_id, next_offset in offsets:
             if self._ledger.commit(queue_id, next_offset):
                 self._member.commit(self.topic, queue_id, next_offset)
 
     def failing(self) -> dict[int, FailingMessage]:
-        """The message at which each queue is held, of those that are."""
+        """Return the message at which each held queue is held."""
         found: dict[int, FailingMessage] = {}
         for delivery in self._ledger.outstanding():
             if delivery.failing is not None:
@@ -157,11 +157,11 @@ class Feed:
         return found
 
     def assignment(self) -> frozenset[tuple[str, int]]:
-        """The (topic, queue id) pairs that the member reads now."""
+        """Return the (topic, queue id) pairs that the member reads now."""
         return self._member.assignment()
 
     def statistics(self) -> FeedStatistics:
-        """Counters of this feed."""
+        """Return the counters of this feed."""
         unfinished = sum(delivery.unfinished_count() for delivery in self._ledger.outstanding())
         return FeedStatistics(
             self._batches,
@@ -176,7 +176,7 @@ class Feed:
         )
 
     async def drain(self, grace_s: float) -> None:
-        """Hand out nothing more, and wait up to *grace_s* for handlers to finish what they have."""
+        """Deliver nothing more, and wait up to *grace_s* for handlers to finish their messages."""
         self._closing.set()
         await self._withdraw(list(self._ledger.outstanding()), grace_s)
 
@@ -197,7 +197,7 @@ class Feed:
         await self._lose(set(self._gained))
 
     def _run(self) -> None:
-        """The thread: poll while there is room or need, until the feed closes or polling fails."""
+        """The thread: poll while there is room or need, until the feed closes or a poll fails."""
         try:
             while not self._closing.is_set():
                 if self._window.wait_for_room(POLL_TIMEOUT_S) or self._member.has_to_settle:
@@ -221,7 +221,7 @@ class Feed:
             self._call_on_loop(self._accept, batches)
 
     def _gain_in_thread(self) -> None:
-        """In the thread: have the tables get what belongs to queues that were granted."""
+        """In the thread: have the tables recover the parts of newly assigned queues."""
         while (new := self._new_queues()) and not self._closing.is_set():
             try:
                 asyncio.run_coroutine_threadsafe(self._gain(new), self._loop).result()
@@ -241,14 +241,14 @@ class Feed:
         await self._tables.lose(self, queue_ids)
 
     def _call_on_loop(self, function: Callable[..., None], argument: object) -> None:
-        """Run *function* on the loop; a loop that is closed has no use for it."""
+        """Run *function* on the loop, unless the loop is closed."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(function, argument)
 
     def _accept(self, batches: Sequence[ConsumedBatch]) -> None:
-        """On the loop: note the deliveries and queue those that hold messages."""
+        """On the loop: record the deliveries and queue those that hold messages."""
         if self._closing.is_set():
-            return  # never noted, so never committed: the next member gets them
+            return  # not in the ledger, so never committed: the next member gets them
         self._batches += len(batches)
         parts = 1 if self.rules.is_ordered else self.membership.handlers
         for batch in batches:
@@ -258,18 +258,18 @@ class Feed:
                     delivery.owner = self
                     delivery.is_leased = self._is_leased
                     if delivery.shared.is_retry and self._tables is not NO_TABLES:
-                        delivery.alone_until = delivery.stop  # each is of a queue of its own
+                        delivery.alone_until = delivery.stop  # each is of another queue
                     self._ledger.add(delivery)
                     if len(delivery):
                         self._outlet.put(delivery)
         self._hold_span()
 
     def _hold_span(self) -> None:
-        """Read no further while too many messages stand behind one that is not finished.
+        """Stop reading while too many messages are behind an unfinished one.
 
-        As RocketMQ, not where order is kept: a queue whose message fails again and again would hold
-        up all others. What may wait for a handler is bounded by the window; but not what was passed
-        without an acknowledgement, so that counts here in any case.
+        As RocketMQ, this does not apply where order is kept: a queue whose message fails again and
+        again would hold up all others. The window bounds the messages that wait for a handler, but
+        not those passed without an acknowledgement, so these count here in any case.
         """
         queue_id, span = self._ledger.span(self._flow.span)
         is_over = span > self._flow.span
@@ -290,25 +290,25 @@ class Feed:
         return self._member.is_leased
 
     def released(self, delivery: Delivery) -> None:
-        """No handler will look at *delivery* any more."""
+        """Note that no handler will process *delivery* any more."""
         self._window.remove(delivery.queue_id, len(delivery), delivery.size_bytes)
         self._outlet.released(delivery)
         if self._is_held:
             self._hold_span()
 
     def count_failure(self, *, in_handler: bool, is_decoding: bool) -> None:
-        """A message failed: *in_handler*, or before it had it, and maybe at its decoding."""
+        """Count a failed message: *in_handler*, or before it, and maybe at its decoding."""
         self._unheard += not in_handler
         self._decode_failures += is_decoding
 
     async def give_back(
         self, delivery: Delivery, index: int, reason: str, attempts: int | None = None
     ) -> str | None:
-        """Begin to give the message at *index* back to the node; says what becomes of it.
+        """Begin to return the message at *index* to the node; return a text on where it goes.
 
-        *reason* is what it failed of. With *attempts* it is a dead letter, after so many in this
-        process. None: it was not given back, because meanwhile it was acknowledged, or its queue
-        was taken away.
+        *reason* is the error. With *attempts* the message is dead-lettered, after that many
+        attempts in this process. None: it was not returned, because meanwhile it was acknowledged,
+        or its queue was revoked.
         """
         if self.membership.is_broadcast:
             delivery.acknowledge(index)
@@ -341,7 +341,7 @@ class Feed:
         return f"attempt {back.message.reconsume_times}, sent back for {delay_s} s"
 
     def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
-        """Finish the message at *index*, which nobody can read."""
+        """Finish the message at *index*, which is damaged and cannot be read."""
         self._damaged += 1
         delivery.acknowledge(index)
         logger.error(
@@ -350,7 +350,7 @@ class Feed:
         )
 
     async def _give_back_overdue(self, overdue: Iterable[tuple[Delivery, int]]) -> None:
-        """Give messages back that nobody acknowledged; see overdue.py."""
+        """Return messages that were passed and never acknowledged to the node; see overdue.py."""
         for delivery, index in overdue:
             if not (delivery.is_withdrawn or delivery.is_acknowledged(index)):
                 try:
@@ -367,9 +367,9 @@ class Feed:
         )
 
     def _revoked_in_thread(self, queues: frozenset[tuple[str, int]]) -> None:
-        """In the thread, while the member gives *queues* up: finish and commit them first.
+        """In the thread, while the member releases *queues*: finish and commit them first.
 
-        Also while the app stops: handlers are still inside of messages then.
+        Also while the app stops: then handlers are still processing messages.
         """
         if self._leaving.is_set() or self._loop.is_closed():
             return

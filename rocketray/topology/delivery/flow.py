@@ -1,8 +1,8 @@
-"""Flow control: how much of a queue may be on its way between the node and the handlers.
+"""Flow control: the limits of messages in flight between the node and the handlers.
 
 RocketMQ's limits for a queue, ``pullThresholdForQueue``, ``pullThresholdSizeForQueue`` and
-``consumeConcurrentlyMaxSpan``, for a feed, which reads all queues of one member. A feed that keeps
-order divides them among its queues, because one of them may rest for long.
+``consumeConcurrentlyMaxSpan``, applied to a feed, which reads all queues of one member. An ordered
+feed divides them among its queues, because one of them may pause for long.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from rocketray.errors import ConfigError
 __all__ = ["FlowLimits", "SharedWindow", "Window"]
 
 _MIB = 1024 * 1024
-_QUEUE_POLL_MIN = 256  # fewer at a time cost more than they bound
+_QUEUE_POLL_MIN = 256  # smaller polls cost more than they bound
 
 
 @dataclass(frozen=True, slots=True)
 class FlowLimits:
-    """When an agent stops reading until its handlers caught up.
+    """The limits at which an agent stops reading until its handlers have caught up.
 
-    ``messages`` and ``size_bytes``, of stored records, are what may wait for the handlers of one
-    agent in this process; a poll may go over either once, over the first by half of it, or by 256
-    messages a queue where that is more. Half of both is divided among the queues of an ordered agent. ``span`` is how many messages of a queue may be finished behind
-    one that is not: so many come again when the process dies, and those that wait. For an ordered agent it counts
-    only where messages are acknowledged by hand.
+    - ``messages`` and ``size_bytes``, of stored records, limit what waits for the handlers of one
+      agent in this process. A poll may exceed either once, the first by half of it, or by
+      256 messages a queue where that is more. Half of both is divided among the queues of an
+          ordered agent.
+    - ``span`` limits the finished messages of a queue behind an unfinished one. When the process
+      dies, so many are redelivered, and those that wait. For an ordered agent it applies only where
+      messages are acknowledged by hand.
     """
 
     messages: int = 8192
@@ -42,42 +44,42 @@ class FlowLimits:
 
 
 class Window:
-    """Counts what is on its way; one thread adds and waits, the app's loop takes away."""
+    """Counts messages in flight; one thread adds and waits, the app's loop removes."""
 
     full: AbstractSet[int] = frozenset()
-    """The queues that may not be read on, as they are at any moment."""
+    """The queues that are full at this moment and must not be read."""
 
     def __init__(self, limits: FlowLimits) -> None:
         self.queue_poll_max = min(_QUEUE_POLL_MIN, limits.messages)
-        """How many messages of each queue a poll may bring: of all together half the limit."""
+        """How many messages of each queue a poll may return: of all together half the limit."""
         self._limits = limits
         self._messages = self._bytes = 0
         self._held = False
         self._changed = threading.Condition()
 
     def share(self, queue_ids: AbstractSet[int]) -> None:
-        """In the thread: these are the queues that are read."""
+        """In the thread: set the queues that are read."""
         part = self._limits.messages // (2 * max(1, len(queue_ids)))
         self.queue_poll_max = max(part, min(_QUEUE_POLL_MIN, self._limits.messages))
 
     def wait_for_room(self, timeout_s: float) -> bool:
-        """True as soon as a poll may follow."""
+        """Return True as soon as a poll may follow, False after *timeout_s*."""
         with self._changed:
             return self._changed.wait_for(self._may_poll, timeout_s)
 
     def add(self, queue_id: int, messages: int, size_bytes: int) -> None:
-        """Messages of a queue set out."""
+        """Add messages that were polled from a queue."""
         with self._changed:
             self._count(queue_id, messages, size_bytes)
 
     def remove(self, queue_id: int, messages: int, size_bytes: int) -> None:
-        """Messages arrived at a handler and were passed, or were dropped."""
+        """Remove messages that a handler has passed, or that were dropped."""
         with self._changed:
             self._count(queue_id, -messages, -size_bytes)
             self._changed.notify()
 
     def hold(self, *, held: bool) -> None:
-        """Let nothing follow, or let it again."""
+        """Stop further polls, or allow them again."""
         with self._changed:
             self._held = held
             self._changed.notify()
@@ -94,14 +96,14 @@ class Window:
 
 
 class SharedWindow(Window):
-    """One half is for whichever queues need it; of the other each queue has an equal share.
+    """A window where queues share one half as needed, and each has an equal part of the other.
 
-    So a queue that rests leaves the others their shares, and one that is busy alone is not bound to
-    its own. The whole is for a queue that is alone.
+    So a queue that pauses leaves the others their parts, and a single busy queue may use more than
+    its own. A queue that is alone has the whole.
     """
 
     def __init__(self, limits: FlowLimits, wake: Callable[[], None]) -> None:
-        """*wake* ends a poll that waits; called when queues are full no more."""
+        """Create a window; *wake* ends a waiting poll; it is called when queues have room again."""
         super().__init__(limits)
         self._wake = wake
         self._queues: AbstractSet[int] = frozenset()
@@ -109,7 +111,7 @@ class SharedWindow(Window):
         self.full: set[int] = set()
 
     def share(self, queue_ids: AbstractSet[int]) -> None:
-        """In the thread: the limits are divided among these queues."""
+        """In the thread: divide the limits among these queues."""
         super().share(queue_ids)
         if queue_ids != self._queues:
             with self._changed:
@@ -124,7 +126,7 @@ class SharedWindow(Window):
             self._wake()
 
     def _open(self) -> bool:
-        """Whether queues that were full are so no more."""
+        """Reopen the queues that are no longer full; return whether there were any."""
         opened = {queue_id for queue_id in self.full if not self._is_full(queue_id)}
         self.full -= opened
         return bool(opened)

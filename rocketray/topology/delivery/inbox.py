@@ -1,8 +1,8 @@
-"""What one handler has in hand: deliveries taken from its channel and not yet passed.
+"""The deliveries of one handler: taken from its channel and not yet passed.
 
-The inbox outlives the handler's coroutine. When a handler raises, its unpassed deliveries stay
-here with their cursors, and the next life of the handler begins with them: none is skipped. The
-deliveries of a queue that rests stay here too, and those of other queues go before them.
+The inbox outlives the handler's coroutine. When a handler raises, its unpassed deliveries stay here
+with their cursors, and the handler resumes with them when it is started again: none is skipped. The
+deliveries of a paused queue stay here too, and those of other queues overtake them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEASE_LOOK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Hand:
-    """What the handler has been given and has not finished: one message, or a list."""
+    """The values that the handler was given and has not finished: one message, or a list."""
 
     runs: Sequence[Run] = ()
     is_list: bool = False
@@ -36,7 +36,7 @@ class Hand:
         return bool(self.runs)
 
     def blame(self, number: int) -> Delivery | None:
-        """Finish what stands before value *number* of the list; the delivery that is there now.
+        """Finish the messages before value *number* of the list; return the delivery of that value.
 
         None when the list has no such value; then nothing is finished.
         """
@@ -64,30 +64,30 @@ class Inbox:
         self._unpassed: deque[Delivery] = deque()
         self._current: Delivery | None = None
         self._hand = Hand()
-        self._resting: dict[tuple[str, int], float] = {}  # queues, and until when
-        self._failures = 0  # in a row, outside of a message
+        self._resting: dict[tuple[str, int], float] = {}  # paused queues, and until when
+        self._failures = 0  # consecutive, outside of a message
         self._traces = TraceLimit()
 
     @property
     def current(self) -> Delivery | None:
-        """The delivery that the handler works on, if it has one."""
+        """The delivery that the handler processes, if it has one."""
         return self._current
 
     @property
     def is_drained(self) -> bool:
-        """Nothing is at hand or queued, so the next item has to be waited for."""
+        """Whether no delivery is buffered or queued, so the next item has to be waited for."""
         return not self._unpassed and self._queue.empty()
 
     def unpassed(self) -> list[Delivery]:
-        """What is at hand now and does not rest, oldest first."""
+        """Return the buffered deliveries that are not paused, oldest first."""
         self._drop_released()
         return [*self._in_order(self._rests)]
 
     async def next(self) -> Delivery:
-        """The oldest unpassed delivery that does not rest, else what the channel brings next.
+        """Return the oldest unpassed delivery that is not paused, else the next one of the channel.
 
-        What others may own now rests too.
-        Raises what was thrown into the channel: ``StopAsyncIteration`` when the agent stops.
+        Deliveries of queues that other members may own now wait too. Raises the exception thrown
+        into the channel: ``StopAsyncIteration`` when the agent stops.
         """
         while True:
             self._drop_released()
@@ -97,16 +97,16 @@ class Inbox:
             await self.take_next_within(self._shortest_rest())
 
     async def until_leased(self) -> None:
-        """Wait as long as others may own the queues of what is at hand."""
+        """Wait as long as other members may own the queues of the buffered deliveries."""
         while any(delivery.is_suspended for delivery in self._unpassed):  # noqa: ASYNC110  # a lease runs out in silence
             await asyncio.sleep(LEASE_LOOK_S)
 
     async def take_next(self) -> None:
-        """Wait for the channel's next delivery and keep it behind what is at hand."""
+        """Wait for the channel's next delivery and append it to the buffered ones."""
         self._unpassed.append(await self._queue.get())
 
     async def take_next_within(self, seconds: float | None) -> bool:
-        """As :meth:`take_next`, giving up after *seconds*; False then. None waits for ever."""
+        """As :meth:`take_next`, but return False after *seconds*. None waits for ever."""
         if seconds is None:
             await self.take_next()
             return True
@@ -118,39 +118,39 @@ class Inbox:
         return True
 
     def give_list(self, hand: Hand) -> None:
-        """The handler gets a list."""
+        """Record that the handler gets a list."""
         self._hand = hand
 
     def deactivate(self) -> None:
-        """The handler's loop ended, or asked for its next list: it is inside no message."""
+        """Record that the handler processes no message: it ended, or asked for its next list."""
         self._hand = Hand()
         for delivery in self._unpassed:
             delivery.is_active = False
 
     def hand(self) -> Hand:
-        """What the handler has now."""
+        """Return the values that the handler has now."""
         current = self._current
         if self._hand or current is None or not current.is_active or current.is_passed:
             return self._hand
         return Hand([(current, current.cursor, current.cursor + 1)])
 
     def rest(self, delivery: Delivery, seconds: float) -> None:
-        """Hand out nothing more of the queue of *delivery* for so long."""
+        """Pause the queue of *delivery* for so long."""
         self._resting[delivery.topic, delivery.queue_id] = self._now() + seconds
 
     def note_failure(self) -> int:
-        """Count a failure outside of a message; returns how many there were in a row."""
+        """Count a failure outside of a message; return the number of consecutive ones."""
         self._failures += 1
         return self._failures
 
     def may_trace(self, error: BaseException) -> bool:
-        """Whether the traceback of *error* is to be logged; see trace_limit.py."""
+        """Return whether the traceback of *error* is to be logged; see trace_limit.py."""
         return self._traces.allows(error, self._now())
 
     def _in_order(self, waits: Callable[[Delivery], bool]) -> Iterator[Delivery]:
-        """What is at hand and does not wait, oldest first, and of no queue what is behind what waits.
+        """Yield buffered deliveries that need not wait, oldest first; none behind a waiting one.
 
-        A rest may end, and a lease be renewed, between two looks at deliveries of one queue.
+        A pause may end, and a lease be renewed, between two looks at deliveries of one queue.
         """
         waiting: set[tuple[str, int]] = set()
         for delivery in self._unpassed:
@@ -173,7 +173,7 @@ class Inbox:
         return False
 
     def _shortest_rest(self) -> float | None:
-        """Seconds until a delivery that is at hand may go on; None when there is none at hand."""
+        """Return the seconds until a buffered delivery may resume; None when none is buffered."""
         if any(delivery.is_suspended for delivery in self._unpassed):
             return LEASE_LOOK_S
         ends = [
@@ -189,7 +189,7 @@ class Inbox:
         return asyncio.get_running_loop().time()
 
     def _drop_released(self) -> None:
-        """Anywhere: what is behind a queue that rests, or is not leased, may be done before it."""
+        """Drop released deliveries anywhere: those behind a waiting queue may finish before it."""
         for delivery in [one for one in self._unpassed if _is_done(one)]:
             self._unpassed.remove(delivery)
             delivery.release()

@@ -1,8 +1,8 @@
 """A handler for each queue: agents with ``isolated_partitions=True``.
 
-The agent has one member and one feed, as every agent. What the feed hands on goes to the handler
-of its queue, which is started by the first delivery and ends when the queue is given up. So a
-handler sees one queue, in its order, and what it keeps in its variables is of that queue.
+The agent has one member and one feed, like every agent. The feed passes each delivery to the
+handler of its queue. The first delivery starts that handler, and the revocation of the queue ends
+it. So a handler sees one queue, in order, and the state in its variables belongs to that queue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["IsolatedQueues", "Isolation", "check_isolation"]
 
 
 def check_isolation(agent: str, channel: Any, concurrency: int, *, ordered: bool | None) -> None:
-    """Raise :class:`ConfigError` for what an agent with a handler for each queue cannot be."""
+    """Raise :class:`ConfigError` for options that an agent with isolated queues cannot have."""
     if not (channel is None or isinstance(channel, str | Topic)):
         raise ConfigError(f"agent {agent}: isolated_partitions= needs a topic, which has queues")
     if concurrency != 1:
@@ -49,7 +49,7 @@ class Isolation:
         self._channels: dict[TP, Topic] = {}
 
     def force_put_nowait(self, delivery: Delivery) -> None:
-        """Hand *delivery* to the handler of its queue."""
+        """Pass *delivery* to the handler of its queue."""
         queue = TP(delivery.topic, delivery.queue_id)
         if queue not in self._channels:
             channel = self._channel.clone(is_iterator=True, active_partitions={queue})
@@ -58,11 +58,11 @@ class Isolation:
         self._channels[queue].queue.force_put_nowait(delivery)
 
     def is_open(self, channel: Any) -> bool:
-        """Whether the handler that reads *channel* may get more."""
+        """Return whether the handler that reads *channel* may get more."""
         return channel in self._channels.values()
 
     def end(self, queues: Iterable[TP]) -> None:
-        """Let the handlers of *queues* end: nothing more comes for them."""
+        """End the handlers of *queues*: they get nothing more."""
         for queue in queues:
             channel = self._channels.pop(queue, None)
             if channel is not None:
@@ -70,7 +70,7 @@ class Isolation:
 
 
 class IsolatedQueues:
-    """What the tables of an app want to know of queues, told to the handlers, too."""
+    """A relay of gained and lost queues to the tables of an app and to the handlers."""
 
     def __init__(self, tables: QueueTables, isolation: Isolation, topic: str) -> None:
         self._tables = tables
@@ -78,11 +78,11 @@ class IsolatedQueues:
         self._topic = topic
 
     async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """*holder* may read these queues when this returns."""
+        """Let *holder* read these queues once this returns."""
         await self._tables.gain(holder, queue_ids)
 
     async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """*holder* reads these queues no more."""
+        """Record that *holder* no longer reads these queues."""
         lost = list(queue_ids)
         self._isolation.end(TP(self._topic, queue_id) for queue_id in lost)
         await self._tables.lose(holder, lost)

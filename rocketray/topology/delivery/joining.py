@@ -1,7 +1,8 @@
-"""Becoming a member of a group: a call that blocks, so a thread makes it.
+"""Joining a group: a blocking call, made in a thread.
 
-A thread cannot be cancelled. A member that it makes when nobody waits for it any more would keep
-its queues, and read none of them, for as long as the process lives; so it is closed.
+A thread cannot be cancelled. If the caller is cancelled, the thread may still create a member. That
+member would keep its queues, and read none of them, for as long as the process lives; so it is
+closed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ __all__ = ["join"]
 
 
 async def join(make: Callable[[], GroupConsumer]) -> GroupConsumer:
-    """The member that *make* makes in a thread; closed, where this is cancelled before it is there."""
+    """Return the member that *make* creates in a thread; close it if the call is cancelled."""
     joining = _Joining(make)
     try:
         return await asyncio.to_thread(joining.run)
@@ -26,7 +27,7 @@ async def join(make: Callable[[], GroupConsumer]) -> GroupConsumer:
 
 
 class _Joining:
-    """One member on its way; the loop and the thread each may be the last to look at it."""
+    """One member being created; either the loop or the thread may see it last."""
 
     def __init__(self, make: Callable[[], GroupConsumer]) -> None:
         self._make = make
@@ -35,7 +36,7 @@ class _Joining:
         self._is_unwanted = False
 
     def run(self) -> GroupConsumer:
-        """In a thread: make the member."""
+        """In a thread: create the member."""
         member = self._make()
         with self._lock:
             self._member = member
@@ -45,7 +46,7 @@ class _Joining:
         return member
 
     def leave(self) -> None:
-        """In another thread: close the member, now or when it is there."""
+        """In another thread: close the member, now or as soon as it exists."""
         with self._lock:
             self._is_unwanted = True
             member = self._member

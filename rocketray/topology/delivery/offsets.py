@@ -1,11 +1,11 @@
-"""How far a queue is finished, while its messages are with several handlers at once.
+"""The position up to which a queue is finished, while several handlers process its messages.
 
-The ledger of a feed keeps, per queue and oldest first, every delivery that is not finished. What
-may be committed is where the oldest of them stands: never past an unfinished message, and always
-past the entries that the filter left out. Asking moves the ledger on and forgets what is done.
+The ledger of a feed keeps, per queue and oldest first, every unfinished delivery. The position of
+the oldest one may be committed: never past an unfinished message, and always past the entries that
+the filter rejected. Asking advances the ledger and drops finished deliveries.
 
-Between asking and committing time passes, in which queues are given up, and may come back: so
-the ledger says whether an offset may still be committed.
+Between asking and committing, queues may be revoked and assigned again, so the ledger says whether
+an offset may still be committed.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ class OffsetLedger:
         self._committed: dict[int, int] = {}
 
     def add(self, delivery: Delivery) -> None:
-        """Note *delivery*; those of one queue come in the order of their offsets."""
+        """Record *delivery*; those of one queue come in the order of their offsets."""
         queue_id = delivery.queue_id
         self._begun.setdefault(queue_id, delivery.queue_offset())
         self._outstanding.setdefault(queue_id, deque()).append(delivery)
         self._spans[queue_id] = self._spans.get(queue_id, 0) + len(delivery)
 
     def outstanding(self) -> Iterator[Delivery]:
-        """All deliveries that are not finished, and finished ones that were not looked at since."""
+        """Yield all unfinished deliveries, and finished ones that were not looked at since."""
         for deliveries in self._outstanding.values():
             yield from deliveries
 
     def gaps(self) -> set[Delivery]:
-        """Deliveries before one that is begun, and not passed: with them left, that comes again."""
+        """Return unpassed deliveries before a begun one: left out, the begun one is redelivered."""
         found: set[Delivery] = set()
         for deliveries in self._outstanding.values():
             begun = [number for number, one in enumerate(deliveries) if one.is_begun]
@@ -52,14 +52,15 @@ class OffsetLedger:
         return found
 
     def advance(self) -> list[tuple[int, int]]:
-        """(queue id, next queue offset) of every queue that is further than it was committed."""
+        """Return (queue id, next queue offset) of every queue beyond its last commit."""
         offsets = [(queue_id, self._move(queue_id)) for queue_id in self._outstanding]
         return [each for each in offsets if each[1] > self._committed.get(each[0], -1)]
 
     def commit(self, queue_id: int, next_offset: int) -> bool:
-        """Note that the queue is committed so far; False when that is not to be.
+        """Record that the queue is committed so far; False when the offset must not be committed.
 
-        It was committed further, or given up since the offset was told.
+        That is so if a higher one was committed, or the queue was revoked since the offset was
+        told.
         """
         begun, finished = self._begun.get(queue_id, 0), self._finished.get(queue_id, -1)
         if not max(begun, self._committed.get(queue_id, -1) + 1) <= next_offset <= finished:
@@ -68,9 +69,9 @@ class OffsetLedger:
         return True
 
     def span(self, limit: int) -> tuple[int, int]:
-        """The queue with most messages from its first unfinished one on, and how many.
+        """Return the queue with most messages from its first unfinished one on, and their number.
 
-        A queue with no more than *limit* may count as having some that are finished.
+        For a queue with no more than *limit*, the number may include finished ones.
         """
         for queue_id, count in self._spans.items():
             if count > limit:
@@ -78,14 +79,14 @@ class OffsetLedger:
         return max(self._spans.items(), key=itemgetter(1), default=(-1, 0))
 
     def forget(self, queue_ids: Iterable[int]) -> None:
-        """Drop queues that are taken away; their unfinished messages go to another member."""
+        """Drop revoked queues; their unfinished messages go to another member."""
         for queue_id in queue_ids:
             self._outstanding.pop(queue_id, None)
             for table in (self._spans, self._begun, self._finished, self._committed):
                 table.pop(queue_id, None)
 
     def _move(self, queue_id: int) -> int:
-        """Where the queue may be committed to, or -1; removes finished deliveries at the head."""
+        """Return the offset to commit, or -1; remove finished deliveries at the head."""
         deliveries = self._outstanding[queue_id]
         while deliveries:
             self._finished[queue_id] = deliveries[0].next_queue_offset()

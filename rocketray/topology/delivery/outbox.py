@@ -1,15 +1,16 @@
-"""Messages on their way out of an app: sends that wait together become one batch.
+"""Outgoing messages of an app: sends that wait together become one batch.
 
-``put`` queues a message and returns at once; a single thread hands the producer what has gathered
-since the last batch, so the busier the app, the larger its batches. Messages of one topic and
-queue leave in the order of their sends. When too many wait, ``put`` does.
+``put`` queues a message and returns at once; a single thread gives the producer the messages
+gathered since the last batch, so the busier the app, the larger its batches. Messages of one topic
+and queue leave in the order of their sends. When too many wait, ``put`` blocks.
 
-A shard that is away for a moment is asked again. A batch that cannot be stored fails its futures,
-is logged, and is remembered: from then on each ``flush`` raises it, so that an app never commits
-input whose output was lost, nor in the commits that follow the one that failed.
+If a shard is unavailable for a moment, the send is repeated. A batch that cannot be stored fails
+its futures, is logged, and is remembered: from then on each ``flush`` raises it. So an app never
+commits input whose output was lost, nor in the commits that follow the one that failed.
 
-An app has two: what it sends is stored when the node has it in memory, as with a producer; changes of
-tables are when they are on disk, because the offsets that are committed behind them are.
+An app has two outboxes. Its own messages are stored when the node has them in memory, as with a
+producer. Changes of tables are stored when they are on disk, because the offsets committed behind
+them are.
 """
 
 from __future__ import annotations
@@ -77,9 +78,9 @@ class Outbox:
         return future
 
     async def flush(self) -> None:
-        """Wait until what was put so far is stored; raises the first failure that there ever was.
+        """Wait until all messages put so far are stored; raise the first failure of its lifetime.
 
-        What is put meanwhile is not waited for, so a busy app cannot hold a flush up.
+        Messages put meanwhile are not waited for, so a busy app cannot hold a flush up.
         """
         count = self._put_count
         if self._settled_count < count:
@@ -90,7 +91,7 @@ class Outbox:
             raise self._failure
 
     async def settle(self) -> None:
-        """As :meth:`flush`, but raises only a failure of which nobody heard yet."""
+        """As :meth:`flush`, but raise only a failure that was not reported yet."""
         was_told = self._is_told
         try:
             await self.flush()
@@ -99,7 +100,7 @@ class Outbox:
                 raise
 
     async def close(self) -> None:
-        """Send what waits, then close the producer and end the thread; raises as :meth:`settle`."""
+        """Send what waits, close the producer and end the thread; raise as :meth:`settle`."""
         try:
             await self.settle()
         finally:
@@ -134,9 +135,9 @@ class Outbox:
                     _succeed(pending, result)
 
     async def _store(self, group: Sequence[_Pending]) -> Sequence[SendResult]:
-        """Send in the thread, and wait for at most 30 s while the shard is away.
+        """Send in the thread, and wait for at most 30 s while the shard is unavailable.
 
-        What is on its way then is waited for and not sent anew, so it is stored once.
+        A send in flight is waited for and not repeated, so it is stored once.
         """
         end = self._loop.time() + _RETRY_FOR_S
         sent: list[PendingMessages] = []
@@ -169,20 +170,20 @@ class Outbox:
         for pending in group:
             if not pending.future.done():
                 pending.future.set_exception(error)
-                pending.future.exception()  # said above, so asyncio need not say it again
+                pending.future.exception()  # logged above, so asyncio need not warn
 
 
 class Outboxes:
     """The outboxes of one app, each opened at its first use; made and used on its loop."""
 
     def __init__(self, open_producer: Callable[[AckMode], Awaitable[Producer]]) -> None:
-        """*open_producer* makes the producer of an outbox, by where its messages are to be."""
+        """Take *open_producer*, which makes the producer of an outbox for its ack mode."""
         self._open_producer = open_producer
         self._opened: dict[AckMode, Outbox] = {}
         self._opening = asyncio.Lock()
 
     async def get(self, ack: AckMode) -> Outbox:
-        """The one whose messages are stored when they are in memory, or on disk."""
+        """Return the outbox whose messages are stored when they are in memory, or on disk."""
         outbox = self._opened.get(ack)
         if outbox is None:
             async with self._opening:
@@ -192,15 +193,15 @@ class Outboxes:
         return outbox
 
     async def flush(self) -> None:
-        """Wait until all that was put so far is stored; raises as :meth:`Outbox.flush`."""
+        """Wait until all messages put so far are stored; raise as :meth:`Outbox.flush`."""
         await _all(one.flush() for one in self._opened.values())
 
     async def settle(self) -> None:
-        """As :meth:`flush`; raises as :meth:`Outbox.settle`."""
+        """As :meth:`flush`, but raise as :meth:`Outbox.settle`."""
         await _all(one.settle() for one in self._opened.values())
 
     async def close(self) -> None:
-        """Close all; raises as :meth:`settle`."""
+        """Close all; raise as :meth:`settle`."""
         outboxes, self._opened = self._opened, {}
         await _all(one.close() for one in outboxes.values())
 
@@ -218,7 +219,7 @@ async def _all(steps: Iterable[Awaitable[None]]) -> None:
 
 
 def _by_destination(taken: Sequence[_Pending]) -> list[list[_Pending]]:
-    """Groups of one topic and queue, delayed or not, in the order of their first messages."""
+    """Return groups of one topic and queue, delayed or not, ordered by their first messages."""
     groups: dict[tuple[str, int | None, bool], list[_Pending]] = {}
     for pending in taken:
         is_delayed = pending.delay is not None

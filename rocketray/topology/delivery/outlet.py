@@ -1,4 +1,4 @@
-"""The way of deliveries from a feed to the queue that its handlers read."""
+"""The path of deliveries from a feed to the queue that its handlers read."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ __all__ = ["OrderedOutlet", "Outlet"]
 
 
 class Outlet:
-    """Hands deliveries on as they come."""
+    """Passes deliveries on as they arrive."""
 
     def __init__(self, hand_on: Callable[[Delivery], None]) -> None:
         self._hand_on = hand_on
 
     def put(self, delivery: Delivery) -> None:
-        """*delivery* is next in its queue."""
+        """Pass on *delivery*, the next one of its queue."""
         self._hand_on(delivery)
 
     def released(self, delivery: Delivery) -> None:
-        """No handler has *delivery* any more."""
+        """Note that no handler has *delivery* any more."""
 
 
 class OrderedOutlet(Outlet):
-    """Hands a queue's next delivery on when no handler has the one before.
+    """Passes on a queue's next delivery when no handler has the previous one.
 
-    Handlers that share a queue of deliveries would else work on one queue side by side.
+    Otherwise handlers that share a queue of deliveries would process one queue in parallel.
     """
 
     def __init__(self, hand_on: Callable[[Delivery], None]) -> None:
@@ -35,14 +35,14 @@ class OrderedOutlet(Outlet):
         self._lanes: dict[int, deque[Delivery]] = {}
 
     def put(self, delivery: Delivery) -> None:
-        """*delivery* is next in its queue."""
+        """Pass on *delivery*, the next one of its queue, or keep it until its turn."""
         lane = self._lanes.setdefault(delivery.queue_id, deque())
         lane.append(delivery)
         if len(lane) == 1:
             self._hand_on(delivery)
 
     def released(self, delivery: Delivery) -> None:
-        """No handler has *delivery* any more: the next one may go."""
+        """Note that no handler has *delivery* any more: pass on the next one."""
         lane = self._lanes[delivery.queue_id]
         assert lane[0] is delivery
         lane.popleft()

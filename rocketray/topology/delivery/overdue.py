@@ -1,11 +1,11 @@
-"""Messages that are not finished for too long: RocketMQ's consume timeout.
+"""Messages that stay unfinished for too long: RocketMQ's consume timeout.
 
-One that a handler has in hand stays with it, because it may still be at work; that is counted and
-said once. RocketMQ sends it back, so that it is handled twice when the handler comes to its end.
-
-One that a handler passed and never acknowledged, after ``stream.noack()``, is sent back, as there:
-nobody may remember it, for instance when the handler raised on a later one. It would hold up its
-queue until the app starts again.
+- A message that a handler is processing stays with it, because the handler may still be at work;
+  that is counted and logged once. RocketMQ sends it back, so it is processed twice when the handler
+  finishes.
+- A message that a handler passed and never acknowledged, after ``stream.noack()``, is sent back, as
+  in RocketMQ. No code may be left to acknowledge it, for instance when the handler raised on a
+  later one. It would hold up its queue until the app starts again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOT_ACKNOWLEDGED = "not acknowledged for 15 minutes"
 
 
 class OverdueWatch:
-    """Looks now and then at what handlers have or left, and notes since when."""
+    """Checks periodically what handlers are processing or left unacknowledged, and since when."""
 
     def __init__(self, group: str) -> None:
         self._group = group
@@ -34,10 +34,11 @@ class OverdueWatch:
         """Messages that were not finished for longer than the timeout."""
 
     def look(self, deliveries: Iterable[Delivery], now_ms: int) -> list[tuple[Delivery, int]]:
-        """Note what is not finished at *now_ms*, and tell of what has been so for too long.
+        """Record the unfinished messages at *now_ms*, and return those overdue.
 
-        What comes out was passed, but not acknowledged, and shall be sent back: the delivery and
-        the index of the message. Each comes out once. A clock that is set back begins anew.
+        Returned messages were passed, but not acknowledged, and have to be sent back: the delivery
+        and the index of the message. Each is returned once. A clock that is set back starts the
+        times anew.
         """
         held, left = set[tuple[Delivery, int]](), set[tuple[Delivery, int]]()
         for one in deliveries:

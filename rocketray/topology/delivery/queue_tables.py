@@ -1,4 +1,4 @@
-"""What a feed tells the tables of its app: which queues it reads, and which it reads no more."""
+"""The interface from a feed to the tables of its app: which queues it gains and loses."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ __all__ = ["NO_TABLES", "QueueTables"]
 
 
 class QueueTables(Protocol):
-    """What the tables of an app want to know of queues."""
+    """The receiver of gained and lost queues, for an app's tables."""
 
     async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """*holder* may read these queues when this returns."""
+        """Let *holder* read these queues once this returns."""
 
     async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """*holder* reads these queues no more."""
+        """Record that *holder* no longer reads these queues."""
 
 
 class NoTables:
-    """For a feed whose queue numbers have nothing to do with the app's tables."""
+    """For a feed whose queue numbers are unrelated to the app's tables."""
 
     async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """Nothing belongs to them."""
+        """Do nothing: the queues have no parts of tables."""
 
     async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """Nothing belonged to them."""
+        """Do nothing: the queues had no parts of tables."""
 
 
 NO_TABLES = NoTables()

@@ -1,7 +1,7 @@
-"""A handler that fails outside of a message: counted, logged, and called again after a pause.
+"""A handler that fails outside of a message: counted, logged, and restarted after a pause.
 
-The pause doubles with every failure in a row, so a handler that can never succeed costs little.
-What fails on a message is settled by failure.py.
+The pause doubles with every consecutive failure, so a handler that can never succeed costs little.
+Failures on a message are handled by failure.py.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _MAX_DOUBLINGS = 12  # 0.01 s * 2**12 is over MAX_DELAY_S
 
 
 def backoff_s(attempts: int) -> float:
-    """Seconds to wait after *attempts* failures in a row: doubled each time, at most 30."""
+    """Return the seconds to wait after *attempts* consecutive failures: doubling, at most 30."""
     doublings = min(max(attempts, 1) - 1, _MAX_DOUBLINGS)
     return min(FIRST_DELAY_S * 2.0**doublings, MAX_DELAY_S)
 
 
 def note_failure(who: str, error: BaseException, inbox: Inbox | None) -> float:
-    """Count and log a failure of *who*; seconds to wait before the next attempt.
+    """Count and log a failure of *who*; return the seconds to wait before the next attempt.
 
     The traceback is logged at the first one.
     """

@@ -1,9 +1,9 @@
-"""Messages on their way back to the node: those that failed, and come again or are dead letters.
+"""Messages being returned to the node: failed ones, to be redelivered or dead-lettered.
 
-What waits together goes as one batch, whose records are whole messages. A message counts as
+Messages that wait together go as one batch, whose records are whole messages. A message counts as
 finished only when the node has it on disk; until then its queue is not committed past it, because a
-committed offset is on disk as well. What cannot be stored is tried again for as long as the app
-runs: after a restart it comes again from its queue.
+committed offset is on disk as well. A message that cannot be stored is tried again for as long as
+the app runs; after a restart it is redelivered from its queue.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _REFUSED_RETRY_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Return:
-    """One message on its way, and what to do when the node has it."""
+    """One returned message, and the callback for when the node has stored it."""
 
     back: SentBack
     topics: tuple[str, ...]
-    """Those that have to be there."""
+    """The topics that have to exist."""
     on_stored: Callable[[], None]
     retry_queues: int = RETRY_QUEUES
 
@@ -51,9 +51,9 @@ class Returns:
         connect: Callable[[], Awaitable[Connection]],
         on_made: Callable[[], Awaitable[None]],
     ) -> None:
-        """*on_made* is awaited when a topic was made, from which messages may come again.
+        """Take *on_made*, which is awaited when a topic was created that may redeliver messages.
 
-        What it fails of is logged: the messages are stored all the same.
+        Its errors are logged only: the messages are stored all the same.
         """
         self._connect = connect
         self._on_made = on_made
@@ -67,18 +67,18 @@ class Returns:
         self._is_closed = False
 
     async def wait_for_room(self) -> None:
-        """Wait while too many are on their way."""
+        """Wait while too many are in flight."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._pending < WAITING_MAX)
 
     def put(self, one: Return) -> None:
-        """Send *one* with the next batch; for who waited for room just before."""
+        """Send *one* with the next batch; the caller has just waited for room."""
         self._waiting.append(one)
         self._pending += 1
         self._start()
 
     async def flush(self, grace_s: float) -> None:
-        """Wait until the node has all that was put, for at most *grace_s*."""
+        """Wait until the node has stored all that was put, for at most *grace_s*."""
         try:
             async with asyncio.timeout(grace_s), self._changed:
                 await self._changed.wait_for(lambda: not self._pending)
@@ -89,7 +89,7 @@ class Returns:
             )
 
     async def close(self) -> None:
-        """Give up what is still on its way, and the producer."""
+        """Drop the returns that are still in flight, and close the producer."""
         self._is_closed = True
         if self._drainer is not None:
             self._drainer.cancel()
@@ -106,7 +106,7 @@ class Returns:
             self._drainer = None
 
     def _batch(self) -> list[Return]:
-        """The oldest that wait, with those behind it that go to the same place."""
+        """Return the oldest waiting return, with those behind it for the same destination."""
         first = self._waiting[0]
         taken: list[Return] = []
         left, size = deque[Return](), 0
@@ -120,14 +120,14 @@ class Returns:
         return taken
 
     async def _send(self, batch: Sequence[Return]) -> None:
-        """Store a batch; one that is refused goes message by message, for most may be stored."""
+        """Store a batch; if it is refused, store each message alone: most may be accepted."""
         while True:
             try:
                 await self._store(batch)
             except (ShardUnavailableError, OSError) as error:
                 logger.warning("%d messages are not sent back yet: %s", len(batch), error)
                 await asyncio.sleep(_RETRY_S)
-            except Exception as error:  # what one fails of may not end the way of all
+            except Exception as error:  # one failure must not end the task of all
                 if len(batch) > 1:
                     for one in batch:
                         await self._send([one])
@@ -181,12 +181,12 @@ class Returns:
 
 
 def make_retry_topic(connection: Connection, topic: str, queues: int) -> None:
-    """Have a retry topic with at least so many queues."""
+    """Ensure that a retry topic has at least so many queues."""
     if connection.create_topic(topic, queues, hosted=True).queues < queues:
         connection.alter_topic(topic, queues)
 
 
 def _place(one: Return) -> tuple[str, int, int]:
-    """What is alike in all messages of a batch: topic, queue and state of a transaction."""
+    """Return the common key of a batch: topic, queue and state of a transaction."""
     message = one.back.message
     return message.topic, one.back.queue_id, message.sys_flag & TRANSACTION

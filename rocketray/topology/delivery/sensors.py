@@ -1,7 +1,7 @@
-"""Faust's sensors, told of batches: a call for each message would cost more than the message.
+"""Faust's sensors, called for batches: a call for each message would cost more than the message.
 
 Faust's own monitor counts every message. Any other sensor is called once for each batch that a
-handler turns to, with the event of its last message, and a batch that comes again counts again.
+handler starts, with the event of its last message, and a redelivered batch counts again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["sense_batch"]
 
 
 def sense_batch(stream: Any, delivery: Delivery) -> None:
-    """Tell the sensors of the app that a handler of *stream* turns to *delivery*."""
+    """Tell the sensors of the app that a handler of *stream* starts *delivery*."""
     tp, count = delivery.shared.tp, len(delivery)
     last = delivery.shared.next_queue_offset(delivery.stop) - 1
     for sensor in stream.app.sensors:
@@ -37,7 +37,7 @@ def sense_batch(stream: Any, delivery: Delivery) -> None:
 
 
 def _last_event(stream: Any, delivery: Delivery) -> Any:
-    """The event of the last message that is not damaged, or None."""
+    """Return the event of the last message that is not damaged, or None."""
     for index in reversed(range(delivery.cursor, delivery.stop)):
         try:
             return stream.make_event(delivery, index, None)
@@ -47,7 +47,7 @@ def _last_event(stream: Any, delivery: Delivery) -> Any:
 
 
 def _name_of(sensor: Monitor, stream: Any) -> str:
-    """What *sensor* calls *stream*, kept as Faust keeps it: its name is made of many parts."""
+    """Return the name of *stream* in *sensor*, cached as Faust does: building it is slow."""
     if stream not in sensor.stream_lookup:
         sensor.stream_lookup[stream] = str(stream)
     name: str = sensor.stream_lookup[stream]

@@ -1,8 +1,8 @@
 """Lists of messages for ``stream.take``: collected from deliveries, finished as a whole.
 
-A list may span several deliveries, and so several queues. While the handler has it, every cursor
-stays where it was; they move when the handler asks for the next list. When a handler raises, the
-messages of its list come again one by one.
+A list may span several deliveries, and so several queues. While the handler has it, no cursor
+moves; they advance when the handler asks for the next list. When a handler raises, the messages of
+its list are redelivered one by one.
 """
 
 from __future__ import annotations
@@ -22,50 +22,50 @@ SKIPPED = object()
 
 
 class Source(Protocol):
-    """What the collector needs of the stream."""
+    """The interface of a stream to the collector."""
 
     @property
     def has_processors(self) -> bool:
-        """Values go through filters or other processors of the stream."""
+        """Whether values go through filters or other processors of the stream."""
         ...
 
     def enter(self, delivery: Delivery) -> None:
-        """The handler turns to *delivery*."""
+        """Record that the handler starts *delivery*."""
         ...
 
     async def process(self, delivery: Delivery, index: int, value: Any) -> Any:
-        """*value* after filters, or ``SKIPPED``."""
+        """Return *value* after filters, or ``SKIPPED``."""
         ...
 
     async def fail(
         self, delivery: Delivery, error: Exception, *, is_decoding: bool = False
     ) -> bool:
-        """The message at the cursor cannot be handed out; whether *delivery* goes on behind it."""
+        """Handle an undeliverable message; return whether *delivery* continues behind it."""
         ...
 
     def make_event(self, delivery: Delivery, index: int, value: Any) -> Any:
-        """The event of one message."""
+        """Return the event of one message."""
         ...
 
 
 @dataclass(slots=True)
 class Taken:
-    """Values for one list, and how far each delivery goes with it."""
+    """Values for one list, and how far it consumes each delivery."""
 
     values: list[Any] = field(default_factory=list)
     parts: list[tuple[Delivery, int]] = field(default_factory=list)
     skipped: set[tuple[Delivery, int]] = field(default_factory=set)
 
     def new(self, deliveries: list[Delivery]) -> list[Delivery]:
-        """Those of *deliveries* that nothing was taken from yet."""
+        """Return those of *deliveries* from which nothing was taken yet."""
         known = [delivery for delivery, _ in self.parts]
         return [delivery for delivery in deliveries if delivery not in known]
 
     def begin(self) -> bool:
-        """The list goes to the handler; False when there is nothing to hand out.
+        """Give the list to the handler; return False when there is nothing to deliver.
 
-        What was taken from a queue that is gone meanwhile is not handed out, and neither is what
-        was collected with it: that is collected again.
+        If a queue was revoked meanwhile, its values are not delivered, nor those collected with
+        them: these are collected again.
         """
         if any(delivery.is_withdrawn for delivery, _ in self.parts):
             self.values, self.parts, self.skipped = [], [], set()
@@ -74,23 +74,23 @@ class Taken:
         return bool(self.values)
 
     def hand(self) -> Hand:
-        """The list as the handler has it."""
+        """Return the list as the handler has it."""
         runs = [(delivery, delivery.cursor, end) for delivery, end in self.parts]
         return Hand(runs, is_list=True, skipped=self.skipped)
 
     def is_of_another_queue(self, delivery: Delivery) -> bool:
-        """What was taken is not of the queue of *delivery*."""
+        """Return whether the list is of another queue than *delivery*."""
         return bool(self.parts) and self.parts[0][0].shared.tp != delivery.shared.tp
 
     def finish(self) -> None:
-        """The handler asked for the next list, so it is through with this one."""
+        """Finish this list: the handler asked for the next one."""
         for delivery, cursor in self.parts:
             delivery.cursor = cursor
             delivery.is_active = False
 
 
 class Collector:
-    """Fills lists of up to *max_count*; *within_s* None waits for a full one for ever."""
+    """Fills lists of up to *max_count*; with *within_s* None waits for a full one for ever."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class Collector:
         as_events: bool,
         of_one_queue: bool = False,
     ) -> None:
-        """*of_one_queue*: a change of a table belongs to the queue of the message in hand."""
+        """Set *of_one_queue* for tables: a change belongs to the queue being processed."""
         self._source = source
         self._inbox = inbox
         self._decode = decode
@@ -113,7 +113,7 @@ class Collector:
         self._of_one_queue = of_one_queue
 
     async def collect(self) -> Taken:
-        """The next list: first what is at hand, then what the channel brings in time.
+        """Return the next list: first from buffered deliveries, then from the channel, in time.
 
         The time runs from the first message on. All may be filtered out, so it may be empty.
         """
@@ -136,13 +136,13 @@ class Collector:
                 return taken
 
     def abandon(self) -> None:
-        """The handler's loop ended; what it did not finish stays in hand."""
+        """Keep the unfinished deliveries buffered: the handler's loop ended."""
         self._inbox.deactivate()
 
     async def _take_from(self, taken: Taken, delivery: Delivery, max_count: int) -> bool:
-        """Move values of *delivery* into *taken*, which remembers how far it went.
+        """Move values of *delivery* into *taken*, which records the position reached.
 
-        True where it stopped before a message that cannot be decoded: nothing can follow.
+        True if it stopped before a message that cannot be decoded: nothing can follow.
         """
         source, bodies = self._source, delivery.shared.bodies
         source.enter(delivery)
@@ -158,7 +158,7 @@ class Collector:
             except Exception as error:  # noqa: BLE001  # whatever a codec or a filter raises
                 is_cut = index > delivery.cursor  # the next list begins with it
                 if is_cut or not await source.fail(delivery, error, is_decoding=is_decoding):
-                    is_cut = True  # what is behind it must not pass it
+                    is_cut = True  # later messages must not overtake it
                     break
             else:
                 if value is SKIPPED:
@@ -171,7 +171,7 @@ class Collector:
         return is_cut
 
     def _take_plain(self, taken: Taken, delivery: Delivery, max_count: int) -> int:
-        """Take values that need nothing but decoding; the index of the first that is not taken."""
+        """Take values that need only decoding; return the index of the first not taken."""
         start = delivery.cursor
         if self._as_events or self._source.has_processors or delivery.acks is not None:
             return start

@@ -1,8 +1,8 @@
-"""When a traceback is worth its lines: once a kind of failure, and seldom from then on.
+"""A limit on logged tracebacks: once for a kind of failure, and seldom from then on.
 
-A failure is of the kind of its exception's type and of the line that raised it. One traceback
-is enough for a message that fails every second, and for a thousand messages that fail alike; the
-lines that name each failure are failure.py's.
+The kind of a failure is its exception's type and the line that raised it. One traceback is enough
+for a message that fails every second, and for a thousand messages that fail alike; failure.py logs
+a line for each failure.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class TraceLimit:
     """The failures of one handler, by kind: when each may be traced again."""
 
     def __init__(self) -> None:
-        self._next: dict[_Kind, tuple[float, float]] = {}  # from when on, and the pause after that
+        self._next: dict[_Kind, tuple[float, float]] = {}  # earliest time, and pause after it
 
     def allows(self, error: BaseException, now_s: float) -> bool:
-        """Whether the traceback of *error* is to be logged; asking counts as logging it.
+        """Return whether the traceback of *error* is to be logged; asking counts as logging it.
 
         The pause until the next one of its kind doubles each time, from a minute to an hour.
         """
@@ -40,7 +40,7 @@ class TraceLimit:
 
 
 def _place(trace: TracebackType | None) -> tuple[str, int]:
-    """Where it was raised: the file and line of the innermost frame."""
+    """Return the file and line of the innermost frame."""
     if trace is None:
         return "", 0
     while trace.tb_next is not None:

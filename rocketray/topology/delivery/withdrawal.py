@@ -1,6 +1,6 @@
-"""Taking deliveries back from their handlers: when queues go to others, and when an app stops.
+"""Withdrawal of deliveries from their handlers: at a revocation, and when an app stops.
 
-A handler that is inside of a message may finish it; it is given no other one.
+A handler may finish the message that it is processing; it gets no other one.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ async def withdraw(
     grace_s: float,
     is_leased: Callable[[], bool],
 ) -> None:
-    """Mark *deliveries* and wait up to *grace_s* until no handler is inside one of their messages.
+    """Mark *deliveries* and wait up to *grace_s* until no handler is processing one of them.
 
-    Those that others overtook, the *gaps*, are marked last: what was finished behind them would
-    come again.
+    The *gaps*, which others overtook, are marked last: otherwise finished messages behind them
+    would be redelivered.
     """
     end = asyncio.get_running_loop().time() + grace_s
     for delivery in deliveries - gaps:
@@ -41,10 +41,10 @@ async def withdraw(
 
 
 async def until_through(deliveries: Collection[Delivery], may_wait: Callable[[], bool]) -> None:
-    """Wait for handlers that are still inside of *deliveries*, for as long as *may_wait* says.
+    """Wait for handlers that are processing *deliveries*, for as long as *may_wait* allows.
 
-    As RocketMQ, whose ordered consumer keeps a queue while it is in it: nobody else begins what
-    stands behind the message that a handler has, or that message a second time.
+    As RocketMQ, whose ordered consumer keeps a queue while it processes a message of it: no other
+    member starts that message a second time, or the ones behind it.
     """
     active = [one for one in deliveries if one.is_active]
     for one in active:
@@ -54,7 +54,7 @@ async def until_through(deliveries: Collection[Delivery], may_wait: Callable[[],
 
 
 async def _wait_while(condition: Callable[[], bool], end: float) -> None:
-    """Until *condition* holds no more, or the loop's clock shows *end*."""
+    """Wait until *condition* is false, or the loop's clock shows *end*."""
     clock = asyncio.get_running_loop().time
     while condition() and clock() < end:  # noqa: ASYNC110  # leaving a message signals nothing, to stay cheap
         await asyncio.sleep(_LOOK_S)
