@@ -1,16 +1,16 @@
-"""A node's home: its data directory, known by a UUID, and the Ray node that has it.
+"""A node's home: its data directory, identified by a UUID, and the Ray node that it is on.
 
     DATA/directory.json     {"version": 1, "uuid": …}
 
-A path says little: on another machine, or before a disk is mounted, something else is there or
-nothing. So the first start of a node gives the directory a UUID, and every actor that touches its
-files is told which one it is to find.
+A path does not identify a directory: on another machine, or before a disk is mounted, it may lead
+to another directory or to none. So the first start of a node gives the directory a UUID, and every
+actor that touches its files is told which UUID to expect.
 
 Invariants
-  1. Only the process that holds DATA/node.lock gives a directory its UUID. It keeps it for good.
-  2. An actor that finds another directory, or none, makes nothing there and raises.
-  3. Actors run where the directory is: on a Ray node whose label names it, else on the very Ray
-     node that the node was started on (ray_runtime.py).
+  1. Only the process that holds DATA/node.lock gives a directory its UUID, which never changes.
+  2. An actor that finds another directory, or none, creates nothing there and raises.
+  3. Actors run where the directory is: on a Ray node whose label names it, else on the Ray node on
+     which the node was started (ray_runtime.py).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where an actor finds its node's files.
+    """The place of its node's files, as it is passed to an actor.
 
     ``machine`` is the name of the machine that the node was started on. ``ray_node`` is the Ray
-    node that the actors are bound to; it is empty where a label binds them.
+    node that the actors are bound to; it is empty if a label binds them.
     """
 
     data: str
@@ -45,10 +45,10 @@ class Home:
     ray_node: str = ""
 
     def directory(self) -> Path:
-        """The data directory, which is there and is the right one.
+        """Return the data directory, which exists and has the expected UUID.
 
         Raises:
-            DataDirectoryError: it is not.
+            DataDirectoryError: it does not.
         """
         directory = Path(self.data)
         found = _read_identity(directory)
@@ -63,12 +63,13 @@ class Home:
 
 
 def settle_identity(data: Path) -> str:
-    """The UUID of a data directory, which gets one if it has none; for who holds its lock.
+    """Return the UUID of a data directory, and create one if it has none.
 
-    A damaged file is mended from its copy (state_files.py).
+    Only the holder of the directory's lock may call this. A damaged file is repaired from its copy
+    (state_files.py).
 
     Raises:
-        StoreError: what stands there, and its copy, is not ours.
+        StoreError: neither the file nor its copy is valid.
     """
     found = _read_identity(data, owns=True)
     if found is None:

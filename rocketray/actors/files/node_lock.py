@@ -1,7 +1,7 @@
-"""The lock of a data directory: one process runs a node on it, and the file says which.
+"""The lock of a data directory: one process runs a node on it, and the file has its process id.
 
-Locked is DATA/node.lock; the kernel lets go of it when the process ends, however it does. The number
-in the file is for people: it is only told while the lock is held.
+The lock is on DATA/node.lock; the kernel releases it however the process ends. The number in the
+file is for people: it is only shown while the lock is held.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _LOG = logging.getLogger(__name__)
 
 
 def lock_node(data: Path, mode: int = DATA_MODE) -> int:
-    """Lock the data directory, which is made with *mode* if it is not there.
+    """Lock the data directory, and create it with *mode* if it is missing.
 
-    Answers the descriptor to close when the node has stopped.
+    Return the descriptor to close when the node has stopped.
 
     Raises:
         StoreError: this user cannot write there.
@@ -65,7 +65,7 @@ def lock_node(data: Path, mode: int = DATA_MODE) -> int:
 
 
 def node_holder(data: Path) -> str | None:
-    """``pid 17`` where that process runs a node on the directory; None where none does."""
+    """Return ``pid 17`` if that process runs a node on the directory; None if there is none."""
     try:
         descriptor = os.open(_path(data), os.O_RDONLY)
     except OSError:

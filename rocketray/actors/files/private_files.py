@@ -1,8 +1,8 @@
 """Directories and secrets that no other user may read, enter or exchange.
 
-What lies in a directory that everybody can write, as ``/tmp`` and ``/dev/shm``, may have been put
-there by anybody under a name that can be guessed. So a directory is ours only if this call made it,
-or if it is no link, belongs to this user, and nobody else may enter it.
+In a directory that every user can write to, such as ``/tmp`` and ``/dev/shm``, any user may have
+created a file under a name that can be guessed. So a directory is accepted only if this call
+created it, or if it is not a link, belongs to this user, and no other user may enter it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _DIRECTORY_MODE, _SECRET_MODE = 0o700, 0o600
 
 
 def make_private_directory(path: Path) -> bool:
-    """Make *path* as a directory of this user alone; False where something else has that name.
+    """Create *path* as a directory of this user alone; False if something else has that name.
 
-    One that is there and is private already is taken as it is.
+    A directory that exists and is private already is accepted as it is.
     """
     with suppress(FileExistsError):
         path.mkdir(mode=_DIRECTORY_MODE)
@@ -38,7 +38,7 @@ def make_private_directory(path: Path) -> bool:
 
 
 def make_directory(path: Path, mode: int) -> bool:
-    """Make *path*, and what is missing above it, with *mode* whatever the umask; False if it is there."""
+    """Create *path* and its missing parents with *mode*, whatever the umask; False if it exists."""
     if not path.parent.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -50,14 +50,14 @@ def make_directory(path: Path, mode: int) -> bool:
 
 
 def make_private_parents(path: Path) -> None:
-    """Make *path* and what is missing above it; nobody else may enter what this makes."""
+    """Create *path* and its missing parents; no other user may enter what this creates."""
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for each in reversed(missing):
         each.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
 
 
 def is_own_directory(path: Path) -> bool:
-    """Whether it is a directory, no link, and this user's."""
+    """Return whether *path* is a directory, not a link, and this user's."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def is_own_directory(path: Path) -> bool:
 
 
 def open_to_others(path: Path) -> int:
-    """The permission bits of *path* that group and others have; 0 for none, also without a file."""
+    """Return the permission bits of *path* for group and others; 0 if the file is missing."""
     try:
         return stat.S_IMODE(path.stat().st_mode) & 0o077
     except FileNotFoundError:

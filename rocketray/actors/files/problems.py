@@ -1,10 +1,11 @@
-"""What is wrong with a node that runs: lines of text for ``rocketray status``.
+"""Current problems of a running node: lines of text for ``rocketray status``.
 
-A problem is noted under the name of what it is about: a file of the state, a shard, a directory.
-Noted again, it replaces the line before it; once it is over, it is resolved. Each says what is
-wrong, where, and what to do. A file that was damaged and mended, by whichever process, is a problem
-until somebody removes what was damaged (state_files.py). The coordinator has the node's problems, and
-answers with their lines.
+- A problem is noted under its subject: a state file, a shard, a directory. A new line for a subject
+  replaces the one before it; a problem that is over is resolved.
+- Each line says what is wrong, where, and what to do.
+- A state file that was damaged and repaired, by any process, is a problem until the operator
+  removes the damaged file (state_files.py).
+- The coordinator keeps the node's problems and returns their lines.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Problems:
         self._lines: dict[str, str] = {}
 
     def note(self, subject: str, line: str) -> None:
-        """Say that something is wrong with *subject*; logged when it is new."""
+        """Record that something is wrong with *subject*; logged when it is new."""
         with self._lock:
             is_new = self._lines.get(subject) != line
             self._lines[subject] = line
@@ -37,12 +38,12 @@ class Problems:
             _LOG.warning("%s", line)
 
     def resolve(self, subject: str) -> None:
-        """Say that nothing is wrong with *subject* any more."""
+        """Record that nothing is wrong with *subject* any more."""
         with self._lock:
             self._lines.pop(subject, None)
 
     def lines(self) -> list[str]:
-        """The lines: of files first, then of the rest, ordered by what they are about."""
+        """Return the lines: of files first, then of the rest, ordered by subject."""
         with self._lock:
             noted = [line for _, line in sorted(self._lines.items())]
         return mended_files(self._data) + noted

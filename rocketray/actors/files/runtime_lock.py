@@ -1,18 +1,20 @@
-"""Who uses a node's shared memory, and what is left of nodes that died and never came back.
+"""The lock of a node's shared memory, and the removal of shared memory that dead nodes left.
 
-RUNTIME (paths.py) is removed when its node stops, and by the next start on the same data
-directory. A node that was killed and is never started again would leave it in memory until the
-machine starts anew, so every start looks for such directories of the same user.
+RUNTIME (paths.py) is removed when its node stops, and by the next start on the same data directory.
+A node that was killed and is never started again would leave it in memory until the machine is
+rebooted, so every start looks for such directories of the same user.
 
 Invariants
-  1. Each process that a node cannot do without, its own and its filter actor's, holds a shared
-     lock on RUNTIME/lock while it lives. The kernel frees it however the process ends.
-  2. Nobody needs a directory whose lock is free: a start begins with an empty one. So whoever finds
-     it removes it, with the lock held alone. A start removes what was there with a share in the
-     lock, so that nobody else is about to, and locks the new one before it is used.
-  3. A directory without a lock file is left alone: nothing says whose it is.
-  4. RUNTIME is a directory of this user's that nobody else can enter, made by us or found so. What
-     another user put there under its name is left alone, and RUNTIME gets another name (paths.py).
+  1. The processes that a node cannot do without, its own and its filter actor's, each hold a shared
+     lock on RUNTIME/lock while they live. The kernel releases it however the process ends.
+  2. A directory whose lock is free is not in use, since a start begins with an empty one. So a
+     process that finds it takes the lock exclusively and removes it. A start removes an existing
+     RUNTIME with the lock shared, so that no other process is about to remove it, and locks the new
+     one before it is used.
+  3. A directory without a lock file is left alone: its owner is not known.
+  4. RUNTIME is a directory of this user that no other user can enter, created or found so. A
+     directory of another user under its name is left alone, and RUNTIME gets another name
+     (paths.py).
 """
 
 from __future__ import annotations
@@ -41,24 +43,24 @@ _TRIES = 100
 
 
 class RuntimeLock:
-    """A share in a data directory's RUNTIME, which is made if need be."""
+    """A shared lock on a data directory's RUNTIME, which is created if it is missing."""
 
     def __init__(self, data: Path) -> None:
-        """Wait for a moment when somebody is about to remove what was there.
+        """Take the lock, and wait while another process is about to remove an existing RUNTIME.
 
         Raises:
             TimeoutError: that takes too long.
-            StoreError: there is no place for it that others cannot enter.
+            StoreError: there is no place for RUNTIME that other users cannot enter.
         """
         self._close = weakref.finalize(self, os.close, _share_made(data))
 
     def close(self) -> None:
-        """Give the share back."""
+        """Release the lock."""
         self._close()
 
 
 def remove_runtime(data: Path) -> None:
-    """Remove what a node on *data* left, whoever may still hold it; raises as RuntimeLock."""
+    """Remove the RUNTIME of a node on *data*, even if it is shared; raises as RuntimeLock."""
     directory = runtime_directory(data)
     if is_own_directory(directory):
         _remove_shared(directory)
@@ -67,7 +69,7 @@ def remove_runtime(data: Path) -> None:
 
 
 def remove_abandoned() -> list[Path]:
-    """Remove all RUNTIME directories of this user that nobody uses; which they were."""
+    """Remove all RUNTIME directories of this user that are not in use; return them."""
     removed = []
     for directory in runtime_directories():
         try:
@@ -92,14 +94,14 @@ def _remove_shared(directory: Path) -> None:
 
 def _remove_if_free(directory: Path) -> bool:
     if not is_own_directory(directory):
-        return False  # another user made it under a name of ours
-    if directory.name.endswith(_REMOVED):  # whoever began that was killed, or is at it
+        return False  # another user created it under one of our names
+    if directory.name.endswith(_REMOVED):  # the process that began it died, or is still at it
         shutil.rmtree(directory, ignore_errors=True)
         return True
     try:
         descriptor = _locked(directory / _LOCK, fcntl.LOCK_EX, create=False)
     except FileNotFoundError:
-        return False  # invariant 3, or somebody was quicker
+        return False  # invariant 3, or another process was quicker
     if descriptor is None:
         return False
     try:
@@ -110,7 +112,7 @@ def _remove_if_free(directory: Path) -> bool:
 
 
 def _remove(directory: Path) -> None:
-    """Take the directory out of the way in one step, then remove it."""
+    """Rename the directory in one step, then remove it."""
     doomed = directory.with_name(f"{directory.name}.{uuid.uuid4().hex}{_REMOVED}")
     try:
         directory.rename(doomed)
@@ -120,7 +122,7 @@ def _remove(directory: Path) -> None:
 
 
 def _share_made(data: Path) -> int:
-    """The descriptor of a share in the lock of RUNTIME, which is made if need be."""
+    """Return the descriptor of a shared lock on RUNTIME, which is created if it is missing."""
     for _ in range(_TRIES):
         directory = _make(data)
         descriptor = _locked(directory / _LOCK, fcntl.LOCK_SH)
@@ -131,7 +133,7 @@ def _share_made(data: Path) -> int:
 
 
 def _share(directory: Path) -> int:
-    """The descriptor of a share in the lock of *directory*, once nobody holds it alone."""
+    """Return the descriptor of a shared lock on *directory*, once no exclusive lock is held."""
     for _ in range(_TRIES):
         descriptor = _locked(directory / _LOCK, fcntl.LOCK_SH, create=False)
         if descriptor is not None:
@@ -145,7 +147,7 @@ def _stays_locked(directory: Path) -> TimeoutError:
 
 
 def _make(data: Path) -> Path:
-    """RUNTIME, made if need be (invariant 4)."""
+    """Return RUNTIME, created if it is missing (invariant 4)."""
     directory = runtime_directory(data)
     directory.parent.mkdir(parents=True, exist_ok=True)
     if make_private_directory(directory):
@@ -174,13 +176,13 @@ def _make(data: Path) -> Path:
 
 
 def _locked(path: Path, kind: int, *, create: bool = True) -> int | None:
-    """The descriptor of the locked file that is at *path*; None when that cannot be now."""
+    """Return the descriptor of the locked file at *path*; None if it cannot be locked now."""
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
     try:
         descriptor = os.open(path, flags, 0o600)
     except FileNotFoundError:
         if create:
-            return None  # the directory was removed a moment ago
+            return None  # the directory was removed just now
         raise
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)

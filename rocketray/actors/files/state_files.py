@@ -1,11 +1,11 @@
-"""Files of a node's state: JSON, replaced whole (whole_file.py).
+"""Files of a node's state: JSON, replaced as a whole (whole_file.py).
 
-A file of the state has a copy beside it, ``.bak``, with the same content. It is there for damage,
-and not for going back: what was said to be done, a topic deleted, a group reset or a queue given up,
-is done in both. Versions before left the previous content there, and a process that died between the
-two writes the next one; so the first that a file's owner does is to make them the same.
+A state file has a copy beside it, ``.bak``, with the same content. It is for repair after damage
+and not for rollback: a change that was acknowledged, such as a deleted topic, a reset group or a
+revoked queue, is in both. Earlier versions left the previous content there, and a process that died
+between the two writes left the next one. So the owner of a file first makes the two the same.
 
-And what goes with a topic, and what a file system says of itself.
+The module also removes the files of a deleted topic, and reads the disk use of a file system.
 """
 
 from __future__ import annotations
@@ -51,19 +51,19 @@ _REMOVAL_INTERVAL_S = 0.1
 
 
 def disk_error(data: Path, error: OSError) -> StoreError:
-    """What to say where the file system of a node's directory takes nothing more."""
+    """Return the error for a node's directory whose file system accepts no more data."""
     return StoreError(f"{data}: {error.strerror}; see: df {data}")
 
 
 def write_json(path: Path, value: object, *, backup: bool = True) -> None:
     """Replace *path* by *value* as JSON; after a crash it holds the old or the new, never half.
 
-    A copy lies beside it then, with the suffix ``.bak``, for :func:`read_state`. It is written
-    before, so it is never older than what the caller was told is done. Without *backup* there is
-    none, not even an old one.
+    A copy with the suffix ``.bak`` is written beside it, for :func:`read_state`. It is written
+    first, so it is never older than an acknowledged change. Without *backup* there is no copy, and
+    an old one is removed.
 
     Raises:
-        StoreError: that is more than would be read again; the file is as it was.
+        StoreError: the content is larger than the limit for reading; the file is unchanged.
     """
     options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
     content = orjson.dumps(value, option=options)
@@ -83,10 +83,10 @@ def write_json(path: Path, value: object, *, backup: bool = True) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in *path*; None when there is no such file.
+    """Return the object in *path*; None if there is no such file.
 
     Raises:
-        StoreError: the file is there and is not a JSON object of at most 64 MiB.
+        StoreError: the file exists and is not a JSON object of at most 64 MiB.
     """
     try:
         with path.open("rb") as file:
@@ -110,12 +110,12 @@ def read_json(path: Path) -> dict[str, Any] | None:
 def read_state(
     path: Path, parse: Callable[[dict[str, Any]], _T], *, owns: bool = False
 ) -> _T | None:
-    """What *parse* makes of the object in *path*, or of that in its copy; None when there is none.
+    """Return *parse* of the object in *path*, or of that in its copy; None if there is none.
 
-    The copy stands in for a file that is damaged, and for a missing one only if a replacement of
-    it was under way: else somebody removed it, and means it. For the process that *owns* the file
-    it is mended, too: what was damaged is kept beside it with the suffix ``.damaged``. Where the
-    file is whole, its owner sees that the copy is the same.
+    The copy replaces a damaged file, and a missing one only if a replacement of it was in progress:
+    otherwise it was removed on purpose. For the process that *owns* the file it is also repaired,
+    and the damaged file is kept beside it with the suffix ``.damaged``. If the file is intact, its
+    owner makes the copy the same.
 
     Raises:
         StoreError: both are damaged, or there is no copy.
@@ -142,7 +142,7 @@ def read_state(
 
 
 def mended_files(data: Path) -> list[str]:
-    """A line for each file of a data directory that was mended, until what was damaged is removed."""
+    """Return a line for each repaired file in *data* whose damaged version still exists."""
     found = list(data.glob(_DAMAGED))
     for directory in (config_directory(data), broadcast_directory(data)):
         found += directory.rglob(_DAMAGED)
@@ -154,9 +154,9 @@ def mended_files(data: Path) -> list[str]:
 
 
 def remove_half_written(directory: Path) -> None:
-    """Remove what processes left in *directory* that died while they replaced a file.
+    """Remove the temporary files in *directory* of processes that died while they replaced a file.
 
-    What tells that a missing file was being replaced stays, for :func:`read_state`.
+    A file that proves that a missing file was being replaced stays, for :func:`read_state`.
     """
     for path in directory.glob("*.tmp"):
         found = _HALF_WRITTEN.fullmatch(path.name)
@@ -167,9 +167,9 @@ def remove_half_written(directory: Path) -> None:
 
 
 def remove_topic(data: Path, topic: str) -> None:
-    """Remove the shards of a topic that is gone, and the rings that lead to them.
+    """Remove the shards of a deleted topic, and the rings that lead to them.
 
-    A shard that was killed may be writing for a moment still.
+    A shard that was killed may still be writing for a moment.
 
     Raises:
         OSError: some of it cannot be removed.
@@ -185,7 +185,7 @@ def remove_topic(data: Path, topic: str) -> None:
 
 
 def disk_use(directory: Path) -> DiskUse:
-    """How full the file system of *directory* is, as ``df`` counts it."""
+    """Return the used and free bytes of the file system of *directory*, as ``df`` counts them."""
     found = os.statvfs(directory)
     return DiskUse(
         used=(found.f_blocks - found.f_bfree) * found.f_frsize, free=found.f_bavail * found.f_frsize
@@ -201,7 +201,7 @@ def _damaged(path: Path) -> Path:
 
 
 def _replacements(path: Path) -> list[Path]:
-    """What processes wrote that was to take the name *path*."""
+    """Return the temporary files that were to replace *path*."""
     found = [(each, _HALF_WRITTEN.fullmatch(each.name)) for each in path.parent.glob("*.tmp")]
     return [each for each, match in found if match is not None and match[1] == path.name]
 
@@ -230,23 +230,23 @@ def _renew_copy(path: Path) -> None:
     if not copy.exists() or copy.read_bytes() != content:
         try:
             replace_file(copy, content, sync=False)
-        except OSError as error:  # a full disk, say, stops no node
+        except OSError as error:  # a full disk, for example, does not stop the node
             _LOG.warning("%s is not the copy of %s yet: %s", copy, path.name, error)
 
 
 def _mend(path: Path) -> None:
-    """Let *path* hold what its copy holds."""
+    """Replace *path* by the content of its copy."""
     left = _replacements(path)
     new = write_beside(path, _backup(path).read_bytes())
     if path.exists():
         path.replace(_damaged(path))
     new.replace(path)
     sync_directory(path.parent)
-    for each in left:  # else who removes the file later would get it back
+    for each in left:  # else a process that removes the file later would get it back
         each.unlink(missing_ok=True)
 
 
 def _in_short(path: Path, error: Exception) -> str:
-    """What is wrong with *path*, without its name and without advice."""
+    """Return what is wrong with *path*, without its name and without advice."""
     text = str(error) if isinstance(error, StreamError) else repr(error)
     return text.removeprefix(f"{path} ").partition("; ")[0]
