@@ -1,1 +1,1 @@
-"""Delayed messages: the schedule, what waits, and what was delivered or recalled."""
+"""Delayed messages: the schedule, the messages that wait, and those delivered or recalled."""

@@ -1,10 +1,10 @@
-"""Which messages of a queue are done: a bit a message, in files beside the queue's.
+"""The done messages of a delay queue: one bit per message, in files beside the queue's.
 
-A message that waits for its time may be overtaken by a later one, so one offset does not tell.
-Bit k of byte n stands for queue offset 8 n + k. What is before the first file is done.
+Later messages may become due before earlier ones, so a single offset is not enough. Bit k of byte n
+stands for queue offset 8 n + k. All messages before the first file are done.
 
-Bits are only ever set, each by itself, and a sector holds what it held before a write or after it:
-so a power failure loses at most marks, and never makes one.
+Bits are only ever set, each on its own, and a sector holds its content from before a write or after
+it. So a power failure loses marks at worst, and never creates one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class DoneMarks:
     def __init__(
         self, directory: Path, begin: int, *, file_system: FileSystem = SYSTEM_FILES
     ) -> None:
-        """Find the files, or begin with that of queue offset *begin*."""
+        """Open the files, or begin with the file of queue offset *begin*."""
         self._files = MappedFileQueue(
             directory, _FILE_BYTES, read_only=False, mend=Mend.SHORT, file_system=file_system
         )
@@ -38,7 +38,7 @@ class DoneMarks:
         self._first_open = self._files.min_offset * _BITS
 
     def mark(self, offsets: npt.NDArray[np.int64]) -> None:
-        """Say that the messages at *offsets* are done; it is on disk when this returns.
+        """Mark the messages at *offsets* as done; the marks are on disk when this returns.
 
         Raises:
             StoreFullError: there is no room; nothing was marked.
@@ -56,7 +56,7 @@ class DoneMarks:
         self._files.flush(0, 0)  # the names of new files
 
     def are_done(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Which of the messages from *start* up to, not including, *stop* are done."""
+        """Return for each message from *start* up to, not including, *stop* whether it is done."""
         done: npt.NDArray[np.bool_] = np.zeros(max(stop - start, 0), np.bool_)
         begin = self._files.min_offset * _BITS
         done[: max(begin - start, 0)] = True
@@ -70,7 +70,7 @@ class DoneMarks:
         return done
 
     def of(self, offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which of the messages at *offsets*, in any order, are done."""
+        """Return for each message at *offsets*, in any order, whether it is done."""
         places = offsets // _BITS
         done: npt.NDArray[np.bool_] = places < self._files.min_offset
         if len(places):
@@ -81,7 +81,7 @@ class DoneMarks:
         return done
 
     def first_open(self, end: int) -> int:
-        """The first message before *end* that is not done, or *end*."""
+        """Return the first message before *end* that is not done, or *end*."""
         while self._first_open < end:
             stop = min(end, self._first_open + _FILE_BYTES * _BITS)
             done = self.are_done(self._first_open, stop)

@@ -1,4 +1,4 @@
-"""Delayed messages that are due: read from where they waited, and sorted by where they go."""
+"""Delayed messages that are due: read from the queue where they waited, and grouped by target."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ __all__ = ["NOWHERE", "DueRow", "by_target", "offsets_of", "read_rows"]
 
 _LOG = logging.getLogger(__name__)
 NOWHERE: Place = "", 0
-"""The target of a message that does not say where it belongs."""
+"""The target of a message that does not name its topic."""
 
 
 class DueRow:
-    """One message that is due, and where it waited."""
+    """One message that is due, and the place where it waited."""
 
     __slots__ = ("due", "is_doubtful", "message", "offset", "place", "queue", "stored", "target")
 
     def __init__(self, queue: WaitingQueue, due: Due, stored: StoredMessage | None) -> None:
-        """*stored* is what waited, None where it cannot be read."""
+        """Take *stored*, the waiting message, which is None if it cannot be read."""
         self.queue = queue
         self.due = due
         self.offset = int(due.offsets[0])
         self.place: Place = queue.topic, queue.queue_id
         self.stored = stored
         self.is_doubtful = False
-        """An attempt, of which the outcome is not known, may have delivered it."""
+        """Whether an attempt with unknown outcome may have delivered it."""
         self.message: ForwardedMessage | None = None
         self.target = NOWHERE
         if stored is not None:
@@ -47,22 +47,22 @@ class DueRow:
                 _LOG.error("a delayed message is a dead letter: %s", error)
 
     def is_at(self, place: Place, offset: int) -> bool:
-        """Whether it waited there."""
+        """Return whether it waited there."""
         return self.offset == offset and self.place == place
 
     def forwarded(self) -> ForwardedMessage:
-        """The message, which has a target."""
+        """Return the message, which has a target."""
         assert self.message is not None
         return self.message
 
     def letter(self) -> ForwardedMessage:
-        """The message, which was read, as a dead letter."""
+        """Return the message, which could be read, as a dead letter."""
         assert self.stored is not None
         return delayed_letter(self.stored, None if self.message is None else self.target)
 
 
 def read_rows(queue: WaitingQueue, due: Due) -> dict[int, DueRow]:
-    """The messages that are not done, by their numbers in *due*."""
+    """Return the messages that are not done, by their numbers in *due*."""
     waiting = np.flatnonzero(~queue.are_done(due.offsets))  # the others were recalled
     if not len(waiting):
         return {}
@@ -77,7 +77,7 @@ def read_rows(queue: WaitingQueue, due: Due) -> dict[int, DueRow]:
 
 
 def by_target(rows: Sequence[DueRow]) -> dict[Place, list[DueRow]]:
-    """*rows* by where they go, in their order."""
+    """Return *rows* by target, in their order."""
     groups: dict[Place, list[DueRow]] = {}
     for row in rows:
         groups.setdefault(row.target, []).append(row)
@@ -85,7 +85,7 @@ def by_target(rows: Sequence[DueRow]) -> dict[Place, list[DueRow]]:
 
 
 def offsets_of(rows: Iterable[DueRow]) -> dict[Place, list[int]]:
-    """The queue offsets of *rows* by where they waited."""
+    """Return the queue offsets of *rows*, by the queue where they waited."""
     offsets: dict[Place, list[int]] = {}
     for row in rows:
         offsets.setdefault(row.place, []).append(row.offset)

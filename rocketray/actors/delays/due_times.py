@@ -1,8 +1,8 @@
-"""When the messages of a queue are due: numbers in arrays, 20 bytes a message.
+"""The due times of the messages of a queue, in arrays: 20 bytes per message.
 
-Kept as runs that are sorted by due time, then by queue offset; a new run is merged with the one
-before it unless that is more than twice as long. So n messages lie in some log2(n) runs, adding
-one moves it log2(n) times, and taking the next ones looks at the head of each run.
+They are kept in runs that are sorted by due time, then by queue offset. A new run is merged with
+the one before it unless that is more than twice as long. So n messages lie in about log2(n) runs,
+adding a message moves it log2(n) times, and taking the next ones reads the head of each run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _Int32s = npt.NDArray[np.int32]
 class Due(NamedTuple):
     """Messages by due time, then offset: ``due_ms`` int64[n], ``offsets`` int64[n].
 
-    ``waits_s`` int32[n] says how many seconds each waits at most, from when it was stored.
+    ``waits_s`` int32[n] is the longest wait of each in seconds, from the time it was stored.
     """
 
     due_ms: _Int64s
@@ -30,20 +30,20 @@ class Due(NamedTuple):
     waits_s: _Int32s
 
     def sorted(self) -> Due:
-        """The same in order."""
+        """Return the same messages in order."""
         return self.part(np.lexsort((self.offsets, self.due_ms)))
 
     def part(self, which: slice | _Int64s) -> Due:
-        """Some of them, by their numbers."""
+        """Return some of the messages, by their numbers."""
         return Due(self.due_ms[which], self.offsets[which], self.waits_s[which])
 
     def copied(self) -> Due:
-        """The same in memory of its own."""
+        """Return the same messages in memory of their own."""
         return Due(self.due_ms.copy(), self.offsets.copy(), self.waits_s.copy())
 
     @staticmethod
     def concatenated(parts: list[Due]) -> Due:
-        """All of *parts* in a row."""
+        """Return all of *parts* in a row."""
         return Due(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -51,7 +51,7 @@ NOTHING_DUE = Due(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.i
 
 
 class _Run:
-    """One sorted run, of which the first ``taken`` are gone."""
+    """One sorted run, of which the first ``taken`` messages were removed."""
 
     def __init__(self, due: Due) -> None:
         self.due = due
@@ -65,7 +65,7 @@ class _Run:
 
     def take(self, count: int) -> None:
         self.taken += count
-        if 2 * self.taken > len(self.due.offsets):  # give the memory back
+        if 2 * self.taken > len(self.due.offsets):  # free the memory
             self.due = self.rest().copied()
             self.taken = 0
 
@@ -89,7 +89,7 @@ class DueTimes:
             self._runs.append(_Run(merged.sorted()))
 
     def next_ms(self) -> int | None:
-        """When the next one is due; None when none waits."""
+        """Return the due time of the next message; None if none waits."""
         heads = [int(run.due.due_ms[run.taken]) for run in self._runs if len(run)]
         return min(heads, default=None)
 
@@ -117,7 +117,7 @@ class DueTimes:
         return everything
 
     def drop(self, are_gone: Callable[[_Int64s], npt.NDArray[np.bool_]]) -> None:
-        """Forget the messages of which *are_gone* says so, by their offsets."""
+        """Drop the messages for whose offsets *are_gone* returns true."""
         for number, run in enumerate(self._runs):
             rest = run.rest()
             stays = ~are_gone(rest.offsets)
@@ -126,7 +126,7 @@ class DueTimes:
         self._runs = [run for run in self._runs if len(run)]
 
     def limit_waits(self, now_ms: int) -> None:
-        """Let none be due later than it waits at most, from *now_ms* on: the clock was set back."""
+        """Limit each wait, from *now_ms* on, to the message's longest: the clock was set back."""
         for number, run in enumerate(self._runs):
             rest = run.rest()
             latest = now_ms + 1000 * rest.waits_s.astype(np.int64)

@@ -1,14 +1,15 @@
 """Delivery of delayed messages when they are due: a plain object that is stepped.
 
 Invariants
-  1. A message is marked as done after its target has it on disk, or it is a dead letter on disk
-     because nobody can ever take it (undeliverable.py). So a crash loses nothing.
-  2. What is on its way is noted before it goes. Who finds such a note at the start asks the targets
-     first, so that the end of this process repeats nothing; only a power failure, which may take
-     the note, repeats up to one batch.
-  3. No message goes before it is due, nor after it was recalled.
-  4. Messages go to a queue in the order in which they are due. What a target does not take now is
-     held, with all that is due later for it; the other targets get theirs, without waiting for it.
+  1. A message is marked as done after its target has it on disk, or after it is a dead letter on
+     disk because it can never be delivered (undeliverable.py). So a crash loses no message.
+  2. The messages of an attempt are noted before they are sent. A process that finds such a note at
+     its start asks the targets first, so the end of the earlier process repeats nothing. Only a
+     power failure, which may lose the note, repeats up to one batch.
+  3. No message is delivered before it is due, nor after it was recalled.
+  4. Messages go to a queue in the order in which they are due. A message that its target does not
+     accept now is held, with all later messages for that target; the other targets get theirs
+     without waiting for it.
 """
 
 from __future__ import annotations
@@ -61,26 +62,27 @@ _WAITING: tuple[Place, ...] = (
 
 
 class Targets(Protocol):
-    """Where messages wait, and where they go."""
+    """The queues where messages wait, and the queues they are delivered to."""
 
     def find(self, topic: str, queue_id: int) -> WaitingLog | None:
-        """The shard of one of the schedule's own queues, where there is one."""
+        """Return the shard of one of the schedule's own queues, None if there is none."""
         ...
 
     def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
         """Store messages, all or none; they are on disk when this returns.
 
-        Called by several threads, for a queue by one at a time. A topic of dead letters is made.
+        Called by several threads, by one at a time for each queue. A missing dead-letter topic is
+        created.
 
         Raises:
             TopicNotFoundError: the topic is gone.
-            InvalidMessageError, MessageTooLargeError: there is one that the target never takes.
-            StreamError: the target does not take them now.
+            InvalidMessageError, MessageTooLargeError: there is one that the target never accepts.
+            StreamError: the target does not accept them now.
         """
         ...
 
     def is_stored(self, message: ForwardedMessage, queue_id: int) -> bool:
-        """Whether the target has exactly this message already; raises :class:`StreamError`."""
+        """Return whether the target has exactly this message; raises :class:`StreamError`."""
         ...
 
 
@@ -96,9 +98,9 @@ class Schedule:
         file_system: FileSystem = SYSTEM_FILES,
         submit: Submit = at_once,
     ) -> None:
-        """*note* keeps what is under way for the next process, which gets it as *under_way*.
+        """Take *note*, which saves the messages in progress for the next process's *under_way*.
 
-        *submit* has messages stored, by other threads perhaps.
+        *submit* runs a storing task, possibly in another thread.
         """
         self._targets = targets
         self._note = note
@@ -111,16 +113,16 @@ class Schedule:
         self._held: dict[Place, dict[Place, DueTimes]] = {}  # by target, then by queue
         self._last_ms = 0
         self.given_up = 0
-        """Messages that nobody could ever take; the log tells of each."""
+        """Number of messages that could never be delivered; the log names each."""
 
     def __len__(self) -> int:
-        """How many messages wait."""
+        """Return the number of waiting messages."""
         held = sum(len(times) for queues in self._held.values() for times in queues.values())
         under_way = sum(map(len, self._errands.under_way()))
         return sum(map(len, self._queues.values())) + held + under_way
 
     def step(self, now_ms: int) -> int:
-        """Deliver what is due at *now_ms*; the time of the next call, in ms since 1970."""
+        """Deliver the messages due at *now_ms*; return the next call's time, in ms since 1970."""
         self._open_queues()
         self._settle(now_ms)
         is_set_back = now_ms < self._last_ms - CLOCK_STEP_MS
@@ -139,7 +141,7 @@ class Schedule:
         return now_ms
 
     def recall(self, place: Place, offset: int, unique_key: str) -> bool:
-        """Let a message never be delivered; False when it was before, or was recalled before.
+        """Recall a message, so it is never delivered; False if it was delivered or recalled before.
 
         Raises:
             InvalidMessageError: no such message ever waited there.
@@ -179,7 +181,7 @@ class Schedule:
         return not is_late
 
     def is_waiting(self, place: Place, offset: int) -> bool:
-        """Whether the message at *offset* is neither delivered nor recalled."""
+        """Return whether the message at *offset* is neither delivered nor recalled."""
         self._open_queues()
         queue = self._queues.get(place)
         if queue is None or not queue.log.minimum() <= offset < queue.log.visible():
@@ -187,9 +189,9 @@ class Schedule:
         return not queue.are_done(np.array([offset], np.int64))[0]
 
     def roll(self) -> int:
-        """Free files that are kept by few messages; how many of these were stored again.
+        """Free files that are kept for few messages; return how many of these were stored again.
 
-        What may have been delivered stays where it is looked for.
+        A message that may have been delivered stays at the place where it is looked for.
         """
         place = TIMER_TOPIC, TIMER_QUEUE_ID
         queue = self._queues.get(place)
@@ -200,16 +202,16 @@ class Schedule:
         return queue.roll(held | {offset for where, offset in self._doubtful if where == place})
 
     def first_open(self) -> dict[Place, int]:
-        """Each queue's first message that still waits, or the offset of the next one."""
+        """Return each queue's first message that still waits, or the offset of the next one."""
         return {place: queue.first_open() for place, queue in self._queues.items()}
 
     def let_go(self) -> None:
-        """Give back memory and disk of what is done."""
+        """Free memory and disk space of messages that are done."""
         for queue in self._queues.values():
             queue.let_go()
 
     def close(self) -> None:
-        """Wait for what is under way and unmap everything; the next step begins anew."""
+        """Wait for attempts in progress and unmap everything; the next step starts afresh."""
         abandoned = self._errands.abandon()
         self._doubtful |= {(row.place, row.offset) for rows in abandoned for row in rows}
         for queue in self._queues.values():
@@ -241,7 +243,7 @@ class Schedule:
         return min((time for time in wanted if time is not None), default=now_ms + _IDLE_MS)
 
     def _deliver(self, now_ms: int) -> bool:
-        """Deliver one batch; False when nothing is due."""
+        """Deliver one batch; False if nothing is due."""
         taken, rows = False, list[DueRow]()
         try:
             taken, rows, damaged = self._take(now_ms)
@@ -261,19 +263,19 @@ class Schedule:
             self._settle(now_ms, PATIENCE_S if ready else 0.0)
         except BaseException:
             self._doubtful |= {(row.place, row.offset) for row in rows}
-            self.close()  # what was taken is found again, by its missing marks
+            self.close()  # the messages taken are found again, by their missing marks
             raise
         return taken
 
     def _may_be_delivered(self, under_way: Iterable[Sequence[DueRow]]) -> dict[Place, list[int]]:
-        """What the next process has to ask for: what goes now, and what is in doubt from before."""
+        """Return the messages that the next process has to look for in their targets."""
         offsets = offsets_of(row for rows in under_way for row in rows)
         for place, offset in self._doubtful:
             offsets.setdefault(place, []).append(offset)
         return {place: sorted(set(one)) for place, one in offsets.items()}
 
     def _take(self, now_ms: int) -> tuple[bool, list[DueRow], list[DueRow]]:
-        """Whether anything was due; what is to go, as it is due; and what cannot be read."""
+        """Return whether any was due, the messages to send in due order, and unreadable ones."""
         queues = list(self._queues.values())
         parts = [queue.take(now_ms, BATCH_MAX) for queue in queues]
         numbers = np.repeat(np.arange(len(parts)), [len(part.offsets) for part in parts])
@@ -300,7 +302,7 @@ class Schedule:
         return True, rows, damaged
 
     def _attempt(self, target: Place, rows: list[DueRow]) -> Attempt[DueRow]:
-        """Store messages in a queue, those that it never takes as dead letters; by any thread."""
+        """Store messages in a queue, undeliverable ones as dead letters; called by any thread."""
         where = f"{target[0]}/{target[1]}"
         if target == NOWHERE:
             tried = Attempt[DueRow]([], rows, [])
@@ -327,7 +329,7 @@ class Schedule:
             self._store_new((topic, 0), letters)
 
     def _store_new(self, target: Place, pairs: Sequence[tuple[DueRow, ForwardedMessage]]) -> None:
-        """Store what no attempt, of which the outcome is not known, stored before."""
+        """Store the messages that no attempt with unknown outcome stored before."""
         new = [
             message
             for row, message in pairs
@@ -343,7 +345,7 @@ class Schedule:
             return False
 
     def _settle(self, now_ms: int, patience_s: float = 0.0) -> None:
-        """See to what became of messages that were under way."""
+        """Process the outcomes of attempts in progress."""
         try:
             for target, rows, tried in self._errands.ended(patience_s=patience_s):
                 self._doubtful |= {(row.place, row.offset) for row in rows}
@@ -359,17 +361,17 @@ class Schedule:
             raise
 
     def _hold(self, target: Place, rows: Sequence[DueRow]) -> None:
-        """Keep messages aside until their target may be tried."""
+        """Hold messages until their target may be tried."""
         here = [row for row in rows if self._is_there(row)]
         for place in {row.place for row in here}:
             held = self._held.setdefault(target, {}).setdefault(place, DueTimes())
             held.add(Due.concatenated([row.due for row in here if row.place == place]))
 
     def _release(self, now_ms: int) -> None:
-        """Let messages wait as before whose targets may be tried."""
+        """Return held messages to their queues if their targets may be tried."""
         for target in [one for one in self._held if self._errands.may_begin(one, now_ms)]:
             for place, times in self._held.pop(target).items():
-                times.limit_waits(now_ms)  # it may have been set back meanwhile
+                times.limit_waits(now_ms)  # the clock may have been set back meanwhile
                 self._queues[place].put_back(times.take_all())
 
     def _finish(self, rows: Sequence[DueRow]) -> None:
@@ -378,5 +380,5 @@ class Schedule:
             self._doubtful -= {(place, offset) for offset in offsets}
 
     def _is_there(self, row: DueRow) -> bool:
-        """The queue that the message was read from was not deleted meanwhile."""
+        """Return whether the queue that the message was read from still exists."""
         return self._queues.get(row.place) is row.queue

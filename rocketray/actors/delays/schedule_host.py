@@ -1,8 +1,8 @@
-"""The schedule in the shard host: its shards, its way to all others, its files and a lock.
+"""The schedule in the shard host: its shards, its links to all others, its files and a lock.
 
 In DATA/config: ``delayOffset.json``, for each level the offset of its first message that still
-waits, in RocketMQ's form, for whoever looks; and ``deliveriesUnderWay.json``, the note that the
-schedule leaves before a batch goes. The note outlives the process, not a power failure.
+waits, in RocketMQ's form, for tools that read it; and ``deliveriesUnderWay.json``, the note that
+the schedule writes before it sends a batch. The note outlives the process, not a power failure.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _DELIVERED = RetentionPolicy(only_unneeded=True)
 
 
 class ScheduleHost:
-    """A service of the shard host (host_services.py) that can be asked to recall a message."""
+    """A service of the shard host (host_services.py) that also recalls messages on request."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ScheduleHost:
         data: Path,
         submit: Submit = at_once,
     ) -> None:
-        """*node* is asked for when something is delivered, not before; *submit* has that done."""
+        """Take *node*, called only at deliveries, and *submit*, which runs them."""
         self._targets = _HostTargets(host, node, data)
         self._host = host
         self._data = data
@@ -70,7 +70,7 @@ class ScheduleHost:
         self._cleared: Mapping[Place, int] = {}
 
     def step(self, now_ms: int) -> int:
-        """Deliver what is due; when to call again."""
+        """Deliver the messages that are due; return when to call again."""
         with self._lock:
             wakeup_ms = self._schedule.step(now_ms)
             if abs(now_ms - self._tidied_ms) >= _TIDY_INTERVAL_MS:
@@ -79,15 +79,15 @@ class ScheduleHost:
             return wakeup_ms
 
     def tidy(self) -> None:
-        """Save the offsets, and remove the files of messages that are all done."""
+        """Save the offsets, and remove files whose messages are all done."""
         with self._lock:
             self._tidy(self._tidied_ms)
 
     def recall(self, handle: str) -> bool:
-        """Let a message never be delivered; False when it was before, or was recalled before.
+        """Recall a message, so it is never delivered; False if it was delivered or recalled before.
 
         Raises:
-            InvalidMessageError: *handle* is none, or none of this node's.
+            InvalidMessageError: *handle* is invalid, or not one of this node.
         """
         wanted = RecallHandle.parse(handle)
         place = wanted.topic, wanted.queue_id
@@ -95,12 +95,12 @@ class ScheduleHost:
             return self._schedule.recall(place, wanted.queue_offset, wanted.unique_key)
 
     def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether the delayed message there is neither delivered nor recalled."""
+        """Return whether the delayed message there is neither delivered nor recalled."""
         with self._lock:
             return self._schedule.is_waiting((topic, queue_id), queue_offset)
 
     def close(self) -> None:
-        """Let go of everything; before the shards are closed."""
+        """Release everything; call this before the shards are closed."""
         with self._lock:
             self._save_offsets(self._schedule.first_open())
             self._schedule.close()
@@ -109,7 +109,7 @@ class ScheduleHost:
     def _tidy(self, now_ms: int) -> None:
         if self._rolled_ms is None or abs(now_ms - self._rolled_ms) >= _ROLL_INTERVAL_MS:
             rolled = self._schedule.roll()
-            self._rolled_ms = None if rolled else now_ms  # there may be more of them
+            self._rolled_ms = None if rolled else now_ms  # there may be more to roll
             if rolled:
                 _LOG.info("%d delayed messages are stored again, so that old files go", rolled)
         first_open = self._schedule.first_open()
@@ -137,13 +137,13 @@ class ScheduleHost:
 
 
 class _UnderWay:
-    """The note of what is being delivered: a file that is replaced whole, and not synced."""
+    """The note of deliveries in progress: a file that is replaced as a whole, and not synced."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def load(self) -> dict[Place, list[int]]:
-        """What the process before this one was delivering; nothing where that cannot be told."""
+        """Return the messages that the previous process was delivering; none if not known."""
         found: dict[Place, list[int]] = {}
         with suppress(FileNotFoundError):
             self._path.stat()
@@ -158,13 +158,13 @@ class _UnderWay:
         return found
 
     def note(self, offsets: Mapping[Place, Sequence[int]]) -> None:
-        """Say what is delivered next."""
+        """Record the messages that are delivered next."""
         content = orjson.dumps({f"{t}/{q}": one for (t, q), one in offsets.items()})
         replace_file(self._path, content, sync=False)
 
 
 class _HostTargets:
-    """The host's own shards, and the node's others through a producer."""
+    """The targets of the schedule: the host's own shards, and the others through a producer."""
 
     def __init__(self, host: ShardHost, node: Callable[[], HostNode], data: Path) -> None:
         self._host = host

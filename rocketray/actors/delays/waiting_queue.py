@@ -1,10 +1,11 @@
-"""One queue of delayed messages: which wait and until when, and which are done.
+"""One queue of delayed messages: those that wait, with their due times, and those done.
 
-The log says what was stored and when it is due, the marks beside it say what is done. What waits
-is read from both at the start, and from the log as it grows; 20 bytes a message are held.
+The log has the stored messages and their due times, the marks beside it have those done. The
+waiting messages are read from both at the start, and from the log as it grows; 20 bytes per message
+are in memory.
 
-Two clocks disagree when one was set back. A message is therefore due at the latest when the time
-that it was to wait has gone by since it was first seen here: never early, and never much too late.
+Two clocks disagree if one was set back. So a message is due at the latest when its delay has passed
+since it was first seen here: never early, and never much too late.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ __all__ = ["CLOCK_STEP_MS", "WaitingLog", "WaitingQueue"]
 _LOG = logging.getLogger(__name__)
 _BLOCK_ENTRIES = 8192
 _ROLL_ENTRIES, _ROLL_BATCH = 4096, 64  # bodies may be inflated to 4 MiB each
-CLOCK_STEP_MS = 1000  # a clock that went back by less counts as one that did not
+CLOCK_STEP_MS = 1000  # a clock that went back by less counts as unchanged
 _MARKS = "done"
 _TIMER_PROPERTIES = (TIMER_DELIVER_MS, TIMER_DELAY_MS, TIMER_OUT_MS)
 _DIGITS_MAX = 18  # of milliseconds in an int64
@@ -58,11 +59,11 @@ class WaitingLog(Protocol):
         ...
 
     def minimum(self) -> int:
-        """The first queue offset that is still there."""
+        """Return the first queue offset that still exists."""
         ...
 
     def visible(self) -> int:
-        """The queue offset behind the last message."""
+        """Return the queue offset behind the last message."""
         ...
 
     def bring_to_disk(self, physical_end: int) -> None:
@@ -75,16 +76,16 @@ class WaitingLog(Protocol):
         ...
 
     def append(self, messages: Sequence[ForwardedMessage]) -> bool:
-        """Store messages; they are on disk when this returns. False: they cannot be stored now."""
+        """Store messages, on disk when this returns; False if they cannot be stored now."""
         ...
 
     def query(self, unique_key: str) -> Sequence[StoredMessage]:
-        """The messages with that unique key."""
+        """Return the messages with that unique key."""
         ...
 
 
 class WaitingQueue:
-    """The messages of one level, or those with times. For one thread at a time."""
+    """The messages of one delay level, or those with a delivery time. For one thread at a time."""
 
     def __init__(
         self,
@@ -94,7 +95,7 @@ class WaitingQueue:
         *,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Find what is done; :meth:`refresh` reads what waits."""
+        """Open the queue and its marks; :meth:`refresh` reads the waiting messages."""
         self.topic = topic
         self.queue_id = queue_id
         self.log = log
@@ -107,7 +108,7 @@ class WaitingQueue:
         return len(self._times)
 
     def refresh(self, now_ms: int) -> None:
-        """Look at what was stored since the last time."""
+        """Read the messages that were stored since the last call."""
         self._next = max(self._next, self.log.minimum())
         for stop, entries in self._unread():
             if len(entries):
@@ -116,17 +117,17 @@ class WaitingQueue:
             self._next = stop
 
     def finish_rolling(self) -> None:
-        """See that no message waits twice, where a crash came and :meth:`refresh` not yet."""
+        """Ensure that no message waits twice, if a crash came and :meth:`refresh` not yet."""
         for _, entries in self._unread():
             self._finish_rolling(entries)
 
     def roll(self, but: Collection[int]) -> int:
-        """Store what waits in old files again, where most of these is done; how many messages.
+        """Store waiting messages of old files again, if most of these is done; return how many.
 
-        So what waits for a month does not keep the files of all that came later. At least half of
-        what is rolled frees room. The copy is on disk before the mark of what it was made of; who
-        finds the copy alone sets the mark (:meth:`refresh`). What is in *but* stays. No more is
-        done at once than deliveries can wait for; call again until it is nothing.
+        So a message that waits for a month does not keep the files of all later ones. At least half
+        of the space of those files is freed. The copy is on disk before its original is marked as
+        done; if a crash left only the copy, :meth:`refresh` sets the mark. Messages in *but* stay.
+        One call rolls no more than deliveries can wait for; call again until it returns 0.
         """
         minimum = self.log.minimum()
         first, cut = old_files(self._reader, minimum, self._next, self.log.segment_bytes)
@@ -151,7 +152,7 @@ class WaitingQueue:
         return count
 
     def rolled(self, unique_key: str) -> int | None:
-        """Where a message waits that was rolled, or None."""
+        """Return the offset where a rolled message waits, or None."""
         for found in self.log.query(unique_key):
             offset = found.queue_offset
             if TIMER_ROLLED_FROM in found.properties and not self.are_done(np.array([offset]))[0]:
@@ -159,11 +160,11 @@ class WaitingQueue:
         return None
 
     def limit_waits(self, now_ms: int) -> None:
-        """Let nothing wait for longer than it was to: the clock was set back to *now_ms*."""
+        """Limit each wait to the message's longest: the clock was set back to *now_ms*."""
         self._times.limit_waits(now_ms)
 
     def next_ms(self) -> int | None:
-        """When the next message is due; None when none waits."""
+        """Return the due time of the next message; None if none waits."""
         return self._times.next_ms()
 
     def take(self, now_ms: int, limit: int) -> Due:
@@ -171,19 +172,19 @@ class WaitingQueue:
         return self._times.take(now_ms, limit)
 
     def put_back(self, due: Due) -> None:
-        """Let messages wait on that were taken, and did not go."""
+        """Return messages that were taken and not sent to the waiting ones."""
         self._times.add(due)
 
     def are_done(self, offsets: _Int64s) -> npt.NDArray[np.bool_]:
-        """Which messages were delivered, or recalled."""
+        """Return for each message whether it was delivered or recalled."""
         return self._marks.of(offsets)
 
     def finish(self, offsets: _Int64s) -> None:
-        """The messages were delivered, or will never be; that is on disk when this returns."""
+        """Mark messages as delivered, or never to be; the marks are on disk when this returns."""
         self._marks.mark(offsets)
 
     def entries(self, offsets: _Int64s) -> EntryColumns:
-        """The queue entries of messages, by offset; those that are on disk only."""
+        """Return the queue entries of messages, by offset, after they are on disk."""
         offsets = np.sort(offsets)
         breaks = np.flatnonzero(np.diff(offsets) != 1) + 1
         runs = [run for run in np.split(offsets, breaks) if len(run)]
@@ -195,7 +196,7 @@ class WaitingQueue:
         return found
 
     def messages(self, entries: EntryColumns) -> list[StoredMessage | None]:
-        """The messages of *entries*; None where a record is damaged, which is logged."""
+        """Return the messages of *entries*; None for a damaged record, which is logged."""
         try:
             return [*self._reader.messages(entries)]
         except StoreError as error:
@@ -207,13 +208,13 @@ class WaitingQueue:
             return [self.messages(entry)[0] for entry in one_by_one]
 
     def find(self, offset: int) -> StoredMessage | None:
-        """The message at a queue offset, on disk by now, or None where none can be."""
+        """Return the message at a queue offset, after it is on disk, or None if there is none."""
         if not self.log.minimum() <= offset < self.log.visible():
             return None
         return self.messages(self.entries(np.array([offset], np.int64)))[0]
 
     def first_open(self) -> int:
-        """The first queue offset that is not done, or the end; what is before may go."""
+        """Return the first queue offset not done, or the end; messages before it may be removed."""
         return self._marks.first_open(self._next)
 
     def let_go(self) -> None:
@@ -229,14 +230,14 @@ class WaitingQueue:
         self._marks.close()
 
     def _unread(self) -> Iterator[tuple[int, EntryColumns]]:
-        """What :meth:`refresh` has not seen and is not done, by blocks, and where each ends."""
+        """Yield blocks that :meth:`refresh` has not seen, without done messages, and their ends."""
         first, end = max(self._next, self.log.minimum()), self.log.visible()
         for at in range(first, end, _BLOCK_ENTRIES):
             stop = min(at + _BLOCK_ENTRIES, end)
             yield stop, self._reader.entries(at, stop).select(~self._marks.are_done(at, stop))
 
     def _open_before(self, offset: int) -> tuple[_Int64s, _Int64s]:
-        """The messages before *offset* that are not done, and how large their records are."""
+        """Return the messages before *offset* that are not done, and their record sizes."""
         parts, sizes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for at in range(self.first_open(), offset, _BLOCK_ENTRIES):
             stop = min(at + _BLOCK_ENTRIES, offset)
@@ -246,7 +247,7 @@ class WaitingQueue:
         return np.concatenate(parts), np.concatenate(sizes)
 
     def _finish_rolling(self, entries: EntryColumns) -> None:
-        """Mark what copies among *entries* were made of, where a crash came before."""
+        """Mark the originals of the copies among *entries*, if a crash came before that."""
         if self.topic != TIMER_TOPIC or not len(entries):
             return
         for number, source in enumerate(self._sources(entries)):
@@ -283,15 +284,16 @@ class WaitingQueue:
         else:
             due_ms, waits_ms = self._timers(entries)
         latest = now_ms + waits_ms
-        # What was stored a moment ago may be younger than now_ms, on a clock that never went back.
+        # A message that was stored just now may be younger than now_ms, on a clock that never went
+        # back.
         due_ms = np.where(due_ms > latest + CLOCK_STEP_MS, latest, due_ms)
         waits_s = (-(-waits_ms // 1000)).astype(np.int32)
         return Due(due_ms, entries.queue_offsets.copy(), waits_s)
 
     def _timers(self, entries: EntryColumns) -> tuple[_Int64s, _Int64s]:
-        """When each message is due and how long it waits at most, in ms.
+        """Return the due time and the longest wait of each message, in ms.
 
-        One whose record is damaged is due now, and then found out.
+        A message with a damaged record is due now; the damage is reported when it is read.
         """
         try:
             parts = [*self._read_timers(entries)]
