@@ -1,18 +1,19 @@
 """One instance of an app as a member of one group, on all its topics at once.
 
-Where a :class:`~.member.GroupConsumer` owns the way of its messages too, this is membership
-alone: which queues the instance may read, how far it came in them, and when it has to give some
-up. Whoever reads them hears that it changed, stops what has to stop, and calls ``adopt``.
+A :class:`~.member.GroupConsumer` also delivers messages. This class is membership alone: the queues
+that the instance may read, its commits, and revocations. The app's reader is notified of a change,
+stops the affected work, and calls ``adopt``.
 
 Invariants
-  1. A queue that was adopted is reported as held until the next ``adopt``, which the app calls
-     when it has finished and committed what it had of it.
-  2. Commits go out with a heartbeat, the last ones not later than the heartbeat that no longer
-     names their queue. A coordinator that says less than was told to one before it is told again.
-  3. Heartbeats have a thread of their own: an app that is busy keeps its queues.
-  4. Once the lease ran out (lease.py), nothing may be handed out before the next ``adopt``: what
-     was held may have been another's meanwhile. Commits wait then until the coordinator said how
-     far the group is, and those below that are dropped.
+  1. An adopted queue is reported as held until the next ``adopt``, which the app calls when it has
+     finished and committed the queue's messages.
+  2. Commits are sent with a heartbeat, the last ones not later than the heartbeat that no longer
+     names their queue. Commits are repeated to a coordinator that reports lower offsets than an
+     earlier one received.
+  3. Heartbeats have a thread of their own: a busy app keeps its queues.
+  4. After the lease expired (lease.py), nothing may be delivered before the next ``adopt``: another
+     member may have owned the queues. Commits wait until the coordinator reports the group's
+     offsets; those below them are dropped.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from .start_offset import next_begin
 __all__ = ["AppGroups", "AppMember"]
 
 _LOG = logging.getLogger(__name__)
-_EVERYTHING = Subscription.tags("*")  # positions are dense: what reads them has no filter
+_EVERYTHING = Subscription.tags("*")  # positions are dense: their readers have no filter
 _QUICK_INTERVAL_S = 0.1
-_QUICK_BEATS = 20  # two seconds: queues are changing hands, and somebody waits for them
+_QUICK_BEATS = 20  # two seconds: during a rebalance another member waits
 
 
 class AppGroups(Protocol):
@@ -50,11 +51,11 @@ class AppGroups(Protocol):
         """Report to the coordinator."""
 
     def leave(self, beat: Heartbeat) -> None:
-        """Give everything up."""
+        """Release all queues and leave the group."""
 
 
 class AppMember:
-    """Any thread may call it."""
+    """The membership of one app instance; any thread may call it."""
 
     def __init__(
         self,
@@ -68,9 +69,9 @@ class AppMember:
         on_failure: Callable[[Exception], None],
         clock_ms: Callable[[], int] = steady_clock_ms,
     ) -> None:
-        """*on_change* and *on_failure* are called in the heartbeat's thread.
+        """Create it without topics.
 
-        *clock_ms* is one that never jumps.
+        *on_change* and *on_failure* are called in the heartbeat thread. *clock_ms* is monotonic.
         """
         self._groups = groups
         self._group = group
@@ -82,7 +83,7 @@ class AppMember:
         self._on_change = on_change
         self._on_failure = on_failure
         self._lock = threading.RLock()
-        self._beating = threading.Lock()  # reports leave in the order in which they are made
+        self._beating = threading.Lock()  # reports are sent in the order in which they are created
         self._topics: tuple[str, ...] = ()
         self._granted: dict[Queue, int] = {}
         self._held: dict[Queue, int] = {}
@@ -91,13 +92,13 @@ class AppMember:
         self._numbers = itertools.count(1)
         self._quick_beats = 0
         self._lease = Lease(clock_ms, f"app {group}")
-        self._has_lapsed = False  # the lease ran out since the last ``adopt``
+        self._has_lapsed = False  # the lease expired since the last ``adopt``
         self._wanted = threading.Event()
         self._closed = threading.Event()
         self._heart = threading.Thread(target=self._keep_beating, daemon=True, name="heartbeat")
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Be a member on *topics* too, until the end; the first call begins the heartbeats."""
+        """Add *topics* until the end; the first call starts the heartbeats."""
         with self._lock:
             self._topics = tuple(sorted({*self._topics, *topics}))
             self._quick_beats = _QUICK_BEATS
@@ -106,20 +107,20 @@ class AppMember:
             self._heart.start()
 
     def has_changed(self) -> bool:
-        """Whether what is granted differs from what was adopted, or was not sure for a while."""
+        """Return whether the grants differ from the adopted queues, or the lease has expired."""
         with self._lock:
             return self._has_lapsed or self._granted.keys() != self._held.keys()
 
     def may_hand_out(self) -> bool:
-        """Whether nobody else can have been given what is held; once False, until ``adopt``."""
+        """Return whether no other member can own the held queues; once False, until ``adopt``."""
         with self._lock:
             self._has_lapsed |= not self._lease.may_hand_out()
             return not self._has_lapsed
 
     def adopt(self) -> dict[Queue, int]:
-        """Give back what is no longer granted and take what is; next queue offsets by queue.
+        """Release queues that are not granted, take the granted ones; return next offsets.
 
-        Call it when nothing of what was held is worked on any more.
+        To be called when no message of a held queue is being processed.
         """
         with self._lock:
             self._tell_again(self._held.keys() - self._granted.keys())
@@ -131,7 +132,7 @@ class AppMember:
         with self._lock:
             self._has_lapsed = False
             self._held = {
-                queue: max(self._held[queue], offset)  # another may have had it without a lease
+                queue: max(self._held[queue], offset)  # another member may have had it meanwhile
                 if queue in self._held
                 else self._first_offset(queue, offset)
                 for queue, offset in self._granted.items()
@@ -139,17 +140,17 @@ class AppMember:
             return dict(self._held)
 
     def holds_any(self) -> bool:
-        """Whether anything was adopted."""
+        """Return whether any queue was adopted."""
         with self._lock:
             return bool(self._held)
 
     def committed(self, queue: Queue) -> int:
-        """The next queue offset of a queue that is held."""
+        """Return the next queue offset of a held queue."""
         with self._lock:
             return self._held[queue]
 
     def commit(self, offsets: Mapping[Queue, int]) -> None:
-        """Say that everything below the offsets is finished; of queues that are not held: no."""
+        """Mark queues as finished below the offsets; queues that are not held are ignored."""
         with self._lock:
             mine = {
                 queue: offset
@@ -161,10 +162,10 @@ class AppMember:
         self._wanted.set()
 
     def beat(self) -> None:
-        """Report for all topics once, and hear what is granted.
+        """Report for all topics once, and take the granted queues.
 
         Raises:
-            ShardUnavailableError: the coordinator is away; nothing is lost.
+            ShardUnavailableError: the coordinator is unavailable; nothing is lost.
             StreamError: it refuses the member.
         """
         with self._beating:
@@ -215,12 +216,12 @@ class AppMember:
             _LOG.warning("the last commits were not told, so their messages come again: %s", error)
 
     def _tell_again(self, queues: Iterable[Queue]) -> None:
-        """A coordinator that started again may not know how far these are, which are held."""
+        """Repeat the commits of held queues, which a restarted coordinator may not know."""
         if not self._has_lapsed:
             self._commits = {queue: self._held[queue] for queue in queues} | self._commits
 
     def _is_outdated(self, queue: Queue, offset: int) -> bool:
-        """Another may have had the queue without this one's knowing, and come further."""
+        """Return whether another member may have owned the queue unnoticed, and read further."""
         return self._has_lapsed and offset < self._granted.get(queue, offset)
 
     def _report(self, topic: str, *, with_commits: bool = True) -> Heartbeat:
@@ -243,7 +244,7 @@ class AppMember:
         )
 
     def _first_offset(self, queue: Queue, offset: int) -> int:
-        """Where to begin: at the group's offset, as far as that is still there."""
+        """Return where to begin: at the group's offset, as far as it still exists."""
         minimum, visible = self._bounds(queue)
         if offset < 0:
             first = minimum if self._start == "earliest" else visible

@@ -1,9 +1,8 @@
-"""SQL92 that fails on messages, said in the log of the member that does not get them.
+"""The log of messages on which a member's SQL92 filter fails.
 
-A message on which its expression fails is no match, so a group may miss every message of a kind
-without noticing. The first failure of each expression is logged with the message and the reason,
-which the scalar evaluator gives. From then on failures are counted, and each tenfold of the count
-has a line.
+A message on which the expression fails does not match, so a group could miss every message of a
+kind unnoticed. The first failure of each expression is logged with the message and the reason from
+the scalar evaluator. Later failures are counted, and logged at each power of ten.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ class FirstError(NamedTuple):
 
 
 class FilterErrorLog:
-    """What one member logs of its filters; for one thread at a time."""
+    """The filter errors that one member logs; for one thread at a time."""
 
     def __init__(self, data: Path, group: str, topic: str) -> None:
         self._data = data
@@ -43,7 +42,7 @@ class FilterErrorLog:
         self._next_count = 10
 
     def look(self, errors: Iterable[FirstError], count: int) -> None:
-        """Log the first failure of each expression, and that there were *count* in all by now."""
+        """Log the first failure of each expression, and the total *count* when it is due."""
         for error in errors:
             if error.subscription not in self._told:
                 self._told.add(error.subscription)
@@ -75,7 +74,7 @@ class FilterErrorLog:
             with QueueReader(directory, self._topic, queue_id) as reader:
                 found = reader.messages(reader.entries(queue_offset, queue_offset + 1))
         except (StreamError, OSError):
-            return None  # it was removed meanwhile
+            return None  # removed in the meantime
         return found[0]
 
 

@@ -1,8 +1,8 @@
-"""How far one client has come in a topic that it gets in broadcast mode: a file of its own.
+"""The offsets of one broadcast client in one topic, in a file of its own.
 
-``DIRECTORY/<client id>/<group>/<topic>.json``, as RocketMQ's ``LocalFileOffsetStore`` keeps it. The
-file is written whole, at most once in ``SAVE_INTERVAL_MS`` and at the end; after a crash what came
-since is delivered again.
+``DIRECTORY/<client id>/<group>/<topic>.json``, in the form of RocketMQ's ``LocalFileOffsetStore``.
+The file is written whole, at most once in ``SAVE_INTERVAL_MS`` and at the end. After a crash, the
+messages since the last write are redelivered.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _TABLE = "offsetTable"
 
 
 class LocalOffsets:
-    """The next queue offsets of one client, which one process uses at a time."""
+    """The next queue offsets of one client, used by one process at a time."""
 
     def __init__(
         self, directory: Path, client_id: str, group: str, topic: str, clock_ms: Callable[[], int]
     ) -> None:
-        """Read what the client left there.
+        """Load the offsets that the client saved.
 
         Raises:
-            ConfigError: *client_id* cannot be a file's name, or another process uses it.
+            ConfigError: *client_id* cannot be a file name, or another process uses it.
             StoreError: the file is damaged.
         """
         if _CLIENT_ID.fullmatch(client_id) is None:
@@ -65,11 +65,11 @@ class LocalOffsets:
         self._changed = False
 
     def get(self, queue: int) -> int:
-        """The next queue offset, or -1."""
+        """Return the next queue offset, or -1."""
         return self._offsets.get(queue, -1)
 
     def commit(self, offsets: Mapping[int, int]) -> None:
-        """Take next queue offsets; they are saved when it is time, or later if that fails."""
+        """Take next queue offsets; save them when they are due, or later if that fails."""
         self._changed |= bool(offsets)
         self._offsets.update(offsets)
         if self._clock_ms() - self._saved_ms >= SAVE_INTERVAL_MS:
@@ -79,7 +79,7 @@ class LocalOffsets:
                 _LOG.exception("%s was not written; trying again", self._path)
 
     def save(self) -> None:
-        """Write the file if something moved."""
+        """Write the file if an offset changed."""
         self._saved_ms = self._clock_ms()
         if self._changed:
             table = {str(queue): offset for queue, offset in self._offsets.items()}
@@ -87,7 +87,7 @@ class LocalOffsets:
             self._changed = False
 
     def close(self) -> None:
-        """Save, and let another process use the id."""
+        """Save, and release the client id for other processes."""
         try:
             self.save()
         finally:
@@ -104,7 +104,7 @@ def _offsets(value: Mapping[str, Any]) -> dict[int, int]:
 def open_local_offsets(
     data: Path, group: str, topic: str, options: MemberOptions, clock_ms: Callable[[], int]
 ) -> LocalOffsets | None:
-    """The offsets of a member in broadcast mode, None for one that shares its group's messages.
+    """Open the offsets of a broadcast member; None for a member that shares its group's messages.
 
     Raises:
         ConfigError: as :class:`LocalOffsets`.

@@ -1,18 +1,18 @@
-"""A member of a consumer group: reads the queues it owns, and tells how far it came.
+"""A member of a consumer group: reads the queues that it owns, and reports its progress.
 
-The coordinator decides who owns a queue and hears a heartbeat every second. For each owned queue
-the member makes a match ring, which the filter actor fills; messages then come without any call.
+The coordinator assigns the queues and receives a heartbeat every second. For each owned queue the
+member creates a match ring, which the filter actor fills; messages then arrive without any call.
 
 Invariants
-  1. A queue is read only while it is held, from the answer that grants it on: see queue_ownership.py. It is
-     given up in this order: no more batches from it, ``on_revoke``, and only then the heartbeat that
-     no longer names it. That one always says how far the queue is finished: a coordinator that
-     started again may not know it.
-  2. What the member commits goes out with the next heartbeat, and with ``close``; one that was not
-     answered is repeated by the next.
-  3. Nothing is handed out without a lease: see lease.py.
-  4. A stream that the filter actor stopped raises in ``poll``, as does a record that cannot be read;
-     no message is passed over, and other queues are read on.
+  1. A queue is read only while it is held, from the answer that grants it (queue_ownership.py). It
+     is released in this order: no more batches from it, ``on_revoke``, the heartbeat that no longer
+     names it. That heartbeat always has the queue's finished offset: a restarted coordinator may
+     not know it.
+  2. Commits are sent with the next heartbeat, and by ``close``. A commit that was not answered is
+     repeated by the next heartbeat.
+  3. Nothing is delivered without a lease (lease.py).
+  4. A stream that the filter actor stopped raises in ``poll``, as does an unreadable record. No
+     message is skipped, and the other queues are still read.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Groups(QueueNode, Protocol):
         """Report to the coordinator."""
 
     def leave(self, beat: Heartbeat) -> None:
-        """Give everything up."""
+        """Release all queues and leave the group."""
 
 
 class GroupConsumer:
@@ -74,14 +74,14 @@ class GroupConsumer:
         clock_ms: Callable[[], int] = steady_clock_ms,
         **options: Unpack[MemberOptions],
     ) -> None:
-        """Join the group; without a heart somebody else calls :meth:`beat` once a second.
+        """Join the group; without *has_heart* the caller calls :meth:`beat` once a second.
 
-        *clock_ms* is one that never jumps.
+        *clock_ms* is monotonic.
 
         Raises:
             SubscriptionConflictError: the group's members subscribe differently.
             StrategyConflictError: they divide the queues in another way.
-            ConfigError: an option cannot be used as given.
+            ConfigError: an option is invalid.
             FilterError: the subscription does not compile, or the node may not run its predicate.
         """
         self.on_revoke: OnRevoke | None = None
@@ -119,7 +119,7 @@ class GroupConsumer:
             self._queues.settle(None)
             self._queues.check()
         except BaseException:
-            with contextlib.suppress(StreamError, OSError):  # what went wrong first is to be heard
+            with contextlib.suppress(StreamError, OSError):  # the first error is the one to raise
                 self._leave()
             raise
         self._heart = threading.Thread(target=self._keep_beating, daemon=True, name="heartbeat")
@@ -129,15 +129,15 @@ class GroupConsumer:
     def poll(
         self, timeout_s: float, max_messages: int = 1000, skip: Container[int] = ()
     ) -> list[ConsumedBatch]:
-        """Batches of messages, at most *max_messages* of each queue; [] when the time is over.
+        """Return batches of at most *max_messages* of each queue; [] after *timeout_s*.
 
-        Sleeps with the GIL released. What the queues in *skip* have stays in their rings; whoever
-        takes a queue out of it meanwhile calls :meth:`wake`.
+        Sleeps with the GIL released. The messages of the queues in *skip* stay in their rings; a
+        thread that removes a queue from *skip* meanwhile calls :meth:`wake`.
 
         Raises:
-            FilterError: a class filter failed; the text says on which message and why.
+            FilterError: a class filter failed; the text names the message and the reason.
             StreamError: the coordinator refuses the member: the topic was deleted or may not be
-                read, or others changed the group's subscription.
+                read, or other members changed the group's subscription.
         """
         rung = self._doorbell.count()
         batches = self._take(max_messages, skip)
@@ -147,30 +147,29 @@ class GroupConsumer:
         return batches
 
     def wake(self) -> None:
-        """Have a poll that waits look again; any thread may call."""
+        """Have a waiting poll look again; any thread may call."""
         self._doorbell.ring()
 
     @property
     def is_leased(self) -> bool:
-        """Nobody else can own the queues; while this is false, nothing may be handed out."""
+        """Whether no other member can own the queues; if not, nothing may be delivered."""
         return self._local is not None or self._lease.is_running
 
     @property
     def lease_left_ms(self) -> int:
-        """For how long that is certain."""
+        """The time until the lease expires."""
         return self._lease.left_ms
 
     @property
     def has_to_settle(self) -> bool:
-        """The next poll gives queues up, takes some, renews the lease by that, or raises."""
+        """Whether the next poll releases or opens queues, renews the lease by that, or raises."""
         has_to = self._grants.has_to_settle or self._queues.has_to_open
         return has_to or self._failure is not None
 
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
-        """Say that everything of the queue below the offset is finished; sent with a heartbeat.
+        """Mark the queue as finished below the offset; sent with a heartbeat.
 
-        For a queue that the member gave up meanwhile this does nothing: its next owner goes on
-        where the last commit was.
+        No effect on a queue that was revoked meanwhile: its next owner resumes at the last commit.
 
         Raises:
             ConfigError: the member does not read that topic, or never read that queue.
@@ -180,11 +179,11 @@ class GroupConsumer:
         self._queues.commit(queue_id, next_queue_offset)
 
     def assignment(self) -> frozenset[tuple[str, int]]:
-        """The (topic, queue id) pairs that this member reads."""
+        """Return the (topic, queue id) pairs that this member reads."""
         return self._queues.assignment()
 
     def close(self) -> None:
-        """Give up all queues, send the last commits and leave the group."""
+        """Release all queues, send the last commits and leave the group."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -204,7 +203,7 @@ class GroupConsumer:
             self._doorbell.unlink()
 
     def __enter__(self) -> Self:
-        """The member itself; closed at the end of the block."""
+        """Return the member itself; it is closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -220,25 +219,25 @@ class GroupConsumer:
         return self._queues.take(max_messages, skip)
 
     def counters(self) -> FilterCounters:
-        """What the filter did for this member in all, and what became of the matches here."""
+        """Return the sums of the filter for this member, and of what became of the matches here."""
         return self._queues.counters()
 
     def count_returns(self, *, sent_back: int = 0, dead_lettered: int = 0) -> None:
-        """Add to the counters what became of messages that a handler could not finish."""
+        """Add the messages that a handler could not finish to the counters."""
         self._queues.count(sent_back=sent_back, dead_lettered=dead_lettered)
 
     def report_failing(self, failing: Mapping[int, FailingMessage]) -> None:
-        """Say at which messages queues are held now, and no others; sent with a heartbeat."""
+        """Set the messages at which queues are held now; sent with a heartbeat."""
         self._failing = failing
 
     def _beat(self, held: frozenset[int]) -> Heartbeat:
-        """A report; what is *held* was asked before, so the last commits of all else are in it."""
+        """Return a report; *held* was read before, so last commits of other queues are in it."""
         self._beats += 1
         commits, starts, pulled = self._queues.progress()
         counters = self._queues.counters()
         self._filter_errors.look(self._queues.first_errors(), counters.evaluation_errors)
         if self._local is not None:
-            self._local.commit(commits)  # may write a file: whoever commits does not wait for it
+            self._local.commit(commits)  # may write a file; committing threads do not wait for it
             commits = {}
         return Heartbeat(
             *self._identity,
@@ -265,15 +264,15 @@ class GroupConsumer:
         except (ShardUnavailableError, OSError) as error:
             _LOG.warning("the coordinator does not answer, trying again: %s", error)
             self._queues.commit_later(report.commits)
-        except StreamError as error:  # the topic is gone or closed, the subscription changed
+        except StreamError as error:  # topic deleted or closed, or subscription changed
             self._failure = error
-        except Exception as error:  # noqa: BLE001  # else the heart stops, and nobody hears why
+        except Exception as error:  # noqa: BLE001  # else the heartbeat stops without a trace
             self._failure = StreamError(f"the coordinator failed at a heartbeat: {error!r}")
         if self.has_to_settle:
             self._doorbell.ring()
 
     def _report(self, beat: Heartbeat) -> None:
-        """Tell the coordinator, and take what it grants."""
+        """Send a heartbeat, and take what the coordinator grants."""
         asked_ms = self._lease.asked_at()
         reply = self._node.heartbeat(beat)
         granted = dict(reply.granted)

@@ -1,13 +1,14 @@
-"""The queues that a group member reads: opened when they are granted, given up when they are not.
+"""The queues that a group member reads: opened when granted, released when revoked.
 
-The polling thread opens, reads and gives up; any thread may commit, count and ask.
+The polling thread opens, reads and releases; any thread may commit, count and query.
 
 Invariants
-  1. A queue that cannot be opened because somebody is away waits, and is tried again; the others
-     are read meanwhile.
-  2. What goes wrong with one queue takes nothing from the others: it is raised when they have
-     nothing, or by the next call. Nothing that was taken is passed over; it is tried again.
-  3. A queue is read no further than its part (subscription_change.py) says, from before it is proposed.
+  1. A queue that cannot be opened because an actor is unavailable is retried; the others are read
+     meanwhile.
+  2. An error of one queue does not hold up the others: it is raised when they have no messages, or
+     by the next call. No taken match is skipped; it is tried again.
+  3. A queue is read no further than its part (subscription_change.py) allows, from before the
+     switch offset is proposed.
 """
 
 from __future__ import annotations
@@ -41,21 +42,21 @@ OnRevoke = Callable[[frozenset[tuple[str, int]]], None]
 
 
 class QueueNode(Protocol):
-    """The calls that reading a queue takes."""
+    """The calls needed to read a queue."""
 
     @property
     def data(self) -> Path:
         """The node's data directory."""
 
     def attach_stream(self, path: str) -> None:
-        """Let the filter actor fill a ring."""
+        """Have the filter actor fill a ring."""
 
     def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """The first message stored at that time or later, else the end."""
+        """Return the offset of the first message stored at that time or later, else the end."""
 
 
 class Progress(NamedTuple):
-    """What a heartbeat says of the queues, besides which are held."""
+    """The part of a heartbeat about queues, except which are held."""
 
     commits: dict[int, int]
     starts: dict[int, int]
@@ -63,7 +64,7 @@ class Progress(NamedTuple):
 
 
 class MemberQueues:
-    """What one member of *group* reads of *topic*."""
+    """The queues of *topic* that one member of *group* reads."""
 
     def __init__(
         self,
@@ -77,9 +78,10 @@ class MemberQueues:
         doorbell: Path,
         clock_ms: Callable[[], int],
     ) -> None:
-        """*start* is where a group begins that has no offset; *doorbell* is the member's.
+        """Create it without queues.
 
-        *clock_ms* is one that never jumps.
+        *start* is where a group without an offset begins; *doorbell* is the member's; *clock_ms* is
+        monotonic.
         """
         self._node = node
         self._group = group
@@ -91,23 +93,23 @@ class MemberQueues:
         self._clock_ms = clock_ms
         self._lock = threading.Lock()
         self.streams: dict[int, QueueStream] = {}
-        self._unopened: dict[int, int] = {}  # taken up, by the offset to begin at
+        self._unopened: dict[int, int] = {}  # queues taken up, with the offset to begin at
         self._reopen_ms = self._retry_ms = clock_ms()
         self._error: StreamError | OSError | None = None
         self._commits: dict[int, int] = {}
         self._starts: dict[int, int] = {}
-        self._known: set[int] = set()  # queues that were read at some time
-        self._counted = NO_COUNTERS  # of queues given up, and the member's own part
+        self._known: set[int] = set()  # queues read at any time
+        self._counted = NO_COUNTERS  # of released queues, and the member's own counts
 
     def assignment(self) -> frozenset[tuple[str, int]]:
-        """The (topic, queue id) pairs that are read."""
+        """Return the (topic, queue id) pairs that are read."""
         return frozenset((self._topic, queue_id) for queue_id in tuple(self.streams))
 
     def commit(self, queue_id: int, next_queue_offset: int) -> None:
-        """Everything of the queue below the offset is finished; nothing, once it is given up.
+        """Mark the queue as finished below the offset; no effect on a released queue.
 
         Raises:
-            ConfigError: the member never read the queue, or the offset is no number.
+            ConfigError: the member never read the queue, or the offset is not a number.
             OffsetOutOfRangeError: the queue ends before the offset, or the offset is negative.
         """
         with self._lock:
@@ -120,7 +122,7 @@ class MemberQueues:
                 stream.finished = offset
 
     def commit_again(self, granted: Mapping[int, int]) -> None:
-        """Tell a coordinator that started again, from older offsets, what it was told before."""
+        """Repeat commits to a restarted coordinator that resumed from older offsets."""
         with self._lock:
             for queue_id, offset in granted.items():
                 stream = self.streams.get(queue_id)
@@ -128,14 +130,15 @@ class MemberQueues:
                     self._commits.setdefault(queue_id, stream.finished)
 
     def commit_later(self, commits: Mapping[int, int]) -> None:
-        """These were taken for a report that nobody got."""
+        """Put back the commits of a report that was not answered."""
         with self._lock:
             self._commits = {**commits, **self._commits}
 
     def progress(self) -> Progress:
-        """What is to be reported; commits are taken out.
+        """Return what the next heartbeat reports, and remove the commits from here.
 
-        Ask for what is held before: of a queue that is given up in between, the last commit is here.
+        Read the held queues before: of a queue that is released in between, the last commit is
+        here.
         """
         with self._lock:
             commits, self._commits = self._commits, {}
@@ -143,12 +146,12 @@ class MemberQueues:
             return Progress(commits, dict(self._starts), pulled)
 
     def counters(self) -> FilterCounters:
-        """What the filter did for this member in all, and what became of the matches here."""
+        """Return the sums of the filter for this member, and of what became of the matches here."""
         with self._lock:
             return sum((each.ring.counters() for each in self.streams.values()), self._counted)
 
     def first_errors(self) -> list[FirstError]:
-        """The first message of each queue on which SQL92 failed, of those that have one."""
+        """Return the first message of each queue on which SQL92 failed, if any."""
         with self._lock:
             streams = list(self.streams.values())
         return [
@@ -164,16 +167,16 @@ class MemberQueues:
 
     @property
     def has_to_open(self) -> bool:
-        """A queue waits to be opened, and it is time to try."""
+        """Whether a queue waits to be opened or attached, and the retry time has come."""
         if self._unopened and self._clock_ms() >= self._reopen_ms:
             return True
         are_attached = all(stream.is_attached for stream in tuple(self.streams.values()))
         return not are_attached and self._clock_ms() >= self._retry_ms
 
-    # The polling thread's
+    # For the polling thread only
 
     def settle(self, on_revoke: OnRevoke | None) -> None:
-        """Give up what is not granted any more, and open what is new."""
+        """Release the queues that are not granted any more, and open the new ones."""
         lost, late_answer = self._grants.lost()
         self.give_up(lost, on_revoke)
         self._grants.renew(late_answer)
@@ -187,12 +190,12 @@ class MemberQueues:
                 self._note(queue_id, error)
 
     def take(self, max_messages: int, skip: Container[int]) -> list[ConsumedBatch]:
-        """Batches of what is there, at most *max_messages* of each queue that is not in *skip*.
+        """Take batches of at most *max_messages* from each queue that is not in *skip*.
 
         Raises:
             FilterError: a stream failed.
             StreamError: a queue cannot be opened, or a record is damaged.
-            OSError: a file cannot be read or made.
+            OSError: a file cannot be read or created.
         """
         self.check()
         batches = []
@@ -209,13 +212,13 @@ class MemberQueues:
         return batches
 
     def check(self) -> None:
-        """Raise what went wrong since the last time."""
+        """Raise the error that was noted since the last call, if any."""
         error, self._error = self._error, None
         if error is not None:
             raise error
 
     def give_up(self, queue_ids: frozenset[int], on_revoke: OnRevoke | None) -> None:
-        """Read these no more; *on_revoke* hears of them while they still count as read."""
+        """Release queues; *on_revoke* is called with them while they still count as read."""
         read = queue_ids & self.streams.keys()
         for queue_id in read:
             self.streams[queue_id].ring.close()
@@ -252,7 +255,7 @@ class MemberQueues:
             self._known.add(queue_id)
             self._counted += FilterCounters(missed=begin.missed)
             if start != offset:
-                self._commits[queue_id] = start  # a member that dies now must not skip or repeat
+                self._commits[queue_id] = start  # a crash now must not skip or repeat messages
             if offset < 0:
                 self._starts[queue_id] = start
         self._follow(stream)
@@ -268,7 +271,7 @@ class MemberQueues:
             ) from None
 
     def _follow(self, stream: QueueStream) -> None:
-        """Have the stream filled, and as far as its part goes."""
+        """Have the stream filled, up to the limit of its part."""
         part = self._follower.part(stream.queue_id, stream.next_queue_offset, stream.visible)
         if part != stream.part:
             counters = stream.read_on(part)
@@ -279,7 +282,7 @@ class MemberQueues:
             stream.is_attached = True
 
     def _batches(self, stream: QueueStream, max_messages: int) -> list[ConsumedBatch]:
-        """What waits there: one, which may be empty and still move the group on, or none."""
+        """Return one batch, which may be empty and still move the group on, or none."""
         taken = stream.take(max_messages)
         if taken is None:
             return []
@@ -288,7 +291,7 @@ class MemberQueues:
         return [ConsumedBatch(topic, queue_id, taken.next_queue_offset, entries, stream.reader)]
 
     def _begin(self, queue_id: int, control: ControlPage) -> int:
-        """Where a group begins that has no offset."""
+        """Return where a group without an offset begins."""
         if self._start == "earliest":
             return control.minimum()
         if self._start == "latest":
@@ -299,7 +302,7 @@ class MemberQueues:
     def _note(self, queue_id: int, error: StreamError | OSError) -> None:
         if isinstance(error, ShardUnavailableError):
             again_ms = self._clock_ms() + error.retry_after_ms
-            if queue_id in self._unopened:  # others are read on, and attached
+            if queue_id in self._unopened:  # the other queues are still read and attached
                 self._reopen_ms = again_ms
             else:
                 self._retry_ms = again_ms

@@ -1,4 +1,4 @@
-"""A member's side of one queue: matches come through a ring, messages from the mapped log."""
+"""A member's side of one queue: matches arrive in a ring, messages are read from the mapped log."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ __all__ = ["QueueStream", "TakenMatches"]
 
 
 class TakenMatches(NamedTuple):
-    """What the filter let through, and what to commit after it.
+    """The matches of the filter, and the offset to commit after them.
 
-    ``missed`` of the matches were removed since, ``collisions`` had another tag of the same hash.
+    ``missed`` of them were removed since, ``collisions`` had another tag with the same hash.
     """
 
     entries: EntryColumns
@@ -44,7 +44,7 @@ class TakenMatches(NamedTuple):
 class QueueStream:
     """One queue that a member owns: the ring of its matches, and the log behind them.
 
-    ``is_attached`` is for whoever has the filter actor fill the ring to set.
+    The caller sets ``is_attached`` when it has the filter actor fill the ring.
     """
 
     def __init__(self, data: Path, description: StreamDescription) -> None:
@@ -55,7 +55,7 @@ class QueueStream:
         self.reader = QueueReader(directory, description.topic, description.queue_id)
         self.next_queue_offset = self.finished = description.start
         self._waiting: tuple[EntryColumns, int] | None = (
-            None  # left the ring, and is not handed out
+            None  # taken from the ring, not yet delivered
         )
         self._control = ControlPage(control_path(data, description.topic, description.queue_id))
         self._let_go = 0
@@ -72,31 +72,31 @@ class QueueStream:
 
     @property
     def part(self) -> Part:
-        """What it is read with."""
+        """The subscription that the queue is read with, and the offset to stop at."""
         return Part(self._description.subscription, self._description.stop)
 
     def visible(self) -> int:
-        """Where the queue ends for readers now."""
+        """Return the end of the queue that readers may see now."""
         return self._control.visible()
 
     def read_on(self, part: Part) -> FilterCounters:
-        """Go on from here with another part, through a ring that is yet to be attached.
+        """Continue from here with another part, through a new ring that is not attached yet.
 
-        Answers what the filter did for the part before.
+        Return the filter counters of the part before.
         """
         before, start = self.ring, self.next_queue_offset
         self._read(replace(self._description, subscription=part[0], stop=part[1], start=start))
-        self._waiting = None  # it comes again, as the part says
+        self._waiting = None  # read again with the new part
         before.close()
         return before.counters()
 
     def take(self, max_count: int) -> TakenMatches | None:
-        """Matches that are waiting, as far as they are still there; None when nothing moved.
+        """Take the waiting matches that still exist; None if the queue did not move.
 
-        What cannot be read raises, and is tried again by the next call: nothing is passed over.
+        After an error the same matches are tried again by the next call; none is skipped.
 
         Raises:
-            FilterError: the stream failed, and what came before that was taken.
+            FilterError: the stream failed, and all earlier matches were taken.
             StreamError: a record is damaged. OSError: the log cannot be read.
         """
         if self._waiting is None:
@@ -114,7 +114,7 @@ class QueueStream:
     def _from_ring(self, max_count: int) -> tuple[EntryColumns, int] | None:
         has_failed = (
             self.ring.state is StreamState.FAILED
-        )  # asked first: then all before it is there
+        )  # read first: then all earlier matches are in the ring
         may_wait_for_room = self.ring.waiting() > CAPACITY // 2
         rows, next_queue_offset = self.ring.take(max_count)
         if may_wait_for_room:
@@ -126,7 +126,7 @@ class QueueStream:
         return _entries(rows), next_queue_offset
 
     def _secure(self, entries: EntryColumns) -> EntryColumns:
-        """Those of *entries* that are still there; they can be read from now on, come what may."""
+        """Return those of *entries* that still exist; their records stay readable from now on."""
         while True:
             minimum = self._control.minimum()
             if len(entries) and entries.queue_offsets[0] < minimum:
@@ -140,14 +140,14 @@ class QueueStream:
                 return entries
 
     def _exact(self, entries: EntryColumns) -> EntryColumns:
-        """The second pass over tags: hashes collide, texts do not."""
+        """Compare the tags' texts, as their hashes may collide."""
         if not self._tags or not len(entries):
             return entries
         mask = self.reader.have_tags(entries, self._tags)
         return entries if mask.all() else entries.select(mask)
 
     def let_go(self) -> None:
-        """Unmap the files of deleted messages, once they are finished: they take room until then."""
+        """Unmap the files of removed messages once these are finished, to free their disk space."""
         minimum = self._control.minimum()
         if self._let_go != minimum <= self.finished and minimum < self._control.visible():
             self._let_go = minimum

@@ -1,9 +1,12 @@
-"""Where a member begins to read a queue, when the group's offset is there and when it is not.
+"""The offset at which a member begins to read a queue.
 
-As RocketMQ corrects it (``PullStatus.OFFSET_ILLEGAL``): a group whose offset is below the queue's
-minimum goes on at the minimum (``OFFSET_TOO_SMALL``: retention removed the messages), one whose
-offset is beyond the end at the end (``OFFSET_OVERFLOW_BADLY``: the end of the log was lost). The
-corrected offset is the group's from then on, so the messages between are counted once.
+Illegal offsets are corrected as RocketMQ does (``PullStatus.OFFSET_ILLEGAL``):
+  - A group whose offset is below the queue's minimum resumes at the minimum (``OFFSET_TOO_SMALL``:
+    retention removed the messages).
+  - A group whose offset is beyond the end resumes at the end (``OFFSET_OVERFLOW_BADLY``: the end of
+    the log was lost).
+
+The corrected offset is the group's from then on, so the messages between are counted once.
 """
 
 from __future__ import annotations
@@ -19,14 +22,14 @@ _LOG = logging.getLogger(__name__)
 
 
 class NextBegin(NamedTuple):
-    """The next offset, what was wrong with the group's, and how many messages are gone before it."""
+    """The next offset, the fault of the group's, and the number of messages removed before it."""
 
     queue_offset: int
     illegal: GetMessageStatus | None = None
     missed: int = 0
 
     def log(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Say what was wrong with *offset*; nothing when it was right."""
+        """Log the fault of *offset*, if it has one."""
         if self.illegal is not None:
             _LOG.warning(
                 "%s/%d: offset %d of group %s is illegal (%s); going on at %d, %d messages missed",
@@ -35,7 +38,7 @@ class NextBegin(NamedTuple):
 
 
 def next_begin(offset: int, minimum: int, maximum: int) -> NextBegin:
-    """Where a group goes on at *offset* of a queue from *minimum* up to, not including, *maximum*."""
+    """Return where a group at *offset* resumes; the queue ends before *maximum*."""
     if offset < minimum:
         return NextBegin(minimum, GetMessageStatus.OFFSET_TOO_SMALL, minimum - offset)
     if offset > maximum:
