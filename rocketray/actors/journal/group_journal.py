@@ -1,19 +1,19 @@
-"""What happened to a group's offsets and filters, kept so that explanations need not guess.
+"""The history of a group's offsets and filters, as evidence for explanations.
 
-A group's journal has an entry for each event that is no reading: where it began in a queue, moves
-by hand, filters that took over, offsets that went back, topics that were deleted. Between two
-entries a group's offset only moves on by reading. So the entries and the offset of now tell for each
-message under which filter the group passed it, or what moved the group over it (passages.py). There
-is no entry for a message.
+A group's journal has an entry for each event that is not reading: the start in a queue, moves by
+an operator, filters that took effect, offsets that went back, deleted topics. Between two entries a
+group's offset only advances by reading. So the entries and the present offset show for each message
+under which filter the group passed it, or which move skipped it (passages.py). There is no entry
+for a message.
 
 Invariants
-  1. An entry is on disk before what it tells of takes effect: whoever changes something notes it
+  1. An entry is on disk before the event takes effect: the code that changes something notes it
      here, and saves the journals first (journal_file.py).
   2. A journal has at most ``ENTRIES_MAX`` entries and ``BYTES_MAX`` bytes besides its ``STATE``
-     entries. Beyond that its older half is replaced by entries that say where everything stood
-     then; what was read before that is not known any more.
-  3. Where an offset is found behind the one that the journal knows, an entry says so, and another
-     where a member that lived on tells the higher one: nothing was read twice then.
+     entries. Beyond that, entries with the state of that time replace its older half; what was read
+     before is unknown afterwards.
+  3. If an offset is found behind the one that the journal knows, an entry records that. If a member
+     that lived on reports the higher offset, another entry does: then nothing was read twice.
 """
 
 from __future__ import annotations
@@ -52,23 +52,23 @@ _DELETED_MAX = 1_000  # deleted groups that are remembered
 
 
 class EntryKind(Enum):
-    """What an entry tells of; the pairs of offsets of its queues are (before, after)."""
+    """The kinds of entry; the pairs of offsets of its queues are (before, after)."""
 
     STATE = "state"
-    """Where the group stood and which filter it had; what it read before is not known."""
+    """The group's offset and filter at that time; what it read before is unknown."""
     BEGIN = "begin"
-    """The group began at an offset, behind the messages before it."""
+    """The group began at an offset, after the messages before it."""
     MOVE = "move"
-    """Somebody moved the group."""
+    """An operator moved the group."""
     FILTER = "filter"
-    """From now on the queue is read with this filter, wherever that is."""
+    """From now on the queue is read with this filter, at any offset."""
     SWITCH = "switch"
     """From the second offset on the queue is read with this filter, below it as before."""
     BACK = "back"
     """A member committed an offset below the group's: the end of the queue was lost."""
     RESTART = "restart"
-    """A coordinator that started again knows a lower offset than the one before it did; or it was told
-    the higher one by the member that read on meanwhile."""
+    """A restarted coordinator found a lower offset than the one before it knew; or the member that
+    read on meanwhile reported the higher one."""
     TOPIC_DELETED = "topic_deleted"
     GROUP_DELETED = "group_deleted"
 
@@ -78,7 +78,7 @@ _ABOUT_FILTERS = frozenset({EntryKind.FILTER, EntryKind.SWITCH})
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """One event; ``queues`` has the offset before it and behind it, -1 for none.
+    """One event; ``queues`` maps a queue to the offset before and after it, -1 for none.
 
     ``who`` is a member's client id, or the command that was given.
     """
@@ -92,13 +92,13 @@ class JournalEntry:
 
 
 class QueueState(NamedTuple):
-    """Where a group stood after an entry, and its filters, each with the offset that it begins at."""
+    """A group's offset after an entry, and its filters, each with the offset at which it begins."""
 
     offset: int = -1
     filters: tuple[tuple[int, Subscription], ...] = ()
 
     def after(self, entry: JournalEntry, before: int, behind: int) -> QueueState:
-        """The state after *entry*, which has these offsets for the queue."""
+        """Return the state after *entry*, which has these offsets for the queue."""
         if entry.subscription is None:
             return self._replace(offset=behind)
         if entry.kind is not EntryKind.SWITCH:
@@ -107,7 +107,7 @@ class QueueState(NamedTuple):
         return QueueState(before, (*kept, (behind, entry.subscription)))
 
     def filter_at(self, queue_offset: int) -> Subscription | None:
-        """The filter for the message at *queue_offset*, None where it is not known."""
+        """Return the filter for the message at *queue_offset*, None if unknown."""
         found = None
         for begin, subscription in self.filters:
             if begin <= queue_offset:
@@ -119,7 +119,7 @@ States = dict[tuple[str, int], QueueState]
 
 
 class Unsaved(NamedTuple):
-    """What of a journal is to be written: the last entries, or all of them, in place of the file."""
+    """The entries of a journal to append, or, with ``is_whole``, to write in place of the file."""
 
     entries: Sequence[JournalEntry]
     is_whole: bool
@@ -137,8 +137,8 @@ class GroupJournal:
     ) -> None:
         """Take the entries of a file.
 
-        *is_cut*: the file ends behind more than these. Without *is_certain* there were others,
-        which are lost.
+        *is_cut*: the file has more behind these. Without *is_certain* that included entries, which
+        are lost.
         """
         self.entries = list(entries)
         self.states: States = _states(self.entries)
@@ -149,7 +149,7 @@ class GroupJournal:
         self._size = sum(len(encode_entry(entry)) for entry in self.entries[self._fixed :])
 
     def add(self, entry: JournalEntry) -> None:
-        """Note *entry*."""
+        """Append *entry*."""
         _apply(self.states, entry)
         if entry.kind is EntryKind.GROUP_DELETED:
             self.entries, self._fixed, self._size, self._is_whole = [], 0, 0, True
@@ -161,11 +161,11 @@ class GroupJournal:
 
     @property
     def is_deleted(self) -> bool:
-        """The group was deleted, and there is none of its name since."""
+        """Whether the group was deleted, and none of its name exists since."""
         return bool(self.entries) and self.entries[-1].kind is EntryKind.GROUP_DELETED
 
     def unsaved(self) -> Unsaved | None:
-        """What is not on disk yet."""
+        """Return what is not on disk yet."""
         if self._is_whole:
             return Unsaved(self.entries, is_whole=True)
         if not self._unsaved:
@@ -173,11 +173,11 @@ class GroupJournal:
         return Unsaved(self.entries[-self._unsaved :], is_whole=False)
 
     def saved(self) -> None:
-        """All of it is on disk."""
+        """Note that all entries are on disk."""
         self._unsaved, self._is_whole = 0, False
 
     def _compact(self) -> None:
-        """Replace the older half by where everything stood then."""
+        """Replace the older half by the state of that time."""
         sizes = [len(encode_entry(entry)) for entry in self.entries[self._fixed :]]
         dropped, size = 0, 0
         while dropped < len(sizes) // 2 or size < self._size // 2:
@@ -191,27 +191,27 @@ class GroupJournal:
 
 
 class GroupJournals:
-    """The journals of all groups; ``changed`` says that some are to be saved."""
+    """The journals of all groups; ``changed`` means that some have to be saved."""
 
     def __init__(self, clock_ms: Callable[[], int]) -> None:
-        """*clock_ms* is the clock that people look at."""
+        """Create it without journals; *clock_ms* is the wall clock."""
         self._clock_ms = clock_ms
         self._journals: dict[str, GroupJournal] = {}
         self._unsaved: set[str] = set()
         self._set_back: dict[tuple[str, str, int], tuple[int, int]] = {}  # by a restart
 
     def load(self, journals: Mapping[str, GroupJournal]) -> None:
-        """Take what was read from disk."""
+        """Take the journals read from disk."""
         self._journals = dict(journals)
         self._unsaved = {group for group, journal in journals.items() if journal.unsaved()}
 
     def entries(self, group: str) -> tuple[JournalEntry, ...]:
-        """What is known of a group, oldest first."""
+        """Return the known entries of a group, oldest first."""
         journal = self._journals.get(group)
         return () if journal is None else tuple(journal.entries)
 
     def began(self, group: str, topic: str, begins: Mapping[int, int], who: str) -> None:
-        """The group begins at these offsets."""
+        """Note that the group begins at these offsets."""
         self._note(
             EntryKind.BEGIN, group, topic, {q: (-1, at) for q, at in begins.items()}, who=who
         )
@@ -219,19 +219,19 @@ class GroupJournals:
     def moved(
         self, group: str, topic: str, queues: Mapping[int, tuple[int, int]], who: str
     ) -> None:
-        """Somebody moved the group."""
+        """Note that an operator moved the group."""
         self._note(EntryKind.MOVE, group, topic, queues, who=who)
 
     def went_back(
         self, group: str, topic: str, queues: Mapping[int, tuple[int, int]], who: str
     ) -> None:
-        """A member committed less than the group had."""
+        """Note that a member committed offsets below the group's."""
         self._note(EntryKind.BACK, group, topic, queues, who=who)
 
     def is_read(
         self, group: str, topic: str, offsets: Mapping[int, int], by: Subscription, who: str
     ) -> None:
-        """Queues, which stand at *offsets*, are read with the filter *by*; noted where that is new."""
+        """Note that queues at *offsets* are read with the filter *by*, where that is new."""
         whole = ((0, by),)
         fresh = {
             queue: (offset, offset)
@@ -248,15 +248,15 @@ class GroupJournals:
         subscription: Subscription,
         who: str,
     ) -> None:
-        """From the second offset on, queues are read with another filter."""
+        """Note that from the second offset on, queues are read with another filter."""
         self._note(EntryKind.SWITCH, group, topic, queues, who=who, subscription=subscription)
 
     def topic_deleted(self, group: str, topic: str) -> None:
-        """What the group did with the topic is over."""
+        """Note that the topic was deleted."""
         self._note(EntryKind.TOPIC_DELETED, group, topic, {}, who=_COORDINATOR)
 
     def group_deleted(self, group: str) -> None:
-        """What the group did is over."""
+        """Note that the group was deleted."""
         self._note(EntryKind.GROUP_DELETED, group, "", {}, who=_COORDINATOR)
 
     def agree(
@@ -266,9 +266,9 @@ class GroupJournals:
         offsets: Mapping[int, int],
         filters: Callable[[int], Sequence[tuple[int, Subscription]]],
     ) -> None:
-        """See that the journal fits to the offsets that a coordinator found when it started.
+        """Record how the offsets that a starting coordinator found differ from the journal.
 
-        *filters* says with which filters a queue is read, for groups without a journal.
+        *filters* returns the filters with which a queue is read, for groups without a journal.
         """
         journal = self._journals.get(group)
         is_certain = journal is None or journal.is_certain
@@ -287,7 +287,7 @@ class GroupJournals:
         self._set_back |= {(group, topic, queue): pair for queue, pair in back.items()}
 
     def told_again(self, group: str, topic: str, commits: Mapping[int, int], who: str) -> None:
-        """The owner of these queues tells how far it is; who owned them at a restart read on then."""
+        """Note the commits of owners that read on while the coordinator restarted."""
         told = {}
         for queue, offset in commits.items():
             known, found = self._set_back.pop((group, topic, queue), (-1, -1))
@@ -296,27 +296,27 @@ class GroupJournals:
         self._note(EntryKind.RESTART, group, topic, told, who=who)
 
     def changed_hands(self, group: str, topic: str, queues: Iterable[int]) -> None:
-        """These queues have another owner, who reads from the group's offsets."""
+        """Note that these queues have new owners, which read from the group's offsets."""
         for queue in queues:
             self._set_back.pop((group, topic, queue), None)
 
     @property
     def changed(self) -> bool:
-        """Something is not on disk yet."""
+        """Whether some entry is not on disk yet."""
         return bool(self._unsaved)
 
     def unsaved(self) -> dict[str, Unsaved]:
-        """What is to be written, by group."""
+        """Return what is to be written, by group."""
         found = {group: self._journals[group].unsaved() for group in self._unsaved}
         return {group: unsaved for group, unsaved in found.items() if unsaved}
 
     def saved(self, group: str) -> None:
-        """The group's journal is on disk."""
+        """Note that the group's journal is on disk."""
         self._journals[group].saved()
         self._unsaved.discard(group)
 
     def forgotten(self) -> list[str]:
-        """Groups that were deleted long ago, before many others: they are not known any more."""
+        """Remove and return the groups deleted longest ago, beyond the ``_DELETED_MAX`` newest."""
         deleted = [group for group, journal in self._journals.items() if journal.is_deleted]
         deleted.sort(key=lambda group: self._journals[group].entries[-1].time_ms)
         doomed = deleted[: max(0, len(deleted) - _DELETED_MAX)]
@@ -350,7 +350,7 @@ class GroupJournals:
 
 
 def encode_entry(entry: JournalEntry) -> bytes:
-    """*entry* as JSON, on one line."""
+    """Return *entry* as JSON, on one line."""
     value: dict[str, Any] = {"kind": entry.kind.value, "timeMs": entry.time_ms, "who": entry.who}
     if entry.topic:
         value["topic"] = entry.topic
@@ -362,10 +362,10 @@ def encode_entry(entry: JournalEntry) -> bytes:
 
 
 def decode_entry(text: bytes) -> JournalEntry:
-    """What :func:`encode_entry` made.
+    """Return the argument of :func:`encode_entry` from its result.
 
     Raises:
-        ValueError: it is something else.
+        ValueError: the text has another form.
     """
     try:
         value = orjson.loads(text)
@@ -390,7 +390,7 @@ def decode_entry(text: bytes) -> JournalEntry:
 
 
 def _fixed(entries: Sequence[JournalEntry]) -> int:
-    """How many entries at the beginning only say where everything stood."""
+    """Return how many entries at the beginning only describe the state of that time."""
     kinds = (EntryKind.STATE, EntryKind.SWITCH)
     return next(
         (
@@ -421,7 +421,7 @@ def _apply(states: States, entry: JournalEntry) -> None:
 
 
 def _state_entries(states: States, time_ms: int) -> Iterator[JournalEntry]:
-    """Entries that say all of *states*: a STATE, and a SWITCH for each further filter."""
+    """Return entries that describe *states*: a STATE, and a SWITCH for each further filter."""
     alike: dict[tuple[int, str, Subscription | None], dict[int, tuple[int, int]]] = {}
     for (topic, queue), state in states.items():
         is_known = state.filter_at(0) is not None

@@ -1,12 +1,13 @@
-"""The journals of groups on disk: DATA/config/groupJournal/<group>.journal, a line an entry.
+"""The journals of groups on disk: DATA/config/groupJournal/<group>.journal, one line an entry.
 
-A line is ``<CRC-32 of the text, 8 hexadecimal digits> <text>``; the text of the first is
+A line is ``<CRC-32 of the text, 8 hexadecimal digits> <text>``. The text of the first line is
 ``{"journal":"group","version":1}``, of each other an entry as JSON (group_journal.py). Entries are
-appended and synced; a journal that became too long is written anew and takes the old one's place.
+appended and synced. A journal that became too long is rewritten, and the new file replaces it.
 
-A line that was not finished when its writer died tells of what never took effect, and is cut. What
-is damaged in another way is cut from there on; a file that is none of ours, or of a later version,
-is put aside with the suffix ``.unreadable``. Each is logged. What it told of is not known any more.
+Damage, each case of which is logged; the entries lost by it are unknown afterwards:
+  - A line that was unfinished when its writer died describes nothing that took effect, and is cut.
+  - A line damaged in another way is cut, with all behind it.
+  - A file with another header, or of a later version, is renamed with the suffix ``.unreadable``.
 """
 
 from __future__ import annotations
@@ -41,17 +42,17 @@ _SUFFIX = ".journal"
 _HEADER = orjson.dumps({"journal": "group", "version": 1})
 _CRC_CHARS = 8
 _LINE_MAX_BYTES = _CRC_CHARS + 1 + ENTRY_MAX_BYTES + 1
-_FILE_MAX_BYTES = 32 * BYTES_MAX  # the entries that say where everything stood are not among those
+_FILE_MAX_BYTES = 32 * BYTES_MAX  # BYTES_MAX leaves out the STATE entries
 
 
 class JournalFiles:
-    """The directory of the journals, which one coordinator writes."""
+    """The directory of the journals, written by one coordinator."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def load(self) -> dict[str, GroupJournal]:
-        """All journals, by group; what a writer that died left half written is removed."""
+        """Load all journals, by group; remove the half-written files of a writer that died."""
         remove_half_written(self._directory)
         return {
             path.name.removesuffix(_SUFFIX): self._read(path)
@@ -59,7 +60,7 @@ class JournalFiles:
         }
 
     def save(self, journals: GroupJournals) -> None:
-        """Bring to disk what is not there yet; raises OSError where that fails."""
+        """Write all unsaved entries; raise OSError if that fails."""
         for group, unsaved in journals.unsaved().items():
             if unsaved.is_whole:
                 self._replace(group, unsaved.entries)
@@ -84,7 +85,7 @@ class JournalFiles:
                 _write(file, lines)
                 os.fsync(file.fileno())
             except OSError:
-                file.truncate(end)  # the next attempt writes them again
+                file.truncate(end)  # the next attempt appends them again
                 raise
 
     def _replace(self, group: str, entries: Sequence[JournalEntry]) -> None:
@@ -132,7 +133,7 @@ def _is_header(line: bytes) -> bool:
 
 
 def _text(line: bytes) -> bytes:
-    """The text of a line; raises ValueError for one that is damaged or has no end."""
+    """Return the text of a line; raise ValueError if it is damaged or has no end."""
     crc, blank, text = line[:_CRC_CHARS], line[_CRC_CHARS : _CRC_CHARS + 1], line[_CRC_CHARS + 1 :]
     if not text.endswith(b"\n") or blank != b" ":
         raise ValueError("a line has no end, or is longer than entries are")

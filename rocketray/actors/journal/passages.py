@@ -1,8 +1,8 @@
-"""What a group did with one place of a queue, read from the group's journal.
+"""The history of a group at one place of a queue, derived from the group's journal.
 
-Between two entries of a journal a group's offset moves on by reading only, so each stretch that it
-covered is a passage under the filter of then. Moves over a place, beginnings behind it, and times
-of which nothing is known are the other things that can have happened to it.
+Between two entries of a journal a group's offset only advances by reading. So each range that it
+covered is a passage under the filter of that time. A place can also have been skipped by a move,
+lie before the group's start, or be passed at a time that the journal does not cover.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _ENDS = frozenset({EntryKind.TOPIC_DELETED, EntryKind.GROUP_DELETED})
 
 
 class Happening(Enum):
-    """What happened to a place."""
+    """The kinds of event at a place."""
 
     PASSED = "passed"
-    """The group finished it by reading, or its filter left it out."""
+    """The group finished it by reading, or its filter rejected it."""
     SKIPPED = "skipped"
     """The group's offset was moved past it."""
     BEGUN_BEHIND = "begun behind"
     UNKNOWN = "unknown"
-    """The journal knows nothing of the time in which the group went past it."""
+    """The journal does not cover the time in which the group passed it."""
 
 
 _BEHIND = {EntryKind.STATE: Happening.UNKNOWN, EntryKind.BEGIN: Happening.BEGUN_BEHIND}
@@ -37,9 +37,9 @@ _BEHIND = {EntryKind.STATE: Happening.UNKNOWN, EntryKind.BEGIN: Happening.BEGUN_
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One thing that happened: because of *entry*, or, for a passage, at some time before it.
+    """One event: caused by *entry*, or, for a passage, at some time before it.
 
-    Without an entry it is of the time since the last one, or without a journal.
+    Without an entry it is from the time since the last entry, or there is no journal.
     """
 
     what: Happening
@@ -49,10 +49,10 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class PlaceHistory:
-    """All that happened to a place, oldest first.
+    """All events of a place, oldest first.
 
-    ``is_ahead``: the group gets to it, once more perhaps, under the filter *coming*; ``again`` is
-    the entry by which it lies ahead of a group that was past it before, or that was so until then.
+    ``is_ahead``: the group will reach it, possibly once more, under the filter ``coming``.
+    ``again``: the last entry that put the place ahead of a group that had passed it.
     """
 
     stretches: tuple[Stretch, ...]
@@ -64,7 +64,7 @@ class PlaceHistory:
 def history_of(
     journal: Iterable[JournalEntry], topic: str, queue_id: int, queue_offset: int, offset: int
 ) -> PlaceHistory:
-    """What happened to *queue_offset* until the group stood at *offset*, -1 for nowhere yet."""
+    """Return the history of *queue_offset* until the group reached *offset*, -1 for none yet."""
     replay = _Replay(queue_offset)
     for entry in journal:
         if entry.kind is EntryKind.GROUP_DELETED or entry.topic == topic:
@@ -73,7 +73,7 @@ def history_of(
 
 
 class _Replay:
-    """The way of a group, entry by entry, as seen from one place."""
+    """The replay of a journal, entry by entry, as seen from one place."""
 
     def __init__(self, queue_offset: int) -> None:
         self._place = queue_offset
@@ -84,10 +84,10 @@ class _Replay:
         self._is_known = False
         self._found: list[Stretch] = []
         self._again: JournalEntry | None = None
-        self._again_before: JournalEntry | None = None  # a restart, which may prove to be harmless
+        self._again_before: JournalEntry | None = None  # before a restart that may prove harmless
 
     def take(self, entry: JournalEntry, queue_id: int) -> None:
-        """Follow the group past *entry*."""
+        """Apply *entry*."""
         if entry.kind in _ENDS:
             self._forget()
         if queue_id not in entry.queues:
@@ -95,18 +95,18 @@ class _Replay:
         before, behind = entry.queues[queue_id]
         self._pass(before, entry)
         if entry.kind is EntryKind.BACK and self._place >= behind:
-            self._found.clear()  # what stood there was lost
+            self._found.clear()  # the messages there were lost
         what = self._happening(entry.kind, before, behind)
         if what is not None:
             self._found.append(Stretch(what, entry, self._state.filter_at(self._place)))
         elif behind <= self._place < before:
             self._again_before, self._again = self._again, entry
         elif entry.kind is EntryKind.RESTART and before <= self._place < behind:
-            self._again = self._again_before  # it was not read a second time
+            self._again = self._again_before  # not read a second time
         self._state, self._is_known = self._state.after(entry, before, behind), True
 
     def history(self, offset: int) -> PlaceHistory:
-        """All of it, for a group that stands at *offset* now."""
+        """Return the history, for a group that is at *offset* now."""
         coming, is_ahead = self._state.filter_at(self._place), self._place >= offset
         if not is_ahead:
             self._pass(offset, None)
@@ -115,7 +115,7 @@ class _Replay:
         return PlaceHistory(tuple(self._found), is_ahead, coming, self._again)
 
     def _pass(self, end: int, entry: JournalEntry | None) -> None:
-        """The group read from where it stood up to *end*."""
+        """Note that the group read from its present offset up to *end*."""
         if self._is_known and 0 <= self._state.offset <= self._place < end:
             subscription = self._state.filter_at(self._place)
             self._found.append(Stretch(Happening.PASSED, entry, subscription))
