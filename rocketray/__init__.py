@@ -49,7 +49,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_name_interpreter()  # before a Spark session starts; see there
+_name_interpreter()  # must run before a Spark session starts; see there
 
 _LOADED_FROM = {
     "App": "rocketray.topology.app.app",
@@ -70,7 +70,7 @@ _LOADED_FROM = {
 }
 
 
-if not TYPE_CHECKING:  # a checker would take any name for one of these
+if not TYPE_CHECKING:  # a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
         if name not in _LOADED_FROM:
@@ -83,7 +83,7 @@ def __dir__() -> list[str]:
 
 
 def _meant(name: str) -> str:
-    from rocketray.meant import meant  # noqa: PLC0415  # only who mistyped a name pays for it
+    from rocketray.meant import meant  # noqa: PLC0415  # loaded only for a mistyped name
 
     near = meant(name, __all__)
     return f"; did you mean {near[0]!r}?" if near else ""

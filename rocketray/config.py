@@ -1,4 +1,4 @@
-"""Settings as frozen values, checked when they are made. Sizes are bytes, times milliseconds."""
+"""Settings as frozen values, validated at construction. Sizes are bytes, times milliseconds."""
 
 from __future__ import annotations
 
@@ -11,21 +11,23 @@ __all__ = ["CONSUME_QUEUE_ENTRY_BYTES", "StoreConfig"]
 
 CONSUME_QUEUE_ENTRY_BYTES = 20  # i64 physical offset, i32 size, i64 tags code
 _COMMIT_LOG_SEGMENT_MIN = 4096
-_COMMIT_LOG_SEGMENT_MAX = 1 << 30  # RocketMQ's own; larger ones overflow int32 views
+_COMMIT_LOG_SEGMENT_MAX = 1 << 30  # RocketMQ's size; larger ones overflow int32 views
 _FILE_BYTES_MAX = 1 << 31  # RocketMQ's positions in files are int32
-_EXT_SEGMENT_MIN = 1024  # some units with bitmaps of the usual 14 bytes
+_EXT_SEGMENT_MIN = 1024  # a few units with bitmaps of the usual 14 bytes
 
 
 @dataclass(frozen=True, slots=True)
 class StoreConfig:
-    """The sizes of a store's files and the identity that its offset ids carry.
+    """The sizes of a store's files, and the identity that its offset ids carry.
 
-    They belong to the directory: a store is always opened with what it was made with.
-    With ``consume_queue_ext`` a queue keeps, beside each entry, its store time and, where SQL92
-    filters are registered, a bitmap that says which of them may match. It alone may come to be true
-    later.
-    ``store_host`` is an IPv4 or IPv6 address and a port that name the store, and are never dialled.
-    With ``append_properties_crc`` each record that ``put`` makes ends with a CRC of all of it.
+    - The settings belong to the directory: a store is always opened with the values it was created
+      with. Only ``consume_queue_ext`` may become true later.
+    - With ``consume_queue_ext`` a queue keeps, beside each entry, its store time and, where SQL92
+      filters are registered, a bitmap that says which of them may match.
+    - ``store_host`` is an IPv4 or IPv6 address and a port. They name the store and are never
+      dialled.
+    - With ``append_properties_crc`` each record that ``put`` writes ends with a CRC of the whole
+      record.
     """
 
     commit_log_segment_bytes: int = 64 * 1024 * 1024

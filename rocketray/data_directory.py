@@ -1,8 +1,8 @@
-"""Which data directory is meant, decided here for programs, commands, apps and Spark alike.
+"""The choice of the data directory, the same for programs, commands, apps and Spark.
 
-The one that is given, else that of the environment's ROCKETRAY_DATA, else ./rocketray-data. An
-empty text is refused in both places: it is a variable that was never set, and the current
-directory would be taken for it.
+Order: the directory that is given, then ROCKETRAY_DATA of the environment, then ./rocketray-data.
+An empty text is refused in both places: it comes from a variable that was never set, and would
+mean the current directory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ DEFAULT_DATA = Path("rocketray-data")
 def data_directory(
     given: Path | str | None = None, environ: Mapping[str, str] | None = None
 ) -> Path:
-    """The data directory, from *given*, else from *environ*, by default that of the process.
+    """Return the data directory, from *given*, else from *environ*, by default the process's.
 
     Raises:
-        ConfigError: it is empty, or no path.
+        ConfigError: the path is empty, or not a path.
     """
     if given is None:
         text = (os.environ if environ is None else environ).get(DATA_VARIABLE)

@@ -1,12 +1,12 @@
-"""Delayed messages: what is stored of them until they are due, and the way back.
+"""Delayed messages: how they are stored until they are due, and how they are restored.
 
-A delayed message waits in a topic of the node's own, with its place in ``REAL_TOPIC`` and
+A delayed message waits in a system topic, with its real topic and queue in ``REAL_TOPIC`` and
 ``REAL_QID``. Two forms, both RocketMQ's:
 
-    levels   SCHEDULE_TOPIC_XXXX, a queue a level, with ``DELAY``; the level counts from 1
+    levels   SCHEDULE_TOPIC_XXXX, a queue per level, with ``DELAY``; levels count from 1
     times    rmq_sys_wheel_timer, queue 0, with ``TIMER_DELIVER_MS`` and ``TIMER_OUT_MS``
 
-What is delivered keeps these properties, as it does with RocketMQ: consumers and filters see them.
+A delivered message keeps these properties, as in RocketMQ: consumers and filters see them.
 Sources: RocketMQ 5.3.3, ``HookUtils.transformDelayLevelMessage`` and ``transformTimerMessage``,
 ``MessageStoreConfig.messageDelayLevel``.
 """
@@ -60,11 +60,11 @@ DELAY_LEVEL = "DELAY"
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE_ID = "REAL_QID"
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
-"""When to deliver, in milliseconds since 1970."""
+"""The time of delivery, in milliseconds since 1970."""
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
-"""How long to wait, where the producer gave a delay and not a time."""
+"""The delay in milliseconds, where the producer gave a delay and not a time."""
 TIMER_OUT_MS = "TIMER_OUT_MS"
-"""The second of a timer that comes before the time of delivery, in milliseconds since 1970."""
+"""The timer's tick (whole seconds) before the time of delivery, in milliseconds since 1970."""
 
 _SECOND, _MINUTE, _HOUR = 1000, 60_000, 3_600_000
 DELAY_LEVELS_MS = (
@@ -73,12 +73,12 @@ DELAY_LEVELS_MS = (
     8 * _MINUTE, 9 * _MINUTE, 10 * _MINUTE, 20 * _MINUTE, 30 * _MINUTE,
     1 * _HOUR, 2 * _HOUR,
 )  # fmt: skip
-"""The delay of each level; level 1 comes first."""
+"""The delay of each level, level 1 first."""
 WAITING_QUEUES = {SCHEDULE_TOPIC: len(DELAY_LEVELS_MS), TIMER_TOPIC: 1}
-"""The topics in which messages wait, and how many queues each has."""
+"""The topics in which messages wait, and the number of queues of each."""
 DELAY_MAX_MS = 40 * 24 * _HOUR
 TIMER_ROLLED_FROM = "TIMER_ROLLED_FROM"
-"""Where a message waited before it was stored again; not of RocketMQ's, and never delivered."""
+"""The place of a message before it was stored again; not RocketMQ's, and never delivered."""
 TIMER_PRECISION_MS = 1000
 _QUEUE_ID = re.compile(r"[0-9]{1,4}")
 
@@ -90,14 +90,14 @@ AnyMessage = TypeVar("AnyMessage", Message, ForwardedMessage)
 
 
 class Placed(NamedTuple, Generic[AnyMessage]):
-    """A message and the queue of its topic that it goes to."""
+    """A message and its target queue within its topic."""
 
     message: AnyMessage
     queue_id: int
 
 
 class DelayOptions(TypedDict, total=False):
-    """What a sender may say of a delay; see :meth:`Delay.of`."""
+    """The delay options of a send; see :meth:`Delay.of`."""
 
     delay_level: int | None
     delay: float | timedelta | None
@@ -106,7 +106,7 @@ class DelayOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """When a message is delivered: at a level, after a time, or at one. Exactly one is given."""
+    """The delivery time of a message: a level, a delay, or a time. Exactly one is given."""
 
     level: int | None = None
     delay_ms: int | None = None
@@ -119,12 +119,12 @@ class Delay:
         delay: float | timedelta | None = None,
         deliver_at: datetime | int | None = None,
     ) -> Delay | None:
-        """What a sender asked for: a level, seconds, or a time; None where it asked for nothing.
+        """Return the delay that a producer asked for: a level, seconds, a time, or None.
 
         A time is a ``datetime`` with its zone, or milliseconds since 1970.
 
         Raises:
-            ConfigError: more than one is given, or one is of the wrong kind.
+            ConfigError: more than one is given, or one has the wrong type.
         """
         given = [one is not None for one in (delay_level, delay, deliver_at)]
         if not any(given):
@@ -140,7 +140,7 @@ class Delay:
         )
 
     def due_ms(self, now_ms: int) -> int:
-        """When a message that is sent now is delivered, in milliseconds since 1970."""
+        """Return the delivery time of a message that is sent now, in milliseconds since 1970."""
         if self.level is not None:
             return now_ms + DELAY_LEVELS_MS[min(self.level, len(DELAY_LEVELS_MS)) - 1]
         if self.delay_ms is not None:
@@ -149,7 +149,7 @@ class Delay:
         return self.deliver_at_ms
 
     def place(self, message: AnyMessage, queue_id: int, now_ms: int) -> Placed[AnyMessage]:
-        """*message* for queue *queue_id*, as it waits; raises as the functions below."""
+        """Return *message* for queue *queue_id*, in waiting form; raise as the functions below."""
         if self.level is not None:
             return at_level(message, self.level, queue_id)
         if self.delay_ms is not None:
@@ -159,10 +159,10 @@ class Delay:
 
 
 def delay_of(function: Callable[..., object], options: Mapping[str, Any]) -> Delay | None:
-    """What the further arguments of *function*, which sends, say of a delay.
+    """Return the delay in the further arguments of *function*, a send function.
 
     Raises:
-        ConfigError: it has no argument of that name; or as :meth:`Delay.of`.
+        ConfigError: *function* has no argument of that name; or as :meth:`Delay.of`.
     """
     own = DelayOptions.__annotations__.keys()
     unknown = options.keys() - own
@@ -174,7 +174,7 @@ def delay_of(function: Callable[..., object], options: Mapping[str, Any]) -> Del
 
 
 def at_level(message: AnyMessage, level: int, queue_id: int) -> Placed[AnyMessage]:
-    """*message* for queue *queue_id*, as it waits at *level*; levels above the last are the last.
+    """Return *message* for queue *queue_id*, waiting at *level*; higher levels mean the last one.
 
     Raises:
         ConfigError: *level* is below 1.
@@ -193,7 +193,7 @@ def at_level(message: AnyMessage, level: int, queue_id: int) -> Placed[AnyMessag
 def at_time(
     message: AnyMessage, deliver_at_ms: int, queue_id: int, now_ms: int
 ) -> Placed[AnyMessage]:
-    """*message* for queue *queue_id*, as it waits for a time; as it is, when that has come.
+    """Return *message* for queue *queue_id*, waiting for a time; unchanged if that time has passed.
 
     Raises:
         ConfigError: the time is more than 40 days ahead.
@@ -213,9 +213,9 @@ def at_time(
 
 
 def after(message: AnyMessage, delay_ms: int, queue_id: int, now_ms: int) -> Placed[AnyMessage]:
-    """*message* for queue *queue_id*, as it waits for *delay_ms*; as it is, for 0 and below.
+    """Return *message* for queue *queue_id*, waiting *delay_ms*; unchanged for 0 and below.
 
-    Unlike a time, a delay is over in time also when the node's clock is set back.
+    Unlike a time, a delay ends on time also when the node's clock is set back.
     Raises as :func:`at_time`.
     """
     placed = at_time(message, now_ms + delay_ms, queue_id, now_ms)
@@ -226,10 +226,10 @@ def after(message: AnyMessage, delay_ms: int, queue_id: int, now_ms: int) -> Pla
 
 
 def restored(stored: StoredMessage) -> Placed[ForwardedMessage]:
-    """The message that *stored* waits as, and its queue; what was sent with it stays.
+    """Return the message that waits as *stored*, with the properties it was sent with; its queue.
 
     Raises:
-        InvalidMessageError: *stored* does not say where it belongs.
+        InvalidMessageError: *stored* does not name its topic and queue.
     """
     topic = stored.properties.get(REAL_TOPIC, "")
     queue_id = stored.properties.get(REAL_QUEUE_ID, "")
@@ -262,7 +262,7 @@ def _milliseconds(delay: object) -> int:
         raise ConfigError(_TOO_LONG)
     if seconds <= 0:
         return 0
-    return math.ceil(round(seconds * 1000, 6))  # 4.001 s are not quite 4001 ms otherwise
+    return math.ceil(round(seconds * 1000, 6))  # 4.001 s is not exactly 4001 ms otherwise
 
 
 def _since_1970(deliver_at: object) -> int:
@@ -282,7 +282,7 @@ def _place(message: Message | ForwardedMessage, queue_id: int) -> dict[str, str]
 
 
 def _moved(message: AnyMessage, topic: str, waiting: dict[str, str]) -> AnyMessage:
-    """The message for *topic*, with the properties of an earlier delay replaced."""
+    """Return the message for *topic*, with the properties of an earlier delay replaced."""
     kept = {
         name: value for name, value in message.properties.items() if name not in DELAY_PROPERTIES
     }

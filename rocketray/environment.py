@@ -1,8 +1,8 @@
-"""The process's environment, where Ray and Spark leave no other way.
+"""The environment variables of this process, for settings that Ray and Spark take no other way.
 
-Ray reads from environment variables whether there is a token; Spark's launcher and its Python
-workers are told things by nothing else: the JVM reads JAVA_HOME, the workers inherit
-PYSPARK_PYTHON and ROCKETRAY_DATA.
+- Ray reads from them whether there is a token.
+- Spark's JVM reads JAVA_HOME.
+- Spark's Python workers inherit PYSPARK_PYTHON and ROCKETRAY_DATA.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ __all__ = ["process_environ", "with_environ"]
 
 
 def process_environ() -> Mapping[str, str]:
-    """The environment of this process, as it is now."""
+    """Return the current environment of this process."""
     return dict(os.environ)
 
 
 @contextmanager
 def with_environ(changes: Mapping[str, str | None]) -> Iterator[None]:
-    """Set variables for what runs or is started inside, or unset them with None.
+    """Set variables, or unset them with None, for code and processes started inside the block.
 
-    What was there before comes back, also where the variable was set otherwise inside.
+    The previous values are restored on exit, also if the block changed a variable itself.
     """
     before = {name: os.environ.get(name) for name in changes}
     _set(changes)

@@ -12,9 +12,10 @@
                       SubscriptionConflictError · SubscriptionRefusedError
                       TransactionDecidedError · UnknownMemberError
 
-A message says what happened, where, and what to do next. Ray sends errors from process to
-process, so every leaf survives ``pickle``: its fields are exactly the positional arguments of
-its constructor, which is what ``Exception.__reduce__`` replays.
+Invariants
+  1. A message says what happened, where, and what to do next.
+  2. Every leaf survives ``pickle``, because Ray sends errors between processes: its fields are
+     exactly the positional arguments of its constructor, which ``Exception.__reduce__`` replays.
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ class StreamError(Exception):
 
 
 class StoreError(StreamError):
-    """The log, its queues or its index could not do what was asked."""
+    """A failed operation of the log, its queues or its index."""
 
 
 class StoreClosedError(StoreError):
-    """The store was used after ``close()``."""
+    """A call to a store after ``close()``."""
 
 
 class StoreLockedError(StoreError):
@@ -77,15 +78,15 @@ class StoreVersionError(StoreError):
 
 
 class DataDirectoryError(StoreError):
-    """A data directory is not where it was, or another one is there; nothing was made."""
+    """The data directory is missing, or another one is in its place; nothing was created."""
 
 
 class StoreFullError(StoreError):
-    """The file system has no room for the next segment; nothing of the batch was stored."""
+    """The file system has no space for the next segment; no message of the batch was stored."""
 
 
 class CorruptRecordError(StoreError):
-    """Bytes on disk are not what a writer wrote."""
+    """Bytes on disk differ from the bytes that were written."""
 
     def __init__(self, path: str, physical_offset: int, reason: str) -> None:
         super().__init__(path, physical_offset, reason)
@@ -100,7 +101,7 @@ class CorruptRecordError(StoreError):
 
 
 class OffsetOutOfRangeError(StoreError):
-    """An offset that the queue or the log does not hold."""
+    """An offset outside the range that the queue or the log holds."""
 
     def __init__(self, where: str, offset: int, minimum: int, maximum: int) -> None:
         super().__init__(where, offset, minimum, maximum)
@@ -130,14 +131,14 @@ class MessageTooLargeError(StoreError):
 
 
 class FilterError(StreamError):
-    """A subscription that cannot be used, or that failed on a message."""
+    """A subscription that is invalid, or that failed on a message."""
 
 
 class FilterSyntaxError(FilterError, ValueError):
     """A filter expression that does not parse; ``str()`` draws a caret under the place.
 
-    ``start`` and ``end`` are character positions in ``expression``, ``end`` exclusive. What no
-    terminal could print is drawn as a blank.
+    ``start`` and ``end`` are character positions in ``expression``, ``end`` exclusive. Unprintable
+    characters are drawn as blanks.
     """
 
     def __init__(self, reason: str, expression: str, start: int, end: int) -> None:
@@ -159,7 +160,7 @@ class FilterSyntaxError(FilterError, ValueError):
 
 
 class EvaluationErrorKind(Enum):
-    """Why an expression cannot compare a value."""
+    """The reason that an expression cannot compare a value."""
 
     NOT_INT32 = "not a 32-bit integer"
     NOT_INT64 = "not a 64-bit integer"
@@ -183,22 +184,22 @@ class PredicateError(FilterError):
 
 
 class ConfigError(StreamError, ValueError):
-    """A setting, option or argument that cannot be used as given."""
+    """An invalid setting, option or argument."""
 
 
 class InvalidNameError(ConfigError):
-    """A topic or group name outside RocketMQ's characters or lengths."""
+    """A topic or group name that breaks RocketMQ's rules for characters or length."""
 
 
 class InvalidMessageError(ConfigError):
-    """A message that no store would take, or that no subscriber could ever match."""
+    """A message that no store accepts, or that no subscription could ever match."""
 
 
 class BatchError(StreamError):
-    """A handler of a list or a batch raises it to say which message of it failed.
+    """The error with which a handler of a list or a batch says which of its messages failed.
 
-    Messages before number ``index``, counted from 0, are finished; that one is tried again as its
-    agent says; those behind it come again.
+    Messages before number ``index``, counted from 0, are finished. Message ``index`` is retried by
+    the agent's rules. The messages behind it are redelivered.
     """
 
     def __init__(self, index: int) -> None:
@@ -210,7 +211,7 @@ class BatchError(StreamError):
 
 
 class ActorError(StreamError):
-    """A part of the cluster did not do what was asked."""
+    """A failed request to a part of the cluster."""
 
 
 class NodeNotRunningError(ActorError):
@@ -218,11 +219,11 @@ class NodeNotRunningError(ActorError):
 
 
 class NodeElsewhereError(ActorError):
-    """The node of the given data directory runs on another machine, and can be used there only."""
+    """The node of the given data directory runs on another machine, and can be used only there."""
 
 
 class TopicNotFoundError(ActorError):
-    """The topic does not exist in this cluster, or not in the directory *where* it was looked for."""
+    """The topic does not exist in this cluster, or not in *where*, the directory searched."""
 
     def __init__(self, topic: str, where: str = "") -> None:
         super().__init__(topic, where)
@@ -238,7 +239,7 @@ class TopicNotFoundError(ActorError):
 
 
 class ShardUnavailableError(ActorError):
-    """The shard does not answer now; the call may be repeated after ``retry_after_ms``."""
+    """The shard is unavailable; the call may be repeated after ``retry_after_ms``."""
 
     def __init__(self, shard: str, retry_after_ms: int, reason: str) -> None:
         super().__init__(shard, retry_after_ms, reason)
@@ -254,7 +255,7 @@ class ShardUnavailableError(ActorError):
 
 
 class UnknownMemberError(ActorError):
-    """A member of a consumer group on another node was given up; it has to join again."""
+    """The coordinator dropped a group member on another node; the member has to join again."""
 
 
 class ShardFencedError(ActorError):
@@ -262,11 +263,13 @@ class ShardFencedError(ActorError):
 
 
 class TransactionDecidedError(ActorError):
-    """A transaction was decided otherwise before, and the first decision counts.
+    """A transaction was decided differently before; the first decision counts.
 
-    ``wanted`` is "commit" or "rollback", ``outcome`` what was decided: "commit", "rollback" or
-    "give up", at ``decided_ms``, in milliseconds since 1970. ``decider`` is who decided: a
-    "producer" of the group, the "check" of one, or the "node", which gives up what nobody decides.
+    - ``wanted``: "commit" or "rollback".
+    - ``outcome``: the first decision, "commit", "rollback" or "give up".
+    - ``decided_ms``: its time, in milliseconds since 1970.
+    - ``decider``: "producer" (one of the group), "check" (the check function of one), or "node" (it
+      gives up transactions that stay undecided).
     """
 
     def __init__(
@@ -294,7 +297,7 @@ class TransactionDecidedError(ActorError):
 
 
 class StrategyConflictError(ActorError):
-    """Two members of one group would divide the queues of a topic in different ways."""
+    """Two members of one group ask for different assignment strategies for one topic."""
 
     def __init__(self, group: str, topic: str, existing: str, offered: str) -> None:
         super().__init__(group, topic, existing, offered)
@@ -335,7 +338,7 @@ class SubscriptionConflictError(ActorError):
 
 
 class SubscriptionRefusedError(ActorError):
-    """The node does not filter for a group by what it subscribes with; RocketMQ's status says why."""
+    """The node refuses to filter for a group's subscription; RocketMQ's status says why."""
 
     def __init__(self, group: str, topic: str, reason: str) -> None:
         super().__init__(group, topic, reason)

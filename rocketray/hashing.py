@@ -1,7 +1,7 @@
 """The hashes that RocketMQ writes into its files.
 
 ``String.hashCode`` runs over UTF-16 code units, so a character outside the basic plane counts
-as two, and a lone surrogate is hashed like any other unit. Source: facts of RocketMQ 5.3.3,
+as two, and a lone surrogate is hashed like any other unit. Source: RocketMQ 5.3.3,
 ``MessageExtBrokerInner.tagsString2tagsCode``, ``IndexFile.indexKeyHashMethod``, ``UtilAll.crc32``.
 """
 
@@ -19,7 +19,7 @@ _INT_MIN = -(2**31)
 
 
 def java_hash_code(text: str) -> int:
-    """Java's ``String.hashCode()``: a signed 32-bit number."""
+    """Return Java's ``String.hashCode()``: a signed 32-bit number."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for (unit,) in struct.iter_unpack(">H", units):
@@ -29,16 +29,16 @@ def java_hash_code(text: str) -> int:
 
 @lru_cache(maxsize=65536)
 def tags_code(tags: str | None) -> int:
-    """The tags code of a ConsumeQueue entry: 0 for no tag, else the hash of the whole string."""
+    """Return the tags code of a ConsumeQueue entry: 0 without a tag, else the string's hash."""
     return java_hash_code(tags) if tags else 0
 
 
 def index_key_hash(key: str) -> int:
-    """The key hash of an IndexFile entry: ``abs(hashCode)``, and 0 where Java's ``abs`` overflows."""
+    """Return the key hash of an IndexFile entry: ``abs(hashCode)``; 0 where ``abs`` overflows."""
     value = java_hash_code(key)
     return 0 if value == _INT_MIN else abs(value)
 
 
 def crc32(data: bytes | bytearray | memoryview) -> int:
-    """CRC-32 of *data* with the sign bit cleared, as BODYCRC holds it."""
+    """Return the CRC-32 of *data* with the sign bit cleared, as in BODYCRC."""
     return zlib.crc32(data) & 0x7FFFFFFF

@@ -1,4 +1,4 @@
-"""What somebody may have meant who mistyped a name."""
+"""Suggestions for mistyped names."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["meant", "refuse_unknown"]
 
 
 def meant(wanted: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
-    """The names of *known* that look like *wanted*, in capitals or not, the most alike first.
+    """Return the names of *known* most like *wanted*, ignoring case, the most similar first.
 
-    *cutoff* is how much alike, from 0 to 1 (:func:`difflib.get_close_matches`).
+    *cutoff* is the least similarity, from 0 to 1 (:func:`difflib.get_close_matches`).
     """
     folded: dict[str, str] = {}
     for name in known:
@@ -23,10 +23,10 @@ def meant(wanted: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0
 
 
 def refuse_unknown(what: str, given: Iterable[str], known: Iterable[str], otherwise: str) -> None:
-    """Raise :class:`ConfigError` for a name of an argument that is none of *known*.
+    """Raise :class:`ConfigError` for a given argument name that is not in *known*.
 
-    *what* begins the sentence ("a member has no option"); *otherwise* ends it where no name is
-    like the given one.
+    *what* begins the sentence ("a member has no option"); *otherwise* ends it if no known name is
+    similar.
     """
     names = dict.fromkeys(known)
     for name in given:

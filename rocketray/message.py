@@ -1,8 +1,8 @@
-"""Messages: what a producer sends, what a store holds, and the properties between them.
+"""Messages: what a producer sends, what a store holds, and the properties of both.
 
-Properties are stored as ``name 0x01 value 0x02`` pairs. The decoder is RocketMQ's: it takes a
+Properties are stored as ``name 0x01 value 0x02`` pairs. The decoder is RocketMQ's: it accepts a
 missing last separator, drops pairs with an empty name or value, splits a pair at its first 0x01,
-and lets the last duplicate win. Limits: body 4 MiB, property string 32,767 bytes.
+and keeps the last duplicate. Limits: body 4 MiB, property string 32,767 bytes.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ UNIQUE_KEY = "UNIQ_KEY"
 CRC_PROPERTY = "__CRC32#"
 """RocketMQ's property with a CRC of the whole record, which only a store can write."""
 IMPORTED_OFFSET_ID = "IMPORTED_OFFSET_ID"
-"""The offset id that an imported message had in the store it came from; indexed like a key."""
+"""The offset id that an imported message had in its former store; indexed like a key."""
 SHARDING_KEY = "__SHARDINGKEY"
-"""RocketMQ's property of messages that keep their order by a key."""
+"""RocketMQ's property of the sharding key, by which messages keep their order."""
 NAME_VALUE_SEPARATOR = "\x01"
 PROPERTY_SEPARATOR = "\x02"
 BODY_MAX_BYTES = 4 * 1024 * 1024
@@ -66,15 +66,15 @@ _RESERVED_PROPERTIES = frozenset({TAGS, KEYS, UNIQUE_KEY})
 
 
 def encode_properties(properties: Mapping[str, str]) -> str:
-    """The property string of *properties*, every pair ended by 0x02."""
+    """Return the property string of *properties*, with 0x02 after every pair."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
 def decode_text(data: bytes) -> str:
-    """UTF-8 as Java's decoder reads it: U+FFFD for each part that is none.
+    """Decode UTF-8 as Java's decoder does: U+FFFD for each invalid part.
 
-    Python's decoder replaces the same parts but for one: a surrogate in three bytes, which Java
-    reads as one U+FFFD, as it does the first two bytes of one that is cut short.
+    Python's decoder replaces the same parts with one exception: Java reads a surrogate in three
+    bytes as one U+FFFD, and likewise the first two bytes of one that is cut short.
     """
     try:
         return data.decode()
@@ -83,7 +83,7 @@ def decode_text(data: bytes) -> str:
 
 
 def decode_properties(text: str | bytes) -> dict[str, str]:
-    """The properties in a property string, by RocketMQ's rules (see the module's docstring)."""
+    """Return the properties in a property string, by RocketMQ's rules (see the top of the file)."""
     if not isinstance(text, str):
         text = decode_text(text)
     properties: dict[str, str] = {}
@@ -101,10 +101,11 @@ def encode_stored(
     properties: Mapping[str, str],
     unique_key: str | None = None,
 ) -> bytes:
-    """The property string of a message whose parts were checked, in UTF-8.
+    """Return the property string, in UTF-8, of a message whose parts were checked.
 
     Raises:
-        InvalidMessageError: it is not valid Unicode. MessageTooLargeError: it is over the limit.
+        InvalidMessageError: the string is not valid Unicode.
+        MessageTooLargeError: the string is over the limit.
     """
     try:
         encoded = encode_properties(_stored(tags, keys, properties, unique_key)).encode()
@@ -130,12 +131,12 @@ def _stored(
     if tags:
         stored[TAGS] = tags
     stored.update(properties)
-    stored.pop(CRC_PROPERTY, None)  # the store's own, and no longer true
+    stored.pop(CRC_PROPERTY, None)  # the store's own property, no longer valid
     return stored
 
 
 def check_body(topic: str, body: bytes | bytearray | memoryview) -> None:
-    """Raise for what is no body: :class:`InvalidMessageError`, :class:`MessageTooLargeError`."""
+    """Raise for an invalid body: :class:`InvalidMessageError`, :class:`MessageTooLargeError`."""
     if not isinstance(body, _BODY_TYPES):
         raise InvalidMessageError(
             f"topic {topic!r}: the body is a {type(body).__name__}; encode it to bytes first"
@@ -160,9 +161,9 @@ def check_tag(tag: str) -> str:
 
 
 def check_keys(keys: Sequence[str]) -> Sequence[str]:
-    """Return *keys*, of which a bare text is the only one.
+    """Return *keys*; a bare text is a single key.
 
-    Raises :class:`InvalidMessageError` when one of them could not be looked up.
+    Raises :class:`InvalidMessageError` when a key could not be looked up.
     """
     if isinstance(keys, str):
         keys = (keys,)
@@ -213,9 +214,9 @@ _JAVA_TRIM = "".join(map(chr, range(0x21)))  # String.trim strips U+0000 to U+00
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message as a producer hands it over; checked when it is made.
+    """A message from a producer; validated at construction.
 
-    ``properties`` are the user's own; tags, keys and the unique key have fields of their own.
+    ``properties`` are the user's; tags, keys and the unique key have fields of their own.
     """
 
     topic: str
@@ -241,21 +242,21 @@ class Message:
         check_properties(self.properties)
 
     def stored_properties(self, unique_key: str | None = None) -> dict[str, str]:
-        """All properties as the store keeps them: unique key, keys, tags, then the user's.
+        """Return all properties as the store keeps them: unique key, keys, tags, then the user's.
 
-        *unique_key* is the producer's, for a message that has none of its own.
+        *unique_key* is the producer's, for a message without its own.
         """
         return _stored(self.tags, self.keys, self.properties, self.unique_key or unique_key)
 
     def encoded_properties(self, unique_key: str | None = None) -> bytes:
-        """:meth:`stored_properties` in UTF-8; raises :class:`MessageTooLargeError` over the limit."""
+        """Return ``stored_properties()`` in UTF-8; raise ``MessageTooLargeError`` if too large."""
         unique_key = self.unique_key or unique_key
         return encode_stored(self.topic, self.tags, self.keys, self.properties, unique_key)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
-    """A record of the commit log, decoded. Times are milliseconds since 1970; size is in bytes."""
+    """A decoded record of the commit log. Times are milliseconds since 1970; size is in bytes."""
 
     topic: str
     queue_id: int
@@ -292,15 +293,15 @@ class StoredMessage:
 
     @property
     def imported_offset_id(self) -> str | None:
-        """The offset id that it had in the store from which it was imported, or None."""
+        """The offset id in the store from which the message was imported, or None."""
         return self.properties.get(IMPORTED_OFFSET_ID)
 
 
 @dataclass(frozen=True, slots=True)
 class ForwardedMessage:
-    """A message that is stored once more, in another topic or queue, and stays what it was.
+    """A message that is stored again, unchanged, in another topic or queue.
 
-    ``properties`` are all of them as they are stored, with unique key, keys and tag; the body is
+    ``properties`` are all stored properties, with unique key, keys and tag; the body is
     not compressed. ``born_host`` is an address and a port.
     """
 
@@ -333,7 +334,7 @@ class ForwardedMessage:
         reconsume_times: int | None = None,
         prepared_transaction_offset: int | None = None,
     ) -> ForwardedMessage:
-        """*stored* for *topic*; what is given replaces what it says of itself."""
+        """Return *stored* for *topic*; the given values replace its own."""
         times, offset = reconsume_times, prepared_transaction_offset
         return cls(
             topic=topic,

@@ -1,9 +1,9 @@
-"""Names of topics and consumer groups, checked before they become anything else.
+"""Names of topics and consumer groups, and their checks.
 
 RocketMQ allows ``[%|a-zA-Z0-9_-]``: no dot, no slash, so a valid name is also a safe directory
-name. A topic has at most 127 bytes (255 where it starts with ``%RETRY%``), a group at most 120
-characters. Names that are equal but for case are refused when they are created, because two of
-them are one directory on some file systems.
+name. A topic has at most 127 bytes (255 if it starts with ``%RETRY%``), a group at most 120
+characters. A new name that differs from an existing one only in case is refused, because on some
+file systems both are one directory.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ __all__ = [
 ]
 
 RETRY_PREFIX = "%RETRY%"
-"""Before the name of a group: the topic of the messages that it gets again."""
+"""The prefix of a group's retry topic, before the group's name."""
 DEAD_LETTER_PREFIX = "%DLQ%"
-"""Before the name of a group: the topic of the messages that it gave up."""
+"""The prefix of a group's dead-letter topic, before the group's name."""
 TOPIC_MAX_BYTES = 127
 RETRY_TOPIC_MAX_BYTES = 255
 GROUP_MAX_CHARS = 120
@@ -59,27 +59,28 @@ _ALLOWED = re.compile(r"[%|a-zA-Z0-9_-]+\Z")
 
 
 def check_topic(name: str) -> str:
-    """Return *name*, or raise :class:`InvalidNameError` saying what is wrong with it."""
+    """Return *name*, or raise :class:`InvalidNameError` with the reason."""
     is_retry = isinstance(name, str) and name.startswith(RETRY_PREFIX)
     limit = RETRY_TOPIC_MAX_BYTES if is_retry else TOPIC_MAX_BYTES
     return _check("topic", name, limit)
 
 
 def is_system_topic(name: str) -> bool:
-    """Whether a RocketMQ broker keeps its own affairs in *name* (``TopicValidator``)."""
+    """Return whether *name* is a system topic of a RocketMQ broker (``TopicValidator``)."""
     return name in _SYSTEM_TOPICS or name.startswith(_SYSTEM_TOPIC_PREFIX)
 
 
 def is_hosted_by_name(name: str) -> bool:
-    """Whether *name* is one of the topics that a node keeps for itself, in its shard host."""
+    """Return whether *name* is a topic that a node keeps for itself, in its shard host."""
     return name in _HOSTED_TOPICS or name.startswith(_HOSTED_PREFIXES)
 
 
 def is_closed_topic(name: str) -> bool:
-    """Whether only the node itself stores messages in *name*.
+    """Return whether only the node itself stores messages in *name*.
 
-    RocketMQ's ``TopicValidator.isNotAllowedSendTopic``, and here all that begins with ``rmq_sys_``
-    or ``RMQ_SYS_TRANS_``. Retries and dead letters are open there and here.
+    These are the topics of RocketMQ's ``TopicValidator.isNotAllowedSendTopic``, and here also those
+    that begin with ``rmq_sys_`` or ``RMQ_SYS_TRANS_``. Retries and dead letters are open there and
+    here.
     """
     if name.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):
         return False
@@ -87,7 +88,7 @@ def is_closed_topic(name: str) -> bool:
 
 
 def check_open_topic(name: str) -> None:
-    """Raise :class:`InvalidMessageError` where no program may send to topic *name*."""
+    """Raise :class:`InvalidMessageError` if programs may not send to topic *name*."""
     if is_closed_topic(name):
         raise InvalidMessageError(
             f"topic {name!r} is one of the node's own, and only the node stores messages there; "
@@ -97,19 +98,19 @@ def check_open_topic(name: str) -> None:
 
 
 def check_group(name: str) -> str:
-    """Return *name*, or raise :class:`InvalidNameError` saying what is wrong with it."""
+    """Return *name*, or raise :class:`InvalidNameError` with the reason."""
     return _check("consumer group", name, GROUP_MAX_CHARS)
 
 
 def check_queue_count(queues: int) -> int:
-    """Return *queues*, or raise :class:`InvalidNameError` when no topic can have that many."""
+    """Return *queues*, or raise :class:`InvalidNameError` for an invalid number of queues."""
     if not isinstance(queues, int) or not 1 <= queues <= QUEUE_COUNT_MAX:
         raise InvalidNameError(f"a topic has 1 to {QUEUE_COUNT_MAX} queues, not {queues!r:.60}")
     return queues
 
 
 def check_case_clash(kind: str, name: str, existing: Iterable[str]) -> None:
-    """Raise when *name* equals one of *existing* in all but case."""
+    """Raise when *name* differs from one of *existing* only in case."""
     folded = name.casefold()
     for other in existing:
         if other != name and other.casefold() == folded:

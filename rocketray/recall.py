@@ -1,8 +1,8 @@
-"""Recall handles: the text by which a delayed message is called back before it is due.
+"""Recall handles: texts that identify a delayed message, to cancel it before it is due.
 
-The form is RocketMQ's of ``RecallMessageHandle``, base64 of fields with a blank between them; the
-fields are ours: version, where the message waits, and its unique key, so that a handle that was
-made up or belongs to another node finds nothing.
+The form is that of RocketMQ's ``RecallMessageHandle``: base64 of fields separated by blanks. The
+fields are ours: version, the waiting place of the message, and its unique key. So a handle that is
+forged or belongs to another node finds no message.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TEXT_MAX = 2 * PROPERTIES_MAX_BYTES
 
 
 class RecallHandle(NamedTuple):
-    """Where a delayed message waits, and its unique key."""
+    """The waiting place of a delayed message, and its unique key."""
 
     topic: str
     queue_id: int
@@ -36,10 +36,10 @@ class RecallHandle(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> RecallHandle:
-        """The handle that *text* is.
+        """Parse a handle.
 
         Raises:
-            InvalidMessageError: it is none.
+            InvalidMessageError: *text* is not a handle.
         """
         try:
             raw = base64.b64decode(text.encode(), b"-_", validate=True)

@@ -1,13 +1,15 @@
-"""Transactional messages: the forms in which they are stored until their fate is known.
+"""Transactional messages: the forms in which they are stored until they are decided.
 
-    half        what the producer sent first, in the half topic: nobody reads it
-    decision    commit, rollback or give up, in a topic of ours; its key is the half's unique key
-    op          "these halves are done with", by the node
-    committed   the message in its own topic: SYSFLAG says COMMIT, and it names its half
+    half        the message that the producer sends first, in the half topic; no consumer reads it
+    decision    commit, rollback or give up, in our own topic; its key is the half's unique key
+    op          the node's record that these halves are done
+    committed   the message in its real topic: SYSFLAG says COMMIT, and it names its half
 
-Half, op and committed messages are RocketMQ's. There a decision is a request to the broker; here
-it is a message, so that it is as durable as all else and one log says which decision came first.
-Producers and their checks decide to commit or to roll back, the node decides to give up.
+- Half, op and committed messages are RocketMQ's.
+- In RocketMQ a decision is a request to the broker. Here it is a message, so it is as durable as
+  any message, and one log says which decision came first.
+- Producers and their checks decide to commit or to roll back; the node decides to give up.
+
 Source: RocketMQ 5.3.3, ``TransactionalMessageBridge``, ``EndTransactionProcessor``.
 """
 
@@ -69,7 +71,7 @@ _DECIDERS: Mapping[str, Decider] = {decider: decider for decider in get_args(Dec
 
 
 class Decision(NamedTuple):
-    """What becomes of a half message; the unique key and the group prove that it means that one."""
+    """The decision about a half message; the unique key and the group prove which half it means."""
 
     half_offset: int
     unique_key: str
@@ -79,7 +81,7 @@ class Decision(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """The decision about a half message that counts, which is the first one."""
+    """The decision about a half message that counts: the first one."""
 
     outcome: Ending
     decided_ms: int
@@ -89,9 +91,9 @@ class Verdict(NamedTuple):
 def half_message(
     message: Message, queue_id: int, group: str, unique_key: str, delay_level: int = 0
 ) -> Message:
-    """*message*, which is for queue *queue_id*, as it waits for the decision.
+    """Return *message*, for queue *queue_id*, as a half message that waits for its decision.
 
-    With *delay_level* it is delivered so long after its commit.
+    With *delay_level* the message is delivered with that delay after its commit.
 
     Raises:
         InvalidMessageError: messages of that topic cannot be transactional.
@@ -113,10 +115,10 @@ def half_message(
 
 
 def target(half: StoredMessage) -> tuple[str, int]:
-    """The topic and queue that a half message is for.
+    """Return the topic and queue that a half message is for.
 
     Raises:
-        InvalidMessageError: it does not say.
+        InvalidMessageError: the half does not name them.
     """
     topic, queue_id = half.properties.get(REAL_TOPIC), half.properties.get(REAL_QUEUE_ID, "")
     if topic is None or not (queue_id.isascii() and queue_id.isdecimal()) or len(queue_id) > 4:
@@ -127,18 +129,18 @@ def target(half: StoredMessage) -> tuple[str, int]:
 
 
 def immunity_ms(half: StoredMessage) -> int:
-    """How long the producer wants not to be asked about it; 0 where it did not say."""
+    """Return how long the producer wants no check; 0 if it gave no time."""
     text = half.properties.get(_IMMUNITY_S, "")
     return int(text) * 1000 if text.isascii() and text.isdecimal() and len(text) <= 9 else 0
 
 
 def committed(half: StoredMessage) -> Placed[ForwardedMessage]:
-    """The message that consumers get, and its queue. It keeps the half's properties, as RocketMQ's.
+    """Return the message that consumers receive, and its queue; it keeps the half's properties.
 
-    A half with a delay level makes a message that waits, from the commit on.
+    As in RocketMQ. A half with a delay level becomes a delayed message, starting at the commit.
 
     Raises:
-        InvalidMessageError: the half does not say where it belongs.
+        InvalidMessageError: the half does not name its topic and queue.
     """
     topic, queue_id = target(half)
     message = ForwardedMessage.of(
@@ -154,17 +156,17 @@ def committed(half: StoredMessage) -> Placed[ForwardedMessage]:
 
 
 def committed_flag(half: StoredMessage) -> int:
-    """The SYSFLAG of a half that was committed."""
+    """Return the SYSFLAG of a committed half."""
     return half.sys_flag & ~_TRANSACTION_BITS | _COMMITTED
 
 
 def given_up(half: StoredMessage) -> ForwardedMessage:
-    """The half in the topic of those that nobody decided."""
+    """Return the half, in the topic of halves that were never decided."""
     return ForwardedMessage.of(half, topic=GIVEN_UP_TOPIC)
 
 
 def decision_message(decision: Decision) -> Message:
-    """*decision* as it is stored."""
+    """Return *decision* in its stored form."""
     key = decision.unique_key
     return Message(
         END_TOPIC,
@@ -181,7 +183,7 @@ def decision_message(decision: Decision) -> Message:
 
 
 def parse_decision(stored: StoredMessage) -> Decision | None:
-    """The decision in a message of ``END_TOPIC``, or None when it is none."""
+    """Return the decision in a message of ``END_TOPIC``, or None if it has none."""
     text = stored.properties.get(_HALF_OFFSET, "")
     if not (text.isascii() and text.isdecimal()) or len(text) > _OFFSET_DIGITS_MAX:
         return None
@@ -195,14 +197,14 @@ def parse_decision(stored: StoredMessage) -> Decision | None:
 
 
 def op_message(half_offsets: list[int]) -> Message:
-    """That the halves at these queue offsets are done with."""
+    """Return the record that the halves at these queue offsets are done."""
     if not half_offsets:
         raise ConfigError("an op message names at least one half message")
     return Message(OP_TOPIC, "".join(f"{offset}," for offset in half_offsets).encode(), _DONE_TAG)
 
 
 def done_offsets(op: StoredMessage) -> list[int]:
-    """The half queue offsets that an op message names; what is no number is passed over."""
+    """Return the queue offsets of the halves that an op message names; other texts are skipped."""
     if op.tags != _DONE_TAG:
         return []
     texts = op.body.split(b",")

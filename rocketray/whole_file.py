@@ -1,7 +1,7 @@
-"""Small files that are replaced whole: a reader, also after a crash, finds the old one or the new one.
+"""Small files, replaced atomically: readers find the old or the new one, also after a crash.
 
-The new content is written beside the file and takes its name by a rename. What a killed process
-left beside it is named ``FILE.PID.tmp``. A store's own files go through its
+The new content is written beside the file and renamed over it. The remains of a killed process
+are named ``FILE.PID.tmp``. A store's own files go through its
 :class:`~rocketray.store.files.file_system.FileSystem` instead (``replace_file`` there).
 """
 
@@ -14,9 +14,9 @@ __all__ = ["replace_file", "sync_directory", "write_beside"]
 
 
 def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
-    """Let *path* hold *content*; its directory is made if need be. On disk when it returns.
+    """Replace the content of *path*, and create its directory if needed. Durable on return.
 
-    Without *sync* the file outlives this process, and not a power failure.
+    Without *sync* the file survives this process, but not a power failure.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     write_beside(path, content, sync=sync).replace(path)
@@ -25,7 +25,7 @@ def replace_file(path: Path, content: bytes, *, sync: bool = True) -> None:
 
 
 def write_beside(path: Path, content: bytes, *, sync: bool = True) -> Path:
-    """Write a file with *content* that is to take the name *path*; on disk unless not to *sync*."""
+    """Write *content* to a temporary file beside *path*; durable on return if *sync* is true."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with temporary.open("wb") as file:
         file.write(content)
@@ -36,7 +36,7 @@ def write_beside(path: Path, content: bytes, *, sync: bool = True) -> Path:
 
 
 def sync_directory(directory: Path) -> None:
-    """Bring the names of *directory* to disk."""
+    """Sync the names in *directory* to disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
