@@ -1,7 +1,7 @@
-"""The transport of a rocketray app: Faust's extension point, filled with our data path.
+"""The transport of a rocketray app: Faust's extension point, implemented by our data path.
 
-It is made by the app itself and not found by a URL, because it needs what only a rocketray app
-has: its connection, its outbox and its feeds.
+The app creates it itself, not by a URL, because it needs parts that only a rocketray app has: its
+connection, its outbox and its feeds.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["BatchTransport"]
 
 
 class PromptConductor(Conductor):  # type: ignore[misc]  # Faust's types are not followed
-    """Faust's, without its 45 s pause before a topic that came late is read."""
+    """Faust's conductor, without its 45 s pause before it reads a topic that is added later."""
 
     _resubscribe_sleep_lock_seconds = 0.0
 
     def add(self, topic: Any) -> None:
-        """Have *topic* read; Faust would not look again at a name that it knows."""
+        """Start to read *topic*; Faust would ignore a name that it knows."""
         is_new = topic not in self
         super().add(topic)
         if is_new:
@@ -32,7 +32,7 @@ class PromptConductor(Conductor):  # type: ignore[misc]  # Faust's types are not
 
 
 class BatchTransport(Transport):  # type: ignore[misc]  # Faust's types are not followed
-    """What Faust asks for the parts of the data path."""
+    """Faust's factory of the parts of the data path."""
 
     Consumer = FeedConsumer
     Producer = OutboxProducer

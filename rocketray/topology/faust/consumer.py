@@ -1,9 +1,11 @@
-"""Faust's consumer, as far as an app needs one whose messages come through feeds.
+"""Faust's consumer, reduced to what an app needs when its messages come through feeds.
 
-Each agent has a group and a member of its own (see ``..feed``), so there is nothing to fetch and
-nothing to acknowledge here. What is left of Faust's consumer is its place in the app: it runs the
-first assignment, which starts recovery, streams and timers; it commits what the feeds finished, on
-a timer and when the app stops; and it answers what an app asks about its queues.
+Each agent has a group and a member of its own (see ``..feed``), so nothing is fetched or
+acknowledged here. The consumer keeps these tasks in the app:
+
+- it runs the first assignment, which starts recovery, streams and timers;
+- it commits what the feeds finished, on a timer and when the app stops;
+- it answers an app's questions about its queues.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
         self.add_future(self._assign())  # awaiting it would wait for this very call
 
     def assignment(self) -> set[TP]:
-        """The queues that the feeds read now."""
+        """Return the queues that the feeds read now."""
         return {TP(*queue) for feed in self.app.fetcher.feeds for queue in feed.assignment()}
 
     async def force_commit(self, *_arguments: Any, **_options: Any) -> bool:
@@ -69,12 +71,12 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
         await self.app.declare_topic(topic, partitions, retention)
 
     def topic_partitions(self, topic: str) -> int | None:
-        """How many queues *topic* has; None while nobody here used it."""
+        """Return how many queues *topic* has; None before its first use here."""
         count: int | None = self.app.queue_count(topic)
         return count
 
     async def _assign(self) -> None:
-        """Faust's first assignment. It is empty: no queue is Faust's own."""
+        """Run Faust's first assignment. It is empty: no queue is Faust's own."""
         app = self.app
         app.on_rebalance_start()
         app.consumer_generation_id += 1
@@ -82,7 +84,7 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
 
     @Consumer.task  # type: ignore[untyped-decorator]  # mode's
     async def _find_routes(self) -> None:
-        """Keep in mind which instance has what, for pages that are routed by key."""
+        """Refresh which instance owns which queue, for web pages that are routed by key."""
         if self.app.conf.web_enabled:
             async for _ in self.itertimer(LOOK_INTERVAL_S, name="routes"):
                 try:
@@ -91,10 +93,10 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
                     logger.warning("who answers for which key is asked again: %s", error)
 
     async def perform_seek(self) -> None:
-        """Nothing to do: a member starts where its group stands."""
+        """Do nothing: a member starts at its group's offset."""
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
-        """Nothing to do, as for :meth:`perform_seek`."""
+        """Do nothing, as in :meth:`perform_seek`."""
         return {}
 
     def _new_topicpartition(self, topic: str, partition: int) -> TP:

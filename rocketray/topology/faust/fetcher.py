@@ -2,8 +2,8 @@
 
 Faust starts its fetcher when an app may receive messages and stops it when it may not: before a
 stop, and while tables recover. Starting opens a feed for every (channel, topic) that a stream
-reads; stopping drains them, so that when it returns no handler begins another message and all
-that was finished is committed.
+reads. Stopping drains them: when it returns, no handler starts another message, and all finished
+messages are committed.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         self._opening = asyncio.Lock()
         self._is_stopping = False
         self.is_open = asyncio.Event()
-        """Set when all that streams read at the start is read."""
+        """Set when every topic that streams read at the start has a feed."""
         super().__init__(**options)
 
     @property
@@ -58,13 +58,13 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         return self._feeds.values()
 
     def feeds_of(self, membership: Membership | None) -> list[Feed]:
-        """The feeds of one agent since the app was made, also those that are closed."""
+        """Return all feeds of one agent since the app was created, including closed ones."""
         return [
             feed for feed in (*self._closed, *self._feeds.values()) if feed.membership is membership
         ]
 
     async def on_start(self) -> None:
-        """Open a feed for everything that is iterated over now."""
+        """Open a feed for every topic that a stream reads now."""
         self._is_stopping = False
         await self.open_missing()
         self.is_open.set()
@@ -78,7 +78,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         await asyncio.gather(*(feed.drain(grace_s) for feed in self._feeds.values()))
         if self._returns is not None:
             await self._returns.flush(DRAIN_GRACE_S)
-        async with self._opening:  # what was half open became a feed, and is closed
+        async with self._opening:  # a half-open feed was completed, and is closed
             feeds = list(self._feeds.values())
             await asyncio.gather(*(feed.drain(grace_s) for feed in feeds))
             if feeds:
@@ -91,9 +91,9 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
                 await returns.close()
 
     async def open_missing(self) -> None:
-        """Open feeds for channels and retry topics that came since the last call.
+        """Open feeds for channels and retry topics that were added since the last call.
 
-        Where one cannot be opened, the others are; then this raises what the first failed of.
+        If one cannot be opened, the others are; then the error of the first is raised.
         """
         async with self._opening:
             wanted = await self._wanted()
@@ -107,7 +107,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
                 raise failures[0]
 
     async def _wanted(self) -> list[tuple[Topic, str]]:
-        """What streams read now: each channel with every topic that it stands for."""
+        """Return what streams read now: each channel with every topic that it reads."""
         channels = [
             channel
             for channel in list(self.app.topics)
@@ -120,10 +120,10 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         return [(channel, topic) for channel in channels for topic in channel.matching(existing)]
 
     async def _keep_looking(self) -> None:
-        """Begin to read topics that are new and match a pattern, and retry topics that are new.
+        """Start to read new topics that match a pattern, and new retry topics.
 
-        A retry topic is made when some member of a group sends a message back. It has 10 s until
-        then: no message comes again sooner.
+        A retry topic is created when a member of a group sends a message back. There are 10 s to
+        find it: no message is redelivered sooner.
         """
         while not self.should_stop:
             await self.sleep(RETRY_LOOK_S)
@@ -139,7 +139,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
     async def _missing_retries(
         self, wanted: Iterable[tuple[Topic, str]]
     ) -> list[tuple[Topic, str]]:
-        """The retry topics that exist and have no feed yet, each with its channel."""
+        """Return the retry topics that exist and have no feed yet, each with its channel."""
         groups = {
             (channel, retry_topic(self._membership(channel, topic).group))
             for channel, topic in wanted
@@ -153,10 +153,10 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         return [key for key in missing if key[1] in existing]
 
     async def _join(self, channel: Topic, topic: str) -> GroupConsumer:
-        """Become a member, in a thread, because joining asks the node."""
+        """Join the group, in a thread, because joining calls the node."""
         connection = await self.app.connect()
         is_retry = topic.startswith(RETRY_PREFIX)
-        if is_retry:  # another may only be making it: then this waits for its shards
+        if is_retry:  # another member may be creating it: then this waits for its shards
             for first in channel.topics:
                 await self.app.declare_topic(first, channel.partitions, channel.retention)
             queues = self._retry_queues(channel)
@@ -170,7 +170,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         is_alone = membership.is_private or membership.is_broadcast
         is_alone |= is_retry and not self.app.tables
         is_late = channel.pattern is not None and self.is_open.is_set()
-        # What this app sends itself, and all of a topic that came later, it must not miss.
+        # The app's own messages, and all of a topic that was added later, must not be missed.
         is_own = is_retry or channel.internal or is_late
         return await join(
             partial(
@@ -187,16 +187,16 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         )
 
     def _retry_queues(self, channel: Topic) -> int:
-        """How many queues the retry topic of a group that reads *channel* has.
+        """Return how many queues the retry topic of a group that reads *channel* has.
 
-        With tables it has those of the channel: its owner of a queue gets what comes again, too.
+        With tables it has as many as the channel: a queue's owner must get its retries, too.
         """
         if not self.app.tables:
             return RETRY_QUEUES
         return max((self.app.queue_count(topic) or 1 for topic in channel.topics), default=1)
 
     def _client_id(self, membership: Membership) -> str | None:
-        """What the member is called: so that offsets, or the instance's pages, are found by it."""
+        """Return the member's client id, by which its offsets or its instance's pages are found."""
         if membership.is_broadcast:
             name: str = self.app.client_id
             return name
@@ -208,7 +208,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         return self.app.conf.consumer_auto_offset_reset
 
     async def _open(self, channel: Topic, topic: str) -> None:
-        """Become a member and read; a feed that does not start leaves its group."""
+        """Join the group and read; a feed that does not start leaves its group."""
         connection = await self.app.connect()
         member = await self._join(channel, topic)
         feed = self._make_feed(channel, topic, member, connection.clock_ms)
@@ -253,9 +253,9 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         return membership
 
     def _feed_failed(self, channel: Topic, topic: str, error: Exception) -> None:
-        """A feed is dead, and its group would silently starve: the app must not look healthy.
+        """Crash the app: its group would silently starve, and the app must not look healthy.
 
-        One of a pattern's topics may be deleted.
+        If a topic of a pattern was deleted, only leave that topic.
         """
         is_gone = channel.pattern is not None and isinstance(error, TopicNotFoundError)
         self.add_future(self._leave(channel, topic) if is_gone else self.app.crash(error))
@@ -270,7 +270,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
 
 
 def _told_of_queues(channel: Topic, topic: str, tables: QueueTables) -> QueueTables:
-    """Who is told which queues of *topic* come and go."""
+    """Return the tables to notify of gained and lost queues of *topic*."""
     if channel.isolation is None:
         return tables
     return IsolatedQueues(tables, channel.isolation, topic)

@@ -1,7 +1,7 @@
 """Faust's producer, over the outbox of an app.
 
-``Topic.send`` of ours goes to the outbox itself. This producer serves what Faust sends on its own,
-as key, value and headers, and its buffer for sends from code that cannot await.
+Our ``Topic.send`` uses the outbox directly. This producer serves Faust's own sends, as key, value
+and headers, and its buffer for sends from code that cannot await.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class OutboxProducer(Producer):  # type: ignore[misc]  # Faust's types are not f
         return await (await self.send(*arguments, **options))
 
     async def flush(self) -> None:
-        """Wait until everything that was sent is stored; raises a failure that nobody heard of.
+        """Wait until everything sent is stored; raise a failure that was not reported yet.
 
-        Faust's last call when an app stops, which is to come to its end.
+        Faust's last call when an app stops; it must complete.
         """
         await self.buffer.flush()
         await self.app.flush_sends(is_commit=False)
 
     async def flush_before_commit(self) -> None:
-        """The same, raising every time once something could not be stored."""
+        """As :meth:`flush`, but raise every time once a message could not be stored."""
         await self.buffer.flush()
         await self.app.flush_sends()
 
@@ -68,5 +68,5 @@ class OutboxProducer(Producer):  # type: ignore[misc]  # Faust's types are not f
         await self.app.declare_topic(topic, partitions, retention)
 
     def supports_headers(self) -> bool:
-        """Headers become properties."""
+        """Return True: headers become properties."""
         return True

@@ -1,13 +1,13 @@
 """Faust's manager of tables, for parts that are gained and lost queue by queue.
 
-Faust stops all agents while it recovers. Here a feed that is granted a queue number waits with
-its messages until the parts of that number are there, and everything else goes on. Faust's
-recovery service is left with what else it does: it starts the fetcher, and so the agents.
+Faust stops all agents while it recovers. Here a feed that gains a queue number holds its messages
+until the parts of that number are recovered, and everything else continues. Faust's recovery
+service keeps its other task: it starts the fetcher, and so the agents.
 
-Order, of which each step is there before the next begins
-  a queue is gained: the tables' parts are read from their changelogs, then its messages come
-  offsets are committed: every change made before is stored, then the offsets
-  a queue is lost: handlers finish, changes and offsets as above, then the parts are dropped
+Order; each step is complete before the next begins
+  1. A queue is gained: the tables' parts are read from their changelogs, then its messages come.
+  2. Offsets are committed: every change made before is stored, then the offsets.
+  3. A queue is lost: handlers finish, changes and offsets as above, then the parts are dropped.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ LAST_OF_EACH_KEY = RetentionPolicy(compacts=True)
 
 
 class PromptRecovery(Recovery):  # type: ignore[misc]  # Faust's types are not followed
-    """Faust's, without its reading of changelogs: parts are read where queues are gained."""
+    """Faust's recovery, without its reading of changelogs: a part is read with its queue."""
 
     @Service.task  # type: ignore[untyped-decorator]  # mode's
     async def _restart_recovery(self) -> None:
@@ -51,7 +51,7 @@ class PromptRecovery(Recovery):  # type: ignore[misc]  # Faust's types are not f
 
     @Service.task  # type: ignore[untyped-decorator]  # mode's
     async def _slurp_changelogs(self) -> None:
-        """Nothing comes through Faust's queue of changes."""
+        """Do nothing: no changes come through Faust's queue."""
 
 
 class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are not followed
@@ -89,7 +89,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         self._tables_registered.set()
 
     def add(self, table: Any) -> Any:
-        """Manage *table*; raises :class:`ConfigError` when agents divide queues otherwise."""
+        """Manage *table*; raise :class:`ConfigError` when agents divide queues otherwise."""
         added = super().add(table)
         for agent in self.app.agents.values():
             if agent.membership is not None:
@@ -97,7 +97,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         return added
 
     def check_agent(self, agent: str, strategy: str, channel: Any) -> None:
-        """Raise :class:`ConfigError` when the app has tables and the agent might own other queues."""
+        """Raise ``ConfigError`` when the app has tables and the agent might own other queues."""
         if not self:
             return
         if getattr(channel, "pattern", None) is not None:
@@ -113,19 +113,19 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             )
 
     def now_s(self) -> float:
-        """The time that windows go by, in seconds since 1970."""
+        """Return the clock of windows, in seconds since 1970."""
         return system_clock_ms() / 1000
 
     # Queues
 
     def owned_queues(self) -> list[int]:
-        """The queue numbers whose parts are here."""
+        """Return the queue numbers whose parts are here."""
         return [queue_id for queue_id in self._ownership.owned() if queue_id in self._recovered]
 
     async def gain(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """*holder* may read these queues when this returns: their parts are here.
+        """Recover the parts of these queues, so that *holder* may read them on return.
 
-        Where it raises, the holder has none of them, and may ask again.
+        If it raises, the holder has none of them, and may ask again.
         """
         gained = set(queue_ids)
         self._ownership.hold(holder, gained)
@@ -141,10 +141,10 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             raise
 
     async def lose(self, holder: Hashable, queue_ids: Iterable[int]) -> None:
-        """*holder* reads these queues no more, and what was changed for them is stored.
+        """Release these queues, which *holder* no longer reads; their changes are stored.
 
-        Parts that are just being read are dropped by who reads them: another instance may change
-        them from now on, also when they come back before they are read.
+        A part being recovered is dropped by its recovery: another instance may change it from now
+        on, even if the queue is gained again before the recovery ends.
         """
         released = set(self._ownership.release(holder, queue_ids))
         lost = released & self._recovered
@@ -154,7 +154,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             await self._drop(lost, are_whole=True)
 
     async def _drop(self, queue_ids: set[int], *, are_whole: bool) -> None:
-        """Forget the parts of queues; those that *are_whole* end where their changelogs do."""
+        """Drop the parts of queues; those that *are_whole* are at their changelogs' ends."""
         for table in self.values():
             for queue_id in queue_ids:
                 reader = self._readers.get((table.name, queue_id))
@@ -169,7 +169,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         await self._tell_assignment(self._recovered | self._reading, queue_ids)
 
     async def _recover(self, queue_ids: set[int]) -> None:
-        """Read the parts of *queue_ids*; those that are lost meanwhile are not there afterwards."""
+        """Read the parts of *queue_ids*; those lost meanwhile are dropped at the end."""
         self._reading = set(queue_ids)
         try:
             await self._tell_assignment(self._recovered | self._reading, set())
@@ -197,7 +197,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
 
     async def _recover_part(self, table: Any, queue_id: int) -> int:
         known = self._readers.get((table.name, queue_id))
-        if known is not None:  # of a global table: it was followed until now
+        if known is not None:  # of a global table: its changelog was followed until now
             return await known.catch_up()
         connection = await self.app.connect()
         topic = table.changelog_topic_name
@@ -210,7 +210,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         return await reader.recover(table.persisted_offset(TP(topic, queue_id)))
 
     async def _find_changelog(self, table: Any) -> None:
-        """Learn how many queues the table's changelog has, or make it where the table says."""
+        """Read how many queues the table's changelog has; without one, use the table's number."""
         if table.changelog_queues is None:
             connection = await self.app.connect()
             topics = await asyncio.to_thread(connection.topics)
@@ -218,7 +218,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
             table.changelog_queues = table.partitions if found is None else found.queues
 
     def settle_queues(self, table: Any, source: str) -> None:
-        """The table is changed by a message of topic *source*, with as many queues as that.
+        """Give the table's changelog as many queues as topic *source*, whose messages change it.
 
         Raises:
             PartitionsMismatch: the changelog has another number.
@@ -236,7 +236,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
         table.changelog_queues = count
 
     async def _tell_assignment(self, owned: set[int], lost: set[int]) -> None:
-        """Tell Faust's assignor, which stores and web views ask, and the stores themselves."""
+        """Update Faust's assignor, which stores and web views ask, and the stores themselves."""
         actives = {table.changelog_topic_name: sorted(owned) for table in self.values()}
         self.app.assignor._assignment = ClientAssignment(  # noqa: SLF001  # contract-tested
             actives=actives, standbys={}
@@ -250,7 +250,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
     # Changes
 
     async def flush(self) -> None:
-        """Hand every change made until now to the app's outbox."""
+        """Send every change made until now to the app's outbox."""
         async with self._flushing:
             await self.changes.flush(self._send)
 
@@ -265,14 +265,14 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
 
     @Service.task  # type: ignore[untyped-decorator]  # mode's
     async def _follow_global_tables(self) -> None:
-        """Take what other instances change in global tables."""
+        """Apply the changes of other instances to global tables, periodically."""
         if not any(table.is_global for table in self.values()):
             return
         async for _ in self.itertimer(FOLLOW_INTERVAL_S, name="global tables"):
             await self.follow_global_tables()
 
     async def follow_global_tables(self) -> None:
-        """Take what others changed until now."""
+        """Apply the changes that others made until now."""
         async with self._recovering:
             for table in self.values():
                 if table.is_global:

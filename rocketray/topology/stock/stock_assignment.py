@@ -1,7 +1,7 @@
-"""What Faust's assignor is told: the coordinator decided, and tables, routers and leaders ask it.
+"""Updates of Faust's assignor: the coordinator assigns, and tables, routers and leaders ask it.
 
-In Kafka one member of a group computes a plan for all. Here the coordinator grants queues, and
-each instance tells its own assignor what it has, in the form that the plan would have had.
+In Kafka one member of a group computes a plan for all. Here the coordinator assigns queues, and
+each instance gives its own assignor its queues, in the form that such a plan would have.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["note_distribution", "plan_assignment"]
 def plan_assignment(
     app: Any, actives: Mapping[str, Sequence[int]], queue_count: Callable[[str], int | None]
 ) -> dict[str, set[int]]:
-    """Tell *app*'s assignor of its *actives*; all that it has to read, by topic.
+    """Give *app*'s assignor its *actives*; return all that it has to read, by topic.
 
-    Every instance reads every queue of a global table's changelog, as Faust's own plan has it.
+    Every instance reads every queue of a global table's changelog, as in Faust's own plan.
     """
     assignor = app.assignor
     url = str(assignor._url)  # noqa: SLF001  # contract-tested
@@ -46,7 +46,7 @@ def plan_assignment(
 
 
 def note_distribution(app: Any, actives: Mapping[str, Mapping[str, list[int]]]) -> None:
-    """Tell *app*'s assignor what every instance has: topics and queues by the instance's URL."""
+    """Give *app*'s assignor the topics and queues of every instance, by the instance's URL."""
     changelogs, others = _divide(app, actives)
     app.assignor.changelog_distribution = changelogs
     app.assignor.external_topic_distribution = others
@@ -55,7 +55,7 @@ def note_distribution(app: Any, actives: Mapping[str, Mapping[str, list[int]]]) 
 def _divide(
     app: Any, actives: Mapping[str, Mapping[str, list[int]]]
 ) -> tuple[dict[str, dict[str, list[int]]], dict[str, dict[str, list[int]]]]:
-    """The changelogs in *actives*, and the other topics."""
+    """Split *actives* into the changelogs and the other topics."""
     known = app.tables.changelog_topics
     changelogs = {
         url: {topic: queues for topic, queues in topics.items() if topic in known}

@@ -1,19 +1,21 @@
 """The consumer of stock Faust apps: one group an app, driven through Faust's eager rebalances.
 
-The instance is a member of the app's group on every topic that it reads (actors/consumers/app_member.py),
-and all topics together give it the same queue numbers, so that what Faust calls co-partitioned is.
-Messages come by position from the log (actors/topics/log_reader.py), in batches; from there on every
-event goes Faust's own way. A changelog has no committed offsets, so the group does not read it:
-the instance reads those of its queue numbers, and all of a global table's.
+- The instance is a member of the app's group on every topic that it reads
+  (actors/consumers/app_member.py). All topics together give it the same queue numbers, so they are
+  co-partitioned as Faust requires.
+- Messages are read by position from the log (actors/topics/log_reader.py), in batches; after that,
+  Faust processes every event in its own way.
+- A changelog has no committed offsets, so the group does not read it: the instance reads the
+  changelogs of its queue numbers, and all queues of a global table's.
 
-A rebalance, when what is granted differs from what is held:
+A rebalance, when the assigned queues differ from the held ones:
 
-    stop the flow, wait for the events that handlers have, commit    before anything is given back
-    give back, take what is granted                                  one round of heartbeats
+    stop the flow, wait for the events that handlers have, commit    before any queue is released
+    release the revoked queues, take the assigned ones               one round of heartbeats
     tell the assignor and Faust, under the next generation           which recovers and seeks
 
-Without a lease nothing is read and no event handed out (stock_lease.py); what was dropped then
-comes again after the rebalance that follows.
+Without a lease nothing is read and no event delivered (stock_lease.py); events dropped then are
+redelivered after the rebalance that follows.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         self._log: LogReader | None = None
         self._reading = ThreadPoolExecutor(1, thread_name_prefix="log reader")
         self._must_rebalance = asyncio.Event()
-        self._is_unsettled = False  # Faust has yet to be told what this instance may read
+        self._is_unsettled = False  # Faust has yet to be told which queues this instance may read
 
     # Membership
 
@@ -90,11 +92,11 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         self._must_rebalance.set()
 
     def assignment(self) -> set[TP]:
-        """The queues that Faust has of this instance now."""
+        """Return the queues that Faust assigns to this instance now."""
         return set(self._assigned)
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
-        """Commit what is finished first: Faust's forgets it before it commits."""
+        """Commit finished messages first: Faust's own forgets them before it commits."""
         if self._assigned:
             self.stop_flow()
             self.app.flow_control.suspend()
@@ -108,7 +110,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
     async def wait_empty(self) -> None:
         """Wait for the events that handlers have, and commit.
 
-        Faust would wait for ever for an event that nobody acknowledges.
+        Faust would wait for ever for an event that is never acknowledged.
         """
         await self._wait_for_handlers(STOP_QUIET_S)
         await self.commit_and_end_transactions()
@@ -140,7 +142,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
 
     @Consumer.task  # type: ignore[untyped-decorator]  # the same
     async def _route_finder(self) -> None:
-        """Keep in mind which instance has what, for pages that are routed by key."""
+        """Refresh which instance owns which queue, for web pages that are routed by key."""
         if self.app.conf.web_enabled:
             async for _ in self.itertimer(LOOK_INTERVAL_S, name="routes"):
                 await self._find_routes()
@@ -157,7 +159,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         assert self._member is not None
         if not (self._is_unsettled or self._member.has_changed()):
             return
-        self._is_unsettled = True  # until it is through, also if the node does not answer
+        self._is_unsettled = True  # until it is complete, also if the node does not answer
         self.app.on_rebalance_start()
         if self._assigned:
             await self.on_partitions_revoked(self.assignment())
@@ -171,7 +173,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         await self.on_partitions_assigned(self.assignment(), self.app.consumer_generation_id)
 
     def _actives(self, held: Iterable[Queue]) -> dict[str, list[int]]:
-        """Queue numbers by Faust's names of topics; a changelog has those of the other topics."""
+        """Return queue numbers by Faust topic; a changelog has those of the other topics."""
         numbers: dict[str, set[int]] = {}
         for topic, number in held:
             numbers.setdefault(topic, set()).add(number)
@@ -188,7 +190,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         return actives
 
     async def _read_replies(self, counts: Mapping[str, int]) -> None:
-        """A client has no group: it reads all queues, from now on."""
+        """Read all queues from now on: a client has no group."""
         self._assigned = {TP(topic, number) for topic, n in counts.items() for number in range(n)}
         for tp in self._assigned:
             self._position.setdefault(tp, self._bounds(tp)[1])
@@ -211,7 +213,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
     # Offsets
 
     async def seek_to_committed(self) -> Mapping[TP, int]:
-        """Go to where the group stands, in all queues that the group reads."""
+        """Seek to the group's offsets, in all queues that the group reads."""
         assert self._member is not None
         found = {
             tp: self._member.committed(_queue(tp))
@@ -222,7 +224,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         return found
 
     async def seek_wait(self, partitions: Mapping[TP, int]) -> None:
-        """Go to these offsets."""
+        """Seek to these offsets."""
         for tp, offset in partitions.items():
             await self.seek(tp, offset)
 
@@ -230,25 +232,25 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         self._move({partition: offset})
 
     async def seek_to_beginning(self, *partitions: TP) -> None:
-        """Go to the first message that is there."""
+        """Seek to the first stored message."""
         self._move({tp: self._bounds(tp)[0] for tp in partitions})
 
     async def position(self, tp: TP) -> int | None:
-        """The offset of the next message that is fetched."""
+        """Return the offset of the next message to fetch."""
         return self._position.get(tp)
 
     def highwater(self, tp: TP) -> int:
-        """The end of the queue when it was last read; Faust's monitor asks at every event."""
+        """Return the end of the queue at its last read; Faust's monitor asks at every event."""
         if tp not in self._ends:
             self._ends[tp] = self._bounds(tp)[1]
         return self._ends[tp]
 
     async def highwaters(self, *partitions: TP) -> Mapping[TP, int]:
-        """The offsets that the next messages of the queues will have."""
+        """Return the offsets that the next messages of the queues will have."""
         return {tp: self._bounds(tp)[1] for tp in partitions}
 
     async def earliest_offsets(self, *partitions: TP) -> Mapping[TP, int]:
-        """The offsets of the first messages that are there."""
+        """Return the offsets of the first stored messages."""
         return {tp: self._bounds(tp)[0] for tp in partitions}
 
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
@@ -268,7 +270,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
     # Messages
 
     def ack(self, message: Any) -> bool:
-        """Note that *message* is finished; Faust says so of one that it dropped, too."""
+        """Record that *message* is finished; Faust calls this for a dropped one, too."""
         return bool(message.tracked and super().ack(message))
 
     def _may_hand_out(self) -> bool:
@@ -279,7 +281,7 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         active_partitions: set[TP] | None,
         timeout: float,  # noqa: ASYNC109  # of Faust's interface
     ) -> Mapping[TP, list[StoredMessage]]:
-        """The next messages of the active queues; those that were moved meanwhile give none."""
+        """Return the next messages of the active queues; none of those repositioned meanwhile."""
         assert self._log is not None
         if not self._may_hand_out():
             await self.sleep(_LEASE_LOOK_S)
@@ -336,12 +338,12 @@ class StockConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fo
         await self.app.producer.create_topic(topic, partitions, replication, **options)
 
     def topic_partitions(self, topic: str) -> int | None:
-        """How many queues *topic* has, as far as this app knows it."""
+        """Return how many queues *topic* has, as far as this app knows it."""
         count: int | None = self.transport.known_queue_count(topic)
         return count
 
     def key_partition(self, topic: str, key: bytes, partition: int | None = None) -> int | None:
-        """The queue of *key*."""
+        """Return the queue of *key*."""
         if partition is not None or key is None:
             return partition
         return int(self.app.producer.key_partition(topic, key).partition)

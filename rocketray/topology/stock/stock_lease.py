@@ -1,8 +1,8 @@
-"""How a stock app stops without a lease: its events count as those of another generation.
+"""How a stock app stops without a lease: its events appear to be of another generation.
 
-Right before a stream of Faust hands an event out, it compares the event's generation with the
-app's, and drops the event where they differ. Ours are equal only as long as the lease runs: so a
-process that was stopped for longer than that drops what it had fetched when it goes on.
+Right before a stream of Faust delivers an event, it compares the event's generation with the app's,
+and drops the event where they differ. Ours are equal only while the lease holds: so a process that
+was stopped for longer than that drops its fetched events when it resumes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class LeasedGeneration(int):
     _may_hand_out: Callable[[], bool]
 
     def __new__(cls, number: int, may_hand_out: Callable[[], bool]) -> Self:
-        """*may_hand_out* is asked at every comparison."""
+        """Create a generation; *may_hand_out* is called at every comparison."""
         self = super().__new__(cls, number)
         self._may_hand_out = may_hand_out
         return self

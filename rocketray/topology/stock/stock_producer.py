@@ -62,7 +62,7 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
         return await (await self.send(*arguments, **options))
 
     async def flush(self) -> None:
-        """Wait until everything that was sent is stored; raises what could not be."""
+        """Wait until everything sent is stored; raise what could not be."""
         await self.buffer.flush()
         await self._outboxes.flush()
 
@@ -86,11 +86,11 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
         )
 
     def key_partition(self, topic: str, key: bytes) -> TP:
-        """The queue of *key* in a topic that this app reads or made."""
+        """Return the queue of *key* in a topic that this app reads or created."""
         return TP(topic, self._choose(key, self.transport.known_queue_count(topic) or 1))
 
     def supports_headers(self) -> bool:
-        """Headers become properties."""
+        """Return True: headers become properties."""
         return True
 
     def _choose(self, key: bytes, queues: int) -> int:
@@ -106,6 +106,6 @@ class StockProducer(Producer):  # type: ignore[misc]  # Faust's types are not fo
 
 
 async def _renamed(future: Awaitable[RecordMetadata], topic: str) -> RecordMetadata:
-    """The place of a message under Faust's name for its topic."""
+    """Return the position of a message under Faust's name for its topic."""
     place = await future
     return place._replace(topic=topic, topic_partition=TP(topic, place.partition))

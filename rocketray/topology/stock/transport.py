@@ -1,8 +1,8 @@
 """The transport of stock Faust apps: ``faust.App("id", broker="rocketray://")``.
 
-An app that knows nothing of rocketray keeps Faust's own consumer, streams and agents, one event
-at a time; what is ours is underneath: topics, offsets, membership and the log. An app that wants
-our data path as well is a :class:`rocketray.App` (see batch_transport.py).
+An app that does not use rocketray's classes keeps Faust's own consumer, streams and agents, one
+event at a time. Ours are the layers below: topics, offsets, membership and the log. An app that is
+to use our data path as well is a :class:`rocketray.App` (see batch_transport.py).
 
 The node is found by its data directory: ``rocketray:///absolute/path``, else the environment's
 ROCKETRAY_DATA, else ./rocketray-data. It has to run, on this machine.
@@ -35,14 +35,14 @@ _LEADER_SUFFIX = "-__assignor-__leader"
 
 
 class StockConnection(Protocol):
-    """What a stock app needs of a node."""
+    """The interface of a node to a stock app."""
 
     @property
     def data(self) -> Path:
         """The node's data directory."""
 
     def topic(self, name: str) -> Any:
-        """A topic; raises :class:`TopicNotFoundError`."""
+        """Return a topic; raise :class:`TopicNotFoundError` when there is none."""
 
     def create_topic(
         self, topic: str, queues: int = ..., retention: Any = ..., *, hosted: bool = ...
@@ -50,7 +50,7 @@ class StockConnection(Protocol):
         """Create *topic* unless it exists."""
 
     def producer(self, *, ack: AckMode = ...) -> Producer:
-        """A producer for any topic."""
+        """Return a producer for any topic."""
 
     def heartbeat(self, beat: Any) -> Any:
         """Report to the coordinator."""
@@ -59,14 +59,14 @@ class StockConnection(Protocol):
         """Leave a group."""
 
     def groups(self) -> Any:
-        """All groups, with their members and what each owns."""
+        """Return all groups, with their members and the queues of each."""
 
 
 class StockConductor(PromptConductor):
-    """Faust's, without its queues of replies that nobody reads.
+    """Faust's conductor, without its unread queues of replies.
 
-    Who waits for replies adds a topic twice, as itself and as its iterator. The first gets each
-    reply too, and after some thousands its full queue would hold up the second.
+    A stream of replies adds a topic twice, as itself and as its iterator. The first gets each reply
+    too, and after some thousands its full queue would hold up the second.
     """
 
     def _build_handler(self, tp: Any, channels: Any) -> Any:
@@ -75,7 +75,7 @@ class StockConductor(PromptConductor):
 
 
 class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not followed
-    """What Faust asks for the parts of the data path, and the link to the node."""
+    """Faust's factory of the parts of the data path, and the link to the node."""
 
     Consumer = StockConsumer
     Producer = StockProducer
@@ -84,17 +84,17 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
     driver_version = "rocketray"
 
     connection: StockConnection | None = None
-    """Used instead of looking for a node, where it is set before the app starts."""
+    """If set before the app starts, used instead of finding a node."""
 
     def __init__(self, url: list[Any], app: Any, loop: Any = None) -> None:
         super().__init__(url, app, loop)
         _check_settings(app.conf)
         self._queue_counts: dict[str, int] = {}
         self.changelogs: set[str] = set()
-        """The topics that keep the last message of each key, as far as this app made them."""
+        """The topics that keep the last message of each key, as far as this app created them."""
 
     async def connect(self) -> StockConnection:
-        """The connection to the node, opened on first use."""
+        """Return the connection to the node, opened on first use."""
         if self.connection is None:
             directory = directory_of_broker(self.url[0])
             self.connection = await asyncio.to_thread(_open_connection, directory)
@@ -120,11 +120,11 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
         self._queue_counts[topic] = made.queues
 
     def _has_little_traffic(self, topic: str) -> bool:
-        """Replies and the mark of the leader: not worth a process for each queue."""
+        """Return whether *topic* holds replies or the leader's mark: its queues share a process."""
         return topic.startswith(self.app.conf.reply_to_prefix) or topic.endswith(_LEADER_SUFFIX)
 
     async def queue_count(self, topic: str) -> int:
-        """How many queues Faust's *topic* has; it is made where apps may make topics.
+        """Return how many queues Faust's *topic* has; create it where apps may create topics.
 
         Raises:
             TopicNotFoundError: there is none, and the app's ``topic_allow_declare`` is off.
@@ -142,12 +142,12 @@ class Transport(FaustTransport):  # type: ignore[misc]  # Faust's types are not 
         return self._queue_counts[topic]
 
     def known_queue_count(self, topic: str) -> int | None:
-        """How many queues Faust's *topic* has, as far as this app asked or made it."""
+        """Return how many queues Faust's *topic* has, as far as this app asked or created it."""
         return self._queue_counts.get(topic)
 
 
 def directory_of_broker(url: Any) -> Path:
-    """The node's data directory as the broker's URL or the environment tell it."""
+    """Return the node's data directory from the broker's URL or the environment."""
     if url.host:
         raise ConfigError(
             f"broker {str(url)!r} names a host; a node is found by its data directory: "
@@ -168,7 +168,7 @@ def _check_settings(conf: Any) -> None:
 
 
 def _declared_queues(app: Any, topic: str) -> int:
-    """How many queues *app* wants of a topic that it reads: its own word, else the setting's."""
+    """Return how many queues *app* declares for a topic that it reads, else the setting's."""
     channels = [*app.topics, *(agent.channel for agent in app.agents.values())]
     said = (
         channel.partitions
