@@ -1,9 +1,9 @@
-"""Which topics keep filter bitmaps, and of which groups: what the coordinator tells the shards.
+"""Orders for filter bitmaps: the coordinator tells shards for which topics and groups to keep them.
 
-Plain values and a plain object. A shard takes an order at any time, twice, or late: whatever it
-was told, its streams leave nothing out (shard_bitmaps.py). What is decided here is when bitmaps
-pay, and since when the node's own file of filters may say that a group's bits are in them: since
-all shards of the topic said so.
+Plain values and a plain object. A shard may process an order late or twice: whatever its order, its
+streams skip no matching message (shard_bitmaps.py). This module decides when bitmaps pay off, and
+the time since which the node's own filter file may say that a group's bits are in them: since all
+shards of the topic have confirmed it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .sql_filters import is_registered
 
 __all__ = ["AUTO_GROUPS", "BitmapBoard", "BitmapOrder"]
 
-# From so many groups on, each with no larger a share of the messages, bitmaps spare more than they
-# cost: rocketray bench bitmaps, and docs/explanation/decisions.md.
+# From this number of groups on, each with at most this share of the messages, bitmaps save more
+# than they cost: rocketray bench bitmaps, and docs/explanation/decisions.md.
 AUTO_GROUPS = 8
 _SHARE_MAX = 0.1
-_SCANNED_MIN = 10_000  # messages after which a group's share is believed
+_SCANNED_MIN = 10_000  # messages after which a group's share counts
 
 Counters = Callable[[str, str], FilterCounters]
 Answer = Mapping[str, ConsumerFilterData]
@@ -33,7 +33,7 @@ Answer = Mapping[str, ConsumerFilterData]
 
 @dataclass(frozen=True, slots=True)
 class BitmapOrder:
-    """What all shards of a topic are told: the subscriptions to make bitmaps of; None for none."""
+    """An order to all shards of a topic: the subscriptions to make bitmaps of; None for none."""
 
     topic: TopicConfig
     living: tuple[LiveSubscription, ...] | None
@@ -48,10 +48,10 @@ class _Ordered:
 
 
 class BitmapBoard:
-    """What was ordered, and what shards said to it. The owner holds a lock."""
+    """The orders, and the answers of the shards. The owner holds a lock."""
 
     def __init__(self, topics: Iterable[TopicConfig]) -> None:
-        """For *topics* of which an earlier coordinator may have ordered bitmaps."""
+        """Take the *topics* for which an earlier coordinator may have ordered bitmaps."""
         self._ordered = {
             topic.name: _Ordered(is_on=False) for topic in topics if topic.bitmaps != "off"
         }
@@ -62,7 +62,7 @@ class BitmapBoard:
         living: Sequence[LiveSubscription],
         counters: Counters,
     ) -> list[BitmapOrder]:
-        """What shards are to be told now: where they are to keep bitmaps, or may still do so."""
+        """Return the orders for topics that are to keep bitmaps, or may still keep them."""
         self._ordered = {name: one for name, one in self._ordered.items() if name in topics}
         found = []
         for name, topic in topics.items():
@@ -79,7 +79,7 @@ class BitmapBoard:
         return found
 
     def take(self, order: BitmapOrder, answers: Sequence[Answer] | None) -> None:
-        """Note what the shards answered to *order*; None where one of them did not."""
+        """Record the answers of the shards to *order*; None if a shard did not answer."""
         ordered = self._ordered.get(order.topic.name)
         if ordered is None or answers is None or ordered.is_on != (order.living is not None):
             return
@@ -97,7 +97,7 @@ class BitmapBoard:
     def known(
         self, living: Iterable[LiveSubscription]
     ) -> tuple[list[LiveSubscription], dict[tuple[str, str], int]]:
-        """Those of *living* that may be registered now, and before when they cannot be born."""
+        """Return those of *living* that may be registered now, and their earliest birth times."""
         found, born_after_ms = [], {}
         for one in living:
             ordered = self._ordered.get(one.topic)
@@ -117,7 +117,7 @@ def _pays(
     *,
     was_on: bool,
 ) -> bool:
-    """Whether *topic* is to keep bitmaps; half of the groups suffice to go on."""
+    """Return whether *topic* is to keep bitmaps; to keep them on, half of the groups suffice."""
     if topic.bitmaps != "auto" or topic.hosted:
         return topic.bitmaps == "on"
     wanted = sum(_is_selective(counters(one.group, one.topic)) for one in groups)

@@ -1,7 +1,7 @@
-"""The filter actor: one a node, it runs all filter streams of the node's groups.
+"""The filter actor: one per node, it runs all filter streams of the node's groups.
 
-Its state stands in the members' rings, so a restarted actor finds them in their directory and
-goes on. One thread serves all streams; predicates, which are users' code, run in threads beside it.
+Its state is in the members' rings, so a restarted actor finds them in their directory and resumes.
+One thread serves all streams; predicates, which are users' code, run in threads of their own.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _LOG = logging.getLogger(__name__)
 _IDLE_WAIT_S = 0.5
 _SWEEP_INTERVAL_S = 10.0
 MATCH_RING_SUFFIX = ".match"
-# A predicate that computes would else hold up all other filters, 5 ms at each of their kernels.
+# A computing predicate would otherwise delay all other filters, by 5 ms at each of their kernels.
 _SWITCH_INTERVAL_S = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
 class FilterStatistics:
-    """What a filter actor tells about itself.
+    """The statistics of a filter actor.
 
-    ``stuck_calls`` are calls of predicates that did not come back in time, and still have not.
+    ``stuck_calls`` counts calls of predicates that exceeded their time and still have not returned.
     """
 
     pid: int
@@ -63,7 +63,7 @@ class FilterEngine:
         self._lock = threading.Lock()
 
     def attach_all(self) -> None:
-        """Take over the streams that an earlier incarnation served."""
+        """Take over the streams of an earlier incarnation."""
         for path in consumer_directory(self._data).glob(f"*{MATCH_RING_SUFFIX}"):
             try:
                 self.attach(path)
@@ -71,17 +71,17 @@ class FilterEngine:
                 _LOG.warning("a stream is not taken over: %s", error)
 
     def attach(self, path: Path) -> None:
-        """Begin to serve the ring that a member made; once is as good as twice.
+        """Begin to serve the ring that a member created; idempotent.
 
         Raises:
             StreamError: the subscription does not compile, or there is no such shard. The ring
-                says so as well.
+                has the error as well.
         """
         with self._lock:
             if path in self._streams:
                 return
         try:
-            stream = self._open(path)  # may import a module, so the others do not wait for it
+            stream = self._open(path)  # may import a module: other streams do not wait for it
         except StreamError as error:
             MatchRing(path).fail(str(error))
             raise
@@ -92,12 +92,12 @@ class FilterEngine:
         self.wake()
 
     def wake(self) -> None:
-        """End the thread's sleep: there is a new stream, or it has to stop."""
+        """Wake the thread: there is a new stream, or it has to stop."""
         self._doorbell.mute(muted=False)
         self._doorbell.ring()
 
     def step(self) -> bool:
-        """Give each stream one turn; False when none had anything to do."""
+        """Give each stream one turn; False if none had anything to do."""
         with self._lock:
             streams = list(self._streams.items())
         worked = False
@@ -111,7 +111,7 @@ class FilterEngine:
         return worked
 
     def step_to_the_end(self) -> None:
-        """Give turns until there is nothing more to do, waiting for predicates as need be."""
+        """Give turns until there is nothing more to do, and wait for running predicates."""
         while True:
             rung = self._doorbell.count()
             if self.step():
@@ -145,7 +145,7 @@ class FilterEngine:
                 self._streams.pop(path).close()
 
     def close(self) -> None:
-        """Let go of all streams; their rings stay, for an engine that takes them over."""
+        """Release all streams; their rings stay, for an engine that takes them over."""
         with self._lock:
             while self._streams:
                 self._streams.popitem()[1].close()
@@ -156,7 +156,7 @@ class FilterEngine:
         return ask_once(self._data, self._rules, subscription, place)
 
     def statistics(self) -> FilterStatistics:
-        """Counters of now."""
+        """Return the current statistics."""
         with self._lock:
             streams = list(self._streams.values())
         return FilterStatistics(
@@ -200,11 +200,11 @@ class FilterActor:
         return self._engine.statistics()
 
     def home(self) -> Home:
-        """Whose it is."""
+        """Return the home of the actor's node."""
         return self._home
 
     def stop(self) -> None:
-        """End the thread."""
+        """Stop the thread."""
         self._stop.set()
         self._engine.wake()
 

@@ -1,8 +1,9 @@
-"""What is known of a filter before it is used: from its text, and from recent messages of a topic.
+"""Warnings about a filter before it is used: from its text, and from recent messages of a topic.
 
-``filter check`` shows all of it. What starts to consume, read or redrive with a filter shows only
-what most likely leaves out messages that its author wants: without that, a typo looks like a topic
-without messages. Reads files only, so a node need not run.
+``filter check`` shows all of them. Commands that consume, read or redrive with a filter show only
+those about messages that the filter most likely leaves out against its author's intention: without
+them, a typo looks like a topic without messages. The module only reads files, so no node has to
+run.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def advise_filter(
     topic: str | None = None,
     count: int = SAMPLE_COUNT,
 ) -> list[Advice]:
-    """All warnings about *subscription*; with a directory and a topic, its newest *count* messages too.
+    """Return all warnings about *subscription*, with a topic also from its newest *count* messages.
 
     There are none about a predicate.
 
@@ -56,9 +57,9 @@ def advise_filter(
 
 
 def doubts(directory: Path, topics: Iterable[str], subscription: Subscription) -> list[str]:
-    """A line for each reason why *subscription* may leave out messages that are wanted.
+    """Return a line for each reason why *subscription* may leave out messages that are wanted.
 
-    Where a topic cannot be read, its messages are not looked at: that is for its reader to say.
+    If a topic cannot be read, its messages are not sampled; the topic's reader reports the error.
 
     Raises:
         FilterSyntaxError: the expression does not parse.

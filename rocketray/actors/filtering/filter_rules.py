@@ -1,9 +1,9 @@
-"""What a node filters by: the operator's word, kept on disk.
+"""A node's filter rules: the operator's policy, persisted.
 
-A predicate runs in the filter actor with all that this process may do, so a node runs none unless
-it was named: a module with all that is below it, or one ``module:callable``. SQL92 is on unless it
-was switched off. What was said last stands in DATA/config/filterRules.json, and holds until
-something else is said.
+- A predicate runs in the filter actor with all permissions of that process, so a node runs none
+  unless it is allowed: a module with all below it, or one ``module:callable``.
+- SQL92 is on unless it was switched off.
+- The latest rules are in DATA/config/filterRules.json, and hold until they are changed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class FilterRules:
             )
 
     def check(self, group: str, topic: str, subscription: Subscription) -> None:
-        """Say whether the node filters for *group* by that.
+        """Check that *group* may subscribe to *topic* with *subscription*.
 
         Raises:
             PredicateError: it names a predicate that is not allowed.
@@ -71,7 +71,7 @@ class FilterRules:
             check_predicate(subscription.expression, allowed=self.allowed)
 
     def doubts(self) -> list[str]:
-        """What is allowed and was hardly meant, a line each."""
+        """Return a line for each allowed name that is wider than probably meant."""
         return [
             f"--allow-predicates {name} lets every group run any function of {name} as this user; "
             "allow the module in which your predicates are defined, or one module:callable"
@@ -80,12 +80,12 @@ class FilterRules:
         ]
 
     def allowing(self, names: Sequence[str]) -> FilterRules:
-        """The same rules, with *names* allowed as well."""
+        """Return the same rules, with *names* allowed as well."""
         return replace(self, allowed=tuple(dict.fromkeys((*self.allowed, *names))))
 
     @classmethod
     def load(cls, data: Path) -> FilterRules:
-        """What :meth:`save` wrote last; the defaults, which allow nothing, before that.
+        """Return the rules saved last; without any, the defaults, which allow no predicate.
 
         Raises:
             StoreError: the file holds no such rules.
@@ -104,7 +104,7 @@ class FilterRules:
             ) from None
 
     def save(self, data: Path) -> None:
-        """Keep the rules for the next start."""
+        """Save the rules for the next start."""
         value = {
             "allowedPredicates": list(self.allowed),
             "predicateTimeLimitMs": self.time_limit_ms,

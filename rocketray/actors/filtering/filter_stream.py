@@ -1,14 +1,15 @@
 """The broker-side filter of one stream: scans a queue's entries and writes the matches.
 
-Stage one looks at ConsumeQueue entries in a kernel: at tags codes, and for SQL92 at the bitmaps
-beside them, where the shard keeps some. Stage two, for SQL92, looks at the records behind the
-entries that are left. Predicates have a stream of their own kind, in
-predicate_stream.py.
+  1. Stage one reads ConsumeQueue entries in a kernel: the tags codes, and for SQL92 the bitmaps
+     beside them, if the shard keeps any.
+  2. Stage two, for SQL92, reads the records of the entries that are left.
+
+Predicates have their own kind of stream, in predicate_stream.py.
 
 Invariants
   1. An entry is scanned once it is visible, and not before.
-  2. SQL92 that fails on a message is no match, and counted. Anything else that fails stops the
-     stream, because messages would be lost silently: the member is told why.
+  2. SQL92 that fails on a message is no match, and is counted. Any other failure stops the stream,
+     because messages would be lost silently: the member is told the reason.
   3. Messages that were deleted before they were scanned are counted and logged as missed.
 """
 
@@ -37,8 +38,8 @@ from .shard_bitmaps import StreamBits
 __all__ = ["RECORDS_MAX", "SCAN_MAX", "FilterStream", "scan_block", "sql_states"]
 
 _LOG = logging.getLogger(__name__)
-SCAN_MAX = 16_384  # entries a step: 320 KiB of ConsumeQueue, which stays in the L2 cache
-RECORDS_MAX = 1_024  # the same where the records are read as well
+SCAN_MAX = 16_384  # entries per step: 320 KiB of ConsumeQueue, which stays in the L2 cache
+RECORDS_MAX = 1_024  # the same, if the records are read as well
 _NO_STATES = np.empty(0, np.uint8)
 
 
@@ -74,26 +75,26 @@ class FilterStream:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a predicate is being asked; it wakes the engine when it has answered."""
+        """Whether a predicate is running; it wakes the engine when it returns."""
         return False
 
     @property
     def stuck_calls(self) -> int:
-        """Calls of a predicate that did not come back in time, and still have not."""
+        """Number of predicate calls that exceeded their time and still have not returned."""
         return 0
 
     def pump(self) -> bool:
-        """Do one step; False when there is nothing to do now, or no room for matches."""
+        """Do one step; False if there is nothing to do now, or no room for matches."""
         reads_all = self._filter.needs_record and self._test is None
         start, stop = self._window(RECORDS_MAX if reads_all else SCAN_MAX)
         if stop <= start:
             return False
-        self._test = self._bits.test()  # behind the window: see shard_bitmaps.py
+        self._test = self._bits.test()  # after the window: see shard_bitmaps.py
         try:
             matches, counters = scan_block(self._filter, self._reader, start, stop, self._test)
             if counters.evaluation_errors and self._ring.first_error is None:
                 self._note_error(start, start + counters.scanned)
-        except Exception as error:  # noqa: BLE001 - the member has to hear of it
+        except Exception as error:  # noqa: BLE001 - the member is told
             self._fail(error)
             return False
         self._publish(matches, counters, start + counters.scanned)
@@ -104,7 +105,7 @@ class FilterStream:
         self._reader.close()
 
     def _window(self, limit: int) -> tuple[int, int]:
-        """The queue offsets to scan next: the first, and the one after the last."""
+        """Return the queue offsets to scan next: the first, and the one after the last."""
         if self._control.minimum() != self._minimum:
             self._follow_minimum()
         start = self._next
@@ -113,7 +114,7 @@ class FilterStream:
         )
 
     def _follow_minimum(self) -> None:
-        """Go on at the first message that is left, and let go of the files of those that are not."""
+        """Continue at the first message that still exists, and release the files of older ones."""
         minimum = self._minimum = self._control.minimum()
         if minimum > self._next:
             missed = minimum - self._next
@@ -124,7 +125,7 @@ class FilterStream:
             self._reader.let_go_before(minimum)
 
     def _publish(self, matches: EntryColumns, counters: FilterCounters, stop: int) -> None:
-        """Hand on the matches of everything below queue offset *stop*."""
+        """Write the matches of everything below queue offset *stop* to the ring."""
         self._ring.count(counters)
         self._ring.write(_as_rows(matches), stop)
         self._next = stop
@@ -132,7 +133,7 @@ class FilterStream:
             self._doorbell.ring()
 
     def _note_error(self, start: int, stop: int) -> None:
-        """Tell the member of the first message from *start* on that the expression failed on."""
+        """Report the first message from *start* on that the expression failed on to the member."""
         expression = self._filter.sql
         assert expression is not None, "only SQL92 has evaluation errors"
         if self._test is None:
@@ -145,7 +146,7 @@ class FilterStream:
 
     def _fail(self, error: Exception) -> None:
         if isinstance(error, OffsetOutOfRangeError) and self._control.minimum() != self._minimum:
-            return  # deleted while it was read: the next step goes on behind it
+            return  # deleted while it was read: the next step continues behind it
         _LOG.error("the stream of %s stops: %s", self._where, error)
         kind = "" if isinstance(error, StreamError) else f"{type(error).__name__}: "
         self._ring.fail(f"{self._where}: {kind}{error}")
@@ -159,9 +160,10 @@ def scan_block(
     stop: int,
     test: BitTest | None = None,
 ) -> tuple[EntryColumns, FilterCounters]:
-    """The entries from *start* up to, not including, *stop* that match by tags code or by SQL92.
+    """Return the entries from *start* to *stop*, exclusive, that match by tags code or by SQL92.
 
-    With a *test* for SQL92, bitmaps come first, and it may end earlier: ``scanned`` says where.
+    With a *test* for SQL92, bitmaps are read first, and the scan may end earlier: ``scanned``
+    tells.
     """
     if test is not None and matcher.sql is not None:
         return _scan_bits(matcher.sql, reader, start, stop, test)
@@ -188,7 +190,7 @@ def _scan_bits(
 def sql_states(
     expression: VectorizedExpression, reader: QueueReader, entries: EntryColumns
 ) -> npt.NDArray[np.uint8]:
-    """The :class:`State` of each entry's record; reads only the properties that are named."""
+    """Return the :class:`State` of each entry's record; reads only the named properties."""
     states = reader.judge(entries, expression.conditions)
     if states is not None:
         return states

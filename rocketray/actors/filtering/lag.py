@@ -1,8 +1,9 @@
-"""How many messages a group still has to get: matching ones, not those that its filter leaves out.
+"""The lag of a group: messages that it still has to get, without those that its filter rejects.
 
-What a filter makes of a stored message never changes, so matches are counted once for each block
-of a queue and kept. A question then costs two partial blocks and those that nobody asked about
-before; of these it counts a bounded number, and says when there were more.
+A stored message matches a filter or does not, for ever. So matches are counted once for each block
+of a queue, and the counts are kept. A question then costs two partial blocks and the blocks that
+were not counted before. Of these it counts a bounded number, and its answer says if there were
+more.
 """
 
 from __future__ import annotations
@@ -33,20 +34,20 @@ from .shard_bitmaps import StreamBits
 __all__ = ["Exactness", "FilteredLag", "LagCounter", "LagQuestion", "Switch", "lag_questions"]
 
 _BLOCK_ENTRIES = 16_384
-_NEW_BLOCKS_MAX = {"TAG": 512, "SQL92": 64}  # a question: 8 million entries, a million records
+_NEW_BLOCKS_MAX = {"TAG": 512, "SQL92": 64}  # per question: 8 million entries, a million records
 _KEPT_BLOCKS = 65_536
 
 
 class Exactness(Enum):
-    """What the number of a lag is worth."""
+    """The meaning of a lag's number."""
 
     EXACT = "exact"
-    AT_LEAST = "at_least"  # the bound on counting was met
-    UNFILTERED = "unfiltered"  # a predicate is not asked: all messages that are left
+    AT_LEAST = "at_least"  # the limit of blocks was reached
+    UNFILTERED = "unfiltered"  # a predicate is not run: all messages that are left
 
 
 class Switch(NamedTuple):
-    """From which offset on the other subscription holds."""
+    """The offset from which on the group reads with another subscription."""
 
     queue_offset: int
     subscription: Subscription
@@ -56,8 +57,8 @@ class Switch(NamedTuple):
 class LagQuestion:
     """A group in a queue; ``queue_offset`` is the next one that it has not finished.
 
-    From ``switch`` on, if that is given, the group reads with another subscription. ``group`` is
-    whose bits the queue's filter bitmaps may have.
+    From ``switch`` on, if it is given, the group reads with another subscription. ``group`` is the
+    group whose bits the queue's filter bitmaps may have.
     """
 
     topic: str
@@ -70,7 +71,7 @@ class LagQuestion:
 
 @dataclass(frozen=True, slots=True)
 class FilteredLag:
-    """``count`` messages match and are not finished; ``behind`` are all that are not finished."""
+    """The lag: ``count`` unfinished messages match, of ``behind`` unfinished ones in all."""
 
     count: int
     behind: int
@@ -79,13 +80,13 @@ class FilteredLag:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    store_host: tuple[str, int]  # of one shard for ever, so also a topic made anew is told apart
+    store_host: tuple[str, int]  # unique to a shard, so a recreated topic is told apart
     subscription: Subscription
     number: int
 
 
 def lag_questions(group: GroupDescription) -> list[LagQuestion]:
-    """What to ask for a group, by queue."""
+    """Return the questions for a group, by queue."""
     plan = group.plan
     switches = {} if plan is None else {q: Switch(at, plan.new) for q, at in plan.switches.items()}
     return [
@@ -97,7 +98,7 @@ def lag_questions(group: GroupDescription) -> list[LagQuestion]:
 
 
 class LagCounter:
-    """Counts for the shards of one data directory. Safe to use from several threads."""
+    """Lag counts for the shards of one data directory. Safe to use from several threads."""
 
     def __init__(self, data: Path, *, block_entries: int = _BLOCK_ENTRIES) -> None:
         self._data = data
@@ -106,13 +107,13 @@ class LagCounter:
         self._lock = threading.Lock()
 
     def answer(self, questions: Sequence[LagQuestion]) -> list[FilteredLag]:
-        """The lag of each, in order."""
+        """Return the lag of each, in order."""
         return [self._answer(question) for question in questions]
 
     def _answer(self, question: LagQuestion) -> FilteredLag:
         try:
             control = self._control(question)
-        except FileNotFoundError:  # the queue is not made yet, or is closed: nobody can count there
+        except FileNotFoundError:  # the queue does not exist yet, or is closed
             return FilteredLag(0, 0, Exactness.AT_LEAST)
         stop = control.visible()
         start = min(max(question.queue_offset, control.minimum()), stop)
@@ -130,7 +131,7 @@ class LagCounter:
     def _count(
         self, question: LagQuestion, subscription: Subscription, start: int, stop: int
     ) -> FilteredLag:
-        """What *subscription* lets pass from *start* up to, not including, *stop*."""
+        """Return the lag of *subscription* from *start* up to, not including, *stop*."""
         kind = subscription.expression_type
         if start == stop:
             return FilteredLag(0, 0, Exactness.EXACT)
@@ -158,7 +159,7 @@ class LagCounter:
         return FilteredLag(count, stop - start, Exactness.EXACT)
 
     def _parts(self, start: int, stop: int) -> Sequence[tuple[int, int]]:
-        """The range cut where blocks end."""
+        """Return the range, split where blocks end."""
         size = self._block_entries
         cuts = [start, *range(start - start % size + size, stop, size), stop]
         return [(first, end) for first, end in pairwise(cuts) if first < end]
@@ -179,7 +180,7 @@ class LagCounter:
 def _matches(
     matcher: MessageFilter, reader: QueueReader, start: int, stop: int, test: BitTest | None
 ) -> int:
-    """How many of the messages from *start* up to, not including, *stop* a consumer would get."""
+    """Count the messages from *start* up to, not including, *stop* that a consumer would get."""
     subscription, count = matcher.subscription, 0
     is_tags = subscription.expression_type == "TAG"
     tags = sorted(parse(subscription.expression).tags_set) if is_tags else []

@@ -1,6 +1,6 @@
-"""Asking a predicate about one stored message, outside of any stream: for explanations.
+"""One call of a predicate for one stored message, outside of any stream: for explanations.
 
-As in a stream, the predicate must be allowed, runs in a thread of its own and has the same time.
+As in a stream, the predicate must be allowed, runs in its own thread and has the same time limit.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ def ask_once(
     subscription: Subscription,
     place: tuple[str, int, int],
 ) -> bool:
-    """What the predicate of *subscription* says of the message at *place*.
+    """Return the result of the predicate of *subscription* for the message at *place*.
 
-    *place* is its topic, queue id and queue offset.
+    *place* is the message's topic, queue id and queue offset.
 
     Raises:
-        PredicateError: it is not allowed, it raised, or it gave no answer in time.
+        PredicateError: it is not allowed, it raised, or it did not return in time.
     """
     topic, queue_id, queue_offset = place
     matcher = compile_filter(subscription, allowed=rules.allowed)

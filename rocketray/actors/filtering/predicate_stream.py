@@ -1,17 +1,17 @@
-"""The filter of a stream whose group names a predicate: user's code, kept away from everybody else.
+"""The filter of a stream whose group names a predicate: users' code, isolated from other streams.
 
-The predicate runs in a thread of the stream's own, a batch at a time, while the filter's thread
-goes on with all other streams. The filter's thread reads the messages, hands them over and looks
-in again when the doorbell rings, or half a second later at the latest.
+The predicate runs in a thread of its own, a batch at a time, while the filter's thread serves all
+other streams. The filter's thread reads the messages, passes them on, and checks again when the
+doorbell rings, or half a second later at the latest.
 
 Rules
-  1. A batch that takes too long ends after the call under way: what it settled counts, the rest is
-     asked again. A slow predicate so is slow, and counted, and harms nobody else.
-  2. A message on which the predicate raises, or on which it has not answered within the limit, is
-     what the group's policy says: ``stop`` keeps it and all behind it for later and tells the
-     member; ``skip`` leaves it out; ``deliver`` hands it on. It is counted in any case.
-  3. Python cannot end a thread. One that does not come back is left alone and a new one goes on;
-     where ``STUCK_MAX`` of a stream are stuck at once, the stream stops under every policy.
+  1. A batch that takes too long ends after the running call: its verdicts so far count, the rest is
+     tried again. So a slow predicate is slow, and is counted, and delays no other stream.
+  2. For a message on which the predicate raises, or does not return within the limit, the group's
+     policy decides: ``stop`` keeps it and all later messages and tells the member; ``skip`` leaves
+     it out; ``deliver`` delivers it. It is counted in any case.
+  3. Python cannot end a thread. One that does not return is abandoned and a new one continues; if
+     ``STUCK_MAX`` of a stream are stuck at once, the stream stops under every policy.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class PredicateStream(FilterStream):
     def __init__(
         self, path: Path, data: Path, rules: FilterRules, wake: Callable[[], None]
     ) -> None:
-        """As :class:`FilterStream`; *wake* ends the sleep of the thread that pumps.
+        """Open the stream as :class:`FilterStream`; *wake* wakes the thread that pumps.
 
         Raises:
             StreamError: the ring, the predicate or the shard is not usable.
@@ -72,17 +72,17 @@ class PredicateStream(FilterStream):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a batch is under way."""
+        """Whether a batch is running."""
         return self._under_way is not None
 
     @property
     def stuck_calls(self) -> int:
-        """Calls of the predicate that did not come back in time, and still have not."""
+        """Number of predicate calls that exceeded their time and still have not returned."""
         self._stuck = [worker for worker in self._stuck if worker.is_alive()]
         return len(self._stuck)
 
     def pump(self) -> bool:
-        """Begin a batch, or take one that is over; False when there is nothing to do but wait."""
+        """Begin a batch, or take one that is over; False if there is nothing to do but wait."""
         try:
             if self._under_way is None:
                 return self._begin()
@@ -91,13 +91,13 @@ class PredicateStream(FilterStream):
                 return False
             self._under_way = None
             self._settle(entries, run)
-        except Exception as error:  # noqa: BLE001 - the member has to hear of it
+        except Exception as error:  # noqa: BLE001 - the member is told
             self._fail(error)
             return False
         return True
 
     def close(self) -> None:
-        """Unmap the queue's files; the thread ends when it comes back."""
+        """Unmap the queue's files; the thread ends when its call returns."""
         self._worker.end()
         super().close()
 
@@ -122,7 +122,7 @@ class PredicateStream(FilterStream):
         return False
 
     def _settle(self, entries: EntryColumns, run: PredicateRun) -> None:
-        """Hand on what is settled, and do with what failed as the policy says."""
+        """Publish the matches, and apply the group's policy to messages that failed."""
         verdicts = run.take()
         late = np.flatnonzero(verdicts == LATE)
         if len(late):
@@ -164,7 +164,7 @@ class PredicateStream(FilterStream):
 def asker(
     matcher: MessageFilter, reader: QueueReader, entries: EntryColumns
 ) -> Callable[[int, int], npt.NDArray[np.bool_]]:
-    """The question about a range of *entries*; it may be asked in any thread."""
+    """Return the predicate's call for a range of *entries*; any thread may run it."""
     if matcher.batch_columns is not None:
         batch: Any = read_columns(reader, entries, matcher.batch_columns)
         if reader.topic.startswith(RETRY_PREFIX):
@@ -175,7 +175,7 @@ def asker(
 
 
 class _Worker:
-    """A thread that goes through runs, one at a time; made when there is the first one."""
+    """A thread that processes runs, one at a time; started with the first one."""
 
     def __init__(self, where: str, wake: Callable[[], None]) -> None:
         self._runs: SimpleQueue[PredicateRun | None] = SimpleQueue()

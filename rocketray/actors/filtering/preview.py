@@ -1,8 +1,7 @@
-"""What a filter would match among messages that are stored: no group, no offset, no node needed.
+"""Preview of a filter on stored messages, without a group, offsets or a running node.
 
-The messages are scanned in blocks, as the filter actor does it and by the same functions; only
-those that are shown become objects. A predicate is imported and asked in this process, without a
-limit of time: whoever previews it runs it.
+The messages are scanned in blocks, by the same functions as in the filter actor; only those that
+are shown become objects. A predicate is imported and run in this process, without a time limit.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ __all__ = ["Preview", "PreviewRange", "preview", "sample_recent"]
 
 @dataclass(frozen=True, slots=True)
 class PreviewRange:
-    """Which messages to look at; offsets are those of each queue, times are of storing.
+    """The messages to scan; offsets are those of each queue, times are store times.
 
-    ``limit`` bounds what is scanned, over all queues.
+    ``limit`` bounds the number of scanned messages, over all queues.
     """
 
     begin_offset: int = 0
@@ -49,11 +48,12 @@ class PreviewRange:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a filter would do.
+    """The result of a preview.
 
     ``counters`` are those of a group that consumed the range: its ``delivered`` matched. ``held``
-    is how many messages the range has, ``bytes_read`` what had to be looked at of queue entries and
-    records, ``matches`` the first ones, ``error`` what the first failing predicate said.
+    is the number of messages in the range, ``bytes_read`` the size of the queue entries and records
+    that were read, ``matches`` the first ones, ``error`` the error of the first failing predicate
+    call.
     """
 
     counters: FilterCounters
@@ -92,7 +92,7 @@ def preview(
 
 
 def sample_recent(directory: Path, topic: str, names: Iterable[str], count: int) -> Sample:
-    """The properties of the newest *count* messages of *topic*, evenly over its queues."""
+    """Return the properties of the newest *count* messages of *topic*, evenly over its queues."""
     wanted = sorted(names)
     columns: dict[str, list[str | None]] = {name: [] for name in wanted}
     seen: set[str] = set()
@@ -112,7 +112,7 @@ def sample_recent(directory: Path, topic: str, names: Iterable[str], count: int)
 
 
 class _Scan:
-    """The sums of a preview while it goes from block to block."""
+    """The sums of a preview, added up block by block."""
 
     def __init__(self, matcher: MessageFilter, show: int) -> None:
         self._matcher = matcher
@@ -142,7 +142,7 @@ class _Scan:
     def _block(
         self, reader: QueueReader, start: int, stop: int
     ) -> tuple[EntryColumns, FilterCounters]:
-        """The matches of a block as a consumer gets them."""
+        """Return the matches of a block as a consumer gets them."""
         if self._is_class:
             return self._ask(reader, start, stop)
         entries, counters = scan_block(self._matcher, reader, start, stop)

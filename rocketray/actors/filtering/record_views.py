@@ -1,8 +1,8 @@
-"""The messages of a batch as predicates see them: decoded only as far as they are looked at.
+"""The messages of a batch as predicates see them: decoded lazily, by attribute.
 
-Most predicates look at a property or at the body; to decode all of a record costs several times as
-much. A view has every attribute of a :class:`~rocketray.message.StoredMessage`. It keeps the
-record's file mapped, so any thread may look, at any time.
+Most predicates read a property or the body; to decode a whole record costs several times as much. A
+view has every attribute of a :class:`~rocketray.message.StoredMessage`. It keeps the record's file
+mapped, so any thread may read it, at any time.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Part:
 
     @cached_property
     def bodies(self) -> list[bytes] | None:
-        """All bodies; None when one is damaged, so that each has to answer for itself."""
+        """All bodies; None if one is damaged, so that each body is then read on its own."""
         try:
             bodies: list[bytes] = self.spans.bodies().to_pylist()
         except StreamError:
@@ -65,7 +65,7 @@ class _Part:
 
 
 class LazyRecord:
-    """One message; what is looked at is decoded then, and kept."""
+    """One message; an attribute is decoded when it is read, and kept."""
 
     def __init__(self, topic: str, part: _Part, row: int) -> None:
         self._topic = topic
@@ -74,7 +74,7 @@ class LazyRecord:
 
     @property
     def topic(self) -> str:
-        """The topic that it was sent to, also where it comes again."""
+        """The topic that it was sent to, also when it is redelivered."""
         is_retry = self._topic.startswith(RETRY_PREFIX)
         return self.properties.get(RETRY_TOPIC, self._topic) if is_retry else self._topic
 
@@ -100,7 +100,7 @@ class LazyRecord:
         return self._whole.body if bodies is None else bodies[self._row]
 
     def __getattr__(self, name: str) -> Any:
-        """What else a stored message has."""
+        """Return any other attribute of a stored message."""
         if name.startswith("_"):
             raise AttributeError(name)
         return getattr(self._whole, name)

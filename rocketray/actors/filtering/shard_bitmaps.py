@@ -1,18 +1,18 @@
-"""The filter bitmaps of one shard: which filters they are of, and since when.
+"""The filter bitmaps of one shard: their filters, and the time since when they have each.
 
-A shard is a broker's store in small, and so are its filters: ``config/consumerFilter.json`` in its
-directory says which group's bits stand in its bitmaps. Only the shard writes it, under the lock
-under which it stores messages.
+A shard is a small broker's store, and its filters are kept likewise: ``config/consumerFilter.json``
+in its directory says which groups' bits are in its bitmaps. Only the shard writes it, under the
+lock under which it stores messages.
 
 Invariants
-  1. A filter of the file is born at the store time of the last message before it was known, or
+  1. A filter in the file is born at the store time of the last message before it was known, or
      later. So a bitmap of a later message was made with it (RocketMQ's ``isMsgInLive``).
-  2. The file is on disk before a bitmap is made of what is new in it, and the number of its
-     version is published before such a message is visible. Who looks at the version after having
-     seen how much is visible, and reads the file when it is another one, never reads a filter
-     that a bitmap does not know.
-  3. A message without a bitmap says nothing and passes. So it is with all that are stored while
-     none are wanted, or after a restart until they are wanted again.
+  2. The file is on disk before a bitmap is made from its new content, and the number of its version
+     is published before such a message is visible. A reader that checks the version after the
+     visible offset, and reads the file when the version is new, never uses a filter that a bitmap
+     does not know.
+  3. A message without a bitmap passes, as nothing is known about it. These are all messages that
+     are stored while no bitmaps are wanted, or after a restart until they are wanted again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ShardBitmaps:
-    """The writer's side. All of it happens under the shard's lock."""
+    """The writer's side. All calls are made under the shard's lock."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class ShardBitmaps:
     ) -> None:
         """Take over the filters of an earlier incarnation; no bitmaps are made yet.
 
-        Where the file is gone, or cannot be read, it begins without: bitmaps up to now are not
-        used any more.
+        If the file is missing or cannot be read, it begins without filters: existing bitmaps are
+        not used any more.
         """
         self._store = store
         self._topic = topic
@@ -77,10 +77,10 @@ class ShardBitmaps:
         return self._filters.of_topic(self._topic)
 
     def keep(self, living: Sequence[LiveSubscription] | None) -> dict[str, ConsumerFilterData]:
-        """Make bitmaps of *living*, the topic's subscriptions, from now on; none of None.
+        """Make bitmaps of *living*, the topic's subscriptions, from now on; none if it is None.
 
-        Returns the filters of which bitmaps are made now. Raises OSError, StreamError; then none
-        are made before the next call.
+        Return the filters of which bitmaps are made now. Raises OSError, StreamError; then none are
+        made before the next call.
         """
         if living is None:
             self._end()
@@ -103,12 +103,12 @@ class ShardBitmaps:
 
 
 class StreamBits:
-    """A stream's side: what bitmaps of its shard say about its filter."""
+    """The reader's side: the use of a shard's bitmaps for one stream's filter."""
 
     def __init__(
         self, directory: Path, control: ControlPage, subscription: LiveSubscription
     ) -> None:
-        """For the shard in *directory*; nothing is read before it is asked for."""
+        """Take the shard in *directory*; nothing is read before :meth:`test`."""
         self._path = filters_file(directory)
         self._control = control
         self._wanted = subscription
@@ -116,7 +116,7 @@ class StreamBits:
         self._test: BitTest | None = None
 
     def test(self) -> BitTest | None:
-        """What to look for in the bitmaps of all messages that were visible before; None for none."""
+        """Return the bit test for all messages visible before the call; None if there is none."""
         version = self._control.filters()
         if version != self._version and is_registered(self._wanted.subscription):
             self._test = self._read()

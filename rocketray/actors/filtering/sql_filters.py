@@ -1,11 +1,13 @@
-"""Registered SQL92 filters and their file, as a broker keeps them: ``config/consumerFilter.json``.
+"""Registered SQL92 filters and their file, as in a broker: ``config/consumerFilter.json``.
 
-A filter is alive while some member of its group is. It is born when its expression is first heard
-of, and again when that changes; it dies with the last member or with the group, and is forgotten
-a day later. The file tells whoever reads bitmaps which group's bits stand in them, and since when.
+- A filter is alive while a member of its group is. It is born when its expression is registered
+  first, and again when that changes. It dies with the last member or with the group, and is removed
+  a day later.
+- The file tells readers of bitmaps which groups' bits are in them, and since when.
+- There is one file for the node, kept by the coordinator, and one in each shard that ever kept
+  bitmaps, with the filters of those bitmaps.
 
-There is one for the node, kept by the coordinator, and one in each shard that ever kept bitmaps:
-that one the bitmaps are made of. Not thread-safe: the owner holds a lock.
+Not thread-safe: the owner holds a lock.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def is_registered(subscription: Subscription) -> bool:
-    """Whether it is kept in the file, so that bitmaps are made of it: SQL92, of either dialect."""
+    """Return whether the file has it, and bitmaps are made of it: SQL92, of either dialect."""
     return subscription.expression_type == "SQL92"
 
 
@@ -37,10 +39,10 @@ class SqlFilters:
     """The registered filters, and their file."""
 
     def __init__(self, path: Path, clock_ms: Callable[[], int]) -> None:
-        """Take over the file at *path*, or begin without one that is missing or damaged.
+        """Take over the file at *path*, or begin without it if it is missing or damaged.
 
-        Filters that are not known are born again when members are heard of. One that stood in an
-        older file may have changed meanwhile, and bits of the one after it would be taken for its.
+        Filters that are not known are born again when members report them. A filter from an older
+        copy may have changed since, and the bits of its successor would be taken for its own.
         """
         self._path = path
         self._manager = ConsumerFilterManager(clock_ms=clock_ms)
@@ -52,11 +54,11 @@ class SqlFilters:
                 _LOG.warning("%s; it is made anew, and bitmaps of before are not used", error)
 
     def find(self, topic: str, group: str) -> ConsumerFilterData | None:
-        """The filter of a group for a topic."""
+        """Return the filter of a group for a topic."""
         return self._manager.find(topic, group)
 
     def of_topic(self, topic: str) -> Mapping[str, ConsumerFilterData]:
-        """The filters for a topic, by group."""
+        """Return the filters for a topic, by group."""
         return self._manager.filters.get(topic, {})
 
     def bitmaps(
@@ -74,11 +76,11 @@ class SqlFilters:
         living: Iterable[LiveSubscription],
         born_after_ms: Mapping[tuple[str, str], int] | None = None,
     ) -> bool:
-        """Let those of *living* that are SQL92 be alive, and no others.
+        """Make the SQL92 filters of *living* alive, and all others dead.
 
         *born_after_ms*, by topic and group, are times before which a filter cannot be born. The
-        file is written when anything changes, or could not be written before; says whether it was.
-        Raises OSError when it cannot.
+        file is written if anything changed, or could not be written before; return whether it was.
+        Raises OSError if it cannot be written.
         """
         before = self._snapshot()
         groups: dict[str, list[ConsumerSubscription]] = {
