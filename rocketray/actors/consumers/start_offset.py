@@ -38,7 +38,7 @@ class NextBegin(NamedTuple):
 
 
 def next_begin(offset: int, minimum: int, maximum: int) -> NextBegin:
-    """Return where a group at *offset* resumes; the queue ends before *maximum*."""
+    """Return where a group at *offset* resumes in a queue of [*minimum*, *maximum*)."""
     if offset < minimum:
         return NextBegin(minimum, GetMessageStatus.OFFSET_TOO_SMALL, minimum - offset)
     if offset > maximum:

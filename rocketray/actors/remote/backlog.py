@@ -1,15 +1,14 @@
-"""What waits on the shards' node for a member on another one: frames, and queues to give up.
+"""The backlog of a remote member on the shards' node: waiting frames, and queues to release.
 
-A frame is the packed messages of one queue. The member takes all that waits in one reply, and says
-with its next poll which reply it got.
+A frame has the packed messages of one queue. The member takes all that waits in one reply, and
+names with its next poll the last reply that it received.
 
 Invariants
-  1. Each frame is in one reply, in the order in which it came; a reply that did not arrive is given
-     once more, the same.
-  2. A revocation drops the frames of its queues that are in no reply, and the next reply names it,
+  1. Each frame is in one reply, in the order of arrival. A lost reply is sent again unchanged.
+  2. A revocation drops the frames of its queues that are in no reply. The next reply names it,
      however many frames wait. No reply has frames from before the revocation that it names.
-  3. A revocation is over when the member answers it, or is dropped; what is answered to an earlier
-     one does not count.
+  3. A revocation is over when the member confirms it, or it is dropped. The confirmation of an
+     earlier one does not count.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _REPLY_BYTES = 4 * 1024 * 1024
 
 
 class Revocation(NamedTuple):
-    """The queues that the member has to give up, and which time this is; none when it has none."""
+    """The queues that the member has to release, and the revocation's number; none when empty."""
 
     number: int
     queue_ids: frozenset[int]
@@ -51,21 +50,21 @@ class Backlog:
         self._changed = threading.Condition()
 
     def wait_for_room(self, timeout_s: float) -> bool:
-        """Whether another frame may be put, now or within *timeout_s*."""
+        """Return whether another frame may be put, now or within *timeout_s*."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self._frames) < FRAMES_MAX, timeout_s)
 
     def put(self, queue_id: int, frame: bytes) -> None:
-        """Let a frame wait; there has to be room."""
+        """Add a frame; there has to be room."""
         with self._changed:
             assert len(self._frames) < FRAMES_MAX
             self._frames.append((queue_id, frame))
             self._changed.notify_all()
 
     def take(self, received: int, timeout_s: float) -> Taken:
-        """The next reply, once there is something or the time is over.
+        """Return the next reply, once it has content or *timeout_s* is over.
 
-        When the member did not get the last one, as it has *received* another, that one again.
+        Return the last reply again if the member has *received* another one, so did not get it.
         """
         with self._changed:
             if received == self._taken.number:
@@ -75,7 +74,7 @@ class Backlog:
             return self._taken
 
     def revoke(self, queue_ids: frozenset[int]) -> None:
-        """Have the member give queues up."""
+        """Ask the member to release queues."""
         with self._changed:
             kept = [
                 (queue_id, frame) for queue_id, frame in self._frames if queue_id not in queue_ids
@@ -87,17 +86,17 @@ class Backlog:
 
     @property
     def revocation(self) -> Revocation:
-        """What the member has to give up now."""
+        """The queues that the member has to release now."""
         return self._revocation
 
     def given_up(self, number: int) -> None:
-        """The member gave up what it was told to in revocation *number*."""
+        """Note that the member released the queues of revocation *number*."""
         with self._changed:
             if number == self._revocation.number:
                 self._end_revocation()
 
     def wait_until_given_up(self, timeout_s: float) -> bool:
-        """Whether the member gave up what was revoked in time; if not, that is not heard later."""
+        """Return whether the member confirmed the revocation in time; end the revocation if not."""
         with self._changed:
             is_over = self._changed.wait_for(
                 lambda: self._is_closed or not self._revocation.queue_ids, timeout_s

@@ -1,11 +1,11 @@
-"""Batches that came of queues which their reader skips: kept until it reads those queues on.
+"""Buffered batches of paused queues.
 
-What a node sends to a member elsewhere cannot be called back, so it waits here, and the node is
-told which queues to leave alone when it gets much.
+Messages that a node has sent to a remote member cannot be called back, so they wait here. A queue
+with many of them is paused at the node.
 
 Invariants
   1. The batches of a queue come out in the order in which they came in.
-  2. A queue is left alone from the time on that it has a lot here until it has nothing here.
+  2. A queue is paused at the node from when it has much here until it has nothing here.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _MANY = 64  # a batch may be empty, and only move the queue on
 
 
 class KeptBatches:
-    """Used by the thread that polls."""
+    """The buffer of one member, used by its polling thread."""
 
     def __init__(self) -> None:
         self._queues: dict[int, deque[ConsumedBatch]] = {}
         self._left_alone: frozenset[int] = frozenset()
 
     def sort(self, batches: Iterable[ConsumedBatch], skip: Container[int]) -> list[ConsumedBatch]:
-        """Keep those that have to wait; the others."""
+        """Keep the batches of paused queues, and those behind kept ones; return the others."""
         passed = []
         for batch in batches:
             if batch.queue_id in skip or batch.queue_id in self._queues:
@@ -39,7 +39,7 @@ class KeptBatches:
         return passed
 
     def take(self, skip: Container[int]) -> list[ConsumedBatch]:
-        """The first batch of each queue that is not in *skip*."""
+        """Take the first batch of each queue that is not in *skip*."""
         taken = []
         for queue_id, kept in list(self._queues.items()):
             if queue_id not in skip:
@@ -49,7 +49,7 @@ class KeptBatches:
         return taken
 
     def left_alone(self) -> frozenset[int]:
-        """The queues of which nothing more should come now."""
+        """Return the queues to pause at the node."""
         self._left_alone = frozenset(
             queue_id
             for queue_id, kept in self._queues.items()
@@ -60,6 +60,6 @@ class KeptBatches:
         return self._left_alone
 
     def drop(self, queue_ids: Iterable[int]) -> None:
-        """Forget queues that are the reader's no more."""
+        """Drop the batches of revoked queues."""
         for queue_id in queue_ids:
             self._queues.pop(queue_id, None)

@@ -1,11 +1,11 @@
-"""The thread of a member on another node that waits at the gateway, and the replies it brought.
+"""The long-poll thread of a member on another node, and the replies that it received.
 
 Invariants
-  1. Replies are taken in the order in which they were given; ``_REPLIES_MAX`` wait here at most, and
-     one more until there is room.
-  2. A reply that says nothing new is dropped: an idle member is not woken.
-  3. A call that failed is made again, and asks for the same reply. The thread ends when it is
-     closed, or with an error that is the last reply: the member never waits for nothing.
+  1. Replies are taken in the order of arrival. At most ``_REPLIES_MAX`` wait here, and one more
+     until there is room.
+  2. A reply without news is dropped: an idle member is not woken.
+  3. A failed call is repeated, and asks for the same reply. The thread ends when it is closed, or
+     with an error as the last reply: the member never waits in vain.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _RETRY_S = 1.0
 _JOINING_S = 0.01
 
 Arrived = tuple[str, PollReply | StreamError]
-"""A reply, or what was raised instead, and the stand-in that gave it; "" to wake the member."""
+"""A reply or an error, and the name of the proxy that it is from; "" to wake the member."""
 
 NOTHING: Arrived = "", PollReply(0, [], frozenset())
 
@@ -37,47 +37,47 @@ class LongPoll:
     """One thread brings replies, one takes them; any may call the others."""
 
     def __init__(self, gateway: Gateway, name: str) -> None:
-        """*name* is the stand-in that is asked."""
+        """Prepare to poll the proxy *name*."""
         self._gateway = gateway
         self._name = name
         self._replies: queue.Queue[Arrived] = queue.Queue(_REPLIES_MAX)
         self._arriving: tuple[Arrived, ...] = ()  # waits for room
-        self._asked = "", 0  # the stand-in, and the last reply of its that arrived
+        self._asked = "", 0  # the proxy, and its last reply that arrived
         self._told: tuple[str, frozenset[int]] | None = (
-            None  # the last assignment that was passed on
+            None  # the last assignment that was passed to the member
         )
-        self._gone = ""  # the stand-in that is no more, until the member joined again
+        self._gone = ""  # the proxy that is gone, until the member joined again
         self._is_over = False
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._fetch, daemon=True, name="long poll")
 
     def start(self) -> None:
-        """Begin to ask."""
+        """Start the thread."""
         self._thread.start()
 
     def follow(self, name: str) -> None:
-        """Ask the stand-in of that name from now on."""
+        """Poll the proxy of that name from now on."""
         self._name = name
 
     def take(self, timeout_s: float) -> Arrived | None:
-        """The next reply; None when the time is over."""
+        """Return the next reply; None after *timeout_s*."""
         try:
             return self._replies.get(timeout=timeout_s)
         except queue.Empty:
             return None
 
     def waiting(self) -> list[Arrived]:
-        """All replies that nobody took yet."""
+        """Return all replies that are not taken yet."""
         with self._replies.mutex:
             return [*self._replies.queue, *self._arriving]
 
     def wake(self) -> None:
-        """End the wait of who takes now."""
-        with contextlib.suppress(queue.Full):  # then nobody waits
+        """End the wait of the thread that takes."""
+        with contextlib.suppress(queue.Full):  # then no thread waits
             self._replies.put_nowait(NOTHING)
 
     def empty(self) -> None:
-        """Drop what nobody took."""
+        """Drop the replies that are not taken."""
         try:
             while True:
                 self._replies.get_nowait()
@@ -85,15 +85,15 @@ class LongPoll:
             pass
 
     def close(self) -> None:
-        """Ask no more; the thread ends with its last answer."""
+        """Stop polling; the thread ends with its last reply."""
         self._closed.set()
 
     def is_running(self) -> bool:
-        """Whether the thread did not end yet."""
+        """Return whether the thread has not ended yet."""
         return self._thread.is_alive()
 
     def step(self, timeout_s: float = 0.0) -> None:
-        """One turn of the thread: ask once, for what comes within that time."""
+        """Run one turn of the thread: poll once, for up to *timeout_s*."""
         name = self._name
         if name == self._gone:
             self._closed.wait(_JOINING_S)
@@ -110,7 +110,7 @@ class LongPoll:
             self._gone, reply = name, error
         except StreamError as error:
             self._is_over, reply = True, error
-        except Exception as error:  # noqa: BLE001  # else the thread ends, and nobody hears why
+        except Exception as error:  # noqa: BLE001  # else the thread ends without a trace
             self._is_over = True
             reply = StreamError(f"the gateway failed at a long poll: {error!r}")
         if isinstance(reply, PollReply):

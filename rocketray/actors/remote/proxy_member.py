@@ -1,7 +1,7 @@
-"""The stand-in of a member on another node: an ordinary group member whose messages are fetched.
+"""The proxy of a member on another node: an ordinary group member whose messages are fetched.
 
-Its thread reads, packs what it gets into frames, and lets those wait in a backlog. While that is
-full it reads no further, and still gives up queues as soon as it has to.
+Its thread reads, packs messages into frames, and puts those into a backlog. While the backlog is
+full the thread reads no further, but still releases revoked queues at once.
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ __all__ = ["FRAME_BYTES", "REVOKE_TIMEOUT_S", "StandIn"]
 
 _LOG = logging.getLogger(__name__)
 FRAME_BYTES = 1024 * 1024
-REVOKE_TIMEOUT_S = 10.0  # longer than a lease, so one from before the revoke is over by then
+REVOKE_TIMEOUT_S = 10.0  # longer than a lease, so one from before the revocation has expired
 _POLL_S = 1.0
 _POLL_MESSAGES = 1000
-_ROOM_S = 0.1  # how long a queue may wait for a member whose backlog is full
+_ROOM_S = 0.1  # how long the release of a queue may wait while the backlog is full
 _ALL: Container[int] = range(2**31)
 
 
 class StandIn:
-    """One remote member's place in its group."""
+    """The proxy of one remote member in its group."""
 
     def __init__(self, member: GroupConsumer, clock_s: Callable[[], float]) -> None:
-        """*clock_s* never goes back."""
+        """Start reading for the remote member; *clock_s* is monotonic."""
         self._member = member
         self._clock_s = clock_s
         self._backlog = Backlog()
-        self._unpacked: deque[ConsumedBatch] = deque()  # of the thread: taken, and without room yet
+        self._unpacked: deque[ConsumedBatch] = deque()  # the thread's: taken, without room yet
         self._polling = threading.Lock()
         self._committing = threading.Lock()
-        self._last_number = 0  # of the calls that committed
+        self._last_number = 0  # of the commit calls
         self._closing = threading.Event()
         self._revoking: frozenset[int] = frozenset()
         self._left_alone: frozenset[int] = frozenset()
-        self._revoke_end_s = math.inf  # no lease goes beyond
+        self._revoke_end_s = math.inf  # no lease ends later
         self._failure: StreamError | None = None
         member.on_revoke = self._revoke
         self._thread = threading.Thread(target=self._run, daemon=True, name="remote member")
         self._start()
 
     def poll(self, timeout_s: float, received: int) -> PollReply:
-        """What waits; the first of it is waited for. *received* is the last reply that came there.
+        """Return what waits, or wait for it; *received* is the last reply that arrived.
 
         Raises:
             ShardUnavailableError: another poll of the member waits.
@@ -73,11 +73,11 @@ class StandIn:
         return PollReply(taken.number, taken.frames, owned - self._revoking, *taken.revocation)
 
     def commit(self, commits: Mapping[int, int], number: int = 0) -> CommitReply:
-        """Pass on what the member finished, of queues that are still its own.
+        """Pass on commits, for queues that the member still owns; return its lease in milliseconds.
 
-        Unless a call with that *number* or a later one came before: this one is late, and what it
-        says was said again since. Answers for how many milliseconds the queues are certainly the
-        member's.
+        Ignores the commits of a call whose *number* is not above those of earlier calls: it is
+        late, and later calls repeated its commits. For the time of the lease the queues are
+        certainly the member's.
         """
         with self._committing:
             is_late = 0 < number <= self._last_number
@@ -89,24 +89,24 @@ class StandIn:
         revoke_left_s = max(self._revoke_end_s - self._clock_s(), 0.0)
         lease_ms = int(min(self._member.lease_left_ms, LEASE_MS, revoke_left_s * 1000))
         if self._closing.is_set():
-            lease_ms = 0  # others get its queues
+            lease_ms = 0  # other members get its queues
         return CommitReply(lease_ms, *self._backlog.revocation)
 
     def count_returns(self, sent_back: int, dead_lettered: int) -> None:
-        """Count for the member."""
+        """Add to the member's counters."""
         self._member.count_returns(sent_back=sent_back, dead_lettered=dead_lettered)
 
     def report_failing(self, failing: Mapping[int, FailingMessage]) -> None:
-        """Report for the member at which messages it holds queues."""
+        """Report for the member the messages at which it holds queues."""
         self._member.report_failing(failing)
 
     def leave_alone(self, queue_ids: frozenset[int]) -> None:
-        """Read these queues no further, and all others."""
+        """Pause just these queues."""
         self._left_alone = queue_ids
         self._member.wake()
 
     def give_up(self, revocation: int) -> None:
-        """The member is through with the queues that it was told to give up then."""
+        """Note that the member released the queues of that revocation."""
         self._backlog.given_up(revocation)
 
     def close(self) -> None:
@@ -118,12 +118,12 @@ class StandIn:
         self._member.close()
 
     def step(self, poll_s: float = 0.0, room_s: float = 0.0) -> None:
-        """One turn of the thread, which waits that long for messages, or for room."""
+        """Run one turn of the thread; wait up to *poll_s* for messages, or *room_s* for room."""
         try:
             self._read_or_pack(poll_s, room_s)
         except StreamError as error:
             self._failure = error
-        except Exception as error:  # noqa: BLE001  # the member has to hear of it
+        except Exception as error:  # noqa: BLE001  # the member has to get the error
             _LOG.exception("a remote member's stand-in ends")
             self._failure = StreamError(f"the member's stand-in failed: {error}")
 
@@ -133,7 +133,7 @@ class StandIn:
     def _run(self) -> None:
         while not self._closing.is_set() and self._failure is None:
             self.step(_POLL_S, _ROOM_S)
-        self._backlog.close()  # a poll that waits has nothing to wait for
+        self._backlog.close()  # a waiting poll has nothing to wait for
 
     def _end(self) -> None:
         self._thread.join()
@@ -154,7 +154,7 @@ class StandIn:
             self._closing.wait(error.retry_after_ms / 1000)
             return
         finally:
-            self._revoking = frozenset()  # what was revoked is gone by now
+            self._revoking = frozenset()  # revoked queues are released by now
         for batch in batches:
             self._unpacked.extend(batch.pieces(FRAME_BYTES))
 
@@ -163,7 +163,10 @@ class StandIn:
         self._backlog.put(batch.queue_id, frame)
 
     def _revoke(self, queues: frozenset[tuple[str, int]]) -> None:
-        """In the thread, while the member gives *queues* up, until it did or the time is over."""
+        """Revoke *queues* from the remote member, and wait until it released them or timed out.
+
+        Called in the thread, while the proxy's own member releases them.
+        """
         if self._closing.is_set():
             return
         self._revoking = frozenset(queue_id for _, queue_id in queues)

@@ -1,4 +1,4 @@
-"""What members on other nodes and the gateway of the shards' node say to each other."""
+"""The calls and values between members on other nodes and the gateway of the shards' node."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rocketray.filters.subscription import Subscription
 
 __all__ = ["POLL_MAX_S", "CommitReply", "Gateway", "JoinRequest", "PollReply"]
 
-POLL_MAX_S = 15.0  # as RocketMQ's brokers suspend a pull
+POLL_MAX_S = 15.0  # as long as RocketMQ's brokers suspend a pull
 
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """What a member joins with; ``options`` are those of :class:`GroupConsumer`."""
+    """The arguments with which a member joins; ``options`` are those of :class:`GroupConsumer`."""
 
     group: str
     topic: str
@@ -26,11 +26,11 @@ class JoinRequest:
 
 
 class PollReply(NamedTuple):
-    """What a poll brings: ``frames`` are packed records.
+    """The reply to a poll: ``frames`` are packed records.
 
-    ``number`` counts the replies to a member, which names the last one that it got in its next
-    poll. ``revocation`` counts how often queues were revoked; what was revoked then is not in the
-    frames. ``revoked`` are queues that the member has to give up next.
+    ``number`` counts the replies to a member; its next poll names the last one that it received.
+    ``revocation`` counts the revocations; the frames have nothing of the queues revoked by then.
+    ``revoked`` are the queues that the member has to release next.
     """
 
     number: int
@@ -41,7 +41,7 @@ class PollReply(NamedTuple):
 
 
 class CommitReply(NamedTuple):
-    """The member's lease from when it asked on, and what it has to give up, as in a poll's reply."""
+    """The member's lease, counted from its request, and the revocation, as in ``PollReply``."""
 
     lease_ms: int
     revocation: int = 0
@@ -52,25 +52,25 @@ class Gateway(Protocol):
     """The calls of a node's gateway; see :class:`~.remote_members.RemoteMembers`."""
 
     def join(self, name: str, request: JoinRequest) -> None:
-        """Make a stand-in of that name, unless there is one."""
+        """Create a proxy of that name unless it exists."""
 
     def poll(self, name: str, timeout_s: float, received: int) -> PollReply:
-        """Wait for what comes after the reply of number *received*."""
+        """Wait for the reply after the one of number *received*."""
 
     def commit(self, name: str, commits: Mapping[int, int], number: int = 0) -> CommitReply:
-        """Pass on what is finished; *number* grows from call to call, as below."""
+        """Pass on commits; *number* grows from call to call, here and below."""
 
     def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
-        """Pass on how many messages were given back."""
+        """Pass on how many messages were sent back and dead-lettered."""
 
     def report_failing(self, name: str, failing: Mapping[int, FailingMessage]) -> None:
-        """Pass on at which messages the member holds queues."""
+        """Pass on the messages at which the member holds queues."""
 
     def leave_alone(self, name: str, queue_ids: frozenset[int]) -> None:
-        """Say which queues, and no others, the stand-in reads no further for now."""
+        """Have the proxy pause these queues, and no others."""
 
     def give_up(self, name: str, revocation: int, commits: Mapping[int, int], number: int) -> None:
-        """Say that the queues of that revocation are given up."""
+        """Confirm that the queues of that revocation are released."""
 
     def leave(self, name: str, commits: Mapping[int, int], number: int) -> None:
         """Leave the group."""

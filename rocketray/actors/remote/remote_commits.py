@@ -1,10 +1,10 @@
-"""What a member on another node finished and gave back, on its way to the gateway.
+"""The commits and returns of a remote member, on their way to the gateway.
 
 Invariants
-  1. Commits reach the stand-in in the order in which they were made: one call at a time.
-     Each has a number: one that is carried out late, after a later one, commits nothing.
-  2. What a call that failed was to say is said again, unless the member joined again meanwhile:
-     what it had not committed then comes again.
+  1. Commits reach the proxy in the order in which they were made: one call at a time. Each call has
+     a number; a call carried out after a later one commits nothing.
+  2. The content of a failed call is sent again, unless the member joined again meanwhile: then the
+     uncommitted messages are redelivered.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ _T = TypeVar("_T")
 
 
 class RemoteCommits:
-    """Any thread may call."""
+    """Unsent commits and counts of one remote member; any thread may call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calling = threading.Lock()  # held from taking commits until they are answered
+        self._calling = threading.Lock()  # held until the taken commits are answered
         self._name = ""
         self._commits: dict[int, int] = {}
         self._sent_back = self._dead_lettered = 0
         self._number = 0
 
     def begin(self, name: str) -> None:
-        """The stand-in is that of *name*; what was to be said to another one is forgotten."""
+        """Send to the proxy *name* from now on; drop the commits for another one."""
         with self._lock:
             self._name, self._commits = name, {}
 
     def put(self, queue_id: int, next_queue_offset: int) -> None:
-        """Everything of the queue below the offset is finished."""
+        """Mark the queue as finished below the offset."""
         with self._lock:
             self._commits[queue_id] = next_queue_offset
 
     def count_returns(self, sent_back: int, dead_lettered: int) -> None:
-        """Add to what the member gave back."""
+        """Add to the messages that the member sent back or dead-lettered."""
         with self._lock:
             self._sent_back += sent_back
             self._dead_lettered += dead_lettered
 
     def send(self, call: Callable[[str, dict[int, int], int], _T]) -> _T:
-        """Have *call* tell the stand-in what is finished, with its number; and what it answers."""
+        """Pass name, commits and number to *call*; keep the commits if it fails."""
         with self._calling:
             with self._lock:
                 name, commits = self._name, self._commits
@@ -62,7 +62,7 @@ class RemoteCommits:
                 raise
 
     def tell_returns(self, tell: Callable[[str, int, int], None]) -> None:
-        """Have *tell* say how many were given back, if any were."""
+        """Pass the counts of returned messages to *tell*, if there are any."""
         with self._lock:
             name, sent_back, dead_lettered = self._name, self._sent_back, self._dead_lettered
         if sent_back or dead_lettered:

@@ -1,16 +1,16 @@
-"""A member of a consumer group on another node than the shards.
+"""A member of a consumer group on another Ray node than the shards.
 
-It has what :class:`~rocketray.actors.consumers.member.GroupConsumer` has. At the node's gateway a stand-in reads for it:
-long_poll.py waits for what comes from there, remote_commits.py is what goes there once a second.
+It has the interface of ``GroupConsumer`` (consumers/member.py). A proxy at the node's gateway reads
+for it. long_poll.py receives the proxy's messages; remote_commits.py sends commits once a second.
 
 Invariants
-  1. A queue is given up in the same order as there: its batches were handed out or dropped,
-     ``on_revoke``, the last commit, and only then the word that it is given up. Answers to commits
-     say that it has to be, too, so that does not wait for batches that nobody takes.
-  2. Nothing is handed out without a lease, which every answer to commits renews: see lease.py.
-  3. When the gateway does not know the member any more, all its queues count as taken away, and
-     it joins again. Nothing is lost; what was not committed is delivered again.
-  4. An error that does not go by itself is raised by every poll from then on.
+  1. A queue is released in the same order as there: its batches are delivered or dropped,
+     ``on_revoke``, the last commit, the confirmation of the release. Replies to commits name
+     revocations, too, so a release does not wait for batches that are not polled.
+  2. Nothing is delivered without a lease, which every reply to a commit renews (lease.py).
+  3. When the gateway does not know the member any more, all its queues count as revoked, and it
+     joins again. Nothing is lost; uncommitted messages are redelivered.
+  4. A permanent error is raised by every poll from then on.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class RemoteGroupConsumer:
         clock_ms: Callable[[], int] = steady_clock_ms,
         **options: Unpack[MemberOptions],
     ) -> None:
-        """Join the group; the options, and what is raised, are those of the ordinary member.
+        """Join the group; options and errors are those of the ordinary member.
 
-        Without a heart somebody else calls :meth:`beat` once a second, and :meth:`receive`.
+        Without *has_heart* the caller calls :meth:`beat` once a second, and :meth:`receive`.
         """
         self.on_revoke: Callable[[frozenset[tuple[str, int]]], None] | None = None
         check_member(group, topic, subscription, options)
@@ -75,10 +75,10 @@ class RemoteGroupConsumer:
         self._request = JoinRequest(group, topic, subscription, options)
         self._lease = Lease(clock_ms)
         self._lock = threading.Lock()
-        self._told = 0, frozenset[int]()  # the last revocation that an answer named
+        self._told = 0, frozenset[int]()  # the last revocation that a reply named
         self._revoked = self._settled = 0  # the last revocation, here and as the gateway knows
-        self._lost: dict[int, int] = {}  # by queue, in which revocation
-        self._ends: dict[int, int] = {}  # by queue, behind what was read of it at any time
+        self._lost: dict[int, int] = {}  # by queue, its last revocation
+        self._ends: dict[int, int] = {}  # by queue, the end of what was ever read
         self._failure: StreamError | None = None
         self._failing: Mapping[int, FailingMessage] = {}
         self._told_failing: Mapping[int, FailingMessage] = {}  # as the gateway knows it
@@ -99,12 +99,12 @@ class RemoteGroupConsumer:
     def poll(
         self,
         timeout_s: float,
-        max_messages: int = 1000,  # noqa: ARG002  # how many come together is the gateway's to say
+        max_messages: int = 1000,  # noqa: ARG002  # the gateway sets the batch size
         skip: Container[int] = (),
     ) -> list[ConsumedBatch]:
-        """Batches of messages; [] when the time is over. Raises as the ordinary member's.
+        """Return batches of messages; [] after *timeout_s*. Raises as the ordinary member's.
 
-        What was on its way of a queue in *skip* is kept here until the queue is read on.
+        Batches of a queue in *skip* that are already sent are kept here until it is read again.
         """
         if self._failure is not None:
             raise self._failure
@@ -115,7 +115,7 @@ class RemoteGroupConsumer:
             return kept
         name, reply = self._long_poll.take(timeout_s) or NOTHING
         if name != self._name:
-            return []  # of a stand-in that was left meanwhile, or from `wake`
+            return []  # from an earlier proxy, or from `wake`
         if isinstance(reply, UnknownMemberError):
             self._join_again(reply)
             return []
@@ -125,7 +125,7 @@ class RemoteGroupConsumer:
         return self._kept.sort(self._received(reply), skip)
 
     def _settle(self, timeout_s: float) -> bool:
-        """Do what answers to commits ask for; whether there was something."""
+        """Do what replies to commits ask for; return whether there was something to do."""
         if not self._lease.is_running:
             self._start_anew(timeout_s)
             return True
@@ -136,11 +136,11 @@ class RemoteGroupConsumer:
         return has_to_give_up
 
     def _received(self, reply: PollReply) -> list[ConsumedBatch]:
-        """What a reply brought, once the queues that it names are given up."""
+        """Return the batches of a reply, after the queues that it names are released."""
         try:
             batches = [_batch(frame) for frame in reply.frames]
         except StreamError as error:
-            self._failure = error  # what they hold is not passed over
+            self._failure = error  # their messages are not skipped
             raise
         batches = [batch for batch in batches if self._is_after_loss(reply, batch.queue_id)]
         told = reply.revocation, reply.revoked
@@ -156,24 +156,24 @@ class RemoteGroupConsumer:
         kept = self._kept
         try:
             if is_losing and not self._give_up(*told):
-                return []  # they come again
+                return []  # they are redelivered
         except (StreamError, OSError):
-            kept.sort(batches, _ALL)  # no more of use if the member could not join again
+            kept.sort(batches, _ALL)  # useless if the member could not join again
             raise
         return batches
 
     def wake(self) -> None:
-        """Have a poll that waits look again; any thread may call."""
+        """Have a waiting poll look again; any thread may call."""
         self._long_poll.wake()
 
     @property
     def is_leased(self) -> bool:
-        """Nobody else can own the queues; while this is false, nothing may be handed out."""
+        """Whether no other member can own the queues; if not, nothing may be delivered."""
         return self._lease.is_running
 
     @property
     def has_to_settle(self) -> bool:
-        """The next polls join again, give queues up, or raise."""
+        """Whether the next polls join again, release queues, or raise."""
         return (
             self._failure is not None
             or not self._lease.is_running
@@ -185,9 +185,9 @@ class RemoteGroupConsumer:
         )
 
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
-        """Say that everything of the queue below the offset is finished; sent once a second.
+        """Mark the queue as finished below the offset; sent once a second.
 
-        Raises as the ordinary member's. Where the queue ends is known as far as it was read here.
+        Raises as the ordinary member's; the known end of a queue is where this member has read it.
         """
         check_member_topic(self._topic, topic)
         with self._lock:
@@ -201,16 +201,16 @@ class RemoteGroupConsumer:
         self._commits.count_returns(sent_back, dead_lettered)
 
     def report_failing(self, failing: Mapping[int, FailingMessage]) -> None:
-        """Say at which messages queues are held now, and no others; sent once a second."""
+        """Set the messages at which queues are held now; sent once a second."""
         self._failing = failing
 
     def assignment(self) -> frozenset[tuple[str, int]]:
-        """The (topic, queue id) pairs that this member reads."""
+        """Return the (topic, queue id) pairs that this member reads."""
         with self._lock:
             return frozenset((self._topic, queue_id) for queue_id in self._assignment)
 
     def close(self) -> None:
-        """Give up all queues, send the last commits and leave the group."""
+        """Release all queues, send the last commits and leave the group."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -222,7 +222,7 @@ class RemoteGroupConsumer:
             time.sleep(0.01)
 
     def __enter__(self) -> Self:
-        """The member itself; closed at the end of the block."""
+        """Return the member itself; it is closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -239,7 +239,7 @@ class RemoteGroupConsumer:
     def _tell_left_alone(self) -> None:
         left_alone = self._kept.left_alone()
         if left_alone != self._left_alone:
-            with contextlib.suppress(UnknownMemberError):  # the next reply says so as well
+            with contextlib.suppress(UnknownMemberError):  # the next reply raises it, too
                 self._gateway.leave_alone(self._name, left_alone)
                 self._left_alone = left_alone
 
@@ -247,13 +247,13 @@ class RemoteGroupConsumer:
         return revocation > self._settled and bool(queue_ids)
 
     def _is_after_loss(self, reply: PollReply, queue_id: int) -> bool:
-        """The reply is not from before the queue was given up the last time."""
+        """Return whether the reply is not from before the queue was last released."""
         return reply.revocation >= self._lost.get(queue_id, 0)
 
     def _give_up(self, revocation: int, queue_ids: frozenset[int]) -> bool:
-        """Give queues up; False where that took so long that the member was given up itself.
+        """Release queues; return False if the gateway dropped the member meanwhile.
 
-        When the gateway does not answer, this is to be called again.
+        If the gateway does not answer, this is to be called again.
         """
         if revocation > self._revoked:
             self._revoke(queue_ids)
@@ -272,7 +272,7 @@ class RemoteGroupConsumer:
         return True
 
     def _start_anew(self, timeout_s: float) -> None:
-        """Others may own the queues by now: give all up, and join again once that can be."""
+        """Leave, as other members may own the queues by now, and join again if possible."""
         try:
             self._commits.send(self._gateway.leave)
             self._join_again(
@@ -283,9 +283,9 @@ class RemoteGroupConsumer:
             self._closed.wait(timeout_s)
 
     def _join_again(self, reason: UnknownMemberError) -> None:
-        """The stand-in is gone (invariant 3)."""
+        """Join again after the proxy is gone (invariant 3)."""
         _LOG.warning("%s", reason)
-        self._lease.renew(self._lease.asked_at(), 0)  # until it joined, which polls try again
+        self._lease.renew(self._lease.asked_at(), 0)  # until it has joined, which polls retry
         self._long_poll.empty()
         self._revoke(self._assignment)
         self._kept, self._left_alone = KeptBatches(), frozenset()
@@ -294,7 +294,7 @@ class RemoteGroupConsumer:
 
     def _join(self) -> None:
         asked_ms = self._lease.asked_at()
-        name = self._next_name  # the same until that is answered: a lost answer leaves no stand-in
+        name = self._next_name  # the same until answered: a lost reply leaves no proxy
         options: MemberOptions = {**self._request.options}
         options["client_id"] = options.get("client_id") or name
         self._gateway.join(name, replace(self._request, options=options))
@@ -308,20 +308,20 @@ class RemoteGroupConsumer:
         self._next_name = new_client_id()
 
     def receive(self) -> None:
-        """Fetch what waits at the gateway; polls hand it out."""
+        """Fetch what waits at the gateway; polls deliver it."""
         self._long_poll.step()
 
     def beat(self) -> None:
-        """Commit, and take what the gateway answers; the next poll acts on it."""
+        """Commit, and take the gateway's reply; the next poll acts on it."""
         try:
             self._commits.send(self._commit)
             self._commits.tell_returns(self._gateway.count_returns)
             self._tell_failing()
         except UnknownMemberError:
-            return  # the long poll says so as well, and what was not committed comes again
+            return  # the long poll gets it, too; uncommitted messages are redelivered
         except (StreamError, OSError) as error:
             _LOG.warning("commits wait for the gateway: %s", error)
-        except Exception as error:  # noqa: BLE001  # else the heart stops, and nobody hears why
+        except Exception as error:  # noqa: BLE001  # else the heartbeat stops without a trace
             self._failure = StreamError(f"the gateway failed at a commit: {error!r}")
         if self.has_to_settle:
             self.wake()

@@ -1,20 +1,20 @@
-"""Members of consumer groups that run on other nodes, represented on the node of the shards.
+"""The group members that run on other nodes, with their proxies on the node of the shards.
 
-Each has a stand-in here: a group member of the ordinary kind, which packs what it gets into frames
-and holds them until the member comes for them. The member waits in a long poll, so a message is
-with it one call after it matched, and an idle member costs four calls a minute.
+A proxy is an ordinary group member, which packs its messages into frames and holds them until the
+remote member fetches them. The member waits in a long poll, so it has a message one call after the
+match, and an idle member costs four calls a minute.
 
 Invariants
-  1. A stand-in holds four frames of about ``FRAME_BYTES``, or of one message, and the last reply.
-  2. A queue is given up after its member said that it is through with it, or did not say so for
-     ``REVOKE_TIMEOUT_S``; what it says later about that queue is not heard. Its lease ends before
-     that time is over, and one that let it pass gets no other until it joined again.
-  3. A member that is silent for ``SILENCE_S``, which is longer than a lease, has no stand-in any
-     more: others get its queues. What it says while that happens is not answered with a lease.
-  4. A member chooses its stand-in's name, and asks for the same one until it was answered: when an
-     answer is lost, or Ray makes the call twice, no second stand-in holds queues for nobody.
-  5. There are ``MEMBERS_MAX`` stand-ins at most, each with one poll that waits at a time, and a
-     poll waits for ``POLL_MAX_S`` at most: what answers at once never waits for a thread.
+  1. A proxy holds four frames of about ``FRAME_BYTES``, or of one message, and the last reply.
+  2. A queue is released after its member confirmed that, or did not for ``REVOKE_TIMEOUT_S``;
+     what it sends later about that queue is ignored. Its lease ends before that time is over, and a
+     member that let it pass gets no new lease until it joined again.
+  3. A member that is silent for ``SILENCE_S``, which is longer than a lease, loses its proxy: other
+     members get its queues. Calls during that time are not answered with a lease.
+  4. A member chooses its proxy's name, and repeats the name until it is answered. So when a reply
+     is lost, or Ray makes the call twice, no second proxy holds queues unused.
+  5. There are at most ``MEMBERS_MAX`` proxies, each with one waiting poll at a time, and a poll
+     waits for at most ``POLL_MAX_S``: calls that return at once never wait for a thread.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ SILENCE_S = 20.0
 
 
 class RemoteMembers:
-    """All stand-ins of a node; any thread may call."""
+    """All proxies of a node; any thread may call."""
 
     def __init__(
         self, join: Callable[[JoinRequest], GroupConsumer], clock_s: Callable[[], float]
     ) -> None:
-        """*join* makes a member on this node, *clock_s* never goes back."""
+        """Create it empty; *join* creates a member on this node, *clock_s* is monotonic."""
         self._join = join
         self._clock_s = clock_s
         self._lock = threading.Condition()
@@ -52,7 +52,7 @@ class RemoteMembers:
         self._joining: set[str] = set()
 
     def join(self, name: str, request: JoinRequest) -> None:
-        """Make a stand-in of that name, unless there is one.
+        """Create a proxy of that name unless it exists.
 
         Raises:
             StreamError: too many members read here already, or what joining the group raises.
@@ -80,13 +80,13 @@ class RemoteMembers:
                 self._lock.notify_all()
 
     def poll(self, name: str, timeout_s: float, received: int) -> PollReply:
-        """Batches for a member, waiting up to *timeout_s*, and not beyond ``POLL_MAX_S``.
+        """Return batches for a member; wait up to *timeout_s*, and at most ``POLL_MAX_S``.
 
-        *received* is the number of the last reply that the member got, 0 for none: a reply that was
-        lost is given again.
+        *received* is the number of the last reply that the member got, 0 for none: a lost reply is
+        sent again.
 
         Raises:
-            UnknownMemberError: it was silent for too long, or the node started anew.
+            UnknownMemberError: it was silent for too long, or the node restarted.
             ShardUnavailableError: another poll of the member waits.
             StreamError: the group refuses the member, or its filter failed.
         """
@@ -97,30 +97,30 @@ class RemoteMembers:
         return reply
 
     def commit(self, name: str, commits: Mapping[int, int], number: int = 0) -> CommitReply:
-        """Next queue offsets by queue; raises as :meth:`poll`. Also says that the member lives.
+        """Take next queue offsets by queue, as a sign of life, too; raises as :meth:`poll`.
 
-        *number* grows from call to call of a member, here and in the calls below: what comes after
-        a later one is not heard. 0 is heard in any case.
-        Answers how many milliseconds the member's lease is worth, and what it has to give up.
+        *number* grows from call to call of a member, here and in the calls below: a call after one
+        with a higher number is ignored. 0 is never ignored. Return the member's lease in
+        milliseconds, and the queues that it has to release.
         """
         return self._find(name).commit(commits, number)
 
     def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
-        """Messages that the member gave back to the node; raises as :meth:`poll`."""
+        """Count messages that the member sent back or dead-lettered; raises as :meth:`poll`."""
         self._find(name).count_returns(sent_back, dead_lettered)
 
     def report_failing(self, name: str, failing: Mapping[int, FailingMessage]) -> None:
-        """At which messages the member holds queues; raises as :meth:`poll`."""
+        """Set the messages at which the member holds queues; raises as :meth:`poll`."""
         self._find(name).report_failing(failing)
 
     def leave_alone(self, name: str, queue_ids: frozenset[int]) -> None:
-        """The member has enough of just these queues for now; raises as :meth:`poll`."""
+        """Pause just these queues of the member; raises as :meth:`poll`."""
         self._find(name).leave_alone(queue_ids)
 
     def give_up(
         self, name: str, revocation: int, commits: Mapping[int, int], number: int = 0
     ) -> None:
-        """The member is through with what was revoked then; raises as :meth:`poll`."""
+        """Note that the member released the queues of that revocation; raises as :meth:`poll`."""
         stand_in = self._find(name)
         stand_in.commit(commits, number)
         stand_in.give_up(revocation)
@@ -135,7 +135,7 @@ class RemoteMembers:
             stand_in.close()
 
     def sweep(self) -> None:
-        """Forget the members that are silent (invariant 3)."""
+        """Remove the silent members (invariant 3)."""
         with self._lock:
             now_s = self._clock_s()
             silent = [name for name, at_s in self._heard_s.items() if now_s - at_s > SILENCE_S]
@@ -166,7 +166,7 @@ class RemoteMembers:
 
 
 def _end(name: str, stand_in: StandIn) -> None:
-    """Have it leave; when the coordinator does not hear that, it forgets the member in time."""
+    """Have a proxy leave; if the coordinator cannot be told, the session times out."""
     try:
         stand_in.close()
     except (StreamError, OSError) as error:
