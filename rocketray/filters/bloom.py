@@ -2,8 +2,8 @@
 
 A bitmap in ConsumeQueueExt tells which consumers' expressions a message matches: bit *j* is mask
 ``1 << (j % 8)`` of byte ``j // 8``. A text sets k bits of one array of m bits, where pybloom-live
-sets one bit in each of k slices; so the positions, and all that depends on them, are ours, and the
-bit array and the set operations stay pybloom-live's. Source: RocketMQ 5.3.3, ``BloomFilter``.
+sets one bit in each of k slices. So the positions, and all that depends on them, are ours; the
+bit array and the set operations are pybloom-live's. Source: RocketMQ 5.3.3, ``BloomFilter``.
 
 The broker asks for 20 % error and 32 consumers: k = 3, m = 112. The text of a consumer is
 ``"group#topic"``.
@@ -33,7 +33,7 @@ _BITS_MAX = 2**31 - 1  # RocketMQ counts bits in an int
 
 
 class BloomParameters(NamedTuple):
-    """How many bits a text sets (k), and how many there are (m, a multiple of 8)."""
+    """The number of bits that a text sets (k), and of all bits (m, a multiple of 8)."""
 
     k: int
     m: int
@@ -41,7 +41,7 @@ class BloomParameters(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def bloom_parameters(f: int, n: int) -> BloomParameters:
-    """The size for *f* percent of false positives, 1 to 99, among *n* texts.
+    """Return the size for *f* percent of false positives, 1 to 99, among *n* texts.
 
     Quotients of natural logarithms in doubles, as ``BloomFilter.createByFn`` computes them.
     """
@@ -57,16 +57,17 @@ def bloom_parameters(f: int, n: int) -> BloomParameters:
 
 
 def bit_positions(s: str, f: int, n: int) -> list[int]:
-    """The bits that *s* sets in a filter of :func:`bloom_parameters`; they may repeat."""
+    """Return the bits that *s* sets in a filter of :func:`bloom_parameters`; they may repeat."""
     return _positions(s, bloom_parameters(f, n))
 
 
 class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pybloom_live has no types
-    """A set of texts with RocketMQ's bits; ``add``, ``in``, ``copy``, ``|``, ``&`` and pickling work.
+    """A set of texts with RocketMQ's bits; has ``add``, ``in``, ``copy``, ``|``, ``&``, pickling.
 
-    It never refuses a text: one too many means more false positives, one left out would mean
-    messages that are not delivered. ``bytes`` are RocketMQ's bitmap; pybloom-live's own file format
-    is refused, because its reader would look for other bits.
+    - It never refuses a text. One text too many means more false positives; a missing text would
+      mean undelivered messages.
+    - ``bytes`` are RocketMQ's bitmap. pybloom-live's own file format is refused, because its reader
+      would look for other bits.
     """
 
     bitarray: bitarray
@@ -80,7 +81,7 @@ class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pyblo
 
     @classmethod
     def from_bytes(cls, data: bytes, f: int = 20, n: int = 32) -> RocketBloomFilter:
-        """The filter whose bitmap is *data*; raises ConfigError when it has another size."""
+        """Return the filter whose bitmap is *data*; raise ConfigError for another size."""
         new = cls(f, n)
         if 8 * len(data) != new.parameters.m:
             raise ConfigError(
@@ -96,11 +97,11 @@ class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pyblo
         return self.bitarray.tobytes()
 
     def make_hashes(self, key: str) -> list[int]:
-        """The positions of *key*."""
+        """Return the positions of *key*."""
         return _positions(key, self.parameters)
 
     def add(self, key: str, skip_check: bool = False) -> bool:  # noqa: FBT001, FBT002 - pybloom's
-        """Set the bits of *key*; True when all were set before, unless *skip_check*."""
+        """Set the bits of *key*; return True when all were set before, unless *skip_check*."""
         positions = self.make_hashes(key)
         if not skip_check and self.has_positions(positions):
             return True
@@ -109,51 +110,51 @@ class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pyblo
         return False
 
     def add_positions(self, positions: Sequence[int]) -> None:
-        """Set bits that were computed before, by :func:`bit_positions`."""
+        """Set bits that :func:`bit_positions` computed before."""
         for position in positions:
             self.bitarray[position] = 1
 
     def has_positions(self, positions: Sequence[int]) -> bool:
-        """Whether all of *positions* are set: the text may be in the set; else it is not."""
+        """Return whether all of *positions* are set: True means the text may be in the set."""
         return all(self.bitarray[position] for position in positions)
 
     def __contains__(self, key: str) -> bool:
         return self.has_positions(self.make_hashes(key))
 
     def copy(self) -> RocketBloomFilter:
-        """A filter with the same bits, that shares nothing."""
+        """Return an independent filter with the same bits."""
         new = RocketBloomFilter(self._f, self.capacity)
         new.bitarray = self.bitarray.copy()
         new.count = self.count
         return new
 
     def union(self, other: RocketBloomFilter) -> RocketBloomFilter:
-        """The filter of all texts of both; its ``count`` is an upper bound."""
+        """Return the filter of all texts of both; its ``count`` is an upper bound."""
         new = self._copy_to_join(other)
         new.bitarray |= other.bitarray
         new.count = self.count + other.count
         return new
 
     def intersection(self, other: RocketBloomFilter) -> RocketBloomFilter:
-        """The filter of the texts in both; its ``count`` is an upper bound."""
+        """Return the filter of the texts in both; its ``count`` is an upper bound."""
         new = self._copy_to_join(other)
         new.bitarray &= other.bitarray
         new.count = min(self.count, other.count)
         return new
 
     def tofile(self, f: object) -> NoReturn:
-        """Refused: see :meth:`to_bytes`."""
+        """Refuse; see :meth:`to_bytes`."""
         raise ConfigError(f"not written to {f!r:.80}: RocketMQ's bitmap is to_bytes()")
 
     @classmethod
     def fromfile(cls, f: object, n: int = -1) -> NoReturn:
-        """Refused: see :meth:`from_bytes`."""
+        """Refuse; see :meth:`from_bytes`."""
         raise ConfigError(f"not read from {f!r:.80} ({n}): RocketMQ's bitmap is from_bytes(data)")
 
     def _setup(
         self, error_rate: float, num_slices: int, bits_per_slice: int, capacity: int, count: int
     ) -> None:
-        """One slice of all bits, shared by the k positions; no hash functions of pybloom-live."""
+        """Set up one slice of all bits, shared by the k positions; pybloom-live hashes nothing."""
         self.error_rate = error_rate
         self.num_slices = num_slices
         self.bits_per_slice = bits_per_slice
@@ -183,7 +184,7 @@ def _positions(text: str, parameters: BloomParameters) -> list[int]:
 
 
 def _murmur3_low_64(data: bytes) -> tuple[int, int]:
-    """The first 8 bytes of murmur3 x64 128-bit, seed 0, as two little-endian 32-bit halves."""
+    """Return the first 8 bytes of murmur3 x64 128, seed 0, as two little-endian 32-bit halves."""
     h1 = h2 = 0
     whole = len(data) - len(data) % _BLOCK_BYTES
     for start in range(0, whole, _BLOCK_BYTES):

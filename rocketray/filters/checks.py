@@ -1,11 +1,12 @@
-"""What a broker checks before it filters for a consumer, in RocketMQ's order and with its codes.
+"""The broker's checks before it filters for a consumer, in RocketMQ's order and with its codes.
 
-A consumer either brings its subscription with the request, or refers to what its group said in a
-heartbeat, by a version. The first check that fails is the answer.
+A consumer either sends its subscription with the request, or refers by version to the subscription
+in its group's heartbeat. The first failed check decides the response.
 
-One difference on purpose: an SQL92 expression that does not parse is refused as
-SUBSCRIPTION_PARSE_FAILED also where it comes with the request. RocketMQ passes it over and then
-lets every message through. And a predicate needs no registration: the operator's list allows it.
+Differences on purpose:
+- An SQL92 expression that does not parse is refused as SUBSCRIPTION_PARSE_FAILED also if it comes
+  with the request. RocketMQ ignores it and then delivers every message.
+- A predicate needs no registration: the operator's list allows it.
 
 Source: RocketMQ 5.3.3, ``PullMessageProcessor.processRequest``; codes of ``ResponseCode``.
 """
@@ -32,7 +33,7 @@ __all__ = [
 
 
 class CheckStatus(IntEnum):
-    """Why a request is refused: RocketMQ's response codes."""
+    """The reason that a request is refused: RocketMQ's response codes."""
 
     SYSTEM_ERROR = 1
     NO_PERMISSION = 16
@@ -45,7 +46,7 @@ class CheckStatus(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class FilterRequest:
-    """What a consumer asks for: with its own *subscription*, or by *version* of its group's."""
+    """A consumer's request: with its own *subscription*, or by *version* of its group's."""
 
     group: str
     topic: str
@@ -55,7 +56,7 @@ class FilterRequest:
 
 @dataclass(frozen=True, slots=True)
 class GroupKnowledge:
-    """What a group's heartbeats said: its subscription and version for each topic."""
+    """The content of a group's heartbeats: its subscription and version for each topic."""
 
     subscriptions: Mapping[str, tuple[Subscription, int]] = field(default_factory=dict)
     is_broadcasting: bool = False
@@ -63,10 +64,10 @@ class GroupKnowledge:
 
 @dataclass(frozen=True, slots=True)
 class FilterKnowledge:
-    """What the broker knows and allows.
+    """The broker's knowledge and permissions.
 
-    ``group`` is None for a group that was never heard of. ``registered`` is its SQL92 filter for
-    the topic. ``enablePropertyFilter`` of RocketMQ is off by default; here it is on.
+    ``group`` is None for a group that sent no heartbeat yet. ``registered`` is its SQL92 filter for
+    the topic. ``enablePropertyFilter`` is off by default in RocketMQ, and on here.
     """
 
     group: GroupKnowledge | None = None
@@ -77,7 +78,7 @@ class FilterKnowledge:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is refused; ``remark`` is for a person."""
+    """The refusal of a request: its code, and ``remark`` for people."""
 
     status: CheckStatus
     remark: str
@@ -87,7 +88,7 @@ class Refusal:
 
 
 def check_subscription(request: FilterRequest, known: FilterKnowledge) -> Refusal | None:
-    """The first check that *request* does not pass; None when it may be filtered for."""
+    """Return the first check that *request* fails; None when the broker may filter for it."""
     if request.subscription is not None:
         refusal, kind = _check_own(request.subscription), request.subscription.expression_type
     else:
@@ -112,7 +113,7 @@ def _check_own(subscription: Subscription) -> Refusal | None:
 def _check_registered(
     request: FilterRequest, known: FilterKnowledge
 ) -> tuple[Refusal | None, ExpressionType]:
-    """The refusal, and the kind of the filter that the group registered."""
+    """Return the refusal, and the kind of the filter that the group registered."""
     if known.group is None:
         remark = f"no member of group {request.group!r} was heard of; send a heartbeat first"
         return Refusal(CheckStatus.SUBSCRIPTION_NOT_EXIST, remark), "TAG"

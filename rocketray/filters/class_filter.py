@@ -1,12 +1,14 @@
 """Class filters: predicates that the operator names by import path, ``"module:callable"``.
 
-Nothing is uploaded, unpickled or evaluated from text: a path is two checked names, and what it names
-must be importable, and allowed, in the process that filters. Whoever allows a module means what is
-defined in it, not what it imports for its own use. A predicate is asked about one message,
-a :class:`~rocketray.filters.message_filter.RecordView`, and answers True or False; or, marked with
-``@predicate(batch=True)``, about an Arrow batch, and answers with an array of truth values. Any
-other answer is a mistake and said so, because a forgotten ``return`` or a coroutine would otherwise
-silently decide for every message.
+Rules
+  1. Nothing is uploaded, unpickled or evaluated from text. A path is two checked names; the module
+     must be importable, and the path allowed, in the process that filters.
+  2. An allowed module allows what is defined in it, not what it imports.
+  3. A predicate gets one message, a :class:`~rocketray.filters.message_filter.RecordView`, and
+     returns True or False. With ``@predicate(batch=True)`` it gets an Arrow batch, and returns an
+     array of truth values.
+  4. Any other return value is an error, because a forgotten ``return`` or a coroutine would
+     otherwise silently decide for every message.
 """
 
 from __future__ import annotations
@@ -45,17 +47,17 @@ def predicate(*, batch: bool = ..., columns: Sequence[str] = ...) -> Callable[[_
 def predicate(
     function: Any = None, *, batch: bool = False, columns: Sequence[str] = BATCH_COLUMNS
 ) -> Any:
-    """Mark a function as a class filter: of a message, or with ``batch`` of many at once.
+    """Mark a function as a class filter: of a message, or with ``batch`` of a batch of messages.
 
-    A batch predicate gets a ``pyarrow.RecordBatch`` with just *columns*, a row a message, named as
-    Arrow batches of messages always are: topic, queueId, queueOffset, body, tags, keys, properties,
-    bornTimestamp, storeTimestamp, msgId. It returns a NumPy or Arrow array of as many truth values,
-    null for no. Only what *columns* names is read, and properties cost most.
+    A batch predicate gets a ``pyarrow.RecordBatch`` with just *columns*, one row per message, named
+    as in all Arrow batches of messages: topic, queueId, queueOffset, body, tags, keys, properties,
+    bornTimestamp, storeTimestamp, msgId. It returns a NumPy or Arrow array with one truth value per
+    row; null means no match. Only *columns* are read; properties cost most.
 
-    The function itself comes back: it can be called, tested, and given as ``where=``.
+    Returns the function itself: it can be called, tested, and given as ``where=``.
 
     Raises:
-        PredicateError: it is no plain function.
+        PredicateError: the argument is not a plain function.
     """
 
     def mark(marked: _F) -> _F:
@@ -69,13 +71,13 @@ def predicate(
 
 
 def batch_columns(function: Predicate) -> tuple[str, ...] | None:
-    """The columns that a batch predicate wants; None for one that is asked message by message."""
+    """Return the columns that a batch predicate reads; None for a predicate of single messages."""
     columns: tuple[str, ...] | None = getattr(function, _COLUMNS_MARK, None)
     return columns
 
 
 def predicate_path(function: Callable[..., Any]) -> str:
-    """The import path of *function*, which must stand at the top level of a module.
+    """Return the import path of *function*, which must stand at the top level of a module.
 
     Raises:
         PredicateError: it is a lambda, a local function, a method or part of a script, so no other
@@ -103,8 +105,8 @@ def load_predicate(path: str, *, allowed: Collection[str] | None = None) -> Pred
             ``module:callable`` paths, wherever they are defined; None allows all.
 
     Raises:
-        PredicateError: the path is malformed or not allowed, its module does not import, or it
-            names nothing that can be called with a message.
+        PredicateError: the path is malformed or not allowed, its module does not import, or its
+            name is not a callable that takes a message.
     """
     module, name = check_predicate(path, allowed=allowed)
     function = _load(module, name)
@@ -114,7 +116,7 @@ def load_predicate(path: str, *, allowed: Collection[str] | None = None) -> Pred
 
 
 def check_predicate(path: str, *, allowed: Collection[str] | None = None) -> tuple[str, str]:
-    """The module and the name in *path*, without importing anything; raises as the import does."""
+    """Return the module and the name in *path* without importing; raise as the import does."""
     match = _PATH.fullmatch(path)
     if match is None:
         raise PredicateError(
@@ -130,7 +132,7 @@ def check_predicate(path: str, *, allowed: Collection[str] | None = None) -> tup
 
 
 def _check_home(path: str, function: Any, allowed: Collection[str]) -> None:
-    """Raise for what an allowed module only imports, or made of what it imports."""
+    """Raise for a function that an allowed module only imports, or builds from its imports."""
     while isinstance(function, partial):
         function = function.func
     home = getattr(function, "__module__", None) or "builtins"
@@ -189,7 +191,7 @@ def _attribute(path: str, imported: object, module: str, name: str) -> object:
 
 
 def _module_name(function: Callable[..., Any]) -> str | None:
-    """The module's importable name: what ``python -m`` runs is called ``__main__`` but has one."""
+    """Return the module's importable name: a module run by ``python -m`` is named ``__main__``."""
     name: str | None = getattr(function, "__module__", None)
     if name != "__main__":
         return name

@@ -1,13 +1,13 @@
-"""Which SQL92 expression each consumer group registered for each topic, kept across restarts.
+"""The SQL92 expression that each consumer group registered for each topic; it survives restarts.
 
 A message's bitmap in ConsumeQueueExt has the Bloom positions of every group whose expression it
-matches, so that stage one can answer for SQL92 too. Source: RocketMQ 5.3.3,
+matches, so that stage one can decide for SQL92, too. Source: RocketMQ 5.3.3,
 ``ConsumerFilterManager``, ``ConsumerFilterData``, ``CommitLogDispatcherCalcBitMap``.
 
 Rules
   1. A bitmap says nothing about a filter that was born when its message was stored, or later.
-  2. A filter of which no consumer is left is dead. It keeps its bits for a day, then it goes.
-  3. A filter that changes is born again; one that only comes back is not.
+  2. A filter without consumers is dead. It keeps its bits for a day, then it is removed.
+  3. A filter that changes is born again; a filter that only returns unchanged is not.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ __all__ = ["ConsumerFilterManager", "ConsumerSubscription"]
 _LOG = logging.getLogger(__name__)
 _ERROR_PERCENT, _CONSUMERS = 20, 32  # maxErrorRateOfBloomFilter, expectConsumerNumUseFilter
 _KEPT_DEAD_MS = 24 * 60 * 60 * 1000  # filterDataCleanTimeSpan
-_DEAD_SINCE_MS = 30_000  # how long before a restart its consumers are taken to have left
+_DEAD_SINCE_MS = 30_000  # assumed time between its consumers' leaving and a restart
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSubscription:
-    """What one group says about one topic; a later *client_version* wins."""
+    """A group's subscription to one topic; a later *client_version* wins."""
 
     topic: str
     expression: str
@@ -58,15 +58,15 @@ class ConsumerFilterManager:
         error_percent: int = _ERROR_PERCENT,
         consumers: int = _CONSUMERS,
     ) -> None:
-        """No filter yet; bitmaps are sized for *consumers* with so many false positives."""
+        """Start without filters; bitmaps are sized for *consumers* and *error_percent*."""
         self._clock_ms = clock_ms
         self._bloom = error_percent, consumers
         self._filters: dict[str, dict[str, ConsumerFilterData]] = {}
-        self._compiled: dict[str, TopicBitmaps] = {}  # of the filters that there are now
+        self._compiled: dict[str, TopicBitmaps] = {}  # of the current filters
 
     @property
     def bit_count(self) -> int:
-        """The bits of every bitmap."""
+        """The number of bits in every bitmap."""
         return bloom_parameters(*self._bloom).m
 
     @property
@@ -75,11 +75,11 @@ class ConsumerFilterManager:
         return self._filters
 
     def find(self, topic: str, consumer_group: str) -> ConsumerFilterData | None:
-        """The filter of a group for a topic."""
+        """Return the filter of a group for a topic."""
         return self._filters.get(topic, {}).get(consumer_group)
 
     def register(self, consumer_group: str, subscriptions: Iterable[ConsumerSubscription]) -> None:
-        """Take what a group subscribes to now; its filters for other topics die."""
+        """Replace a group's subscriptions; its filters for other topics die."""
         topics = set()
         for subscription in subscriptions:
             self._register(consumer_group, subscription)
@@ -87,20 +87,20 @@ class ConsumerFilterManager:
         self._bury(consumer_group, keep=topics)
 
     def unregister(self, consumer_group: str) -> None:
-        """The group's last consumer left."""
+        """Record that the group's last consumer left."""
         self._bury(consumer_group, keep=())
 
     def delay_birth(self, topic: str, consumer_group: str, time_ms: int) -> None:
-        """Let a living filter not be born before *time_ms*: some bitmap up to then knows it not."""
+        """Delay the birth of a living filter to *time_ms*: earlier bitmaps may lack its bits."""
         data = self.find(topic, consumer_group)
         if data is not None and not data.is_dead and data.born_time_ms < time_ms:
             self._filters[topic][consumer_group] = replace(data, born_time_ms=time_ms)
 
     def bitmap(self, topic: str, properties: Mapping[str, str] | None) -> bytes | None:
-        """The bitmap of a message of *topic*; None when no filter was ever registered for it.
+        """Return the bitmap of a message of *topic*; None if no filter was ever registered for it.
 
-        An expression of RocketMQ's that fails on the message does not match it, one in the dialect
-        "rocketray" may (see topic_bitmaps.py). Dead filters keep their bits.
+        An expression in RocketMQ's dialect that fails on the message does not match it; one in the
+        dialect "rocketray" may (see topic_bitmaps.py). Dead filters keep their bits.
         """
         filters = self._filters.get(topic)
         if not filters:
@@ -119,7 +119,7 @@ class ConsumerFilterManager:
         starts: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.uint8] | None:
-        """The bitmaps of messages of *topic*, uint8[n, bytes]; None as :meth:`bitmap`.
+        """Return the bitmaps of messages of *topic*, uint8[n, bytes]; None as :meth:`bitmap`.
 
         Their property strings lie in *data* uint8, at *starts* int64[n] with *sizes* int64[n].
         """
@@ -132,9 +132,9 @@ class ConsumerFilterManager:
         return compiled.of(data, starts, sizes)
 
     def save(self, path: Path) -> None:
-        """Write the file, and keep the one before as ``.bak``; the long dead are left out.
+        """Write the file, without filters dead for over a day; keep the previous one as ``.bak``.
 
-        It is on disk when this returns.
+        Durable on return.
         """
         oldest_ms = self._clock_ms() - _KEPT_DEAD_MS
         kept = {
@@ -154,10 +154,10 @@ class ConsumerFilterManager:
         sync_directory(path.parent)
 
     def load(self, path: Path) -> None:
-        """Take over the filters of a file; consumers are taken to be gone until they come back.
+        """Load the filters of a file; their consumers count as gone until they return.
 
-        As RocketMQ does, all of them are passed over when one was made for bitmaps of another
-        size. Raises :class:`ConfigError` for a file that is none of filters.
+        As in RocketMQ, all filters are skipped if one was made for bitmaps of another size.
+        Raises :class:`ConfigError` if the file holds no filters.
         """
         loaded = read_filters(path)
         parameters = bloom_parameters(*self._bloom)
@@ -199,7 +199,7 @@ class ConsumerFilterManager:
             del self._filters[subscription.topic][group]
 
     def _born(self, group: str, subscription: ConsumerSubscription) -> ConsumerFilterData | None:
-        """A new filter; None, and a word in the log, for an expression that does not parse."""
+        """Return a new filter; log and return None for an expression that does not parse."""
         try:
             compile_expression(subscription.expression, subscription.dialect, subscription.rules)
         except FilterSyntaxError as error:

@@ -1,9 +1,9 @@
 """A registered SQL92 filter, and the file that keeps all of them.
 
-The file is RocketMQ's ``config/consumerFilter.json``, byte for byte; ``dead`` in it is derived. A
-filter in the dialect "rocketray" has two keys more, ``dialect`` and ``dialectRules``, which a broker
-passes over; one without them is RocketMQ's.
-Source: RocketMQ 5.3.3, ``ConsumerFilterData``, ``ConsumerFilterManager.encode``.
+The file is RocketMQ's ``config/consumerFilter.json``, byte for byte; its ``dead`` is derived. A
+filter in the dialect "rocketray" has two more keys, ``dialect`` and ``dialectRules``, which a
+broker ignores; a filter without them is RocketMQ's. Source: RocketMQ 5.3.3, ``ConsumerFilterData``,
+``ConsumerFilterManager.encode``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["SQL92", "ConsumerFilterData", "decode_filters", "encode_filters", "r
 
 SQL92 = "SQL92"
 _FILE_MAX_BYTES = 64 * 1024 * 1024
-_BITS_MAX = 8 * 32_747  # what a ConsumeQueueExt unit of 32767 bytes has room for
+_BITS_MAX = 8 * 32_747  # fits into a ConsumeQueueExt unit of 32767 bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,27 +43,27 @@ class ConsumerFilterData:
 
     @property
     def subscription(self) -> Subscription:
-        """The filter itself: what says whether a bitmap is of another one."""
+        """The filter itself; a bitmap for any other filter says nothing about this one."""
         return Subscription("SQL92", self.expression, dialect=self.dialect, rules=self.rules)
 
     @property
     def is_dead(self) -> bool:
-        """Whether its last consumer left after it was born."""
+        """Whether its last consumer left after the filter was born."""
         return self.dead_time_ms >= self.born_time_ms
 
     def is_message_in_live(self, store_timestamp_ms: int) -> bool:
-        """Whether a bitmap of that time already says something about this filter."""
+        """Return whether a bitmap of that time covers this filter."""
         return store_timestamp_ms > self.born_time_ms
 
     def may_match(self, bitmap: bytes) -> bool:
-        """Whether all of the filter's bits are set; True too for a bitmap of another size."""
+        """Return whether all of the filter's bits are set; True for a bitmap of another size."""
         if 8 * len(bitmap) != self.bit_count:
             return True
         return all(bitmap[bit >> 3] >> (bit & 7) & 1 for bit in self.bit_positions)
 
 
 def read_filters(path: Path) -> dict[str, dict[str, ConsumerFilterData]]:
-    """The filters of a file, by topic and group; raises :class:`ConfigError`, OSError."""
+    """Return the filters of a file, by topic and group; raise :class:`ConfigError`, OSError."""
     with path.open("rb") as file:
         raw = file.read(_FILE_MAX_BYTES + 1)
     try:
@@ -73,13 +73,13 @@ def read_filters(path: Path) -> dict[str, dict[str, ConsumerFilterData]]:
 
 
 def decode_filters(raw: bytes) -> dict[str, dict[str, ConsumerFilterData]]:
-    """The filters in a ``consumerFilter.json``, by topic and group.
+    """Return the filters in a ``consumerFilter.json``, by topic and group.
 
-    One whose expression does not parse is left out, as where it was registered; so is one by rules
-    that are not known here.
+    Filters are left out if their expression does not parse, as at registration, or if their rules
+    are unknown here.
 
     Raises:
-        ValueError: *raw* is no such file, or larger than any is.
+        ValueError: *raw* is not such a file, or exceeds the size limit.
     """
     if len(raw) > _FILE_MAX_BYTES:
         raise ValueError(f"it has more than {_FILE_MAX_BYTES} bytes")
@@ -98,7 +98,7 @@ def decode_filters(raw: bytes) -> dict[str, dict[str, ConsumerFilterData]]:
 
 
 def encode_filters(filters: Mapping[str, Mapping[str, ConsumerFilterData]]) -> bytes:
-    """The file that RocketMQ writes of them."""
+    """Return the file content that RocketMQ writes for *filters*."""
     by_topic = {
         topic: {
             "groupFilterData": {group: _encode(data) for group, data in groups.items()},
@@ -162,7 +162,7 @@ def _dialect(data: ConsumerFilterData) -> dict[str, Any]:
 
 
 def _pretty(value: object, line: str) -> str:
-    """JSON with a tab a level and lists in one line."""
+    """Return JSON with one tab per level and lists on one line."""
     if not isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if not value:

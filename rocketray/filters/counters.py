@@ -1,12 +1,12 @@
-"""What became of the messages that a filter looked at: one number for each way to be settled.
+"""Counters of a filter's messages: one number for each way in which a message is settled.
 
-Every scanned message is settled once. Where the consumer took all that was matched, before any
-of it was deleted,
+Every scanned message is settled once. If the consumer took all matches before any of them was
+deleted,
 
     scanned = rejected + errors + collisions + (delivered − delivered_on_error)
 
-``delivered_on_error`` are errors that a group wants to have all the same (``on_filter_error``
-is ``"deliver"``), so they stand on both sides. Numbers only grow; they begin at 0 with the stream.
+``delivered_on_error`` are errors that the group wants delivered (``on_filter_error`` is
+``"deliver"``), so they are on both sides. Numbers only grow; they begin at 0 with the stream.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ __all__ = ["NO_COUNTERS", "FilterCounters"]
 
 @dataclass(frozen=True, slots=True)
 class FilterCounters:
-    """Messages, by what a filter and then the consumer decided; ``slow_batches`` alone is not.
+    """Messages by the decision of the filter, then of the consumer; ``slow_batches`` are batches.
 
     Attributes:
-        scanned: looked at, if only at the queue entry.
+        scanned: looked at, even if only at the queue entry.
         tag_rejected: by the tags code in the queue entry.
         bloom_rejected: by the bitmap beside the queue entry.
         sql_rejected: by the SQL92 expression: false or unknown.
         class_rejected: by the predicate.
         evaluation_errors: the expression could not be evaluated; no match.
-        predicate_errors: the predicate raised, or gave an answer that is none.
-        predicate_timeouts: the predicate gave no answer within its time.
-        slow_batches: batches that a predicate did not finish in time, though it answered.
-        delivered_on_error: handed on because of an error, as the group wants.
-        collisions: left out by the consumer: the tag's hash is right and its text is not.
-        delivered: handed to the agent.
-        not_int32: of ``evaluation_errors``: a value is no 32-bit integer.
-        not_int64: the same of 64 bits.
-        not_double: the same of numbers.
-        boolean_with_text: the same of a truth value on the left of a text.
-        missed: deleted, because they were too old or too many, before they were read; an offset
-            that was skipped counts, whatever the filter would have said.
-        sent_back: of ``delivered``: a handler raised, and the group gets it again later.
-        dead_lettered: the same, for the last time.
+        predicate_errors: the predicate raised, or returned an invalid value.
+        predicate_timeouts: the predicate did not return within its time.
+        slow_batches: batches that a predicate did not finish in time, though it returned.
+        delivered_on_error: delivered because of an error, by the group's setting.
+        collisions: discarded by the consumer: the tag's hash matches, its text does not.
+        delivered: delivered to the agent.
+        not_int32: of ``evaluation_errors``: a value is not a 32-bit integer.
+        not_int64: of ``evaluation_errors``: a value is not a 64-bit integer.
+        not_double: of ``evaluation_errors``: a value is not a number.
+        boolean_with_text: of ``evaluation_errors``: a truth value on the left of a text.
+        missed: deleted, because they were too old or too many, before they were read; every skipped
+            offset counts, whatever the filter would have decided.
+        sent_back: of ``delivered``: the handler raised, and the message is redelivered later.
+        dead_lettered: of ``delivered``: the handler raised for the last time.
     """
 
     scanned: int = 0
@@ -70,7 +70,7 @@ class FilterCounters:
 
     @property
     def rejected(self) -> int:
-        """Left out because a filter said no."""
+        """Messages that a filter rejected."""
         return self.tag_rejected + self.bloom_rejected + self.sql_rejected + self.class_rejected
 
     @property
@@ -79,16 +79,16 @@ class FilterCounters:
         return self.evaluation_errors + self.predicate_errors + self.predicate_timeouts
 
     def to_array(self) -> npt.NDArray[np.int64]:
-        """The numbers in the order of the fields: int64[n]."""
+        """Return the numbers in the order of the fields: int64[n]."""
         return np.array(_numbers(self), np.int64)
 
     @classmethod
     def from_array(cls, numbers: npt.NDArray[np.int64]) -> Self:
-        """The counters that :meth:`to_array` wrote."""
+        """Return the counters that :meth:`to_array` wrote."""
         return cls(*numbers.tolist())
 
     def to_json(self) -> dict[str, int]:
-        """The numbers by name, written as JSON writes names: ``tagRejected``."""
+        """Return the numbers by name, in JSON's style: ``tagRejected``."""
         return {_camel_case(field.name): getattr(self, field.name) for field in fields(self)}
 
     def __add__(self, other: FilterCounters) -> FilterCounters:

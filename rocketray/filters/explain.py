@@ -1,9 +1,12 @@
-"""What a filter makes of one message, look by look: for people who ask why it was not delivered.
+"""The decision of a filter on one message, step by step, to explain why it was not delivered.
 
-The looks are those of a delivery, in their order: the tags code in the queue entry or the bitmap
-beside it, the SQL92 expression or the predicate on the record, the tag's text at the consumer. The
-first that says no is the reason. A bitmap that says no is followed by the expression, for the
-parts of which people ask.
+The steps are those of a delivery, in order:
+1. the tags code in the queue entry, or the bitmap beside it,
+2. the SQL92 expression or the predicate, on the record,
+3. the tag's text, at the consumer.
+
+The first step that rejects is the reason. After a bitmap that rejects, the expression is evaluated
+as well, to show its parts.
 """
 
 from __future__ import annotations
@@ -27,7 +30,7 @@ AskPredicate = Callable[[Subscription, Any], bool]
 
 
 class FilterReason(Enum):
-    """Why a filter lets a message pass or not."""
+    """The reason that a filter passes a message or not."""
 
     MATCHED = "matched"
     TAG_MISMATCH = "tag_mismatch"
@@ -55,7 +58,7 @@ _SQL_SENTENCES = {
 
 @dataclass(frozen=True, slots=True)
 class ExplainStep:
-    """One look. ``result`` is a word for programs, ``detail`` a sentence for people.
+    """One step. ``result`` is a word for programs, ``detail`` a sentence for people.
 
     ``depth`` is above 0 for the parts of an SQL92 expression.
     """
@@ -69,10 +72,10 @@ class ExplainStep:
 
 @dataclass(frozen=True, slots=True)
 class BitmapFacts:
-    """What a delivery knows of a message's bitmap: when it was stored, and the group's filter.
+    """A delivery's knowledge of a message's bitmap: its store time, and the group's filter.
 
-    ``bitmap`` is None where none stands beside the queue entry, ``registered`` where the shard's
-    bitmaps know nothing of the group.
+    ``bitmap`` is None if the queue entry has no bitmap, ``registered`` if the shard's bitmaps do
+    not cover the group.
     """
 
     bitmap: bytes | None = None
@@ -82,7 +85,7 @@ class BitmapFacts:
 
 @dataclass(frozen=True, slots=True)
 class FilterVerdict:
-    """The reason, and the looks that led to it."""
+    """The reason, and the steps that led to it."""
 
     reason: FilterReason
     steps: tuple[ExplainStep, ...]
@@ -95,14 +98,14 @@ def explain_filter(
     ask_predicate: AskPredicate,
     bitmap: BitmapFacts | None = None,
 ) -> FilterVerdict:
-    """Look at *message* as a delivery would.
+    """Explain the decision on *message* as a delivery would make it.
 
     Args:
         subscription: the filter.
         message: the record.
-        tags_code: the code in its queue entry; None for one that cannot be read.
-        ask_predicate: answers for a class filter; it may raise :class:`PredicateError`.
-        bitmap: what stands beside its queue entry; None where none are kept.
+        tags_code: the code in its queue entry; None for an unreadable one.
+        ask_predicate: decides for a class filter; it may raise :class:`PredicateError`.
+        bitmap: the bitmap beside its queue entry; None if none are kept.
     """
     if subscription.expression_type == "SQL92":
         return _explain_sql(subscription, message, bitmap)
@@ -155,7 +158,7 @@ def _explain_sql(
     parts = trace(compiled.tree, message.properties)
     for part in parts:
         sentence = part.error or ("" if part.depth else _SQL_SENTENCES[part.outcome])
-        is_named = not sentence or sentence.startswith(part.expression)  # as an error's own is
+        is_named = not sentence or sentence.startswith(part.expression)  # as an error's own does
         detail = (sentence or part.expression) if is_named else f"{part.expression}: {sentence}"
         steps.append(ExplainStep("sql", part.outcome.value, detail, part.depth, part.values))
     reason = _SQL_REASONS[parts[0].outcome]

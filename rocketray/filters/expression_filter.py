@@ -1,4 +1,4 @@
-"""SQL92 in two stages as a broker applies it: the filter bitmap first, the record's properties then.
+"""SQL92 in two stages, as in a broker: first the filter bitmap, then the record's properties.
 
 Without a registered filter, as when a pull brings its own expression, stage one passes everything.
 Source: RocketMQ 5.3.3, ``ExpressionMessageFilter``.
@@ -19,7 +19,7 @@ __all__ = ["ExpressionFilter"]
 
 
 class _Unit(Protocol):
-    """What a ConsumeQueueExt unit knows of its message."""
+    """The fields of a ConsumeQueueExt unit that a filter reads."""
 
     @property
     def store_timestamp_ms(self) -> int: ...
@@ -48,7 +48,7 @@ class ExpressionFilter:
         dialect: Dialect = "rocketmq",
         rules: int | None = None,
     ) -> None:
-        """Compile; a registration of another filter is no use here and passed over.
+        """Compile *expression*; ignore a registration of another filter.
 
         Raises:
             FilterSyntaxError: *expression* does not parse.
@@ -60,7 +60,7 @@ class ExpressionFilter:
         self.failures = 0
 
     def matches_entry(self, _tags_code: int | None, unit: _Unit | None) -> bool:
-        """Stage one: False only when a bitmap that knows the filter says that it does not match."""
+        """Run stage one: return False only if a bitmap that covers the filter excludes a match."""
         filter_data = self._registered
         if filter_data is None or unit is None or unit.bitmap is None:
             return True
@@ -69,7 +69,7 @@ class ExpressionFilter:
         return filter_data.may_match(unit.bitmap)
 
     def matches_record(self, message: _Record) -> bool:
-        """Stage two: whether the properties make the expression true."""
+        """Run stage two: return whether the properties make the expression true."""
         try:
             return self._compiled.matches(message.properties)
         except FilterEvaluationError:

@@ -1,7 +1,9 @@
-"""A subscription, ready to be applied: first to ConsumeQueue entries, then to records.
+"""A compiled subscription, applied first to ConsumeQueue entries, then to records.
 
-Stage one never leaves out a message that stage two would take. What fails raises; the caller
-counts it and says what it means. Pure: a filter counts nothing and changes nothing.
+Invariants
+  1. Stage one never rejects a message that stage two would accept.
+  2. Failures raise; the caller counts them and decides what they mean.
+  3. Pure: a filter counts nothing and changes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ __all__ = ["MessageFilter", "RecordView", "compile_filter"]
 
 
 class RecordView(Protocol):
-    """What a filter may look at; SQL92 looks at ``properties`` only."""
+    """The parts of a message that a filter may read; SQL92 reads ``properties`` only."""
 
     @property
     def topic(self) -> str:
@@ -48,15 +50,15 @@ class RecordView(Protocol):
 
 
 class MessageFilter:
-    """Made by :func:`compile_filter`; immutable, safe in several threads.
+    """A filter from :func:`compile_filter`; immutable, thread-safe.
 
-    It is full of compiled parts, so it does not travel: send the subscription, compile it there.
+    Its compiled parts cannot be pickled: send the subscription, and compile it at the receiver.
 
     Attributes:
-        subscription: what it was made from.
+        subscription: the source of the filter.
         tag_codes: the codes that pass stage one, int32[n] ascending; None when every entry passes.
         sql: the SQL92 expression, for many messages at once; None for the other kinds.
-        batch_columns: the columns that a batch predicate looks at; None for every other filter.
+        batch_columns: the columns that a batch predicate reads; None for every other filter.
     """
 
     __slots__ = (
@@ -84,19 +86,19 @@ class MessageFilter:
 
     @property
     def needs_record(self) -> bool:
-        """Whether stage two looks at the record: for SQL92 and class filters."""
+        """Whether stage two reads the record: for SQL92 and class filters."""
         return self.sql is not None or self._predicate is not None
 
     def matches_entry(self, tags_code: int | None, _unit: object = None) -> bool:
-        """Stage one, for one entry: whether it may match. What an ext unit says is not needed."""
+        """Run stage one: return whether an entry may match. The ext unit is not needed."""
         return matches_code(self._tags, tags_code)
 
     def matches_record(self, message: RecordView) -> bool:
-        """Stage two: whether the record matches.
+        """Run stage two: return whether the record matches.
 
         Raises:
             FilterEvaluationError: the expression failed on the message's properties.
-            PredicateError: the class filter raised, or answered neither True nor False.
+            PredicateError: the class filter raised, or returned neither True nor False.
         """
         assert self.batch_columns is None
         if self._scalar is not None:
@@ -104,14 +106,14 @@ class MessageFilter:
         return self._predicate is None or self._ask_predicate(message)
 
     def matches_tags(self, tags: str | None) -> bool:
-        """The consumer's second look at the tag: hashes collide, texts do not."""
+        """Run the consumer's second tag check, on the text: hashes can collide."""
         return matches_exactly(self._tags, tags)
 
     def matches_batch(self, batch: Any) -> npt.NDArray[np.bool_]:
-        """Stage two of a batch predicate: bool[n] for a ``RecordBatch`` of n messages.
+        """Run stage two of a batch predicate: return bool[n] for a ``RecordBatch`` of n messages.
 
         Raises:
-            PredicateError: it raised, or did not answer with one truth value for each message.
+            PredicateError: it raised, or did not return one truth value for each message.
         """
         assert self._predicate is not None
         try:
@@ -156,7 +158,7 @@ class MessageFilter:
 def compile_filter(
     subscription: Subscription, *, allowed: Collection[str] | None = None
 ) -> MessageFilter:
-    """Make *subscription* ready to be applied.
+    """Compile *subscription*.
 
     Args:
         subscription: the filter as text.
@@ -164,13 +166,13 @@ def compile_filter(
 
     Raises:
         FilterSyntaxError: its expression does not parse.
-        PredicateError: its predicate cannot be imported, or may not be.
+        PredicateError: its predicate cannot be imported, or is not allowed.
     """
     return MessageFilter(subscription, allowed=allowed)
 
 
 def _truth_values(answer: Any) -> npt.NDArray[np.bool_] | None:
-    """The answer of a batch predicate as bool[n], null as no; None when it is no such array."""
+    """Return a batch predicate's result as bool[n], null as False; None for an invalid result."""
     if isinstance(answer, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(answer.type):
         return np.array(answer.to_pylist(), np.bool_)  # to_numpy() would import pandas
     if isinstance(answer, np.ndarray) and answer.dtype == np.bool_ and answer.ndim == 1:

@@ -1,15 +1,15 @@
-"""A batch of messages on its way through a predicate, which may raise, dawdle or never come back.
+"""The run of a batch of messages through a predicate, which may raise, be slow or never return.
 
-One thread asks (:meth:`PredicateRun.go`), another watches and may end the run at any moment
-(:meth:`PredicateRun.take`). Python cannot end a call, so a run only ever stops between calls, and
-what a call answers after the run was taken is dropped.
+One thread runs the predicate (:meth:`PredicateRun.go`); another watches it and may end the run at
+any moment (:meth:`PredicateRun.take`). Python cannot interrupt a call, so a run stops only between
+calls, and the result of a call that returns after the run was taken is discarded.
 
 Rules
-  1. Messages are settled in order, so a run that ends early settled a prefix of its batch.
-  2. Between two calls the clock is read: when the batch's time is over the run ends, with at least
-     one message settled. The rest comes again in the next batch, so a slow predicate is only slow.
-  3. A batch predicate that fails on many messages is asked about halves, until the message at fault
-     is alone: the others keep their answers.
+  1. Messages are settled in order, so a run that ends early has settled a prefix of its batch.
+  2. The clock is read between calls. When the batch's time is over, the run ends, with at least
+     one message settled. The next batch repeats the rest, so a slow predicate is only slow.
+  3. If a batch predicate fails on many messages, it is called with halves until the failing
+     message is alone; the other messages keep their verdicts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PredicateRun:
     """The run of one batch; verdicts are 1 match, 0 none, :data:`FAILED`, :data:`LATE`.
 
     Attributes:
-        error: what the first failing message failed with; "" while none did.
+        error: the error of the first failed message; "" without one.
     """
 
     def __init__(
@@ -46,15 +46,16 @@ class PredicateRun:
         time_limit_s: float,
         clock_s: Callable[[], float],
     ) -> None:
-        """Make a run that has not begun.
+        """Create a run, not started.
 
         Args:
-            count: the messages, at least one.
-            ask: the predicate's answers for messages *first* to *stop*; raises PredicateError.
+            count: the number of messages, at least one.
+            ask: returns the predicate's verdicts for messages *first* to *stop*; raises
+                PredicateError.
             batch: whether *ask* takes many messages in one call.
             stop_on_error: end at the first message that fails.
             time_limit_s: for the batch, and for each call.
-            clock_s: a clock that never goes back.
+            clock_s: a monotonic clock.
         """
         assert count > 0
         self.error = ""
@@ -71,14 +72,14 @@ class PredicateRun:
         self._lock = threading.Lock()
 
     def go(self) -> None:
-        """Ask about message after message; returns when the run is over."""
+        """Run the predicate on one message after another; return when the run is over."""
         self._began_s = self._clock_s()
         while self._ends and self._may_call(self._ends[-1]):
             first, stop = self._settled, self._ends[-1]
             try:
                 answers: npt.NDArray[np.int8] = self._ask(first, stop).astype(np.int8)
             except PredicateError as error:
-                self._asked = first  # it came back, so nothing is late
+                self._asked = first  # the call returned, so no message is late
                 if stop - first > 1:
                     self._ends.append((first + stop) // 2)
                     continue
@@ -92,22 +93,22 @@ class PredicateRun:
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing more to wait for."""
+        """Whether the run is over: finished or taken."""
         return self._is_over
 
     @property
     def is_slow(self) -> bool:
-        """Whether the batch's time was over before its messages were, though every call came back."""
+        """Whether the batch's time ended before its messages did, though every call returned."""
         return self._ran_out
 
     def is_overdue(self) -> bool:
-        """Whether a call is under way for longer than the limit."""
+        """Return whether a call has been running for longer than the limit."""
         return not self._is_over and self._clock_s() - self._called_s > self._limit_s
 
     def take(self) -> npt.NDArray[np.int8]:
-        """End the run; the verdicts of its first messages: int8[m], m ≤ count.
+        """End the run; return the verdicts of its first messages: int8[m], m ≤ count.
 
-        Where a call is under way, the messages that it was asked about are :data:`LATE`.
+        The messages of a call that is still running are :data:`LATE`.
         """
         with self._lock:
             self._is_taken = True

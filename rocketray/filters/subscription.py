@@ -1,7 +1,7 @@
-"""What a member subscribes to, as text that travels, and RocketMQ's reading of tag expressions.
+"""A member's subscription, as text that can be sent, and RocketMQ's reading of tag expressions.
 
 Tag expressions are separated by ``||`` and trimmed as Java's ``String.trim`` does. Source:
-RocketMQ 5.3.3, ``FilterAPI.buildSubscriptionData``, oddities kept: `` || `` matches nothing, and
+RocketMQ 5.3.3, ``FilterAPI.buildSubscriptionData``, with its quirks: `` || `` matches nothing, and
 ``" * "`` is the literal tag ``*``.
 """
 
@@ -48,10 +48,10 @@ class SubscriptionData:
 
 
 def parse(sub_string: str | None) -> SubscriptionData:
-    """Read a tag expression; None and the empty text mean ``*``.
+    """Parse a tag expression; None and the empty text mean ``*``.
 
     Raises:
-        FilterSyntaxError: it has nothing but separators, or is too long.
+        FilterSyntaxError: it has only separators, or is too long.
     """
     if not sub_string or sub_string == _ALL:
         return SubscriptionData(_ALL, frozenset(), frozenset())
@@ -71,16 +71,16 @@ def parse(sub_string: str | None) -> SubscriptionData:
 class Subscription:
     """A filter as text: its kind, and a tag expression, an SQL92 expression or an import path.
 
-    ``on_error`` says what becomes of a message on which a predicate fails: the group stops before
-    it, goes on without it, or gets it. SQL92 that fails on a message never matches it.
-    ``dialect`` says which SQL it is, and ``rules`` by which version of that dialect's rules it is
-    evaluated (see sql92/dialect.py); None is what an expression without them gets, and stays None
-    for the other kinds.
+    - ``on_error``: the group's policy for a message on which a predicate fails: stop before it,
+      skip it, or deliver it. SQL92 that fails on a message never matches it.
+    - ``dialect`` is the SQL dialect, and ``rules`` the version of that dialect's rules (see
+      sql92/dialect.py). None takes the default of an expression without them, and stays None for
+      the other kinds.
 
-    Two are equal when they are the same filter, dialect and rules included: that is a filter's
-    identity, in a group, for a bitmap and in a checkpoint. Whoever stores one keeps :meth:`to_json`
-    and compares what :meth:`from_json` makes of it.
-    Making one checks nothing but types; :meth:`check` says whether it can be used.
+    Two subscriptions are equal when they are the same filter, dialect and rules included: that is a
+    filter's identity, in a group, for a bitmap and in a checkpoint. To store one, keep
+    :meth:`to_json` and compare the result of :meth:`from_json`. The constructor checks only types;
+    :meth:`check` checks the expression.
     """
 
     expression_type: ExpressionType
@@ -115,7 +115,7 @@ class Subscription:
         )
 
     def __setstate__(self, state: list[Any]) -> None:
-        """Take what :mod:`pickle` brought; a member of an earlier release sends no rules."""
+        """Restore the state from :mod:`pickle`; a member of an earlier release sends no rules."""
         for each, value in zip(fields(self), state, strict=False):
             object.__setattr__(self, each.name, value)
         if len(state) < len(fields(self)):
@@ -126,25 +126,25 @@ class Subscription:
 
     @classmethod
     def tags(cls, expression: str) -> Subscription:
-        """By tags: ``"*"``, or ``"pay || order"``."""
+        """Return a subscription by tags: ``"*"``, or ``"pay || order"``."""
         return cls("TAG", expression)
 
     @classmethod
     def sql(cls, expression: str, dialect: Dialect | None = None) -> Subscription:
-        """By an SQL92 expression over the properties."""
+        """Return a subscription by an SQL92 expression over the properties."""
         return cls("SQL92", expression, dialect=dialect)
 
     @classmethod
     def where(
         cls, predicate: str | Callable[[Any], Any], on_error: ErrorPolicy = "stop"
     ) -> Subscription:
-        """By a predicate: ``"module:callable"``, or a function of a module's top level."""
+        """Return a subscription by a predicate: ``"module:callable"``, or a top-level function."""
         path = predicate if isinstance(predicate, str) else predicate_path(predicate)
         return cls("CLASS", path, on_error)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Subscription:
-        """The subscription that :meth:`to_json` wrote; raises ConfigError for anything else.
+        """Return the subscription that :meth:`to_json` wrote; raise ConfigError for anything else.
 
         SQL without a dialect is RocketMQ's: it was stored before there was another default.
         """
@@ -162,7 +162,7 @@ class Subscription:
         return cls("SQL92", expression, policy, dialect, value.get("dialectRules", 1))
 
     def to_json(self) -> dict[str, Any]:
-        """The subscription as JSON keeps it, for :meth:`from_json` of this program or a later one."""
+        """Return the subscription as JSON, for :meth:`from_json` of this program or a later one."""
         value: dict[str, Any] = {
             "expressionType": self.expression_type,
             "expression": self.expression,
@@ -187,7 +187,7 @@ class Subscription:
             load_predicate(self.expression)
 
     def check_text(self) -> None:
-        """Check all that can be checked without importing: a predicate is the node's to import.
+        """Check everything except the predicate's import, which only the node can do.
 
         Raises:
             FilterSyntaxError: the expression does not parse.
@@ -202,20 +202,20 @@ class Subscription:
             check_predicate(self.expression)
 
     def compiled(self) -> CompiledExpression:
-        """The SQL expression, ready to use; raises :class:`FilterSyntaxError`."""
+        """Return the compiled SQL expression; raise :class:`FilterSyntaxError`."""
         assert self.dialect is not None, "only SQL is compiled"
         return compile_expression(self.expression, self.dialect, self.rules)
 
     @property
     def dialect_words(self) -> str:
-        """The dialect for people, with its rules where they are not today's; "" for other kinds."""
+        """The dialect for people, with its rules unless they are current; "" for other kinds."""
         if self.dialect is None or self.rules is None:
             return ""
         is_current = self.rules == current_rules(self.dialect)
         return self.dialect if is_current else f"{self.dialect}, rules {self.rules}"
 
     def options(self) -> list[str]:
-        """The options of a command that mean this subscription."""
+        """Return the command-line options that mean this subscription."""
         given = [f"--{_WORDS[self.expression_type]}", self.expression]
         if self.on_error != "stop":
             given += ["--on-filter-error", self.on_error]
@@ -231,9 +231,9 @@ class Subscription:
 
 
 def describe_difference(before: Subscription, after: Subscription) -> str:
-    """Where *after* says something else, in words; both parse.
+    """Describe in words how *after* differs from *before*; both parse.
 
-    Tags are compared one by one; two texts of another kind from where they begin to differ.
+    Tags are compared one by one; two texts of another kind from their first difference.
     """
     if before.expression_type == after.expression_type == "TAG":
         old, new = (_tags_of(each) for each in (before, after))

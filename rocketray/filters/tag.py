@@ -1,4 +1,4 @@
-"""The two looks at a tag: by hash on the broker's side, by text on the consumer's.
+"""The two checks of a tag: by hash on the broker, by text at the consumer.
 
 Source: RocketMQ 5.3.3, ``ExpressionMessageFilter`` and ``PullAPIWrapper.processPullResult``.
 """
@@ -14,7 +14,7 @@ _SIGN_32 = 0x80000000
 
 
 def matches_code(subscription: SubscriptionData, tags_code: int | None) -> bool:
-    """Whether a ConsumeQueue entry may match; None, a code that could not be read, always may."""
+    """Return whether a ConsumeQueue entry may match; None, an unreadable code, always may."""
     if tags_code is None or subscription.sub_string == "*":
         return True
     low = tags_code & _MASK_32
@@ -22,5 +22,5 @@ def matches_code(subscription: SubscriptionData, tags_code: int | None) -> bool:
 
 
 def matches_exactly(subscription: SubscriptionData, tags: str | None) -> bool:
-    """Whether the message's tag is one of the subscription's; all are where it names none."""
+    """Return whether the subscription has the message's tag; always True if it names no tags."""
     return not subscription.tags_set or tags in subscription.tags_set

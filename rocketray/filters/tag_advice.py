@@ -1,7 +1,7 @@
-"""What may surprise the author of a tag expression: a list of warnings, as for SQL92.
+"""Warnings about tag expressions with surprising effects, as for SQL92.
 
 RocketMQ separates tags by ``||`` alone, so ``"pay|ship"`` and ``"pay, ship"`` are one tag each,
-which no message has. A tag that a recent message does have is never warned about.
+which no message has. There is no warning about a tag that a recent message has.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _ALL = "*"
 
 
 def advise_tags(expression: str, sample: Sample | None = None) -> list[Advice]:
-    """The warnings about a tag expression that parses; *sample* has the values of ``TAGS``.
+    """Return the warnings about a valid tag expression; *sample* has the values of ``TAGS``.
 
-    A tag that is merely rare is no mistake: one that no recent message has is warned about where
-    one like it is there, or where no recent message has any of the tags.
+    A rare tag is not a mistake. A tag that no recent message has gets a warning only if a recent
+    message has a similar one, or if no recent message has any of the tags.
     """
     parsed = parse(expression)
     if parsed.sub_string == _ALL:
@@ -46,7 +46,7 @@ def advise_tags(expression: str, sample: Sample | None = None) -> list[Advice]:
 
 
 def _about_form(tag: str) -> Advice | None:
-    """What *tag* looks like that it is not."""
+    """Return a warning if *tag* looks like another form of expression."""
     if tag == _ALL:
         sentence = "with blanks around it is the tag *; for all messages write * alone"
         return Advice(AdviceCode.ONE_TAG, repr(tag), sentence)
@@ -58,7 +58,7 @@ def _about_form(tag: str) -> Advice | None:
 
 
 def _nearest(tag: str, seen: Collection[str]) -> str:
-    """The tag among *seen* that may have been meant; nothing where none is like it."""
+    """Return the most similar tag among *seen*; an empty text if none is similar."""
     return next(iter(meant(tag, sorted(seen))), "")
 
 

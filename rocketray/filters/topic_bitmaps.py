@@ -1,12 +1,13 @@
 """The filter bitmaps of many messages of one topic at once.
 
-The properties that any of the filters names are found in one pass over the messages, an
-expression that several groups share is evaluated once, and the bits are ORed column by column.
+The properties that the filters name are found in one pass over the messages, an
+expression shared by several groups is evaluated once, and the bits are ORed column by column.
 The oracle is ``ConsumerFilterManager.bitmap``, which takes one message.
 
-Bits are made by RocketMQ's rules, in either dialect. Where these fail, RocketMQ's dialect says no,
-as a broker does, and the dialect "rocketray" says look: its later rules give a verdict there, and
-nowhere another one. So its bits never leave out what it matches, whatever the version of the rules.
+Bits follow RocketMQ's rules, in either dialect. Where these fail, there is no match in RocketMQ's
+dialect, as in a broker, and a possible match in the dialect "rocketray": its later rules give a
+verdict there, and no different verdict elsewhere. So its bits never exclude a message that it
+matches, whatever the version of the rules.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ __all__ = ["TopicBitmaps"]
 
 _Int64s = npt.NDArray[np.int64]
 _Bytes = npt.NDArray[np.uint8]
-_BLOCK = 1024  # messages whose spans stay in the cache while every expression looks at them
+_BLOCK = 1024  # messages whose spans fit into the cache while every expression reads them
 
 
 class _Bits(NamedTuple):
-    """An expression, which rows of the values it takes, and what it sets in a bitmap."""
+    """An expression, the rows of property values that it reads, and the bits that it sets."""
 
     expression: VectorizedExpression
     rows: npt.NDArray[np.intp]
@@ -40,7 +41,7 @@ class _Bits(NamedTuple):
 
 
 class TopicBitmaps:
-    """The filters of one topic, compiled. Immutable; safe in several threads."""
+    """The compiled filters of one topic. Immutable; thread-safe."""
 
     __slots__ = ("_bitmap_bytes", "_bounds", "_expressions", "_names")
 
@@ -68,7 +69,7 @@ class TopicBitmaps:
         ]
 
     def of(self, data: _Bytes, starts: _Int64s, sizes: _Int64s) -> _Bytes:
-        """The bitmaps of *n* messages, uint8[n, bytes].
+        """Return the bitmaps of *n* messages, uint8[n, bytes].
 
         Their property strings lie in *data* uint8, at *starts* int64[n] with *sizes* int64[n].
         """
@@ -92,7 +93,7 @@ class TopicBitmaps:
 
 
 def _masks(positions: Iterable[int]) -> list[tuple[int, np.uint8]]:
-    """The bytes of a bitmap that *positions* touch, and the bits of each."""
+    """Return the bytes of a bitmap that *positions* touch, with the bits of each."""
     masks: dict[int, int] = {}
     for bit in positions:
         masks[bit >> 3] = masks.get(bit >> 3, 0) | 1 << (bit & 7)
