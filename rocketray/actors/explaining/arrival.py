@@ -1,7 +1,7 @@
-"""The way of a message before it is in its topic: half, decided, delayed, recalled.
+"""The way of a message to its topic: half, decided, delayed, recalled.
 
-Its copies lie in topics of the node's own, and all have its unique key. So whichever copy somebody
-asks about, the one in its topic is found, or what keeps it from there.
+Its copies are in system topics, and all have its unique key. So from any copy the message in its
+topic is found, or the reason why it is not there.
 """
 
 from __future__ import annotations
@@ -39,36 +39,36 @@ from .cause import Cause, time_text
 __all__ = ["OWN_TOPICS", "Arrival", "Arrivals", "arrival_of", "copies_with", "is_before_arrival"]
 
 OWN_TOPICS = (HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC)
-"""Where a message is before it is in its topic."""
+"""The topics that hold a message before it is in its own topic."""
 _COPIES_MAX = 1_000
 _DIGITS_MAX = 18
 
 
 class Arrivals(Protocol):
-    """What this module asks of a connection."""
+    """The calls of a connection that this module needs."""
 
     def clock_ms(self) -> int:
-        """The node's clock, in milliseconds since 1970."""
+        """Return the node's clock, in milliseconds since 1970."""
 
     def topics(self) -> Mapping[str, TopicConfig]:
-        """All topics by name."""
+        """Return all topics by name."""
 
     def query(self, topic: str, key: str, max_count: int = 64) -> list[StoredMessage]:
-        """The topic's messages with a business key or unique key, oldest first."""
+        """Return the topic's messages with a business key or unique key, oldest first."""
 
     def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether a delayed message is neither delivered nor recalled."""
+        """Return whether a delayed message is neither delivered nor recalled."""
 
     def shard_statistics(self, topic: str) -> Sequence[ShardStatistics]:
-        """What the shards of a topic hold, by queue."""
+        """Return the counters of a topic's shards, by queue."""
 
     def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
-        """The message at a queue offset, or None."""
+        """Return the message at a queue offset, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """The message in its topic, and the steps of its way; or the last copy, and why it is no other."""
+    """The message in its topic and the steps of its way; or its last copy, and why it is no other."""
 
     message: StoredMessage
     steps: tuple[ExplainStep, ...] = ()
@@ -76,13 +76,13 @@ class Arrival:
 
 
 def is_before_arrival(message: StoredMessage) -> bool:
-    """Whether *message* is a copy that nobody reads yet; one that comes again is none."""
+    """Return whether *message* is a copy that no group reads yet; a waiting retry is not one."""
     target = message.properties.get(REAL_TOPIC, "")
     return message.topic in OWN_TOPICS and not target.startswith(RETRY_PREFIX)
 
 
 def copies_with(node: Arrivals, key: str, topics: Sequence[str]) -> list[StoredMessage]:
-    """The copies with *key* of messages that are, or were, on their way to one of *topics*."""
+    """Return the copies with *key* of messages that are, or were, on their way to *topics*."""
     there = node.topics()
     return [
         copy
@@ -94,7 +94,7 @@ def copies_with(node: Arrivals, key: str, topics: Sequence[str]) -> list[StoredM
 
 
 def arrival_of(node: Arrivals, message: StoredMessage) -> Arrival:
-    """Where the message is that *message* is a copy of; itself, when it is no copy."""
+    """Return where the message is that *message* is a copy of; itself if it is no copy."""
     if not is_before_arrival(message):
         return Arrival(message, tuple(_way_here(message)))
     arrived = _arrived(node, message)
@@ -115,7 +115,7 @@ def _arrived(node: Arrivals, copy: StoredMessage) -> StoredMessage | None:
 
 
 def _copies(node: Arrivals, copy: StoredMessage) -> list[StoredMessage]:
-    """All copies of a message that is not in its topic, oldest first in each of their topics."""
+    """Return all copies of a message that is not in its topic, oldest first in each topic."""
     if copy.unique_key is None:
         return [copy]
     found = copies_with(node, copy.unique_key, [copy.properties.get(REAL_TOPIC, "")])
@@ -123,7 +123,7 @@ def _copies(node: Arrivals, copy: StoredMessage) -> list[StoredMessage]:
 
 
 def _way_here(message: StoredMessage) -> Iterator[ExplainStep]:
-    """What a message in its topic tells of its way there."""
+    """Yield the steps of its way that a message in its topic shows."""
     properties = message.properties
     if properties.get(REAL_TOPIC) != message.topic:
         return
@@ -173,7 +173,7 @@ def _half(node: Arrivals, half: StoredMessage) -> Arrival:
 
 
 def _decision(node: Arrivals, half: StoredMessage) -> tuple[str | None, int]:
-    """The first decision about *half*, which counts, and when it was made."""
+    """Return the first decision about *half*, which counts, and its time."""
     if half.unique_key is None or END_TOPIC not in node.topics():
         return None, 0
     wanted = half.queue_offset, half.unique_key, half.properties.get(PRODUCER_GROUP, "")
@@ -227,7 +227,7 @@ def _has_copy(node: Arrivals, topic: str, message: StoredMessage) -> bool:
 
 
 def _may_be_removed(node: Arrivals, topic: str, since_ms: int) -> bool:
-    """Whether *topic* may have had messages since then that it has no more."""
+    """Return whether *topic* may have removed messages stored since then."""
     if topic not in node.topics():
         return True
     for shard in node.shard_statistics(topic):

@@ -1,4 +1,4 @@
-"""The causes that an explanation can name: where a message's way to a group ended."""
+"""The causes that an explanation can name: where and why a message's way to a group ended."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _END_OF_YEAR_9999_MS = 253_402_300_800_000
 
 
 class Cause(Enum):
-    """``delivered``, ``on_its_way`` and ``delayed`` are no failures; each says what it means."""
+    """The cause with its meaning; ``delivered``, ``on_its_way`` and ``delayed`` are no failures."""
 
     meaning: str
 
     def __new__(cls, name: str, meaning: str) -> Self:
-        """A cause by its name."""
+        """Create a cause with its name and meaning."""
         cause = object.__new__(cls)
         cause._value_ = name
         cause.meaning = meaning
@@ -70,7 +70,7 @@ class Cause(Enum):
 
 
 def time_text(timestamp_ms: int) -> str:
-    """A time for people and programs, in UTC; what no calendar has, as a number."""
+    """Return a time as text in UTC; as a number of milliseconds if no calendar has it."""
     if not 0 <= timestamp_ms < _END_OF_YEAR_9999_MS:
         return f"{timestamp_ms} ms"
     return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")

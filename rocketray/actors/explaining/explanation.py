@@ -1,16 +1,16 @@
 """Why a message was or was not delivered to a group: the cause, and the steps that lead to it.
 
-Plain values: who asks gathers the facts, and nothing here or there is changed by asking. The
-steps follow a message's life: on its way to its topic, stored, in its queue, what the group asks
-for, what the group did with that place of the queue, who works for it, what came back.
+Plain values: the caller gathers the facts, and neither side changes anything. The steps follow a
+message's life: on its way to its topic, stored, in its queue, the group's subscription, the group's
+history at that place of the queue, the members of the group, retries.
 
-What decides, in this order
-  1. A message ahead of the group: what its current filter makes of it, and who works for the group.
-     One that the group would not get again, but had before, is delivered.
-  2. A message behind the group: delivered, if some filter let it pass while the group went past.
-     Else the last that happened to it counts: a filter, a move, the group's beginning, or that
-     nothing is known of that time.
-  3. A message that the group gave back: where its newest copy is, by the same rules.
+The rules, in this order
+  1. A message ahead of the group: the result of its current filter, and the members of the group
+     decide. A message that the group received before, but would not receive again, is delivered.
+  2. A message behind the group: delivered, if some filter let it pass while the group passed it.
+     Else the last event counts: a filter, a move, the group's start, or that nothing is known of
+     that time.
+  3. A message that the group returned: the place of its newest copy, by the same rules.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LEFT_OUT = {
 
 @dataclass(frozen=True, slots=True)
 class StandsStill:
-    """The message at which a group stops, because its predicate fails on it."""
+    """The message at which a group stops because its predicate fails on it."""
 
     queue_offset: int
     error: str
@@ -57,11 +57,11 @@ class StandsStill:
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """A group on a topic, and what it did with the message's place in its queue.
+    """A group on a topic, and its history at the message's place in its queue.
 
-    ``offset`` is how far it has come in the queue, -1 for not at all; ``members`` maps each living
-    one to the queues that it reads, ``failing`` is the message at which the queue's owner holds it,
-    and ``stands_still`` the one on which its predicate fails.
+    ``offset`` is the group's offset in the queue, -1 for none; ``members`` maps each living member
+    to the queues that it reads; ``failing`` is the message at which the queue's owner holds it; and
+    ``stands_still`` is the one on which its predicate fails.
     """
 
     subscription: Subscription
@@ -76,13 +76,13 @@ class GroupFacts:
 
     @property
     def coming(self) -> Subscription:
-        """The filter under which the group gets to the message."""
+        """The filter under which the group will reach the message."""
         return self.history.coming or self.subscription
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The answer; ``message_id`` is the offset id, None where nothing was found."""
+    """The explanation; ``message_id`` is the offset id, None if no message was found."""
 
     cause: Cause
     steps: tuple[ExplainStep, ...]
@@ -92,7 +92,7 @@ class Explanation:
     def of(
         cls, found: Iterator[Found], message_id: str | None, first: tuple[ExplainStep, ...] = ()
     ) -> Explanation:
-        """The answer from steps up to the first one with a cause."""
+        """Create an explanation of the steps up to the first one with a cause."""
         steps = list(first)
         for cause, step in found:
             steps.append(step)
@@ -101,7 +101,7 @@ class Explanation:
         raise AssertionError("the last step has a cause")
 
     def to_json(self) -> dict[str, Any]:
-        """The answer as it is printed for programs."""
+        """Return the explanation in the form that commands print as JSON."""
         return {
             "cause": self.cause.value,
             "offsetMsgId": self.message_id,
@@ -112,10 +112,10 @@ class Explanation:
 def explain_stored(
     stored: StoredFacts, group: str, facts: GroupFacts | None, judge: Judge, without: Found
 ) -> Iterator[Found]:
-    """The way of a message from its store to *group*.
+    """Yield the steps of a message from its store to *group*.
 
-    *judge* says what a filter makes of it; *without* is the end for a group that does not read its
-    topic, where *facts* is None.
+    *judge* returns a filter's result for it; *without* is the last step for a group that does not
+    read its topic, where *facts* is None.
     """
     yield from _in_store(stored)
     if facts is None:
@@ -129,7 +129,7 @@ def explain_stored(
 def explain_copy(
     retries: RetryTrace, facts: GroupFacts | None, judge: Judge, wait: str = ""
 ) -> Iterator[Found]:
-    """The way of a message that a group gave back; *facts* and *judge* are about the newest copy."""
+    """Yield the steps of a message that a group returned; the facts are of the newest copy."""
     newest, failed = retries.newest, f"a handler failed on it {_times(retries.returns)}"
     if retries.stage is Stage.WAITING:
         detail = f"{failed}; it comes again at {time_text(retries.due_ms)}{wait}"
@@ -171,7 +171,7 @@ def _in_store(stored: StoredFacts) -> Iterator[Found]:
 
 
 def _in_queue(message: StoredMessage, facts: GroupFacts, judge: Judge) -> Iterator[Found]:
-    """What became of a message that is in a queue which the group reads."""
+    """Yield the steps of a message in a queue that the group reads."""
     if facts.is_broadcast:
         verdict = judge(facts.subscription)
         yield from _as_asked(facts.subscription, facts, verdict)
@@ -200,7 +200,7 @@ def _in_queue(message: StoredMessage, facts: GroupFacts, judge: Judge) -> Iterat
 def _ahead(
     message: StoredMessage, facts: GroupFacts, verdict: FilterVerdict, had: list[Stretch]
 ) -> Iterator[Found]:
-    """The group gets to the message, for the first time or again."""
+    """Yield the steps of a message that the group will reach, for the first time or again."""
     again = facts.history.again
     if again is not None:
         detail = f"the group's offset was moved back to or before it at {time_text(again.time_ms)}"
@@ -227,7 +227,7 @@ def _ahead(
 
 
 def _behind(facts: GroupFacts, judge: Judge) -> Iterator[Found]:
-    """The group is past the message, and never got it as far as is known: why."""
+    """Yield why a message that the group has passed was never delivered, as far as is known."""
     up_to = f"the group has finished this queue up to offset {facts.offset}"
     last = facts.history.stretches[-1]
     subscription = last.subscription or facts.subscription
@@ -256,7 +256,7 @@ def _behind(facts: GroupFacts, judge: Judge) -> Iterator[Found]:
 
 
 def _delivered(facts: GroupFacts, last: Stretch, judge: Judge) -> Iterator[Found]:
-    """The group is past the message, and its filter let it pass."""
+    """Yield the steps of a message that the group has passed, and that its filter let pass."""
     subscription = last.subscription or facts.subscription
     yield from _as_asked(subscription, facts, judge(subscription))
     detail = f"the group has finished this queue up to offset {facts.offset}{_until(last)}"
@@ -266,7 +266,7 @@ def _delivered(facts: GroupFacts, last: Stretch, judge: Judge) -> Iterator[Found
 def _as_asked(
     subscription: Subscription, facts: GroupFacts, verdict: FilterVerdict
 ) -> Iterator[Found]:
-    """What the filter of then, *subscription*, made of the message."""
+    """Yield the result of *subscription*, the filter of that time."""
     if subscription != facts.subscription:
         detail = f"when the group was there, it subscribed to {subscription}"
         yield None, ExplainStep("subscription", "then", detail)
@@ -281,7 +281,7 @@ def _left_out(verdict: FilterVerdict) -> Found:
 
 
 def _on_its_way(message: StoredMessage, facts: GroupFacts) -> Found:
-    """It matches, and the group has not finished it: who works for the group."""
+    """Return the step about the members, for a message that matches and is not finished."""
     before = _distance(message.queue_offset, facts.offset)
     if not facts.is_readable:
         detail = (

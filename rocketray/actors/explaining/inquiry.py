@@ -1,7 +1,7 @@
-"""Gathering what is known of a message and a group, to explain why the one reached the other or not.
+"""Gathers the facts about a message and a group that explain why it was delivered or not.
 
-Asks the coordinator, some shards, the shard host and, for a class filter, the filter actor; changes
-nothing.
+Calls the coordinator, some shards, the shard host and, for a class filter, the filter actor.
+Changes nothing.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from .suggestions import like, like_keys
 __all__ = ["Inquiries", "inquire"]
 
 _FOUND_MAX = 1_000
-_SHOWN = 5  # other messages with the same key
-_LOOKS = 64  # messages of which a predicate is asked to find the one at which a group stands
+_SHOWN = 5  # other messages with the same key that are listed
+_LOOKS = 64  # messages tested with the predicate to find the one that stops a group
 
 
 class Inquiries(Arrivals, Protocol):
-    """What this module asks of a connection."""
+    """The calls of a connection that this module needs."""
 
     def view(self, offset_message_id: str) -> StoredMessage | None:
-        """The message with that offset id, or None; raises ConfigError for what is no id."""
+        """Return the message with that offset id, or None; raise ConfigError if it is no id."""
 
     def stored_facts(self, message: StoredMessage) -> StoredFacts:
-        """What the message's shard knows of it."""
+        """Return the facts that the message's shard has about it."""
 
     def ask_predicate(self, subscription: Subscription, message: StoredMessage) -> bool:
-        """A class filter's answer; raises :class:`PredicateError`."""
+        """Return a class filter's result; raise :class:`PredicateError`."""
 
     def journal(self, group: str) -> tuple[JournalEntry, ...]:
-        """What happened to a group's offsets and filters, oldest first, as far as that is known."""
+        """Return the known events of a group's offsets and filters, oldest first."""
 
 
 def inquire(
@@ -58,18 +58,18 @@ def inquire(
     group: str,
     topic: str | None = None,
 ) -> Explanation:
-    """Why the message with the id or key *wanted* was, or was not, delivered to *group*.
+    """Explain why the message with the id or key *wanted* was, or was not, delivered to *group*.
 
-    *groups* are all that there are, an entry for each topic; they are asked for before the rest.
-    A key is looked up in *topic*, else in the group's topics, and then in all others; the newest
-    message with it is explained. A copy that waits, that is half of a transaction, or that the
-    group gave back stands for its message.
+    *groups* are all groups, an entry for each topic; the caller reads them before the rest. A key
+    is looked up in *topic*, else in the group's topics, and then in all others; the newest message
+    with it is explained. For a copy that waits, is half of a transaction, or was returned by the
+    group, the message itself is explained.
     """
     return _Inquiry(node, groups, group).explain(wanted, topic)
 
 
 class _Inquiry:
-    """One question."""
+    """One inquiry."""
 
     def __init__(self, node: Inquiries, groups: Sequence[GroupDescription], group: str) -> None:
         self._node = node
@@ -79,7 +79,7 @@ class _Inquiry:
         self._journal: Sequence[JournalEntry] = node.journal(group)
 
     def explain(self, wanted: str, topic: str | None) -> Explanation:
-        """The answer."""
+        """Return the explanation."""
         message, others = self._find(wanted, topic)
         if message is None:
             return Explanation.of(self._not_found(wanted, topic), None)
@@ -104,7 +104,7 @@ class _Inquiry:
     def _given_back(
         self, message: StoredMessage, stored: StoredFacts, retries: RetryTrace
     ) -> Iterator[Found]:
-        if not is_given_back(message, self._group):  # else the first one is not there any more
+        if not is_given_back(message, self._group):  # else the first message has been removed
             place = f"{message.topic}/{message.queue_id}, offset {message.queue_offset}"
             when = time_text(message.store_timestamp_ms)
             yield None, ExplainStep("stored", "yes", f"{place}, stored at {when}")
@@ -115,7 +115,7 @@ class _Inquiry:
         yield from explain_copy(retries, facts, self._judge(newest))
 
     def _came_again_since(self, facts: GroupFacts | None, retries: RetryTrace) -> bool:
-        """The group was moved back before the message after it gave it back."""
+        """Return whether the group was moved back before the message after it returned it."""
         again = None if facts is None else facts.history.again
         return again is not None and again.time_ms > retries.newest.store_timestamp_ms
 
@@ -149,7 +149,7 @@ class _Inquiry:
         stored: StoredFacts,
         history: PlaceHistory,
     ) -> StandsStill | None:
-        """Where a group stops because its predicate fails: on this message or one before it."""
+        """Return where a group stops as its predicate fails: on this message or an earlier one."""
         is_stopping = subscription.expression_type == "CLASS" and subscription.on_error == "stop"
         if found.is_broadcast or not is_stopping or not history.is_ahead:
             return None
@@ -170,11 +170,11 @@ class _Inquiry:
     def _find(
         self, wanted: str, topic: str | None
     ) -> tuple[StoredMessage | None, tuple[ExplainStep, ...]]:
-        """The message, and a step that tells of others with the same key."""
+        """Return the message, and a step that names others with the same key."""
         try:
             found = self._node.view(wanted)
         except ConfigError:
-            found = None  # a key, or a producer's unique id
+            found = None  # it is a key, or a producer's unique id
         if found is not None:
             return found, ()
         group = self._group
@@ -190,12 +190,12 @@ class _Inquiry:
         return None, ()
 
     def _own_topics(self) -> list[str]:
-        """What the group reads, but for what came back to it."""
+        """Return the topics that the group reads, except its retry topic."""
         there = self._node.topics()
         return [name for name in self._read if name in there and name != retry_topic(self._group)]
 
     def _open_topics(self) -> list[str]:
-        """All topics but those that the node has for itself."""
+        """Return all topics except system topics."""
         return [
             name
             for name in self._node.topics()
@@ -203,7 +203,7 @@ class _Inquiry:
         ]
 
     def _with_key(self, wanted: str, topics: Sequence[str]) -> list[StoredMessage]:
-        """The messages with a key that are in *topics*, or on their way there, oldest first."""
+        """Return the messages with a key in *topics*, or on their way there, oldest first."""
         there = self._node.topics()
         in_topics = [
             one
@@ -213,7 +213,7 @@ class _Inquiry:
         ]
         copies = copies_with(self._node, wanted, topics)
         messages: dict[str, StoredMessage] = {}
-        for one in (*copies, *sorted(in_topics, key=_age)):  # what arrived stands for its copies
+        for one in (*copies, *sorted(in_topics, key=_age)):  # arrived messages win
             messages[one.unique_key or origin_of(one)] = one
         return sorted(messages.values(), key=_age)
 
@@ -248,7 +248,7 @@ class _Inquiry:
         return Cause.NOT_FOUND, ExplainStep("stored", "no topic", detail)
 
     def _expired(self, wanted: str) -> Iterator[Found]:
-        """Where *wanted* is an offset id of a place that a shard does not have any more."""
+        """Yield a step if *wanted* is an offset id of a place that its shard has removed."""
         try:
             place = decode_offset_id(wanted)
         except ConfigError:
@@ -282,7 +282,7 @@ class _Inquiry:
         return Cause.NO_GROUP, ExplainStep("subscription", "no group", detail)
 
     def _deleted(self) -> dict[str, int]:
-        """The topics that the group read until they were deleted, and when that was."""
+        """Return the deleted topics that the group read, with the times of their deletion."""
         there = self._node.topics()
         return {
             entry.topic: entry.time_ms
@@ -292,7 +292,7 @@ class _Inquiry:
 
 
 class _Judge:
-    """What filters make of one message; a predicate is asked once."""
+    """The results of filters for one message; a predicate is called once."""
 
     def __init__(self, node: Inquiries, group: str, stored: StoredFacts) -> None:
         self._node = node

@@ -1,4 +1,4 @@
-"""What somebody may have meant who asked for a group or a key that there is not."""
+"""Suggestions for a group or a key that does not exist: the most similar existing ones."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from rocketray.message import StoredMessage
 __all__ = ["KeyedQueues", "like", "like_keys"]
 
 _MOST = 3
-_NEWEST = 64  # messages of all topics whose keys are looked at
+_NEWEST = 64  # messages of all topics whose keys are compared
 
 
 class KeyedQueues(Protocol):
-    """What this module asks of a connection."""
+    """The calls of a connection that this module needs."""
 
     def shard_statistics(self, topic: str) -> Sequence[ShardStatistics]:
-        """What the shards of a topic hold, by queue."""
+        """Return the counters of a topic's shards, by queue."""
 
     def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
-        """The message at a queue offset, or None."""
+        """Return the message at a queue offset, or None."""
 
 
 def like(wanted: str, known: Iterable[str]) -> str:
-    """The end of a sentence that names those of *known* that look like *wanted*; "" for none."""
+    """Return the end of a sentence that names those of *known* similar to *wanted*; "" for none."""
     found = meant(wanted, sorted(known), most=_MOST)
     return f"; did you mean {' or '.join(map(repr, found))}?" if found else ""
 
 
 def like_keys(node: KeyedQueues, wanted: str, topics: Sequence[str]) -> str:
-    """As :func:`like`, among the keys of the newest messages of *topics*."""
+    """Return the same as :func:`like`, for the keys of the newest messages of *topics*."""
     shards = [shard for topic in topics for shard in node.shard_statistics(topic)]
     keys: set[str] = set()
     for shard in shards[:_NEWEST]:
