@@ -1,10 +1,10 @@
 """Agents: an async function over a stream, in a consumer group of its own.
 
-A handler that raises is called again over the same stream, in the same task. What it had in hand
-is settled first (failure.py): sent back, a dead letter, or tried again in its place. A handler that
-raises outside of a message is called again after a pause that doubles with every failure in a row.
-No supervisor takes part, unless the agent names one: then that one decides whether and when there
-is a handler again, and the message is settled all the same.
+A handler that raises is restarted over the same stream, in the same task. First its current
+messages are handled (failure.py): sent back, dead-lettered, or retried in place. A handler that
+raises outside of a message is restarted after a pause that doubles with every consecutive failure.
+No supervisor takes part, unless the agent names one: then the supervisor decides whether and when
+the handler is restarted, and the messages are handled all the same.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class HeldQueue(NamedTuple):
-    """A queue that an agent holds at a message on which it fails."""
+    """A queue that an agent holds at a failing message."""
 
     topic: str
     queue_id: int
@@ -45,13 +45,15 @@ class HeldQueue(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AgentStatistics:
-    """Counters of one agent since its app started; messages unless said otherwise.
+    """Counters of one agent since its app started, in messages unless said otherwise.
 
-    ``failures`` counts exceptions of the handler, and of all that a message goes through before;
-    ``decode_failures`` are those of decoding it. ``held`` are the queues that are held now at a
-    message that fails. ``sent_back`` messages come again later,
-    ``dead_lettered`` ones do not; both are finished. ``overdue`` ones were not finished for 15
-    minutes (overdue.py), and ``damaged`` ones were handed to nobody: they cannot be read.
+    - ``failures`` counts exceptions of the handler and of the steps before it; ``decode_failures``
+      are those of decoding.
+    - ``held`` are the queues that are held now at a failing message.
+    - ``sent_back`` messages are redelivered later, ``dead_lettered`` ones are not; both are
+      finished.
+    - ``overdue`` messages were not finished for 15 minutes (overdue.py).
+    - ``damaged`` messages were not delivered: they cannot be read.
     """
 
     name: str
@@ -69,7 +71,7 @@ class AgentStatistics:
 
 
 def check_handler(function: Any) -> None:
-    """Raise :class:`ConfigError` for what is no ``async def``, which an agent awaits."""
+    """Raise :class:`ConfigError` unless *function* is an ``async def``, which an agent awaits."""
     for one in (function, getattr(function, "__call__", None)):  # noqa: B004  # an object's own
         if inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one):
             return
@@ -89,23 +91,23 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
         super().__init__(fun, **options)
 
     def info(self) -> dict[str, Any]:
-        """The arguments that make a clone of this agent."""
+        """Return the arguments that make a clone of this agent."""
         return {**super().info(), "membership": self.membership}
 
     def clone(self, *, cls: Any = None, **changes: Any) -> Any:
-        """A copy; of another class, as a test context is, without what only ours knows."""
+        """Return a copy; of another class, such as a test context, without the options of ours."""
         if cls is None or issubclass(cls, Agent):
             return super().clone(cls=cls, **changes)
         return cls(**{**super().info(), **changes})
 
     def stream(self, channel: Any = None, active_partitions: Any = None, **options: Any) -> Any:
-        """The stream that a handler of this agent reads; one channel for all its handlers."""
+        """Return the stream that a handler reads; one channel for all handlers of the agent."""
         if channel is None and isinstance(self.channel, Topic):
             channel = self.channel.clone(is_iterator=False, membership=self.membership)
         return super().stream(channel, active_partitions, **options)
 
     async def _on_start_supervisor(self) -> None:
-        """Start the handlers; those of single queues when their queues have something."""
+        """Start the handlers; one of a single queue starts with the queue's first delivery."""
         if not (self.isolated_partitions and isinstance(self.channel, Topic)):
             await super()._on_start_supervisor()
             return
@@ -121,25 +123,25 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
         await actor.maybe_start()
 
     async def end_isolated(self, channel: Topic) -> None:
-        """Let the handler of *channel* finish what it is in, and end."""
+        """Let the handler of *channel* finish its message, and end it."""
         for actor in [each for each in self._actors if each.stream.channel is channel]:
             self.supervisor.discard(actor)
             await actor.stop()
 
     async def ask_nowait(self, value: Any = None, *, reply_to: Any = None, **options: Any) -> Any:
-        """Send a question; the promise of its answer, which comes to topic *reply_to*."""
+        """Send a question; return the promise of its answer, which comes to topic *reply_to*."""
         if reply_to == self.app.conf.reply_to:
             await self.app._reply_consumer.declare(reply_to)  # noqa: SLF001  # contract-tested
         return await super().ask_nowait(value, reply_to=reply_to, **options)
 
     async def _barrier_send(self, barrier: Any, items: Any, reply_to: Any) -> AsyncIterator[str]:
-        """Ask many questions; Faust has room for 1000 answers that nobody looked at yet."""
+        """Ask many questions; Faust buffers at most 1000 answers that were not read yet."""
         barrier._results = asyncio.Queue()  # noqa: SLF001  # contract-tested
         async for correlation_id in super()._barrier_send(barrier, items, reply_to):
             yield correlation_id
 
     def statistics(self) -> AgentStatistics:
-        """Counters of this agent."""
+        """Return the counters of this agent."""
         every = self.app.feeds_of(self.membership)
         feeds = [feed.statistics() for feed in every]
         received = sum(feed.received for feed in feeds)
@@ -163,7 +165,7 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
         )
 
     async def _execute_actor(self, coro: Any, aref: Any) -> None:
-        """Run a handler until its agent stops, calling it again whenever it raises."""
+        """Run a handler until its agent stops, restarting it whenever it raises."""
         if self.supervisor_strategy is not None:
             await super()._execute_actor(self._settling(coro, aref), aref)
             return
@@ -186,14 +188,14 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
             coro = self._call_again(aref)
 
     async def _recover(self, aref: Any, error: BaseException) -> None:
-        """Settle what was in hand, tell Faust's hook, and wait until it is time to go on."""
+        """Handle the current messages, call Faust's hook, and wait until the next call."""
         delay = await self._settle(aref, error)
         if self._on_error is not None:
             await self._on_error(self, error)
         await asyncio.sleep(delay)
 
     async def _settle(self, aref: Any, error: BaseException) -> float:
-        """Count what failed and settle what was in hand; seconds to wait before the next call."""
+        """Count a failure and handle the current messages; return the seconds until the next."""
         self._failures += 1
         who, active = f"agent {self.name}", aref.stream.get_active_stream()
         inbox = active.inbox if isinstance(active, Stream) else None
@@ -206,7 +208,7 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
         return 0.0
 
     async def _settling(self, coro: Any, aref: Any) -> None:
-        """Run a handler that a supervisor starts again, or does not."""
+        """Run a handler that a supervisor may restart."""
         try:
             await coro
         except Exception as error:
@@ -214,30 +216,30 @@ class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followe
             raise
 
     def _call_again(self, aref: Any) -> Any:
-        """A new call of the handler over the stream that it had."""
+        """Call the handler again over its stream."""
         aref.it = self.fun(aref.stream)
         return aref if hasattr(aref, "__await__") else self._slurp(aref, any_aiter(aref))
 
     def _note_return(self, aref: Any) -> None:
         if self._isolation is not None and not self._isolation.is_open(aref.stream.channel):
-            return  # its queue was given up
+            return  # its queue was revoked
         if not self.app.should_stop and not self.should_stop and not self.app.agents.should_stop:
             logger.warning("agent %s returned, so it reads no further message", self.name)
 
 
 def _is_cancelled() -> bool:
-    """Somebody cancelled the handler itself."""
+    """Return whether the handler itself was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def _feeds_another_topic(stream: Any) -> bool:
-    """The handler reads what this stream sends through another topic, and goes on doing so."""
+    """Return whether the handler reads this stream's output from another topic, and continues."""
     return stream.get_active_stream().channel is not stream.channel
 
 
 async def _close_iterators(stream: Any) -> None:
-    """Let the loops that the handler had over its streams end before it starts again."""
+    """End the loops that the handler had over its streams, before it is restarted."""
     root = stream.get_root_stream()
     streams: Iterable[Any] = root._iter_ll_forwards()  # noqa: SLF001  # contract-tested
     for one in streams:

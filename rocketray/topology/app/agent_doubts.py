@@ -1,7 +1,7 @@
-"""Which agents' filters may leave out messages that are wanted: told when an app starts.
+"""Warnings at the start of an app: filters of agents that may reject wanted messages.
 
-A filter with a typo looks like a topic without messages. What is known of filters before they are
-used, from their text and from the newest messages of their topics, is in actors/filtering/filter_advice.py.
+A filter with a typo looks like a topic without messages. The checks, which use a filter's text and
+the newest messages of its topics, are in actors/filtering/filter_advice.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EVERYTHING = ("", "*")
 
 
 def agent_doubts(connection: Connection, agents: Iterable[Any]) -> list[str]:
-    """A line for each reason why the filter of one of *agents* may leave out what is wanted.
+    """Return a line for each reason why an agent's filter may reject wanted messages.
 
     Reads files, so it may block.
     """
@@ -34,7 +34,7 @@ def agent_doubts(connection: Connection, agents: Iterable[Any]) -> list[str]:
             continue
         subscription = membership.subscription
         if subscription.expression_type == "CLASS" or subscription.expression in _EVERYTHING:
-            continue  # nothing is known of a predicate, and "*" leaves nothing out
+            continue  # a predicate cannot be checked, and "*" rejects nothing
         from rocketray.actors.filtering.filter_advice import doubts  # noqa: PLC0415 - imports NumPy
 
         topics = channel.matching(connection.topics() if channel.pattern else {})
@@ -44,7 +44,7 @@ def agent_doubts(connection: Connection, agents: Iterable[Any]) -> list[str]:
 
 
 def warn_of_doubts(connection: Connection, agents: Iterable[Any]) -> None:
-    """Log :func:`agent_doubts`; an app goes on where files cannot be looked at."""
+    """Log :func:`agent_doubts`; where files cannot be read, the app continues."""
     try:
         for line in agent_doubts(connection, agents):
             logger.warning("%s", line)

@@ -1,8 +1,8 @@
-"""The app: Faust's, with agents that are consumer groups and topics that filters can see into.
+"""The app: Faust's, with agents that are consumer groups and topics with fields for filters.
 
 An app is declared at import time and connects when it starts, or at its first send. It is never
-pickled: where it runs elsewhere, that process imports it by path (see deploy.py). Everything
-outside of the data path (timers, tasks, signals, models, codecs, sinks of agents) is Faust's own.
+pickled: a process elsewhere imports it by path (see deploy.py). Everything outside of the data path
+(timers, tasks, signals, models, codecs, sinks of agents) is Faust's own.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ logger = logging.getLogger(__name__)
 class App(LedApp):
     """A Faust app on rocketray.
 
-    *data* is the node's data directory, by default that of ROCKETRAY_DATA, else ./rocketray-data; *connection*, where it is given,
-    is used instead of looking for a node. *flow* bounds what waits for handlers. All other options are Faust's settings.
+    *data* is the node's data directory, by default that of ROCKETRAY_DATA, else ./rocketray-data.
+    *connection*, if given, is used instead of finding a node. *flow* bounds the messages that wait
+    for handlers. All other options are Faust's settings.
     """
 
     def __init__(
@@ -89,9 +90,9 @@ class App(LedApp):
         self._groups = GroupRegistry()
         self.sinks: dict[str, SinkSpec] = {}
         self.is_coassigned = False
-        """Every agent of an instance reads the same queue numbers; so it is with tables, too."""
+        """Whether all agents of an instance read the same queue numbers; so also with tables."""
         self.client_id = f"{socket.gethostname()}@{id}"
-        """What its members are called in broadcast groups; each instance needs another one."""
+        """The name of its members in broadcast groups; each instance needs another one."""
         self._instance = uuid.uuid4().hex
         super().__init__(id, **with_defaults(options))
         show_warnings()
@@ -109,9 +110,9 @@ class App(LedApp):
     ) -> Topic:
         """Describe a topic; it is created with *queues* queues unless it exists.
 
-        *tag*, *keys* and *properties* name fields of the values, for filters to see. The other
-        options are Faust's: ``retention`` in seconds or as a timedelta is how long a topic that
-        is created keeps its messages, all of them without it; ``compacting``, ``deleting``,
+        *tag*, *keys* and *properties* name fields of the values, for filters to read. The other
+        options are Faust's: ``retention``, in seconds or as a timedelta, is how long a topic
+        created here keeps its messages; without it, for ever. ``compacting``, ``deleting``,
         ``replicas`` and ``config`` have no effect.
         """
         if queues is not None:
@@ -154,28 +155,29 @@ class App(LedApp):
     ) -> Callable[[Callable[..., Any]], Agent]:
         """Make an agent of an async function, subscribed by at most one of *tags*, *sql*, *where*.
 
-        *group* defaults to ``"{app.id}-{agent name}"``; agents of one group share its messages.
-        *strategy* divides the queues among all members of the group. *start* is where the group
-        begins: "earliest", "latest", or at what was stored at a time; the app's setting otherwise.
-        With *broadcast* each instance gets all messages, and keeps its offsets under its client id.
-        *on_filter_error* says what becomes of a message on which the predicate *where* fails:
-        ``"stop"`` before it, ``"skip"`` it, or ``"deliver"`` it. *dialect* says which SQL *sql* is:
-        ``"rocketray"``, the default, compares numbers in any form; ``"rocketmq"`` is exact to the
-        error.
-        *concurrency* handlers of this process work side by side, which gives up the queue's order
-        unless the agent is ordered. With *isolated_partitions* each queue has a handler of its own,
-        and the agent is ordered.
-
-        A message on which the handler raises comes again, up to *max_attempts* (16) times and ever
-        later, and then goes to the topic *dead_letter*, ``%DLQ%`` and the group's name by default;
-        with ``dead_letter=False`` no message is given up. An *ordered* agent, as one of an app with
-        tables is, tries it again before any other of its queue, every *suspend* (1) seconds and
-        without a limit unless *max_attempts* gives one.
-
-        A message that cannot be decoded has *max_attempts* (16) in either case. An ordered agent
-        holds its queue meanwhile, with pauses that double up to 30 seconds. *on_decode_error*
-        ``"dead_letter"`` then gives it up, as it is by default; with ``"stop"`` the queue is held
-        at it until it can be decoded, of an agent that is not ordered as well.
+        - *group* defaults to ``"{app.id}-{agent name}"``; agents of one group share its messages.
+          *strategy* divides the queues among all members of the group.
+        - *start* is the group's start offset: "earliest", "latest", or a time of storing; by
+          default the app's setting.
+        - With *broadcast* each instance receives every message, and keeps its offsets under its
+          client id.
+        - *on_filter_error* applies to a message on which the predicate *where* fails: ``"stop"``
+          before it, ``"skip"`` it, or ``"deliver"`` it.
+        - *dialect* is the SQL dialect of *sql*: ``"rocketray"``, the default, compares numbers in
+          any form; ``"rocketmq"`` is exact to the error.
+        - *concurrency* handlers of this process work in parallel, which gives up the queue's order
+          unless the agent is ordered. With *isolated_partitions* each queue has a handler of its
+          own, and the agent is ordered.
+        - A failed message is redelivered with growing delay, up to *max_attempts* (16) times, then
+          moved to the topic *dead_letter*, by default ``%DLQ%`` and the group's name. With
+          ``dead_letter=False`` no message is dead-lettered.
+        - An *ordered* agent, as every agent of an app with tables, retries a failed message before
+          any other of its queue, every *suspend* (1) seconds, without a limit unless *max_attempts*
+          gives one.
+        - A message that cannot be decoded has *max_attempts* (16) in either case. An ordered agent
+          holds its queue meanwhile, with pauses that double up to 30 seconds. Then
+          *on_decode_error* ``"dead_letter"``, the default, moves it to the dead letters. With
+          ``"stop"`` any agent, ordered or not, holds the queue at it until it can be decoded.
         """
         _refuse_unknown("app.agent", unknown, _arguments(App.agent))
         check_strategy(strategy)
@@ -226,10 +228,10 @@ class App(LedApp):
     def sink(
         self, topic: Topic | str, *, name: str | None = None, **options: Any
     ) -> Callable[[Callable[..., Any]], SinkSpec]:
-        """Declare a Spark query over *topic*: of a function from a streaming DataFrame to a writer.
+        """Declare a Spark query over *topic*: a function from a streaming DataFrame to a writer.
 
-        *options* are those of :class:`~rocketray.topology.app.sink_spec.SinkSpec`: tags or sql, dialect, checkpoint,
-        trigger, schema, max_rows, starting_offsets. Spark runs it (see spark/sink.py), not the app.
+        *options* are those of ``SinkSpec``: tags or sql, dialect, checkpoint, trigger, schema,
+        max_rows, starting_offsets. Spark runs it (see spark/sink.py), not the app.
         """
         _refuse_unknown("app.sink", options, set(SinkSpec.__dataclass_fields__) - _SINK_OWN)
         topics = topic if isinstance(topic, str) else ",".join(topic.topics)
@@ -250,7 +252,7 @@ class App(LedApp):
 
     @property
     def together(self) -> AppInstance | None:
-        """This instance, where its agents are to read the same queue numbers."""
+        """The key of this instance, where its agents have to read the same queue numbers."""
         shared = self.is_coassigned or bool(self.tables)
         return AppInstance(self.conf.id, self._instance) if shared else None
 
@@ -265,15 +267,15 @@ class App(LedApp):
         return fetcher
 
     def feeds_of(self, membership: Membership | None) -> list[Feed]:
-        """The feeds of one agent."""
+        """Return the feeds of one agent."""
         return self.fetcher.feeds_of(membership)
 
     def membership_without_agent(self, topic: str) -> Membership:
-        """What a stream over *topic* reads as when no agent owns it: a group of its own."""
+        """Return the membership of a stream over *topic* without an agent: a group of its own."""
         return Membership(group_name(f"{self.conf.id}-{topic}"), Subscription.tags("*"))
 
     async def connect(self) -> Connection:
-        """The connection to the node, opened on first use."""
+        """Return the connection to the node, opened on first use."""
         if self._connection is None:
             self._connection = await asyncio.to_thread(_open_connection, self.data)
             restore_signal_handlers()
@@ -301,7 +303,7 @@ class App(LedApp):
     ) -> asyncio.Future[StoredMetadata]:
         """Queue *message* for sending (see outbox.py), and for delivery after *delay*.
 
-        Its topic is made with *queues* and *retention* if need be. The future is done when the
+        Its topic is created with *queues* and *retention* if necessary. The future is done when the
         message is in the node's memory, or on disk, as *ack* says.
         """
         outbox = await self._outboxes.get(ack)
@@ -310,9 +312,9 @@ class App(LedApp):
         return await outbox.put(message, queue_id, delay)
 
     async def flush_sends(self, *, is_commit: bool = True) -> None:
-        """Wait until all that was sent, and every change of a table, is stored.
+        """Wait until everything sent, and every change of a table, is stored.
 
-        Raises what could not be; where no commit follows, only when nobody heard of it.
+        Raises what could not be stored; where no commit follows, only if it was not reported yet.
         """
         await self.tables.flush()
         await (self._outboxes.flush() if is_commit else self._outboxes.settle())
@@ -320,11 +322,11 @@ class App(LedApp):
     # Running
 
     def main(self) -> None:
-        """Run until SIGINT or SIGTERM; starts a node in *data* when none runs there.
+        """Run until SIGINT or SIGTERM; start a node in *data* when none runs there.
 
-        A node that is started here allows the predicates that the app's agents name. What happens
-        is logged on stderr, unless the program set logging up itself. Ctrl-C while the node starts
-        ends the process with code 130.
+        A node that is started here allows the predicates that the app's agents name. The log goes
+        to stderr, unless the program configured logging itself. Ctrl-C while the node starts ends
+        the process with code 130.
         """
         show_log()
         warn_of(str(self.conf.id), self.sinks)
@@ -346,14 +348,14 @@ class App(LedApp):
                 wait.cancel()
 
     async def on_started(self) -> None:
-        """Begin timers and tasks when every agent is a member of its group."""
+        """Start timers and tasks once every agent is a member of its group."""
         await self.wait_for_stopped(self.fetcher.is_open)
         self._log_start()
         self.add_future(self._warn_of_doubts())
         await super().on_started()
 
     async def on_stop(self) -> None:
-        """Drain agents, store what was sent, and let Faust end the rest."""
+        """Drain agents, store what was sent, and let Faust stop the rest."""
         await super().on_stop()
         await self._outboxes.close()
         await self._reply_consumer.delete_topic()
@@ -377,12 +379,12 @@ class App(LedApp):
         return await asyncio.to_thread(partial(connection.producer, ack=ack))
 
     async def _warn_of_doubts(self) -> None:
-        """Say which filters look like slips, while agents are at work already."""
+        """Log which filters look like mistakes, while agents already run."""
         agents = list(self.agents.values())
         await asyncio.to_thread(warn_of_doubts, await self.connect(), agents)
 
     def _log_start(self) -> None:
-        """Say which agents there are, and which of them keep order only because of tables."""
+        """Log the agents, and which of them keep order only because of tables."""
         members = [
             (agent.name, agent.membership)
             for agent in self.agents.values()
@@ -451,7 +453,7 @@ def _names(fields: Sequence[str] | str) -> Sequence[str]:
 
 
 def _arguments(function: Callable[..., Any]) -> list[str]:
-    """The names of what *function* can be called with by name, without itself."""
+    """Return the keyword arguments of *function*, without itself."""
     parameters = inspect.signature(function).parameters.values()
     named = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
     return [each.name for each in parameters if each.kind in named and each.name != "self"]

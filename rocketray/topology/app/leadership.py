@@ -1,8 +1,8 @@
-"""Which instance of an app leads, for timers, crontabs and tasks with ``on_leader=True``.
+"""Leadership among the instances of an app, for timers, crontabs and tasks with ``on_leader=True``.
 
-The leader is the member of a group of the app's own that has the one queue of a topic without
-messages. So the coordinator decides, an instance that stops hands over, and one that was silent
-does not lead any more when another begins (see actors/groups/lease.py).
+The leader is the member of a group of the app's own that owns the one queue of a topic without
+messages. So the coordinator decides, an instance that stops hands leadership over, and one whose
+lease lapsed no longer leads when another begins (see actors/groups/lease.py).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ _NO_MESSAGES = (0, 0)
 
 
 class Leadership:
-    """One instance's part in it; made and used on the app's loop."""
+    """The membership of one instance in the leader's group; made and used on the app's loop."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
         self._member: AppMember | None = None
         self.is_wanted = False
-        """Something of the app is to run on the leader alone."""
+        """Whether a part of the app is to run on the leader alone."""
 
     @property
     def is_leader(self) -> bool:
-        """This instance leads now, and no other can."""
+        """Whether this instance leads now, and no other can."""
         member = self._member
         return member is not None and member.holds_any() and member.may_hand_out()
 
     async def start(self) -> None:
-        """Take part, if anything asks for it; whether this instance leads is known then."""
+        """Join, if a part of the app needs a leader; on return the leader is known."""
         if not self.is_wanted:
             return
         name = group_name(f"{self._app.conf.id}-leader")
@@ -76,38 +76,38 @@ class Leadership:
 
 
 class LedApp(Refused):
-    """Faust's app, with a leader if anything of it is to run on the leader alone."""
+    """Faust's app, with a leader if a part of it is to run on the leader alone."""
 
     @cached_property
     def leadership(self) -> Leadership:
-        """This instance's part in who leads."""
+        """The membership of this instance in the leader's group."""
         return Leadership(self)
 
     def is_leader(self) -> bool:
-        """Whether this instance leads; none does unless something was declared ``on_leader``."""
+        """Return whether this instance leads; none does unless a part is ``on_leader``."""
         return self.leadership.is_leader
 
     def timer(self, interval: Any, on_leader: bool = False, *more: Any, **options: Any) -> Any:  # noqa: FBT001, FBT002  # Faust's interface
-        """Faust's; on the leader alone if so asked."""
+        """Declare Faust's timer; on the leader alone if *on_leader*."""
         self.leadership.is_wanted |= on_leader
         return super().timer(interval, on_leader, *more, **options)
 
     def crontab(self, cron_format: str, *, on_leader: bool = False, **options: Any) -> Any:
-        """Faust's; on the leader alone if so asked."""
+        """Declare Faust's crontab; on the leader alone if *on_leader*."""
         self.leadership.is_wanted |= on_leader
         return super().crontab(cron_format, on_leader=on_leader, **options)
 
     def task(self, fun: Any = None, *, on_leader: bool = False, **options: Any) -> Any:
-        """Faust's; on who leads when the app begins if so asked."""
+        """Declare Faust's task; if *on_leader*, on the instance that leads when the app begins."""
         self.leadership.is_wanted |= on_leader
         return super().task(fun, on_leader=on_leader, **options)
 
     async def on_started(self) -> None:
-        """Know who leads before anything asks."""
+        """Decide the leader before any part asks."""
         await self.leadership.start()
         await super().on_started()
 
     async def on_stop(self) -> None:
-        """Let another instance lead once all has ended here."""
+        """Let another instance lead once everything has ended here."""
         await super().on_stop()
         await self.leadership.stop()

@@ -1,12 +1,15 @@
-"""The log of a process that runs an app: on stderr, unless the program set logging up itself.
+"""The log of a process that runs an app: on stderr, unless the program configured logging itself.
 
-``App.main`` and the hosts of ``rocketray up`` call this. Lines of rocketray's own come from INFO on,
-so that a start says what it waits for; those of other libraries from WARNING on. That mode starts
-and stops each of its services is left out: it logs that under our modules' names. So is that one
-of the app's own timers, such as the one that commits, took longer than its interval: it comes again
-when it is done, on a busy machine often. A timer of the user's is named. Mode also gives
-the loggers of modules with services a handler that drops what nobody listens to: ``App`` takes it
-away, so that warnings are on stderr where no logging is set up, as Python has it.
+``App.main`` and the hosts of ``rocketray up`` call this. Lines of rocketray are shown from INFO on,
+so that a start says what it waits for; those of other libraries from WARNING on. Two kinds of
+mode's lines, which it logs under our modules' names, are left out:
+
+- the start and stop of each of its services;
+- a timer of the app's own, such as the one that commits, took longer than its interval: on a busy
+  machine this happens often, and the timer runs again when it is done. A user's timer is named.
+
+Mode also gives the loggers of modules with services a handler that drops lines without a listener.
+``App`` removes it, so that without configured logging warnings go to stderr, as in Python.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def show_log() -> None:
-    """Have log lines come out; without effect where the root logger has a handler already."""
+    """Show log lines; without effect where the root logger has a handler already."""
     if not logging.getLogger().handlers:
         logging.basicConfig(format=_FORMAT)
         logging.getLogger("rocketray").setLevel(logging.INFO)
@@ -34,7 +37,7 @@ def show_log() -> None:
 
 
 def show_warnings() -> None:
-    """Have warnings of our modules come out where a program set no logging up."""
+    """Show warnings of our modules where the program configured no logging."""
     for name in [name for name in logging.root.manager.loggerDict if name.startswith(_OURS)]:
         one = logging.getLogger(name)
         for handler in [each for each in one.handlers if isinstance(each, logging.NullHandler)]:

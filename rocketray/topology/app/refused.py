@@ -1,4 +1,4 @@
-"""What Faust's app has and ours refuses, with what to do instead."""
+"""Features of Faust's app that ours refuses, each with an alternative."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Refused(faust.App):  # type: ignore[misc]  # Faust's types are not followe
     """Faust's app without LiveCheck."""
 
     def LiveCheck(self, **_: Any) -> NoReturn:  # noqa: N802  # Faust's name
-        """Refused."""
+        """Raise ``ConfigError``."""
         raise ConfigError(
             "LiveCheck is not offered: it needs a second cluster of Faust's own; test agents with "
             "rocketray.testing, and watch a running app with rocketray groups lag"

@@ -1,8 +1,8 @@
-"""Questions to agents and their answers: Faust's, without what makes them hang.
+"""Questions to agents and their answers: Faust's, without its causes of hanging.
 
 Each instance of an app has a reply topic, in a group of its own that commits like any other. It is
-made before the first question leaves, read from its beginning, and deleted with the instance. An
-answer that nobody waits for any more, or that comes twice, is passed over.
+created before the first question is sent, read from its beginning, and deleted with the instance.
+An answer without a waiting caller, or a duplicate, is skipped.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ class Replies(ReplyConsumer):  # type: ignore[misc]  # Faust's types are not fol
     """The answers that one app waits for."""
 
     async def add(self, correlation_id: str, promise: Any) -> None:
-        """Have *promise* kept when the answer to *correlation_id* comes."""
+        """Fulfil *promise* when the answer to *correlation_id* arrives."""
         self._waiting[correlation_id].add(promise)
         await self._start_fetcher(promise.reply_to)
 
     async def declare(self, topic: str) -> None:
-        """Make the reply topic *topic*, so that no answer comes before it is there."""
+        """Create the reply topic *topic*, so that it exists before the first answer."""
         await self.app.declare_topic(topic, 1, self.app.conf.reply_expires, hosted=True)
 
     async def delete_topic(self) -> None:
         """Delete this instance's reply topic and its group, after the app has stopped."""
         name = self.app.conf.reply_to
         if name not in self._fetchers or not name.startswith(self.app.conf.reply_to_prefix):
-            return  # it was not made, or another instance may use a topic of that name
+            return  # it was not created, or another instance may use a topic of that name
         connection = await self.app.connect()
         try:
             await asyncio.to_thread(connection.delete_topic, name)

@@ -1,7 +1,7 @@
-"""The Faust settings of a rocketray app: our defaults, and what is refused.
+"""The Faust settings of a rocketray app: our defaults, and the refused ones.
 
-A setting that would be ignored is worse than an error, so what we do not offer is refused when
-the app is configured, with the reason and what to do instead.
+A setting without effect is worse than an error, so a setting that we do not support is refused when
+the app is configured, with the reason and an alternative.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DEFAULTS: Mapping[str, Any] = {
     "broker_commit_interval": 0.5,
     "topic_partitions": 4,
     "topic_disable_leader": True,  # leadership is a partition of a Kafka topic
-    "web_enabled": False,  # two apps on one node would want the same port
+    "web_enabled": False,  # two apps on one node would use the same port
 }
 
 
@@ -53,11 +53,11 @@ _OLD_NAMES: Mapping[str, str] = {
     "num_standby_replicas": "table_standby_replicas",
     "replication_factor": "topic_replication_factor",
 }
-"""Names that Faust still takes, and refuses beside the new ones."""
+"""Deprecated names that Faust still takes, but not together with the new ones."""
 
 
 def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
-    """*options* over our defaults; raises :class:`ConfigError` for what we do not offer."""
+    """Return *options* over our defaults; raise :class:`ConfigError` for unsupported ones."""
     _check_names(options)
     check_options(options)
     old = {_OLD_NAMES[name] for name in options if name in _OLD_NAMES}
@@ -65,7 +65,7 @@ def with_defaults(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_settings(conf: Any) -> None:
-    """Check settings wherever they came from: arguments, an object or the environment."""
+    """Check settings from any source: arguments, an object or the environment."""
     names = (
         "broker",
         "processing_guarantee",
@@ -82,7 +82,7 @@ def check_settings(conf: Any) -> None:
 
 
 def check_options(options: Mapping[str, Any]) -> None:
-    """Raise :class:`ConfigError` when one of *options* asks for what we do not offer."""
+    """Raise :class:`ConfigError` when one of *options* is unsupported."""
     _check_broker(options.get("broker"))
     guarantee = options.get("processing_guarantee")
     if "exactly_once" in str(getattr(guarantee, "value", guarantee)):

@@ -35,12 +35,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SinkSpec:
-    """One sink, checked when it is made.
+    """One sink, checked when it is created.
 
     ``checkpoint`` None means a directory of the sink's name under the host's checkpoint root.
-    ``schema`` names the columns to read, in Spark's DDL form; None reads all.
-    ``max_rows`` limits a micro-batch. ``starting_offsets`` counts only without a checkpoint.
-    ``options`` are further options of the source.
+    ``schema`` names the columns to read, in Spark's DDL form; None reads all. ``max_rows`` limits a
+    micro-batch. ``starting_offsets`` applies only without a checkpoint. ``options`` are further
+    options of the source.
     """
 
     name: str
@@ -72,7 +72,7 @@ class SinkSpec:
         _count_arguments(self.name, self.function)
 
     def subscription(self) -> Subscription:
-        """The filter, as agents have it."""
+        """Return the filter, in the form that agents have."""
         return (
             Subscription("TAG", self.tags or "*", dialect=self.dialect)
             if self.sql is None
@@ -90,7 +90,7 @@ class SinkSpec:
         return _count_arguments(self.name, self.function) == 2
 
     def trigger_arguments(self) -> dict[str, Any]:
-        """The arguments of Spark's ``DataStreamWriter.trigger``."""
+        """Return the arguments of Spark's ``DataStreamWriter.trigger``."""
         text = " ".join(self.trigger.lower().split())
         if text in (AVAILABLE_NOW, "availablenow"):
             return {"availableNow": True}
@@ -102,7 +102,7 @@ class SinkSpec:
         return {"processingTime": text}
 
     def source_options(self) -> dict[str, str]:
-        """The options of ``format("rocketray")``, without the place of the data."""
+        """Return the options of ``format("rocketray")``, without the data directory."""
         chosen = {
             "topic": self.topic,
             "tags": self.tags,
@@ -132,7 +132,7 @@ def add_sink(sinks: dict[str, SinkSpec], spec: SinkSpec) -> None:
 
 
 def how_to_run(app: str, sinks: Mapping[str, SinkSpec]) -> str:
-    """What to do about *sinks* where only the agents of *app* run; nothing to say without sinks."""
+    """Return how to run *sinks* where only the agents of *app* run; empty without sinks."""
     if not sinks:
         return ""
     return (

@@ -2,11 +2,12 @@
 
 Over a topic the stream walks the run of each delivery itself. Per message that is a decode, an
 index and a look at the clock: no task, no future, no event object. After ``SLICE_S`` of work it
-lets the loop run, so timers, commits and other agents keep their turn. Everything that is not a
-topic (in-memory channels, lists, test contexts) goes Faust's own way, untouched.
+yields to the loop, so timers, commits and other agents get their turn. Everything that is not a
+topic (in-memory channels, lists, test contexts) is processed by Faust's own code, unchanged.
 
 A message is finished when the handler asks for the next one. ``break`` or ``return`` inside the
-loop therefore leaves the message unfinished, and it comes again; Faust would have acknowledged it.
+loop therefore leaves the message unfinished, and it is redelivered; Faust would have acknowledged
+it.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _Value_co = TypeVar("_Value_co", covariant=True)
 class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]  # Faust's types are not followed
     """A Faust stream; over a topic, with redelivery, batches and a bounded hold of the loop.
 
-    ``Stream[Order]`` is the type of what a handler gets whose topic has ``value_type=Order``.
+    ``Stream[Order]`` is the stream's type in a handler whose topic has ``value_type=Order``.
     """
 
     def __init__(self, channel: Any, **options: Any) -> None:
@@ -61,12 +62,12 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
 
     @property
     def inbox(self) -> Inbox | None:
-        """What this stream has in hand; None when it does not read a topic."""
+        """The deliveries of this stream's handler; None when it does not read a topic."""
         return self._inbox
 
     @property
     def place_in_hand(self) -> tuple[str, int] | None:
-        """Topic and queue that the message that the handler has now was sent to.
+        """Topic and queue of the message that the handler has now, as it was sent.
 
         Cheaper than its event.
         """
@@ -78,7 +79,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
 
     @property
     def has_processors(self) -> bool:
-        """Values go through ``filter`` or other processors on their way to the handler."""
+        """Whether values go through ``filter`` or other processors on their way to the handler."""
         return bool(self._processors)
 
     @property
@@ -95,7 +96,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         self._plain_event = event
 
     def clone(self, **changes: Any) -> Any:
-        """A copy of this stream; over the same channel it has the same messages in hand."""
+        """Return a copy of this stream; over the same channel it shares the same deliveries."""
         copy = super().clone(**changes)
         if copy.channel is self.channel:
             copy._inbox = self._inbox  # noqa: SLF001  # of this class
@@ -110,7 +111,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         return iterator
 
     async def _iterate(self, inbox: Inbox) -> AsyncIterator[Any]:  # noqa: C901  # one loop, for speed
-        """Every message's value, in order; see the module's docstring."""
+        """Yield every message's value, in order; see the module's docstring."""
         clock, sleep = time.perf_counter, asyncio.sleep
         decode = make_decoder(self.app, self.channel)
         await self._begin()
@@ -141,7 +142,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
                             yield value
                         if clock() >= slice_end:
                             await sleep(0)
-                            await inbox.until_leased()  # also after a process was stopped
+                            await inbox.until_leased()  # also after the process was suspended
                             slice_end = clock() + SLICE_S
                     else:
                         delivery.cursor = delivery.stop
@@ -154,9 +155,9 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
             await self._end()  # thrown into the channel when the agent stops
 
     def take(self, max_: int, within: Any) -> AsyncIterator[Sequence[_Value_co]]:
-        """Lists of up to *max_* values, waiting at most *within* for a full one.
+        """Yield lists of up to *max_* values, waiting at most *within* for a full one.
 
-        When the handler raises, the messages of the list come again one by one, unless it says
+        When the handler raises, the messages of the list are redelivered one by one, unless it says
         with :class:`~rocketray.errors.BatchError` which of them failed.
         """
         if self._inbox is None:
@@ -182,9 +183,10 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         return self._track(self._take(self._inbox, collector))
 
     def batches(self, columns: Sequence[str] = ARROW_COLUMNS) -> AsyncIterator[pa.RecordBatch]:
-        """Whole batches as Arrow columns, one queue each; the fastest way to read.
+        """Yield whole batches as Arrow columns, one queue each; the fastest way to read.
 
-        When the handler raises, its rows come again one by one, as the messages of :meth:`take`.
+        When the handler raises, its rows are redelivered one by one, as the messages of
+        :meth:`take`.
         """
         if self._inbox is None:
             raise ConfigError("batches() reads stored messages; this stream is not over a topic")
@@ -198,16 +200,16 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
     def through(self, channel: Any) -> Any:
         """Send every event through *channel* and read it from there.
 
-        A handler that is called again reads on where it did: its first call set this up for good.
+        A restarted handler resumes where it was: its first call set this up for good.
         """
         return self._reached() or self._alike(super().through(channel))
 
     def group_by(self, key: Any, *, name: str | None = None, **options: Any) -> Any:
         """Send every event through a topic that is sharded by *key*, a field or a function.
 
-        The topic is called after the field alone, because a topic's name has no dot. It has as
-        many queues as this stream's, unless *options* give another topic or number. A message
-        whose key cannot be told is one that failed.
+        The topic is named after the field alone, because a topic's name has no dot. It has as many
+        queues as this stream's, unless *options* give another topic or number. A message whose key
+        cannot be computed counts as failed.
         """
         grouped = self._reached()
         if grouped is None:
@@ -217,7 +219,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         return self._alike(grouped)
 
     async def _passive_drainer(self, channel: Any, declare: bool = False) -> None:  # noqa: FBT001, FBT002  # Faust's interface
-        """Read this stream for what it sends on, as a handler that is called again when it raises.
+        """Read this stream for the topic it feeds, as a handler that is restarted when it raises.
 
         Faust's ends at the first failure, and the stream behind it would wait for ever.
         """
@@ -235,17 +237,17 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         self._passive = False
 
     async def _format_key(self, key: Any, value: Any) -> Any:
-        """The key to group by; Faust skips a message whose key cannot be told, and it is lost."""
+        """Return the key to group by; where that fails, Faust skips the message, and it is lost."""
         if hasattr(key, "getattr"):  # a field of a Record
             return key.getattr(value)
         return await maybe_async(key(value))
 
     async def ack(self, event: Any) -> bool:
-        """Finish the message of *event*; True the first time."""
+        """Finish the message of *event*; return True the first time."""
         return bool(event.ack())
 
     def join(self, *_fields: Any) -> NoReturn:
-        """Refused: Faust declares joins and does not implement them."""
+        """Refuse: Faust declares joins and does not implement them."""
         self._refuse_join(_fields or True)
         raise AssertionError
 
@@ -295,7 +297,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
             inbox.deactivate()
 
     def _alike(self, behind: Any) -> Any:
-        """The stream *behind* another topic, where failures are settled as they are here."""
+        """Give the stream *behind* another topic the failure rules of this one; return it."""
         membership, channel = getattr(self.channel, "membership", None), behind.channel
         if membership is not None and isinstance(channel, Topic) and channel.membership is None:
             of_topic = self.app.membership_without_agent(channel.get_topic_name())
@@ -303,7 +305,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         return behind
 
     def _reached(self) -> Any:
-        """The stream that this one was sent through before its handler was called again."""
+        """Return the stream that this one was sent through before its handler was restarted."""
         return self._next if self._finalized else None
 
     def _collector(
@@ -326,9 +328,9 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
             self._is_started_by_loop = True
 
     async def _end(self) -> None:
-        """Stop the service, and those of streams that this one came through.
+        """Stop the service, and those of the streams that feed this one.
 
-        Not done when the handler raises or breaks off: what sends to its stream shall go on.
+        Not done when the handler raises or breaks off: streams that feed this one must continue.
         """
         if self._is_started_by_loop:
             self._is_started_by_loop = False
@@ -336,7 +338,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
             self.service_reset()
 
     def enter(self, delivery: Delivery) -> None:
-        """The handler of this stream turns to *delivery*."""
+        """Record that the handler of this stream starts *delivery*."""
         if not self.enable_acks:
             delivery.require_acks()
         self._plain_event = None
@@ -344,11 +346,11 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         sense_batch(self, delivery)
 
     def _event_now(self) -> Any:
-        """What ``faust.current_event()`` calls to get the event: Faust keeps a weakref there."""
+        """Return the event, for ``faust.current_event()``: Faust keeps a weakref there."""
         return self.current_event
 
     async def process(self, delivery: Delivery, index: int, value: Any) -> Any:
-        """*value* after filters and other processors, or ``SKIPPED``."""
+        """Return *value* after filters and other processors, or ``SKIPPED``."""
         if delivery.is_acknowledged(index):
             return SKIPPED  # before its handler raised
         try:
@@ -362,7 +364,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
     async def fail(
         self, delivery: Delivery, error: Exception, *, is_decoding: bool = False
     ) -> bool:
-        """The message at the cursor cannot be handed out; whether *delivery* goes on behind it."""
+        """Handle an undeliverable message; return whether *delivery* continues behind it."""
         assert self._inbox is not None
         return await fail_message(
             self._inbox,
@@ -374,18 +376,18 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
         )
 
     def _is_plain(self, delivery: Delivery) -> bool:
-        """Values of *delivery* go to the handler as they are decoded."""
+        """Return whether the values of *delivery* go to the handler as they are decoded."""
         return not self._processors and delivery.acks is None
 
     def make_event(self, delivery: Delivery, index: int, value: Any) -> DeliveredEvent:
-        """The event of the message at *index*, its key decoded as the topic says."""
+        """Return the event of the message at *index*, its key decoded as the topic says."""
         event = DeliveredEvent(self.app, delivery, index, None, value)
         if event.message.key is not None:
             event.key = self.channel.schema.loads_key(self.app, event.message)
         return event
 
     def _track(self, iterator: AsyncIterator[_T]) -> AsyncIterator[_T]:
-        """Have *iterator* closed with the stream, and before a failed handler starts again."""
+        """Have *iterator* closed with the stream, and before a failed handler is restarted."""
         self._active_agens.add(iterator)
         return iterator
 

@@ -1,4 +1,4 @@
-"""Apps named by where they are, ``"module:app"``: found by import, with what is wrong told."""
+"""Apps named by import path, ``"module:app"``, and the explanation of failed imports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["import_from", "load_app"]
 
 
 def load_app(path: str) -> App:
-    """Import ``"module:app"``; raises :class:`ConfigError` saying what is wrong with it."""
+    """Import ``"module:app"``; raise :class:`ConfigError` with the reason if it cannot be."""
     module_name, separator, name = path.partition(":")
     if not (module_name and separator and name):
         raise ConfigError(f"an app is named as module:app, for example trade:app, not {path!r}")
@@ -46,7 +46,7 @@ def load_app(path: str) -> App:
 
 
 def _why_not_imported(module: str, error: Exception) -> str:
-    """What a user has to know of *error*, which the import of *module* raised, and where it was."""
+    """Return a user's explanation of *error*, raised by the import of *module*, and its place."""
     if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
         return (
             f"{error}; name a module that can be imported from here, or add its directory to "
@@ -62,7 +62,7 @@ def _why_not_imported(module: str, error: Exception) -> str:
 
 
 def import_from(directory: Path | str) -> None:
-    """Let this process import modules of *directory*, before those of the same name elsewhere."""
+    """Add *directory* to the import path, before other modules of the same names."""
     place = str(directory)
     if place not in sys.path:
         sys.path.insert(0, place)

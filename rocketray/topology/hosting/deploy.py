@@ -1,4 +1,4 @@
-"""Apps on the cluster: instances started in Ray actors, awaited, and ended. Ray must be connected."""
+"""Deployment of apps: instances started, awaited and ended in Ray actors. Ray must be connected."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HOST_OPTIONS: Mapping[str, Any] = {
     "max_task_retries": -1,
     "max_concurrency": _CALLS_AT_ONCE,
 }
-_ONCE: Mapping[str, Any] = {"max_task_retries": 0}  # a process that ended is not asked again
+_ONCE: Mapping[str, Any] = {"max_task_retries": 0}  # an ended process is not called again
 
 
 def deploy(
@@ -38,7 +38,7 @@ def deploy(
     consumers: int = 1,
     env: Mapping[str, str] | None = None,
 ) -> list[Any]:
-    """Start *consumers* instances of the app at *path* as Ray actors; returns their handles.
+    """Start *consumers* instances of the app at *path* as Ray actors; return their handles.
 
     All instances join the same groups, so they share the messages. Blocks until every app has
     started; raises :class:`ActorError` when one does not.
@@ -59,8 +59,8 @@ def await_start(
     """Return when all apps have started; end them all and raise when one does not.
 
     Raises:
-        ActorError: one failed, with its reason; or not all started in time, or *is_given_up* said
-            so meanwhile.
+        ActorError: one failed, with its reason; or not all started in time; or *is_given_up*
+            returned True meanwhile.
     """
     calls = [handle.start.options(**_ONCE).remote() for handle in handles]
     end = time.monotonic() + START_TIMEOUT_S
@@ -78,7 +78,7 @@ def await_start(
 
 
 def end_hosts(handles: Sequence[Any], timeout_s: float = STOP_TIMEOUT_S) -> list[str]:
-    """Drain and end actors; returns, for each in turn, why it was not drained, or an empty text."""
+    """Drain and end actors; return, for each in order, why it was not drained, or an empty text."""
     calls = [handle.stop.options(**_ONCE).remote() for handle in handles]
     if calls:  # Ray refuses to wait for nothing
         ray.wait(calls, num_returns=len(calls), timeout=timeout_s)
@@ -89,7 +89,7 @@ def end_hosts(handles: Sequence[Any], timeout_s: float = STOP_TIMEOUT_S) -> list
 
 
 def _why_not(call: Any, timeout_s: float = 0) -> str:
-    """Why what *call* was to do is not done; empty where it is."""
+    """Return why *call* did not complete; empty if it did."""
     try:
         failure: HostFailure | None = ray.get(call, timeout=0)
     except ray.exceptions.GetTimeoutError:

@@ -1,16 +1,16 @@
 """An instance of an app in a Ray actor that imports it by path.
 
-An app is never pickled: the actor gets ``"module:app"`` and imports it. Ray calls actors outside
-of the main thread, so there are no signal handlers; what ``App.main`` does in a process of its own
-the host does here. Mode only flags an app that crashed, and a flag restarts nothing: the host ends
-the process, Ray starts another one, and the groups go on from their committed offsets.
-
-An app that crashes within ``SETTLE_S`` of its start has not started: tasks and timers begin last.
-Then, and where the module cannot be imported, the process waits a little before it ends, so that
-whoever waits for the start is told why, and the next attempt does not follow at once.
-
-The actor's class has no coroutines: Ray would call all its methods on one loop then, where a call
-that waits holds up every other.
+- An app is never pickled: the actor gets ``"module:app"`` and imports it. Ray calls actors outside
+  of the main thread, so there are no signal handlers; the host does what ``App.main`` does in a
+  process of its own.
+- Mode only flags a crashed app, and a flag restarts nothing. So the host ends the process, Ray
+  starts another one, and the groups resume from their committed offsets.
+- An app that crashes within ``SETTLE_S`` of its start counts as not started: tasks and timers begin
+  last. Then, and where the module cannot be imported, the process waits a little before it ends, so
+  that the caller that waits for the start gets the reason, and the next attempt does not follow at
+  once.
+- The actor's class has no coroutines: Ray would call all its methods on one loop then, where a
+  waiting call holds up every other.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class HostStatus:
-    """One instance of an app: where it runs, what its agents did, and the queues it reads.
+    """One instance of an app: where it runs, its agents' counters, and the queues it reads.
 
     ``data`` is the node's data directory, and ``directory`` one from which modules are imported
     too, where they were given. ``queues`` are pairs of a topic and a queue id. An app that
-    ``has_failed`` starts again soon, in another process. ``logs`` are the files with what the
-    process prints, and with what it logs.
+    ``has_failed`` starts again soon, in another process. ``logs`` are the files with the process's
+    output, and with its log.
     """
 
     path: str
@@ -75,7 +75,7 @@ def _end_process() -> None:
 
 
 class ConsumerHost:
-    """The actor: see :class:`_HostedApp`, which does it all."""
+    """The actor; :class:`_HostedApp` does the work."""
 
     def __init__(
         self,
@@ -91,24 +91,24 @@ class ConsumerHost:
         self._hosted = _HostedApp(path, data, directory, name, note=note, end=end)
 
     def start(self) -> HostFailure | None:
-        """Wait until the app has started, or has failed to: then why."""
+        """Wait until the app has started; return the failure if it did not."""
         return self._hosted.start()
 
     def status(self) -> HostStatus:
-        """What the app does now."""
+        """Return the app's current status."""
         return self._hosted.status()
 
     def stop(self) -> HostFailure | None:
-        """Drain the agents, commit, and leave the groups; returns what kept it from that."""
+        """Drain the agents, commit, and leave the groups; return the failure if there was one."""
         return self._hosted.stop()
 
 
 class _HostedApp:
     """Runs one app on a loop and thread of its own, from construction on. Any thread may call it.
 
-    A handler that keeps the app's loop busy so does not keep the actor from answering, and an
-    actor that Ray restarted goes on by itself, because its constructor starts the app. *note* is
-    told each failure with the *name*, for those who ask when this process has ended.
+    So a handler that keeps the app's loop busy does not keep the actor from answering, and an actor
+    that Ray restarted resumes by itself, because its constructor starts the app. *note* is called
+    with each failure and the *name*, for queries after this process has ended.
     """
 
     def __init__(
@@ -133,11 +133,11 @@ class _HostedApp:
         self._thread.start()
 
     def start(self) -> HostFailure | None:
-        """Wait until the app has started, or has failed to: then why."""
+        """Wait until the app has started; return the failure if it did not."""
         return self._started.result()
 
     def status(self) -> HostStatus:
-        """What the app does now."""
+        """Return the app's current status."""
         app = self._app
         is_running = app is not None and app.started and not app.should_stop
         agents, queues = self._on_loop(_statistics(app)) if app and is_running else ((), ())
@@ -154,14 +154,14 @@ class _HostedApp:
         )
 
     def stop(self) -> HostFailure | None:
-        """Drain the agents, commit, and leave the groups; returns what kept it from that."""
+        """Drain the agents, commit, and leave the groups; return the failure if there was one."""
         with contextlib.suppress(RuntimeError):  # the loop is closed: it has stopped
             self._loop.call_soon_threadsafe(self._asked_to_stop.set)
         self._thread.join()
         return self._not_stopped
 
     def _run(self) -> None:
-        """The thread: the app's whole life."""
+        """Run the app's whole life, in the thread."""
         asyncio.set_event_loop(self._loop)
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # cancels what is left
             runner.run(self._live())
@@ -188,7 +188,7 @@ class _HostedApp:
             self._not_stopped = self._fail(error)
 
     async def _begin(self) -> App:
-        """Import the app and start it; returns when it has run for a moment."""
+        """Import the app and start it; return when it has run for a moment."""
         if self._directory is not None:
             import_from(self._directory)
         self._app = app = load_app(self._path)

@@ -1,8 +1,8 @@
-"""What ended a host, told so that the app's author finds the place.
+"""The failure that ended a host, described so that the app's author finds the place.
 
-A failure outlives the process that had it, as JSON: whoever asks later is another process. Its
-place is the last line of the author's own code that the error, or what caused it, went through:
-in the app's module or package, else in anything that is neither Python's, nor installed, nor ours.
+A failure outlives its process, as JSON: the process that asks later is another one. Its place is
+the last line of the author's own code that the error, or its cause, went through: in the app's
+module or package, else in a file that is neither Python's, nor installed, nor ours.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import rocketray
 
 __all__ = ["HostFailure"]
 
-_MESSAGE_LIMIT = 2000  # characters; a message may quote whatever it failed on
+_MESSAGE_LIMIT = 2000  # characters; a message may quote the input it failed on
 _FOREIGN = (
     Path(rocketray.__file__).parent,
     *(Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
@@ -27,7 +27,7 @@ _FOREIGN = (
 
 @dataclass(frozen=True, slots=True)
 class HostFailure:
-    """An exception's type and message, the place as ``file:line``, and when it was."""
+    """An exception's type and message, the place as ``file:line``, and the time."""
 
     kind: str
     message: str
@@ -38,7 +38,7 @@ class HostFailure:
     def of(
         cls, error: BaseException | None, time_ms: int, module: str | None = None
     ) -> HostFailure:
-        """*error* as it is told; *module* is the app's."""
+        """Describe *error*; *module* is the app's."""
         if error is None:
             return cls("Crash", "the app crashed without a reason", None, time_ms)
         message = str(error)
@@ -51,12 +51,12 @@ class HostFailure:
         return f"{self.kind}: {self.message}{where}"
 
     def to_json(self) -> str:
-        """As one line."""
+        """Return it as one line."""
         return json.dumps(asdict(self))
 
     @classmethod
     def from_json(cls, text: str | bytes) -> HostFailure | None:
-        """What :meth:`to_json` made; None for anything else."""
+        """Return what :meth:`to_json` wrote; None for anything else."""
         try:
             return cls(**json.loads(text))
         except (TypeError, ValueError):
@@ -64,7 +64,7 @@ class HostFailure:
 
 
 def _own_files(module: str | None) -> Path | None:
-    """The file of *module*, or the directory of its package."""
+    """Return the file of *module*, or the directory of its package."""
     imported = sys.modules.get(module or "")
     file = getattr(imported, "__file__", None)
     if file is None:
@@ -74,7 +74,7 @@ def _own_files(module: str | None) -> Path | None:
 
 def _place(error: BaseException | None, own: Path | None) -> str | None:
     seen: set[int] = set()
-    while error is not None and id(error) not in seen:  # causes may go round
+    while error is not None and id(error) not in seen:  # causes may form a cycle
         seen.add(id(error))
         frames = list(enumerate(traceback.extract_tb(error.__traceback__)))
         nearest = max(((_nearness(each.filename, own), at) for at, each in frames), default=(0, 0))
@@ -86,7 +86,7 @@ def _place(error: BaseException | None, own: Path | None) -> str | None:
 
 
 def _nearness(file: str, own: Path | None) -> int:
-    """How much *file* is the author's own; 0: not at all."""
+    """Return how close *file* is to the author's own code; 0: not at all."""
     path = Path(file)
     if own is not None and path.is_relative_to(own):
         return 2

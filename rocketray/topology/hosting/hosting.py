@@ -1,13 +1,13 @@
-"""Apps that are up: their hosts found by name, from whichever process asks.
+"""Running apps: their hosts found by name, from any process.
 
-A host is a named Ray actor, ``app:ID:NUMBER``. Ray knows which are there, on the node and after a
-restart; the last failure of each is kept beside (host_notes.py). Ray must be connected.
+A host is a named Ray actor, ``app:ID:NUMBER``. Ray knows which exist, on the node and after a
+restart; the last failure of each is stored separately (host_notes.py). Ray must be connected.
 
 Invariants
-  1. An app that is up has the numbers that it has once: a name has one actor.
-  2. A host that is taken down has drained: what its handlers finished is committed, so no other
-     instance gets it again. One that could not is ended all the same, and that is said.
-  3. What did not start is not there: hosts of which one fails are all ended.
+  1. Each number of a running app exists once: a name has one actor.
+  2. A host that is taken down has drained: what its handlers finished is committed, so it is not
+     redelivered to another instance. A host that cannot drain is ended all the same, and reported.
+  3. A failed start leaves nothing: if one host fails, all are ended.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ HostState = Literal["running", "starting", "restarting", "silent"]
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One instance of an app; ``status`` is its own word, where it answers.
+    """One instance of an app; ``status`` is its own report, if it answers.
 
     A host that does not answer in time is ``silent``; one that failed is ``restarting`` until the
-    app starts again in a new process. ``last_error`` is what ended it last, if it could say.
+    app starts again in a new process. ``last_error`` is its last fatal failure, if it was reported.
     """
 
     app: str
@@ -62,14 +62,14 @@ class Host:
 
 
 class Deployed(NamedTuple):
-    """An app's id, and its hosts: those that are not detached end when nobody refers to them."""
+    """An app's id, and its hosts; undetached ones end with the last reference to them."""
 
     app: str
     handles: list[Any]
 
 
 def find_hosts(app: str | None = None) -> list[Host]:
-    """All hosts, or those of one app, by app and number."""
+    """Return all hosts, or those of one app, by app and number."""
     handles = {}
     for entry in ray.util.list_named_actors(all_namespaces=True):
         found, _, number = entry["name"].removeprefix(_PREFIX).rpartition(":")
@@ -101,8 +101,8 @@ def bring_up(
 ) -> Deployed:
     """Start *consumers* hosts of the app at *path*, imported from *directory*.
 
-    Hosts that are *detached* go on when this process ends. Blocks until every app has started, or
-    *is_given_up* says that nobody waits any more.
+    Hosts that are *detached* continue when this process ends. Blocks until every app has started,
+    or until *is_given_up* returns True.
 
     Raises:
         ConfigError: there is no such app, or it is up already.
@@ -118,7 +118,7 @@ def bring_up(
 
 
 def take_down(hosts: Sequence[Host]) -> list[str]:
-    """Drain *hosts*, then end them; returns a sentence for each that was not drained, or is there.
+    """Drain *hosts*, then end them; return a sentence for each not drained, or still there.
 
     One whose process has ended has nothing to drain.
     """
@@ -143,12 +143,12 @@ def take_down(hosts: Sequence[Host]) -> list[str]:
 
 
 def scale(app: str, consumers: int, is_given_up: Callable[[], bool] = lambda: False) -> list[str]:
-    """Let *app*, which is up, have so many hosts; the newest ones go first.
+    """Give the running *app* so many hosts; the newest ones are removed first.
 
-    Returns what :func:`take_down` does.
+    Returns the sentences of :func:`take_down`.
 
     Raises:
-        ConfigError: none of its hosts says what to start, or somebody else is scaling it.
+        ConfigError: none of its hosts says what to start, or another caller is scaling it.
         ActorError: a new host did not start; the others are left as they are.
     """
     hosts = find_hosts(app)
@@ -200,7 +200,7 @@ def _start(
 
 
 def _is_up(app: str, path: str, up: Sequence[Host], consumers: int) -> str:
-    """Why an app is not started again."""
+    """Return why an app is not started again."""
     count = "1 host" if len(up) == 1 else f"{len(up)} hosts"
     others = {host.status.path for host in up if host.status is not None} - {path}
     if others:
@@ -224,12 +224,12 @@ def _handle(name: str) -> Any:
 
 
 def _has_process(host: Host) -> bool:
-    """Whether there may be something to drain."""
+    """Return whether the host may have a process to drain."""
     return host.status is not None or host.state != "restarting"
 
 
 def _still_there(hosts: Sequence[Host]) -> list[Host]:
-    """Those of *hosts*, which were killed, that Ray has not removed after some time."""
+    """Return those killed *hosts* that Ray has not removed after some time."""
     end = time.monotonic() + _GONE_TIMEOUT_S
     left = list(hosts)
     while left and time.monotonic() < end:
@@ -239,9 +239,10 @@ def _still_there(hosts: Sequence[Host]) -> list[Host]:
 
 
 def _facts(handle: Any) -> tuple[str, int]:
-    """State and restarts of an actor, as Ray has them.
+    """Return state and restarts of an actor, as Ray has them.
 
-    Ray says them nowhere else without its dashboard; test_apps.py sees them change on a real node.
+    Ray reports them nowhere else without its dashboard; test_apps.py checks their changes on a real
+    node.
     """
     fact = ray._private.state.actors(handle._actor_id.hex())  # noqa: SLF001  # as above
     return (fact["State"], fact["NumRestarts"]) if fact else (_DEAD, 0)
