@@ -74,8 +74,8 @@ class Subscription:
     - ``on_error``: the group's policy for a message on which a predicate fails: stop before it,
       skip it, or deliver it. SQL92 that fails on a message never matches it.
     - ``dialect`` is the SQL dialect, and ``rules`` the version of that dialect's rules (see
-      sql92/dialect.py). None takes the default of an expression without them, and stays None for
-      the other kinds.
+      sql92/dialect.py). For SQL92, None becomes the default dialect or its current rules; the
+      other kinds keep None.
 
     Two subscriptions are equal when they are the same filter, dialect and rules included: that is a
     filter's identity, in a group, for a bitmap and in a checkpoint. To store one, keep

@@ -1,9 +1,9 @@
-"""What an expression that parses may do to its author's surprise: a list of warnings.
+"""Warnings about valid expressions with effects that may surprise the author.
 
-All of it follows from the rules of the expression's dialect: NOT that binds tighter than a
-comparison, texts that become numbers where one is asked for, properties that are absent. Given a
-sample of recent messages, what they show is said too. Nothing here changes what an expression
-means, and no warning does not mean that an expression is right.
+All of them follow from the rules of the expression's dialect: NOT binds tighter than a comparison,
+texts are converted to numbers where one is needed, properties may be absent. With a sample of
+recent messages, the warnings also report what it shows. No warning changes what an expression
+means, and an expression without warnings is not necessarily right.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class AdviceCode(Enum):
 
     @property
     def leaves_out(self) -> bool:
-        """Whether messages that the author wants are most likely left out."""
+        """Whether the filter most likely rejects messages that the author wants."""
         return self in _LEAVING_OUT
 
 
@@ -87,7 +87,7 @@ _LEAVING_OUT = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One warning: what it is about, and a sentence on what happens and what to write instead."""
+    """One warning: its subject, and a sentence on the effect and the alternative."""
 
     code: AdviceCode
     subject: str
@@ -101,7 +101,7 @@ class Advice:
 class Sample:
     """Recent messages: their count, every property name among them, and the values of some.
 
-    ``values`` has the properties that an expression names, None where a message has none.
+    ``values`` has the properties that an expression names, None where a message lacks one.
     """
 
     count: int
@@ -110,7 +110,7 @@ class Sample:
 
 
 def advise(root: Expression, sample: Sample | None = None) -> list[Advice]:
-    """The warnings about *root*, what decides most first."""
+    """Return the warnings about *root*, the most decisive first."""
     found = list(_about_outcomes(root))
     explained = {each.subject for each in found}
     for node in walk(root):
@@ -127,7 +127,7 @@ def advise(root: Expression, sample: Sample | None = None) -> list[Advice]:
 
 
 def tags_meant(tag: str) -> list[str]:
-    """The tags that *tag* seems to list, as ``"pay, ship"`` does; none where it looks like one."""
+    """Return the tags that *tag* seems to list, as ``"pay, ship"`` does; empty for a single one."""
     pieces = [piece for piece in _BETWEEN_TAGS.split(tag) if piece]
     return list(dict.fromkeys(pieces)) if len(pieces) > 1 else []
 
@@ -140,11 +140,11 @@ _EXPLAINS_NEVER = (
 )
 
 
-# -- what it can come to ------------------------------------------------------------------------
+# -- possible outcomes --------------------------------------------------------------------------
 
 
 def _about_outcomes(node: Expression) -> Iterator[Advice]:
-    """Conditions that decide nothing, each as small as it can be named."""
+    """Yield a warning for each condition that decides nothing, named by its smallest part."""
     possible = outcomes(node)
     if possible == {Outcome.TRUE}:
         yield _advice(AdviceCode.ALWAYS_TRUE, node, "is true of every message")
@@ -175,7 +175,7 @@ def _why_never(node: Expression) -> Iterator[Advice]:
         yield _advice(AdviceCode.NEVER_TRUE, node, "can never be true, so it matches no message")
 
 
-# -- what a single part means -------------------------------------------------------------------
+# -- the meaning of a single part ---------------------------------------------------------------
 
 
 def _about_node(node: Expression) -> Iterator[Advice]:
@@ -226,7 +226,7 @@ def _one_tag(node: Expression, meant: list[str]) -> Advice:
 
 
 def _about_absence(node: Expression) -> Iterator[Advice]:
-    """What a message without the property comes to."""
+    """Yield warnings about the result for a message without the property."""
     match node:
         case (
             Compare(Operator.NE, Property(name), _)
@@ -266,7 +266,7 @@ def _repeated(node: Expression) -> Iterator[Advice]:
 
 
 def _may_be_absent(root: Expression, name: str, sample: Sample | None) -> bool:
-    """Whether it is worth saying: the author thought of it, or no recent message lacks it."""
+    """Return whether to warn: no if *root* handles absence or all recent messages have *name*."""
     if any(isinstance(each, IsNull) and each.operand == Property(name) for each in walk(root)):
         return False
     seen = sample.values.get(name) if sample is not None and sample.count else None
@@ -293,7 +293,7 @@ def _about_clashes(root: Expression) -> Iterator[Advice]:
         )  # fmt: skip
 
 
-# -- what recent messages show ------------------------------------------------------------------
+# -- evidence in recent messages ----------------------------------------------------------------
 
 
 def _about_sample(root: Expression, sample: Sample) -> Iterator[Advice]:

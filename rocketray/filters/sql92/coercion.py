@@ -1,4 +1,4 @@
-r"""How RocketMQ compares values of different types: Java's conversions, not Python's.
+r"""RocketMQ's comparison of values of different types: Java's conversions, not Python's.
 
     left \ right  int32      int64      double     boolean    string
     int32         as ints    as ints    as double  less       right as int32
@@ -7,28 +7,29 @@ r"""How RocketMQ compares values of different types: Java's conversions, not Pyt
     boolean       less       less       less       as is      an error
     string        as int32   as int64   as double  as bool    text for =, else both as double
 
-"Less" is RocketMQ's answer where a conversion makes no sense: ``=`` is false, ``<`` is true. Null
-compares with nothing, so the callers see to it first. Texts become numbers as by
-``Integer.valueOf``, ``Long.valueOf`` and ``Double.valueOf``; one that does not is a :class:`FilterEvaluationError`. Doubles are ordered by ``Double.compareTo``: NaN equals itself
-and is above everything, -0.0 is below 0.0.
+"Less" is RocketMQ's result where a conversion makes no sense: ``=`` is false, ``<`` is true. Null
+compares with nothing, so the callers handle it first. Texts are converted to numbers as by
+``Integer.valueOf``, ``Long.valueOf`` and ``Double.valueOf``; a text that cannot be converted raises
+:class:`FilterEvaluationError`. Doubles are ordered by ``Double.compareTo``: NaN equals itself and
+is above everything, -0.0 is below 0.0.
 
 The dialect "rocketray" never contradicts a verdict of RocketMQ's; where RocketMQ fails on the form
-of a number, it compares numerically. What that comes to, cell by cell:
+of a number, it compares numerically. Cell by cell:
 
-    a text beside an int32 or int64, on either side, a property's or one written out: a number (see
+  - a text beside an int32 or int64, on either side, a property's or a literal: a number (see
     numbers.py) is compared exactly with the integer. Where ``Integer.valueOf`` or ``Long.valueOf``
-    takes it too, that is RocketMQ's verdict; where they fail (``120.0``, ``1e3``, ``.5``, one that
-    does not fit), it is the numeric one. Any other text is as in RocketMQ: digits of other scripts
-    count, the rest is an error.
-    a text beside a double, and two texts beside ``<``: as in RocketMQ, through doubles. It takes
-    every number there, rounds it, and so has a verdict, which stays: ``9007199254740993`` is not
-    above ``9007199254740992.0``, and of two properties -0.0 is below 0.0.
-    two texts beside ``=``: as in RocketMQ, as texts; it never fails.
-    truth values: as in RocketMQ, the error of one on the left of a text included.
+    accepts it too, that is RocketMQ's verdict; where they fail (``120.0``, ``1e3``, ``.5``, a
+    number that does not fit), it is the numeric one. Any other text is as in RocketMQ: digits of
+    other scripts count, the rest is an error.
+  - a text beside a double, and two texts beside ``<``: as in RocketMQ, through doubles. RocketMQ
+    accepts every number there, rounds it, and so has a verdict, which stays: ``9007199254740993``
+    is not above ``9007199254740992.0``, and of two properties -0.0 is below 0.0.
+  - two texts beside ``=``: as in RocketMQ, as texts; this never fails.
+  - truth values: as in RocketMQ, including the error of a truth value on the left of a text.
 
-So '', 'abc', ' 1', '0x10', '5d' and 'NaN' beside an integer are errors in both. An error hides what
-stands behind it in AND and OR, so an expression that failed on a message may now have a verdict;
-one that had a verdict has that one.
+So '', 'abc', ' 1', '0x10', '5d' and 'NaN' beside an integer are errors in both. An error hides the
+operands behind it in AND and OR, so an expression that failed on a message may now have a verdict;
+an existing verdict stays the same.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ __all__ = [
 ]
 
 Comparator = Callable[[Any, Any], int]
-"""Negative, zero or positive, for two present values of the kinds that it was made for."""
+"""Returns negative, zero or positive, for two present values of the kinds that it was made for."""
 
 _JAVA_TRIM = "".join(map(chr, range(0x21)))  # String.trim strips U+0000 to U+0020
 _SAFE_DIGITS = 9  # any 9 digits fit into 32 bits
@@ -75,21 +76,21 @@ _HEXADECIMAL = re.compile(
 
 
 def to_int32(text: str) -> int:
-    """``Integer.valueOf``: a sign and digits of any script, nothing else, within 32 bits."""
+    """Convert as ``Integer.valueOf``: only a sign and digits of any script, within 32 bits."""
     if len(text) <= _SAFE_DIGITS and text.isascii() and text.isdigit():
         return int(text)
     return _to_integer(text, 32)
 
 
 def to_int64(text: str) -> int:
-    """``Long.valueOf``: as :func:`to_int32`, within 64 bits."""
+    """Convert as ``Long.valueOf``: as :func:`to_int32`, within 64 bits."""
     if len(text) <= _SAFE_DIGITS and text.isascii() and text.isdigit():
         return int(text)
     return _to_integer(text, 64)
 
 
 def to_double(text: str) -> float:
-    """``Double.valueOf``: blanks around are cut, ``5d``, ``0x1.8p1``, ``NaN`` and ``Infinity`` count."""
+    """Convert as ``Double.valueOf``: trim; accept ``5d``, ``0x1.8p1``, ``NaN`` and ``Infinity``."""
     if len(text) <= _SAFE_DIGITS and text.isascii() and text.isdigit():
         return float(text)
     trimmed = text.strip(_JAVA_TRIM)
@@ -103,12 +104,12 @@ def to_double(text: str) -> float:
 
 
 def to_boolean(text: str) -> bool:
-    """``Boolean.valueOf``: "true" in any case is true, everything else is false."""
+    """Convert as ``Boolean.valueOf``: "true" in any case is true, everything else is false."""
     return text.lower() == "true"
 
 
 def compare_doubles(left: float, right: float) -> int:
-    """``Double.compareTo``."""
+    """Compare as ``Double.compareTo``."""
     if left < right:
         return -1
     if left > right:
@@ -120,12 +121,12 @@ def compare_doubles(left: float, right: float) -> int:
 
 
 def compare_texts(left: str, right: str) -> int:
-    """Two texts beside ``<`` and its like: both have to be numbers."""
+    """Compare two texts beside ``<`` or a similar operator: both must be numbers."""
     return compare_doubles(to_double(left), to_double(right))
 
 
 def number_comparator(kind: Kind) -> Comparator:
-    """A text beside an integer of *kind* in the dialect "rocketray": by value, in any form."""
+    """Return the dialect "rocketray"'s comparison of a text with an integer of *kind*: by value."""
     convert = _CONVERSIONS[kind]
 
     def compare(text: str, integer: int) -> int:
@@ -141,9 +142,9 @@ def number_comparator(kind: Kind) -> Comparator:
 
 
 def comparator(left: Kind, right: Kind, *, numeric: bool = False) -> Comparator:
-    """How a *left* value compares with a *right* one; see the table of this module.
+    """Return the comparison of a *left* value with a *right* one; see the table of this module.
 
-    With *numeric*, as the dialect "rocketray" does.
+    With *numeric*, as in the dialect "rocketray".
     """
     if numeric and {left, right} in _TEXT_BESIDE_INTEGER:
         return number_comparator(right) if left is Kind.STRING else _mirrored_number(left)
@@ -159,7 +160,7 @@ def comparator(left: Kind, right: Kind, *, numeric: bool = False) -> Comparator:
 
 
 def converter(kind: Kind) -> Callable[[str], Any]:
-    """How a text becomes a value of *kind*: a number or a truth value."""
+    """Return the conversion of a text to a value of *kind*: a number or a truth value."""
     return _CONVERSIONS[kind]
 
 
@@ -213,10 +214,10 @@ def _refuse(left: object, right: object) -> int:
 def _to_integer(text: str, bits: int) -> int:
     match = _DIGITS.fullmatch(text)
     if match is None or (not text.isascii() and max(text) > "\uffff"):
-        # Java reads UTF-16 units one by one, so digits outside the basic plane are none.
+        # Java reads UTF-16 units one by one, so digits outside the basic plane do not count.
         raise FilterEvaluationError(f"'{shown(text)}' is not a {bits}-bit integer", _FAILURES[bits])
     digits = match[2] if text.isascii() else "".join(map(_ascii_digit, match[2]))
-    significant = digits.lstrip("0")  # Java takes any number of leading zeros, Python does not
+    significant = digits.lstrip("0")  # Java accepts any number of leading zeros, Python does not
     value = int(match[1] + (significant or "0")) if len(significant) <= _INT64_DIGITS else 1 << bits
     if not -(1 << bits - 1) <= value < 1 << bits - 1:
         raise FilterEvaluationError(
@@ -237,7 +238,7 @@ def _from_hexadecimal(text: str) -> float:
 
 
 def _tie_key(value: float) -> int:
-    """The order of what ``<`` cannot order: -0.0, then any other number, then NaN."""
+    """Return the order of values that ``<`` cannot order: -0.0, then any other number, then NaN."""
     if math.isnan(value):
         return 1
     return 0 if value or math.copysign(1.0, value) > 0 else -1

@@ -1,8 +1,8 @@
-"""An expression ready to use, made once for each text, dialect and rules.
+"""A compiled expression, made once for each text, dialect and rules.
 
-An expression travels between processes as its text and is compiled where it lands. Results and
-failures are cached, :data:`CACHE_SIZE` each text at most once, so a member that keeps asking with a
-broken expression costs nothing.
+An expression is sent between processes as its text and compiled in the receiver. Results and
+failures are cached, :data:`CACHE_SIZE` texts each, so a member that repeats a request with an
+invalid expression costs almost nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class CompiledExpression:
     """An SQL92 expression as RocketMQ evaluates it. Immutable, safe to share between threads.
 
     Attributes:
-        sql: the text as it was given.
+        sql: the original text.
         tree: its syntax tree.
         property_names: all that :meth:`evaluate` ever looks up; a caller needs to decode no more.
     """
@@ -41,7 +41,7 @@ class CompiledExpression:
         self._evaluator: Evaluator = compile_tree(tree)
 
     def evaluate(self, properties: Mapping[str, str] | None) -> bool | None:
-        """True, False or None for unknown; ``None`` for *properties* means that there are none.
+        """Return True, False or None for unknown; ``None`` for *properties* means no properties.
 
         Raises :class:`FilterEvaluationError` where a value cannot be compared: no match, and the
         caller counts it.
@@ -49,7 +49,7 @@ class CompiledExpression:
         return self._evaluator(_NO_PROPERTIES if properties is None else properties)
 
     def matches(self, properties: Mapping[str, str] | None) -> bool:
-        """Whether a message with *properties* is wanted: only True is; raises as :meth:`evaluate`."""
+        """Return whether the expression is True for *properties*; raise as :meth:`evaluate`."""
         return self.evaluate(properties) is True
 
     def __repr__(self) -> str:
@@ -59,17 +59,17 @@ class CompiledExpression:
 def compile_expression(
     sql: str, dialect: Dialect = "rocketmq", rules: int | None = None
 ) -> CompiledExpression:
-    """The expression *sql*, from the cache if it was compiled lately; by today's rules for None.
+    """Return the compiled *sql*, from the cache if it was compiled lately; None: current rules.
 
-    Without a dialect it is RocketMQ's: that is what a broker's files mean.
+    Without a dialect it is RocketMQ's, because a broker's files mean that one.
     Raises :class:`FilterSyntaxError`, which marks the place; failures are cached like successes.
     """
     if len(sql) > SQL_MAX_CHARS:
-        parse(sql, dialect, rules)  # refuses it; a text that long is not worth keeping
+        parse(sql, dialect, rules)  # raises; a text that long is not worth caching
     outcome = _compile(sql, dialect, current_rules(dialect) if rules is None else rules)
     if isinstance(outcome, CompiledExpression):
         return outcome
-    # A new error each time: one that is raised twice would gather tracebacks.
+    # A new error each time: an error that is raised twice would accumulate tracebacks.
     raise FilterSyntaxError(outcome.reason, outcome.expression, outcome.start, outcome.end)
 
 

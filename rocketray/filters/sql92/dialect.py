@@ -1,10 +1,10 @@
-"""Which SQL an expression is in, and by which version of that dialect's rules it is evaluated.
+"""The SQL dialects, and the versions of their rules.
 
-A filter is its text, its dialect and its rules: the same text in another dialect, or by other rules,
-is another filter, and nothing that was made for the one (a group's subscription, a bitmap, a
-checkpoint) is used for the other.
+A filter is its text, its dialect and its rules: the same text in another dialect, or by other
+rules, is another filter, and state made for one filter (a group's subscription, a bitmap, a
+checkpoint) is never used for another.
 
-    dialect     rules  what is new
+    dialect     rules  new
     rocketmq    1      RocketMQ's SQL92, exact to the error
     rocketray   1      names in double quotes, LIKE, and IN with numbers
     rocketray   2      a text beside an integer is compared as a number, whatever its form
@@ -26,13 +26,13 @@ Dialect = Literal["rocketmq", "rocketray"]
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 
 DEFAULT_DIALECT: Dialect = "rocketray"
-"""The dialect of what a user writes without naming one."""
+"""The dialect of a user's expression that names none."""
 
 _CURRENT: dict[Dialect, int] = {"rocketmq": 1, "rocketray": 2}
 
 
 def current_rules(dialect: Dialect) -> int:
-    """The version of the rules by which an expression that is written now is evaluated.
+    """Return the current version of the rules of *dialect*, used for new expressions.
 
     Raises:
         ConfigError: there is no such dialect.
@@ -43,10 +43,10 @@ def current_rules(dialect: Dialect) -> int:
 
 
 def check_rules(dialect: Dialect, rules: int) -> int:
-    """*rules*, if this program knows them.
+    """Return *rules*, if this program supports them.
 
     Raises:
-        ConfigError: they are of a later program, or no version.
+        ConfigError: they are of a later program, or not a version.
     """
     current = current_rules(dialect)
     if type(rules) is not int or not 1 <= rules <= current:

@@ -1,12 +1,12 @@
-"""A syntax tree as nested closures: the scalar evaluator, and the oracle of every other one.
+"""A syntax tree as nested closures: the scalar evaluator, and the oracle of all others.
 
-Three-valued logic: True, False, and None for unknown. Operands are evaluated left to right, and no
-further than AND and OR need, so an error surfaces exactly where RocketMQ raises one. What can be
-known before a message is seen (kinds, names, conversions) is settled when the closures are made;
-a message then costs one call a node.
-
-An expression runs on every record of a topic, so the most common comparison, a property on the
-left of a literal, has closures of its own.
+- Three-valued logic: True, False, and None for unknown.
+- Operands are evaluated left to right, and no further than AND and OR need, so an error surfaces
+  exactly where RocketMQ raises one.
+- Everything known before a message is seen (kinds, names, conversions) is settled when the closures
+  are made; a message then costs one call per node.
+- An expression runs on every record of a topic, so the most common comparison, a property on the
+  left of a literal, has closures of its own.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _INTEGERS = (Kind.INT32, Kind.INT64)
 
 
 def compile_tree(node: Expression) -> Evaluator:
-    """The closure that evaluates *node*, which must be a truth value."""
+    """Return the closure that evaluates *node*, which must be a truth value."""
     return _COMPILERS[type(node)](node)
 
 
@@ -133,7 +133,7 @@ def _compare(node: Compare) -> Evaluator:
 
 
 def _equality(node: Compare) -> Evaluator:
-    """``=`` and ``<>``: an absent left side is unknown, an absent right side is unequal."""
+    """Return ``=`` or ``<>``: an absent left side is unknown, an absent right side is unequal."""
     left, right = _operand(node.left), _operand(node.right)
     test, where = _present_test(node), shown(to_sql(node))
     when_both_absent = node.operator is Operator.EQ
@@ -153,7 +153,7 @@ def _equality(node: Compare) -> Evaluator:
 
 
 def _ordering(node: Compare) -> Evaluator:
-    """``<`` and its like: unknown when a side is absent; the right one is not looked at then."""
+    """Return ``<`` or similar: unknown if a side is absent; the right is read after the left."""
     left, right = _operand(node.left), _operand(node.right)
     test, where = _present_test(node), shown(to_sql(node))
 
@@ -173,7 +173,7 @@ def _ordering(node: Compare) -> Evaluator:
 
 
 def _present_test(node: Compare) -> Callable[[Any, Any], bool]:
-    """The comparison of two values that are not absent."""
+    """Return the comparison of two values that are not absent."""
     test = _TESTS[node.operator]
     left, right = kind_of(node.left), kind_of(node.right)
     if left is right is Kind.STRING and node.operator in _EQUALITIES:
@@ -262,7 +262,7 @@ def _in(node: In) -> Evaluator:
 
 
 def _match(node: Match) -> Evaluator:
-    """CONTAINS and its like: false for anything but a text, also when negated."""
+    """Return CONTAINS or similar: false for anything but a text, also when negated."""
     if not node.text:
         return lambda _: False
     operand, test, negated = _operand(node.operand), text_test(node), node.negated
@@ -307,7 +307,7 @@ def _negate(node: Negate) -> _Operand:
     operand = _operand(node.operand)
 
     def evaluate(properties: Properties) -> Value:
-        operand(properties)  # for its error; a text or truth value has no negative
+        operand(properties)  # evaluated for its error; a text or truth value has no negative
         return None
 
     return evaluate

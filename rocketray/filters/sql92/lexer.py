@@ -1,13 +1,13 @@
-"""Text of an SQL92 expression to tokens, by the rules of RocketMQ's SelectorParser.jj.
+"""The lexer: text of an SQL92 expression to tokens, by the rules of RocketMQ's SelectorParser.jj.
 
-Longest match wins, as in JavaCC. What follows from that and is easy to get wrong:
+The longest match wins, as in JavaCC. Consequences that are easy to get wrong:
   1. ``--`` starts a comment only where a line end follows it; without one it is two minus signs.
   2. Numbers have no leading zeros: ``007`` is three tokens, ``0x10`` is ``0`` and ``x10``.
   3. A name in double quotes is a token, though RocketMQ's dialect has no place for it.
-  4. Letters, digits and blanks are ASCII ones. A string holds anything, and ``''`` is a quote.
+  4. Letters, digits and blanks are ASCII. A string holds any character, and ``''`` is a quote.
 
 Lexing never fails: text that is no token ends the tokens as one ILLEGAL token, so that the parser
-reports whichever mistake comes first. Tokens come one by one, and the parser asks for no more than
+reports whichever mistake comes first. Tokens are produced one by one, and the parser reads at most
 one behind a mistake; so the time is linear in the text.
 """
 
@@ -22,7 +22,7 @@ __all__ = ["Token", "TokenKind", "tokenize"]
 
 
 class TokenKind(Enum):
-    """What a token is; the value of a keyword or sign is its text."""
+    """The kind of a token; the value of a keyword or sign is its text."""
 
     IDENTIFIER = "a property name"
     QUOTED = "a property name in double quotes"
@@ -57,7 +57,7 @@ class TokenKind(Enum):
 
 
 class Token(NamedTuple):
-    """A token as it was written; ``start`` is its first character's position."""
+    """A token as written; ``start`` is its first character's position."""
 
     kind: TokenKind
     text: str
@@ -69,7 +69,7 @@ class Token(NamedTuple):
         return self.start + len(self.text)
 
     def is_word(self, word: str) -> bool:
-        """Whether this is a name that reads like *word*, in any case."""
+        """Return whether this is a name equal to *word*, in any case."""
         return self.kind is TokenKind.IDENTIFIER and self.text.upper() == word
 
 
@@ -92,7 +92,7 @@ _SIGNS = {kind.value: kind for kind in TokenKind if _SIGN.fullmatch(kind.value)}
 
 
 def tokenize(sql: str) -> Iterator[Token]:
-    """The tokens of *sql*; the last one is END, or ILLEGAL where the text stops making sense."""
+    """Yield the tokens of *sql*; the last one is END, or ILLEGAL at text that is no token."""
     last_line_end = max(sql.rfind("\n"), sql.rfind("\r"))
     position = _skip_blanks(sql, 0, last_line_end)
     while position < len(sql):
@@ -105,7 +105,7 @@ def tokenize(sql: str) -> Iterator[Token]:
 
 
 def _skip_blanks(sql: str, position: int, last_line_end: int) -> int:
-    """The next position that is no blank; behind the last line end no ``--`` starts a comment."""
+    """Return the next non-blank position; after the last line end no ``--`` starts a comment."""
     while match := (_BLANK_OR_LINE_COMMENT if position < last_line_end else _BLANK).match(
         sql, position
     ):
@@ -126,6 +126,6 @@ def _next_token(sql: str, position: int) -> Token:
 
 
 def _illegal_text(sql: str, position: int) -> str:
-    """What a caret should mark: an open string or comment up to the end, else one character."""
+    """Return the text to mark: an open string or comment up to the end, else one character."""
     open_ended = sql[position] == "'" or sql.startswith("/*", position)
     return sql[position:] if open_ended else sql[position]

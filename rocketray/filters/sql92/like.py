@@ -1,10 +1,10 @@
-"""LIKE as an automaton that takes one step a character, whatever the pattern.
+"""LIKE as an automaton that takes one step per character, whatever the pattern.
 
-A pattern is a row of tokens: a character that stands for itself, or ``_`` for any one character.
-State *i* says that the first *i* tokens are matched; ``%`` before token *i* lets state *i* repeat.
-All states that the text so far can have led to are the bits of one number, so there is nothing to
-go back to, and ``%a%a%a%b`` costs no more than ``a%``. ``like_table`` is the same over the bytes
-of UTF-8, for the kernel.
+A pattern is a row of tokens: a literal character, or ``_`` for any one character. State *i* means
+that the first *i* tokens are matched; ``%`` before token *i* lets state *i* repeat. The bits of one
+number are all states that the text so far can have led to, so there is no backtracking, and
+``%a%a%a%b`` costs no more than ``a%``. ``like_table`` is the same over the bytes of UTF-8, for the
+kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 
 __all__ = ["BYTE_TOKENS_MAX", "Automaton", "compile_like", "has_any_one", "like_table"]
 
-BYTE_TOKENS_MAX = 62  # the states of a pattern of so many fit into a signed 64-bit number
+BYTE_TOKENS_MAX = 62  # so many states fit into a signed 64-bit number
 _ANY_ONE, _ANY_NUMBER = "_", "%"
 
 _Symbol = TypeVar("_Symbol", str, int)
@@ -23,7 +23,7 @@ _Symbol = TypeVar("_Symbol", str, int)
 
 @dataclass(frozen=True, slots=True)
 class Automaton(Generic[_Symbol]):
-    """States as bits: which repeat, which accepts, and which a symbol leads on from."""
+    """States as bits: those that repeat, the one that accepts, and the next ones by symbol."""
 
     repeated: int
     accepted: int
@@ -31,7 +31,7 @@ class Automaton(Generic[_Symbol]):
     onwards: dict[_Symbol, int]
 
     def matches(self, text: Iterable[_Symbol]) -> bool:
-        """Whether the pattern covers all of *text*."""
+        """Return whether the pattern covers all of *text*."""
         states = 1
         for symbol in text:
             step = self.onwards.get(symbol, self.any_one)
@@ -43,16 +43,16 @@ class Automaton(Generic[_Symbol]):
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """``tokens``, None for any one character; ``repeats`` are the numbers that have a % before."""
+    """``tokens``, None for any one character; ``repeats`` are the positions behind a %."""
 
     tokens: tuple[str | None, ...]
     repeats: frozenset[int]
 
 
 def compile_like(pattern: str, escape: str | None) -> Automaton[str]:
-    """The automaton over characters.
+    """Return the automaton over characters.
 
-    Raises :class:`ValueError` where *escape* is no one character, or stands before anything but
+    Raises :class:`ValueError` if *escape* is not one character, or stands before anything but
     ``%``, ``_`` and itself.
     """
     parsed = _parse(pattern, escape)
@@ -60,14 +60,14 @@ def compile_like(pattern: str, escape: str | None) -> Automaton[str]:
 
 
 def has_any_one(pattern: str, escape: str | None) -> bool:
-    """Whether the pattern has a ``_`` that stands for any one character."""
+    """Return whether the pattern has a ``_`` that stands for any one character."""
     return None in _parse(pattern, escape).tokens
 
 
 def like_table(pattern: str, escape: str | None) -> list[int] | None:
-    """The automaton over bytes as the kernel takes it; None for a pattern that is too long.
+    """Return the automaton over bytes for the kernel; None for a pattern that is too long.
 
-    ``_`` stands for one byte there, so it only holds for text that is ASCII.
+    ``_`` stands for one byte there, so the table is valid only for ASCII text.
     """
     parsed = _parse(pattern, escape)
     tokens: list[int | None] = []

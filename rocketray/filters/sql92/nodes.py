@@ -1,12 +1,12 @@
-"""The syntax tree of an SQL92 expression: frozen, hashable, and all that an evaluator needs.
+"""The syntax tree of an SQL92 expression: frozen, hashable, with all that an evaluator needs.
 
 Invariants, kept by the parser
   1. A tree is canonical: ``And`` and ``Or`` are flat (no operand of an ``And`` is an ``And``),
-     unary plus and parentheses leave nothing behind, and BETWEEN is two comparisons, as in
+     unary plus and parentheses leave no nodes, and BETWEEN is two comparisons, as in
      RocketMQ. So ``parse(to_sql(tree)) == tree``.
   2. Every operand's kind is known before a message is seen: a property is text or absent, a
-     literal says its kind, everything else is true, false or unknown (see :func:`kind_of`).
-  3. A property where a truth value is needed stands in a ``BooleanCast``; the root and the operands
+     literal has a kind, everything else is true, false or unknown (see :func:`kind_of`).
+  3. A property used as a truth value is wrapped in a ``BooleanCast``; the root and the operands
      of AND, OR and NOT always are truth values.
 """
 
@@ -42,11 +42,11 @@ __all__ = [
 ]
 
 Value = str | int | float | bool | None
-"""What an operand is worth: text, an integer, a double, a truth value, or absent (null)."""
+"""The value of an operand: text, an integer, a double, a truth value, or absent (null)."""
 
 
 class Kind(Enum):
-    """The Java type behind a value; INT32, INT64 and DOUBLE convert texts differently."""
+    """The Java type of a value; INT32, INT64 and DOUBLE convert texts differently."""
 
     STRING = "string"
     INT32 = "32-bit integer"
@@ -73,7 +73,7 @@ class Operator(Enum):
 
 
 class MatchOperator(Enum):
-    """A test of a text against a fixed one."""
+    """A test of a text against a literal."""
 
     CONTAINS = "CONTAINS"
     STARTSWITH = "STARTSWITH"
@@ -97,7 +97,7 @@ class Property:
 
 @dataclass(frozen=True, slots=True)
 class Negate:
-    """``- operand``: a number's negative, null for anything else."""
+    """``- operand``: the negative of a number, null for anything else."""
 
     operand: Expression
 
@@ -111,7 +111,7 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class BooleanCast:
-    """A property used as a truth value: unknown when absent, else false, for it is a text."""
+    """A property used as a truth value: unknown when absent, else false, because it is a text."""
 
     operand: Property
 
@@ -134,8 +134,8 @@ class Or:
 class Compare:
     """``left operator right``.
 
-    One that is ``numeric`` compares a text beside an integer by its value, whatever its form (see
-    coercion.py). It is no matter of the text of the expression but of its dialect.
+    If ``numeric``, a text beside an integer is compared by its value, whatever its form (see
+    coercion.py). The flag comes from the dialect, not from the text of the expression.
     """
 
     operator: Operator
@@ -198,7 +198,7 @@ Expression = (
 
 
 def children(node: Expression) -> tuple[Expression, ...]:
-    """The direct operands of *node*, left to right."""
+    """Return the direct operands of *node*, left to right."""
     match node:
         case Literal() | Property():
             return ()
@@ -211,7 +211,7 @@ def children(node: Expression) -> tuple[Expression, ...]:
 
 
 def as_literal(node: Expression) -> Literal | None:
-    """The literal that *node* is, minus signs before a number counted in; None for all else."""
+    """Return the literal that *node* is, with minus signs applied; None for any other node."""
     if isinstance(node, Literal):
         return node
     if isinstance(node, Negate):
@@ -222,12 +222,12 @@ def as_literal(node: Expression) -> Literal | None:
 
 
 def is_boolean(node: Expression) -> bool:
-    """Whether *node* is a truth value without a cast; a NULL literal counts as one."""
+    """Return whether *node* is a truth value without a cast; a NULL literal counts as one."""
     return kind_of(node) in (Kind.BOOLEAN, Kind.NULL) and not isinstance(node, Negate)
 
 
 def kind_of(node: Expression) -> Kind:
-    """The kind of the values that *node* takes; each of them may be absent as well."""
+    """Return the kind of the values of *node*; each may be absent as well."""
     match node:
         case Literal(kind, _):
             return kind
@@ -241,7 +241,7 @@ def kind_of(node: Expression) -> Kind:
 
 
 def property_names(node: Expression) -> frozenset[str]:
-    """The names of all properties that *node* looks at."""
+    """Return the names of all properties in *node*."""
     return frozenset(each.name for each in _walk(node) if isinstance(each, Property))
 
 

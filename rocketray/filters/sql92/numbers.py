@@ -1,11 +1,11 @@
 """Numbers of any width as text, compared exactly and never through a float.
 
-A number is ASCII ``[+-]?(d+(.d*)?|.d+)([eE][+-]?d+)?``, nothing before or behind it. It is read as
-a sign, its digits without zeros at either end, and where its point stands among them, so ``1.50``,
-``15e-1`` and ``0.015e2`` are one number and ``-0.0`` is 0.
+A number is ASCII ``[+-]?(d+(.d*)?|.d+)([eE][+-]?d+)?``, with nothing before or behind it. It is
+read as a sign, its digits without zeros at either end, and the position of its point among them, so
+``1.50``, ``15e-1`` and ``0.015e2`` are one number and ``-0.0`` is 0.
 
-The work is linear in the text, whatever the exponent: no power of ten is ever made. An exponent of
-more than 18 digits counts as one of 18 digits, which no text could make up for: it would need as
+The work is linear in the text, whatever the exponent: no power of ten is ever computed. An exponent
+of more than 18 digits counts as one of 18 digits, which no text could make up for: it would need as
 many zeros.
 """
 
@@ -23,7 +23,7 @@ _FAR = 10**_SHORT_DIGITS
 
 
 def compare_with_integer(text: str, integer: int) -> int | None:
-    """-1, 0 or 1 for a number below, at or above *integer*; None for a *text* that is no number."""
+    """Return -1, 0 or 1 for a *text* below, at or above *integer*; None if it is no number."""
     if len(text) <= _SHORT_DIGITS and text.isascii() and text.isdigit():
         value = int(text)
         return (value > integer) - (value < integer)

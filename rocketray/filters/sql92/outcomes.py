@@ -1,8 +1,8 @@
-"""What a condition can come to at all: true, false, unknown or an error, whatever the message is.
+"""The possible outcomes of a condition over all messages: true, false, unknown or an error.
 
-The answer may name an outcome too many and never one too few, so "true is not among them" is a
-fact. A condition over one property is tried with a value from each region that its literals cut
-the values into; larger ones are put together from their parts.
+The result may contain an impossible outcome, and never misses a possible one, so "true is not among
+them" is a fact. A condition over one property is tried with a value from each region into which its
+literals divide the values; larger conditions are combined from their parts.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from .nodes import (
 
 __all__ = ["Outcome", "conflicting", "outcomes", "walk"]
 
-_LITERALS_MAX = 64  # more regions are not tried: the answer is then "anything"
+_LITERALS_MAX = 64  # with more literals, regions are not tried: the result is "anything"
 _EDGES = (0, -0.0, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63))
-_BEYOND = Fraction(2) ** 1024  # what would be the double behind the largest one
+_BEYOND = Fraction(2) ** 1024  # the double that would follow the largest one
 _TEXTS = ("", "text", "true", "FALSE", "NaN", "Infinity", "-Infinity", " 5 ")
 
 
 class Outcome(Enum):
-    """What evaluating a condition gives."""
+    """The outcome of evaluating a condition."""
 
     TRUE = "true"
     FALSE = "false"
@@ -59,7 +59,7 @@ _BY_VALUE = {True: Outcome.TRUE, False: Outcome.FALSE, None: Outcome.UNKNOWN}
 
 
 def outcomes(node: Expression) -> Outcomes:
-    """The possible outcomes of *node*, a condition."""
+    """Return the possible outcomes of *node*, a condition."""
     names = property_names(node)
     if len(names) <= 1 and not any(isinstance(each, Match | Like) for each in walk(node)):
         found = _tried(node, names)
@@ -69,7 +69,7 @@ def outcomes(node: Expression) -> Outcomes:
 
 
 def conflicting(node: And) -> And | None:
-    """Operands of *node* about one property that cannot all be true; None when there are none."""
+    """Return operands of *node* about one property that cannot all be true, or None."""
     for name in sorted(property_names(node)):
         about = tuple(each for each in node.operands if property_names(each) == {name})
         if len(about) > 1 and Outcome.TRUE not in outcomes(And(about)):
@@ -78,7 +78,7 @@ def conflicting(node: And) -> And | None:
 
 
 def walk(node: Expression) -> Iterator[Expression]:
-    """*node* and all below it, from left to right."""
+    """Yield *node* and all nodes below it, from left to right."""
     yield node
     for child in children(node):
         yield from walk(child)
@@ -117,7 +117,7 @@ def _all_of(operands: Iterable[Outcomes]) -> Outcomes:
 
 
 def _both(left: Outcomes, right: Outcomes) -> Outcomes:
-    """AND, left to right: a false left operand hides the right one, an error always shows."""
+    """Combine by AND, left to right: a false left operand hides the right one, an error too."""
     found: set[Outcome] = set()
     for one in left:
         if one in (Outcome.FALSE, Outcome.ERROR):
@@ -133,7 +133,7 @@ def _both(left: Outcomes, right: Outcomes) -> Outcomes:
 
 
 def _tried(node: Expression, names: frozenset[str]) -> Outcomes | None:
-    """The outcomes over all values of the one property in *node*; None: too many to try."""
+    """Return the outcomes over all values of the one property in *node*; None: too many to try."""
     literals = [each for each in walk(node) if isinstance(each, Literal)]
     items = [item for each in walk(node) if isinstance(each, In) for item in each.items]
     if len(literals) + len(items) > _LITERALS_MAX:
@@ -164,7 +164,7 @@ def _number(literal: Literal) -> int | float | None:
 
 
 def _regions(literals: Iterable[int | float]) -> set[int | float]:
-    """A number from each region, and the edges, that *literals* and their negatives make."""
+    """Return a number from each region, and the edges, that *literals* and their negatives make."""
     edges = sorted({*literals, *(-value for value in literals), *_EDGES})
     found: set[int | float] = {-1.5e308, 1.5e308}
     for value in edges:
@@ -176,10 +176,10 @@ def _regions(literals: Iterable[int | float]) -> set[int | float]:
 
 
 def _exactly(literals: Iterable[int | float]) -> Iterator[str]:
-    """Texts of numbers from each region that *literals* make where numbers are exact.
+    """Yield texts of numbers from each region that *literals* make where numbers are exact.
 
-    An integer cuts them at its value; a double, beside which a text is rounded, halfway to each of
-    its neighbours.
+    An integer divides them at its value; a double, beside which a text is rounded, halfway to each
+    of its neighbours.
     """
     cuts = {Fraction(0)}
     for literal in {*literals, *(-value for value in literals)}:
@@ -200,7 +200,7 @@ def _exactly(literals: Iterable[int | float]) -> Iterator[str]:
 
 
 def _spelled(numbers: Iterable[int | float], taken: set[str]) -> Iterator[str]:
-    """Each number as texts, one of which is none of *taken*: 5 is also 05, and not equal to it."""
+    """Yield each number as texts, one of them not in *taken*: 5 is also 05, and not equal to it."""
     for number in numbers:
         text = repr(number)
         yield text

@@ -1,16 +1,14 @@
-"""Tokens to a syntax tree: recursive descent, one method a grammar rule, its docstring the rule.
+"""The recursive-descent parser, tokens to a syntax tree; a method's docstring is its grammar rule.
 
-The grammar is RocketMQ's, with NOT binding tighter than comparisons, and one difference on
-purpose: text after a complete expression is an error, where RocketMQ drops it silently.
-
-The dialect "rocketray" adds names in double quotes, LIKE, and IN with numbers, which is short for
-comparisons joined by OR. LIKE and ESCAPE are words of the grammar only where no name can stand, so
-an expression of RocketMQ's means the same in both.
-
-Limits, each a :class:`FilterSyntaxError` that marks the place: :data:`SQL_MAX_CHARS` characters,
-:data:`DEPTH_MAX` levels of brackets, of prefixes and of operators in the tree, :data:`NODES_MAX`
-nodes and list items, counted as they are evaluated (the left side of BETWEEN counts twice). They
-keep the recursion here and in everything that walks a tree far from Python's own limit.
+- The grammar is RocketMQ's, with NOT binding tighter than comparisons, and one difference on
+  purpose: text after a complete expression is an error, where RocketMQ drops it silently.
+- The dialect "rocketray" adds names in double quotes, LIKE, and IN with numbers, which is short for
+  comparisons joined by OR. LIKE and ESCAPE are keywords only where no name can stand, so an
+  expression of RocketMQ's means the same in both.
+- Limits, each a :class:`FilterSyntaxError` that marks the place: :data:`SQL_MAX_CHARS` characters,
+  :data:`DEPTH_MAX` levels of brackets, of prefixes and of operators in the tree, :data:`NODES_MAX`
+  nodes and list items, counted as they are evaluated (the left side of BETWEEN counts twice). They
+  keep the recursion here and in every walk of a tree far from Python's own limit.
 """
 
 from __future__ import annotations
@@ -74,7 +72,7 @@ _CONSTANTS = {
 
 
 def parse(sql: str, dialect: Dialect = "rocketmq", rules: int | None = None) -> Expression:
-    """The syntax tree of *sql*, by today's rules for None.
+    """Return the syntax tree of *sql*; None takes the current rules.
 
     Raises :class:`FilterSyntaxError`, which marks the place.
     """
@@ -87,7 +85,7 @@ def parse(sql: str, dialect: Dialect = "rocketmq", rules: int | None = None) -> 
 
 
 class _Operand(NamedTuple):
-    """A parsed part and where it stands, so that a check can mark it."""
+    """A parsed part and its position, so that a check can mark it."""
 
     node: Expression
     start: int
@@ -100,7 +98,7 @@ class _Size(NamedTuple):
 
 
 class _Parser(TokenReader):
-    """The state of one parse: the tokens, and how large the tree is."""
+    """The state of one parse: the tokens, and the size of the tree."""
 
     def __init__(self, sql: str, *, is_extended: bool, is_numeric: bool) -> None:
         super().__init__(sql, DEPTH_MAX)
@@ -248,7 +246,7 @@ class _Parser(TokenReader):
         return self._measured(And((at_least, at_most)), left.start)
 
     def _like(self, left: _Operand, *, negated: bool) -> Expression:
-        """``like = LIKE string [ ESCAPE string ]``, where it is spoken."""
+        """``like = LIKE string [ ESCAPE string ]``, if the dialect has it."""
         name = self._property_before("LIKE", left)
         start = self.start
         pattern, escape = _unquote(self.expect(TokenKind.STRING)), None
@@ -274,7 +272,7 @@ class _Parser(TokenReader):
         return self._measured(In(name, tuple(items), negated), left.start)
 
     def _in_numbers(self, left: _Operand, *, negated: bool) -> Expression:
-        """``numbers = IN "(" number { "," number } ")"``, where it is spoken."""
+        """``numbers = IN "(" number { "," number } ")"``, if the dialect has it."""
         if not self._is_extended:
             self.fail_at_token(reasons.no_numbers_in_list())
         operator = Operator.NE if negated else Operator.EQ
@@ -331,7 +329,7 @@ class _Parser(TokenReader):
         return self._measured(node, left.start)
 
     def _check_bounds(self, low: _Operand, high: _Operand) -> None:
-        """BETWEEN two numbers that are written out must not be empty."""
+        """Fail on BETWEEN of two literal numbers with an empty range."""
         left, right = low.node, high.node
         if isinstance(left, Literal) and isinstance(right, Literal):
             order = comparator(left.kind, right.kind)(left.value, right.value)
@@ -342,7 +340,8 @@ class _Parser(TokenReader):
         value = int(token.text.rstrip("lL"))
         if value > _INT64_MAX:
             self.fail_at_token(reasons.integer_too_large())
-        # The suffix L does not make it 64 bits wide: RocketMQ keeps what fits into 32.
+        # The suffix L does not make a literal 64 bits wide: RocketMQ keeps 32 bits if the value
+        # fits.
         return Literal(Kind.INT32 if value <= _INT32_MAX else Kind.INT64, value)
 
     def _double(self, token: Token) -> Literal:
@@ -352,9 +351,9 @@ class _Parser(TokenReader):
         return Literal(Kind.DOUBLE, value)
 
     def _measured(self, node: Expression, start: int) -> Expression:
-        """*node*, or an error that marks it from *start* when its tree is too high or too large.
+        """Return *node*, or fail and mark it from *start* when its tree is too deep or too large.
 
-        A cast adds no height: whether a property is used as a truth value is no matter of nesting.
+        A cast adds no depth: using a property as a truth value is not nesting.
         """
         parts = [self._sizes[id(child)] for child in children(node)]
         items = len(node.items) if isinstance(node, In) else 0

@@ -1,6 +1,6 @@
-"""A syntax tree back as text, with only the parentheses it needs: ``parse(to_sql(tree)) == tree``.
+"""A syntax tree as text, with only the parentheses it needs: ``parse(to_sql(tree)) == tree``.
 
-What is an extension in the tree needs the extended dialect to be parsed again.
+A tree with extensions needs the extended dialect to be parsed again.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from .nodes import (
 __all__ = ["shown", "to_sql"]
 
 _SHOWN_CHARS = 60
-# How tightly a node binds, loosest first, as in the grammar.
+# The binding strength of nodes, loosest first, as in the grammar.
 _OR, _AND, _EQUALITY, _COMPARISON, _UNARY, _PRIMARY = range(6)
 _ORDERING = (Operator.LT, Operator.LE, Operator.GT, Operator.GE)
 
 
 def to_sql(node: Expression) -> str:
-    """The expression that parses to *node*."""
+    """Return the expression that parses to *node*."""
     return _print(node)[0]
 
 
 def shown(text: str) -> str:
-    """*text* for an error message: not too long, and nothing in it that a terminal would act on."""
+    """Return *text* for an error message: shortened, without terminal control characters."""
     short = text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
     return short if short.isprintable() else repr(short)[1:-1]
 
 
 def _print(node: Expression) -> tuple[str, int]:
-    """The text of *node* and how tightly it binds."""
+    """Return the text of *node* and its binding strength."""
     return _PRINTERS[type(node)](node)
 
 
@@ -104,7 +104,7 @@ def _print_compare(node: Compare) -> tuple[str, int]:
 
 
 def _within(node: Expression, binding: int) -> str:
-    """The text of *node* where at least *binding* is needed, in parentheses if it binds looser."""
+    """Return the text of *node*, in parentheses if it binds looser than *binding*."""
     text, own = _print(node)
     return text if own >= binding else f"({text})"
 
@@ -118,7 +118,7 @@ def _print_literal(node: Literal) -> tuple[str, int]:
 
 
 def _name(node: Property) -> str:
-    """The property's name, in double quotes where it could be taken for something else."""
+    """Return the property's name, in double quotes if it could be read as something else."""
     first = next(tokenize(node.name))
     is_plain = first.kind is TokenKind.IDENTIFIER and first.text == node.name
     return node.name if is_plain else f'"{node.name}"'

@@ -1,8 +1,9 @@
-"""A syntax tree as a program for the kernel that runs conditions on properties.
+"""A syntax tree as a program for the kernel that evaluates conditions on properties.
 
-The program looks at a row in the order of the scalar evaluator, and ends it where that one raises.
-Parts without a property are evaluated here, by that evaluator. A comparison that the parser never
-makes becomes an instruction that answers ODD, which sends the row to the scalar evaluator.
+- The program reads a row in the order of the scalar evaluator, and ends where that one raises.
+- Parts without a property are evaluated at compile time, by the scalar evaluator.
+- A comparison that the parser never makes becomes an instruction with the result ODD, which sends
+  the row to the scalar evaluator.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ _MIRRORED = {
 }
 _EQUALITIES = (Accepts.EQUAL, Accepts.UNEQUAL)
 _FAILURES = {Kind.INT32: State.NOT_INT32, Kind.INT64: State.NOT_INT64}
-_NEVER = -1  # no state: neither neutral nor a reason to jump
+_NEVER = -1  # not a state: neither neutral nor a reason to jump
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What the kernel runs; see ``kernels/condition_codes.py``.
+    """The kernel's input; see ``kernels/condition_codes.py``.
 
     Property k of an instruction is ``names[k]``. ``code`` int64[instructions, columns], ``doubles``
     float64, ``texts`` uint8 with ``bounds`` int64, ``patterns`` int64.
@@ -81,26 +82,26 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class _Into:
-    """Where a state goes: it sets *register* unless it is *neutral*; *stop* ends an AND or OR."""
+    """The target of a state: it sets *register* unless *neutral*; *stop* ends an AND or OR."""
 
     register: int
     neutral: int = _NEVER
     stop: int = _NEVER
 
     def above(self, number: int = 1, *, stop: int = _NEVER) -> _Into:
-        """A register that nothing uses while this one's state is worked out."""
+        """Return a register that is free while this one's state is computed."""
         return _Into(self.register + number, stop=stop)
 
 
 def compile_program(tree: Expression) -> Program:
-    """The program of *tree*, which must be a truth value."""
+    """Return the program of *tree*, which must be a truth value."""
     compiler = _Compiler(tuple(sorted(property_names(tree))))
     compiler.condition(tree, _Into(0))
     return compiler.program()
 
 
 def state_of(evaluate: Evaluator, properties: Properties) -> State:
-    """What the scalar evaluator says, as a state."""
+    """Return the scalar evaluator's result as a state."""
     try:
         value = evaluate(properties)
     except FilterEvaluationError as error:
@@ -109,7 +110,7 @@ def state_of(evaluate: Evaluator, properties: Properties) -> State:
 
 
 class _Compiler:
-    """The program as it grows. Each method ends with the instruction that sets its register."""
+    """The growing program. Each method ends with the instruction that sets its register."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
@@ -120,16 +121,16 @@ class _Compiler:
         self._patterns: list[int] = []
 
     def program(self) -> Program:
-        """All of it as arrays."""
+        """Return the program as arrays."""
         code = np.array(self._code, np.int64)
-        assert code[:, Column.REGISTER].max() <= len(code)  # what the kernel has room for
+        assert code[:, Column.REGISTER].max() <= len(code)  # the kernel has no room for more
         bounds = np.cumsum([0, *map(len, self._texts)], dtype=np.int64)
         texts = np.frombuffer(b"".join(self._texts), np.uint8)
         doubles, patterns = np.array(self._doubles, float), np.array(self._patterns, np.int64)
         return Program(self._names, code, doubles, texts, bounds, patterns)
 
     def condition(self, node: Expression, into: _Into) -> None:
-        """The state of *node*, a truth value."""
+        """Append the state of *node*, a truth value."""
         if property_names(node):
             _COMPILERS[type(node)](self, node, into)
         else:
@@ -138,7 +139,7 @@ class _Compiler:
     # -- logic --------------------------------------------------------------------------------
 
     def join(self, node: And | Or, into: _Into) -> None:
-        """Operands up to the first that decides: FALSE for AND, TRUE for OR."""
+        """Append operands up to the first that decides: FALSE for AND, TRUE for OR."""
         deciding = State(isinstance(node, Or))
         is_final = into == _Into(into.register)
         target = into if is_final else into.above()
@@ -152,18 +153,18 @@ class _Compiler:
             self._emit(Operation.MOVE, into, target.register)
 
     def negation(self, node: Not, into: _Into) -> None:
-        """NOT."""
+        """Append NOT."""
         self.condition(node.operand, into.above())
         self._emit(Operation.NOT, into, into.register + 1)
 
     def cast(self, node: BooleanCast, into: _Into) -> None:
-        """A property as a truth value."""
+        """Append a property as a truth value."""
         self._ask(Operation.PRESENCE, into, node.operand, State.FALSE, absent=State.NULL)
 
     # -- comparisons --------------------------------------------------------------------------
 
     def comparison(self, node: Compare, into: _Into) -> None:
-        """``=``, ``<`` and their like, by the kinds of both sides."""
+        """Append ``=``, ``<`` or a similar operator, by the kinds of both sides."""
         accepts = _ACCEPTS[node.operator]
         left, right = node.left, node.right
         if isinstance(left, Property) and isinstance(right, Property):
@@ -212,7 +213,7 @@ class _Compiler:
             self._emit(Operation.CONSTANT, into, State.ODD)
 
     def _states(self, accepts: Accepts, left: Expression, right: Expression, into: _Into) -> None:
-        """A truth value or a null on one side; of ``<``, the right one waits for the left one."""
+        """Append a truth value or null on one side; for ``<`` the left side is evaluated first."""
         kinds = kind_of(left), kind_of(right)
         rule = Rule.ALWAYS_LESS
         if kinds[1] is Kind.BOOLEAN and kinds[0] in (Kind.BOOLEAN, Kind.STRING):
@@ -232,7 +233,7 @@ class _Compiler:
             self._emit(Operation.MOVE, into, result.register)
 
     def _load(self, node: Expression, into: _Into, *, is_truth: bool) -> None:
-        """The truth value of an operand, or only whether it has a value."""
+        """Append the truth value of an operand, or only whether it has a value."""
         literal = _value(node)
         if isinstance(node, Property):
             operation = Operation.TRUTH if is_truth else Operation.PRESENCE
@@ -249,7 +250,7 @@ class _Compiler:
     # -- the other tests ----------------------------------------------------------------------
 
     def is_null(self, node: IsNull, into: _Into) -> None:
-        """IS NULL, of anything."""
+        """Append IS NULL, of any operand."""
         when_null, otherwise = State(not node.negated), State(node.negated)
         if isinstance(node.operand, Property):
             self._ask(Operation.PRESENCE, into, node.operand, otherwise, absent=when_null)
@@ -258,11 +259,11 @@ class _Compiler:
             self._emit(Operation.IS_NULL, into, into.register + 1, when_null, otherwise)
 
     def membership(self, node: In, into: _Into) -> None:
-        """IN."""
+        """Append IN."""
         self._one_of(node.operand, node.items, State(not node.negated), into, absent=State.NULL)
 
     def match(self, node: Match, into: _Into) -> None:
-        """CONTAINS and its like: false for anything but a text, also when negated."""
+        """Append CONTAINS or similar: false for anything but a text, also when negated."""
         if isinstance(node.operand, Property) and node.text:
             text = len(self._texts)
             self._texts.append(_encoded(node.text))
@@ -281,7 +282,7 @@ class _Compiler:
         self._emit(Operation.CONSTANT, into, State.FALSE)
 
     def like(self, node: Like, into: _Into) -> None:
-        """LIKE; the scalar evaluator takes patterns that are too long for the kernel."""
+        """Append LIKE; the scalar evaluator handles patterns that are too long for the kernel."""
         table = like_table(node.pattern, node.escape)
         if table is None:
             self._emit(Operation.CONSTANT, into, State.ODD)
@@ -319,7 +320,7 @@ class _Compiler:
         absent: State,
         is_exotic: bool = False,
     ) -> None:
-        """An instruction on a property."""
+        """Append an instruction on a property."""
         self._emit(operation, into, self._numbers[left.name], *operands)
         self._code[-1][Column.ABSENT] = absent
         self._code[-1][Column.EXOTIC] = is_exotic
@@ -331,13 +332,13 @@ class _Compiler:
         self._code.append(step)
 
     def _land(self, exits: list[int]) -> None:
-        """Let the instructions at *exits* jump to the next one."""
+        """Make the instructions at *exits* jump to the next one."""
         for number in exits:
             self._code[number][Column.TARGET] = len(self._code)
 
 
 def _value(node: Expression) -> Literal | None:
-    """A number or text that is written out."""
+    """Return *node* if it is a literal number or text."""
     literal = as_literal(node)
     is_value = literal is not None and literal.kind not in (Kind.BOOLEAN, Kind.NULL)
     return literal if is_value else None

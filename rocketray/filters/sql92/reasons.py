@@ -1,7 +1,7 @@
-"""What to tell a person whose expression does not parse: one function a mistake.
+"""The reasons in errors about expressions that do not parse: one function per mistake.
 
-Most mistakes are habits from other SQL dialects, so a reason says what RocketMQ's dialect wants
-in its place.
+Most mistakes are habits from other SQL dialects, so a reason says what RocketMQ's dialect expects
+instead.
 """
 
 from __future__ import annotations
@@ -58,29 +58,29 @@ _NUMBERS = (TokenKind.INTEGER, TokenKind.FLOAT)
 
 
 def described(kind: TokenKind) -> str:
-    """A kind of token in words: a keyword as it is, a sign in quotes."""
+    """Return a kind of token in words: a keyword as it is, a sign in quotes."""
     return kind.value if kind.value[0].isalpha() else repr(kind.value)
 
 
 def no_numbers_in_list() -> str:
-    """``IN (1, 2)`` in RocketMQ's dialect."""
+    """Explain ``IN (1, 2)`` in RocketMQ's dialect."""
     return f"IN compares texts: IN ('1', '2'); for numbers take {_EXTENDED}"
 
 
 def mixed_list() -> str:
-    """``IN (1, 'x')``."""
+    """Explain ``IN (1, 'x')``."""
     return "this IN lists numbers, so every item has to be one"
 
 
 def without_property(keyword: str, node: Expression) -> str:
-    """Something else than a property on the left of IN or LIKE."""
+    """Explain an operand that is not a property on the left of IN or LIKE."""
     if isinstance(node, Not):
         return f"NOT binds tighter than {keyword}; write: property NOT {keyword} …"
     return f"only a property can stand before {keyword}"
 
 
 def expected(what: str, sql: str, token: Token, following: Token) -> str:
-    """Something else than *what* stands at *token*, and *following* behind it."""
+    """Explain a *token* in the place of *what*, with *following* behind it."""
     if token.kind is TokenKind.ILLEGAL:
         return _illegal(token)
     if token.kind is TokenKind.QUOTED:
@@ -95,7 +95,7 @@ def expected(what: str, sql: str, token: Token, following: Token) -> str:
 
 
 def after_end(sql: str, previous: Token, token: Token, following: Token) -> str:
-    """A complete expression that ends with *previous*, and then *token* and *following*."""
+    """Explain *token* and *following* after a complete expression that ends with *previous*."""
     if token.kind is TokenKind.ILLEGAL:
         return _illegal(token)
     if sql.startswith("--", token.start):
@@ -110,56 +110,56 @@ def after_end(sql: str, previous: Token, token: Token, following: Token) -> str:
 
 
 def too_long(length: int, limit: int) -> str:
-    """More characters than *limit*."""
+    """Explain more characters than *limit*."""
     return f"the expression has {length} characters; at most {limit} are allowed"
 
 
 def too_deep(limit: int) -> str:
-    """More levels than *limit*."""
+    """Explain more levels than *limit*."""
     return (
         f"nested too deep: at most {limit} levels of brackets, prefixes and operators are allowed"
     )
 
 
 def too_many(limit: int) -> str:
-    """More nodes and list items than *limit*."""
+    """Explain more nodes and list items than *limit*."""
     return f"too large: at most {limit} operators, values and list items are allowed"
 
 
 def no_truth_value() -> str:
-    """A number or text where a condition is needed."""
+    """Explain a number or text in the place of a condition."""
     return "this is a value, and a condition is needed here: compare it with something"
 
 
 def equal_to_null(operator: Operator) -> str:
-    """``= NULL`` or ``<> NULL``."""
+    """Explain ``= NULL`` or ``<> NULL``."""
     return f"{operator.value} cannot compare with NULL; write IS NULL or IS NOT NULL"
 
 
 def boolean_with_other(kind: Kind) -> str:
-    """``TRUE = 5``."""
+    """Explain ``TRUE = 5``."""
     return f"a truth value cannot be compared with a {kind.value}"
 
 
 def empty_range() -> str:
-    """``BETWEEN 5 AND 1``."""
+    """Explain ``BETWEEN 5 AND 1``."""
     return "the lower bound of BETWEEN is above the upper one"
 
 
 def integer_too_large() -> str:
-    """An integer over 64 bits."""
+    """Explain an integer over 64 bits."""
     return f"an integer is at most {2**63 - 1}; write a decimal number such as 1e19"
 
 
 def double_out_of_range(*, is_zero: bool) -> str:
-    """``0.0`` or ``1e999``."""
+    """Explain ``0.0`` or ``1e999``."""
     if is_zero:
         return "a decimal number cannot be zero in this dialect; write 0"
     return "a decimal number is at most 1.7976931348623157e308"
 
 
 def not_ordered(node: Expression, operator: Operator) -> str | None:
-    """Why *node* cannot stand beside *operator*, which orders numbers; None when it can."""
+    """Return why *operator*, which orders numbers, does not take *node*; None when it does."""
     if isinstance(node, Not):
         return f"NOT binds tighter than {operator.value}; write: NOT (a {operator.value} b)"
     if isinstance(node, Literal) and not node.kind.is_number:
@@ -176,5 +176,5 @@ def _illegal(token: Token) -> str:
 
 
 def _is_like(token: Token, following: Token) -> bool:
-    """Whether here stands ``LIKE`` or ``NOT LIKE``."""
+    """Return whether the tokens are ``LIKE`` or ``NOT LIKE``."""
     return (following if token.kind is TokenKind.NOT else token).is_word("LIKE")

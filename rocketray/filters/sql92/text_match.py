@@ -1,6 +1,6 @@
-"""CONTAINS, STARTSWITH and ENDSWITH as Java's ``String`` does them: over UTF-16 units.
+"""CONTAINS, STARTSWITH and ENDSWITH as in Java's ``String``: over UTF-16 units.
 
-Python compares whole characters, which gives the same answer but for one case: a lone surrogate in
+Python compares whole characters, with the same result except for one case: a lone surrogate in
 the searched text, which in Java also matches half of a character outside the basic plane.
 """
 
@@ -24,7 +24,7 @@ _PYTHON_TESTS: dict[MatchOperator, Callable[[str, str], bool]] = {
 
 
 def text_test(node: Match) -> Callable[[str], bool]:
-    """Whether a text contains, starts or ends with the text of *node*; ``NOT`` is the caller's."""
+    """Return the test of a text for containing, starting or ending with *node*'s, without NOT."""
     test, text = _PYTHON_TESTS[node.operator], node.text
     if _SURROGATE.search(text):
         units = _utf16_units(text)
@@ -33,14 +33,14 @@ def text_test(node: Match) -> Callable[[str], bool]:
 
 
 def is_exotic(text: str) -> bool:
-    """Whether comparing UTF-8 byte by byte could give another answer than comparing characters.
+    """Return whether comparing UTF-8 byte by byte could differ from comparing characters.
 
-    A lone surrogate has no UTF-8, and what is read as U+FFFD may be stored as other bytes.
+    A lone surrogate has no UTF-8, and U+FFFD may be stored as other bytes.
     """
     return _EXOTIC.search(text) is not None
 
 
 def _utf16_units(text: str) -> str:
-    """*text* with one character a UTF-16 unit."""
+    """Return *text* with one character per UTF-16 unit."""
     encoded = text.encode("utf-16-le", "surrogatepass")
     return "".join(map(chr, struct.unpack(f"<{len(encoded) // 2}H", encoded)))

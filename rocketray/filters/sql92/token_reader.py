@@ -1,7 +1,7 @@
-"""What a parser knows of the tokens: the one it is at, one before and one after.
+"""A parser's window on the tokens: the current one, one before and one after.
 
-Tokens are read one ahead of the one that the parser is at, and no further: the time that a mistake
-takes does not depend on what stands behind it.
+Tokens are read one ahead of the current one, and no further: the time to report a mistake
+does not depend on the text behind it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["TokenReader"]
 
 
 class TokenReader:
-    """A place in the tokens of *sql*, at most *depth_max* brackets and prefixes deep."""
+    """A position in the tokens of *sql*, at most *depth_max* brackets and prefixes deep."""
 
     def __init__(self, sql: str, depth_max: int) -> None:
         self.sql = sql
@@ -30,7 +30,7 @@ class TokenReader:
 
     @property
     def token(self) -> Token:
-        """The token that is to be read next."""
+        """The next token to read."""
         return self._tokens[self._index]
 
     @property
@@ -40,7 +40,7 @@ class TokenReader:
 
     @property
     def following(self) -> Token:
-        """The token after :attr:`token`, or the same where that one is the last."""
+        """The token after :attr:`token`, or the same one if it is the last."""
         return self._tokens[-1]
 
     @property
@@ -50,12 +50,12 @@ class TokenReader:
 
     @property
     def start(self) -> int:
-        """Where :attr:`token` starts."""
+        """The start of :attr:`token`."""
         return self._tokens[self._index].start
 
     @property
     def previous_end(self) -> int:
-        """Where :attr:`previous` ends."""
+        """The end of :attr:`previous`."""
         return self._tokens[self._index - 1].end
 
     def advance(self) -> Token:
@@ -66,14 +66,14 @@ class TokenReader:
         return token
 
     def accept(self, kind: TokenKind) -> bool:
-        """Read a token of this *kind*, if there is one."""
+        """Read a token of this *kind*, if it is next; return whether it was."""
         if self.kind is not kind:
             return False
         self.advance()
         return True
 
     def expect(self, kind: TokenKind) -> Token:
-        """Read a token, which has to be of this *kind*."""
+        """Read a token, which must be of this *kind*."""
         if self.kind is not kind:
             reason = reasons.expected(reasons.described(kind), self.sql, self.token, self.following)
             self.fail_at_token(reason)
@@ -87,11 +87,11 @@ class TokenReader:
         return self.advance()
 
     def leave(self) -> None:
-        """One level up again."""
+        """Leave one level."""
         self._depth -= 1
 
     def fail_at_token(self, reason: str) -> NoReturn:
-        """Mark :attr:`token` as the mistake."""
+        """Fail with :attr:`token` marked as the mistake."""
         self.fail(reason, self.token.start, self.token.end)
 
     def fail(self, reason: str, start: int, end: int) -> NoReturn:

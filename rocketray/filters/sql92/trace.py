@@ -1,8 +1,8 @@
-"""How an expression came to its result on one message: every part of it, in the order of evaluation.
+"""The evaluation of an expression on one message: every part of it, in the order of evaluation.
 
-For people who ask why a message was not delivered. Each truth value of the tree becomes a step,
-the whole expression first, its operands below it. A part that AND or OR did not need is marked as
-skipped, and so is everything behind an error: exactly what the scalar evaluator does not look at.
+It explains why a message was not delivered. Each truth value of the tree becomes a step, the whole
+expression first, its operands below it. A part that AND or OR did not need is marked as skipped,
+and so is everything behind an error: exactly the parts that the scalar evaluator does not evaluate.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Outcome", "TraceStep", "trace"]
 
 
 class Outcome(Enum):
-    """What a part of an expression is worth on a message."""
+    """The value of a part of an expression on a message."""
 
     TRUE = "true"
     FALSE = "false"
@@ -48,7 +48,7 @@ class TraceStep:
 
 
 def trace(tree: Expression, properties: Properties) -> list[TraceStep]:
-    """The steps of evaluating *tree*, the whole first; texts are shortened and made printable."""
+    """Return the steps of evaluating *tree*, the whole first; texts are shortened and printable."""
     return list(_steps(tree, properties, 0))
 
 
@@ -81,7 +81,7 @@ def _outcome(node: Expression, properties: Properties) -> tuple[Outcome, str | N
 
 
 def _decides(node: Expression, outcome: Outcome) -> bool:
-    """Whether the operands behind one of this *outcome* are not looked at."""
+    """Return whether the operands behind one with this *outcome* are skipped."""
     if outcome is Outcome.ERROR:
         return True
     return (isinstance(node, And) and outcome is Outcome.FALSE) or (
@@ -90,7 +90,7 @@ def _decides(node: Expression, outcome: Outcome) -> bool:
 
 
 def _is_part(node: Expression, operand: Expression) -> bool:
-    """Whether *operand* is a truth value that deserves a step: no property, no literal."""
+    """Return whether *operand* is a truth value with a step of its own: no property, no literal."""
     if isinstance(node, And | Or | Not):
         return True
     return is_boolean(operand) and bool(children(operand))

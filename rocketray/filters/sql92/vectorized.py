@@ -1,15 +1,17 @@
 """An expression over many messages at once: properties as spans, or as Arrow columns.
 
-The answer for each row is one of four: false, true, unknown, or an error, of which the state tells
-the kind (see :class:`~rocketray.kernels.condition_codes.State`). All are the scalar evaluator's,
+Each row gets one of four results: false, true, unknown, or an error, whose kind is in the state
+(see :class:`~rocketray.kernels.condition_codes.State`). All are equal to the scalar evaluator's,
 errors included: :class:`CompiledExpression` is the oracle, and settles the rows that the kernel
-calls ODD, one by one.
+marks ODD, one by one.
 
-Why an interpreter in one kernel, and not NumPy over blocks of columns: it takes a row at a time,
-so AND and OR leave out what the scalar evaluator leaves out and an error surfaces where that one
-raises, without masks; no property is converted for a row that is decided already; and a call costs
-a few microseconds whatever the expression, where NumPy pays one for every operator, which is what
-a pull of 32 messages feels. Like NumPy it needs no machine code of an expression's own.
+The reasons for an interpreter in one kernel, and not NumPy over blocks of columns:
+- It takes one row at a time, so AND and OR skip the same operands as the scalar evaluator, and an
+  error surfaces where that one raises, without masks.
+- It converts no property of a row that is decided already.
+- A call costs a few microseconds whatever the expression; NumPy pays this for every operator, which
+  matters for a pull of 32 messages.
+- Like NumPy it compiles no machine code per expression.
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ Spans = tuple[Bytes, npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 class VectorizedExpression:
-    """An expression ready for many messages. Immutable, safe to share between threads.
+    """An expression compiled for many messages. Immutable, safe to share between threads.
 
     Attributes:
-        names: the properties that it looks at, in the order in which spans are given.
-        conditions: the same and what is asked of them, for ``QueueReader.judge``.
+        names: the properties that it reads, in the order of the given spans.
+        conditions: the names and the conditions on them, for ``QueueReader.judge``.
     """
 
     __slots__ = ("_expression", "_program", "conditions", "names")
@@ -69,7 +71,7 @@ class VectorizedExpression:
         starts: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
     ) -> Bytes:
-        """The state of each of *n* rows: uint8[n].
+        """Return the state of each of *n* rows: uint8[n].
 
         ``starts``, ``sizes`` int64[names, n] are spans of UTF-8 in ``segment`` uint8, a size below
         0 where a row has no such property; as ``kernels.properties.find_properties`` writes them.
@@ -80,9 +82,9 @@ class VectorizedExpression:
         return states
 
     def evaluate_arrow(self, batch: Any) -> Bytes:
-        """The state of each row of a ``pyarrow.RecordBatch``: uint8[n].
+        """Return the state of each row of a ``pyarrow.RecordBatch``: uint8[n].
 
-        Properties are looked up in its column "properties" where that is a map of strings, else
+        Properties are looked up in its column "properties" if that is a map of strings, else
         each in the string column of its name; a null or a missing column is an absent property.
 
         Raises:
@@ -100,7 +102,7 @@ class VectorizedExpression:
         sizes: npt.NDArray[np.int64],
         states: Bytes,
     ) -> None:
-        """Evaluate the rows that the kernel left."""
+        """Evaluate the rows that the kernel left undecided."""
         for row in np.flatnonzero(states == State.ODD).tolist():
             properties = {
                 name: decode_text(segment[start : start + size].tobytes())
@@ -120,7 +122,7 @@ def _room(names: tuple[str, ...], count: int) -> tuple[Any, Any]:
 
 
 def _spans_of_map(column: Any, names: tuple[str, ...]) -> Spans:
-    """The last entry of each name in each map."""
+    """Return the spans of the last entry of each name in each map."""
     starts, sizes = _room(names, len(column))
     bounds = np.frombuffer(column.offsets.buffers()[1], np.int32)
     bounds = bounds[column.offsets.offset : column.offsets.offset + len(column) + 1]
@@ -152,7 +154,7 @@ def _spans_of_columns(batch: Any, names: tuple[str, ...]) -> Spans:
 
 
 def _spans(array: Any, what: str) -> Spans:
-    """The spans of a string array in its own data; no byte is copied."""
+    """Return the spans of a string array in its own data; no byte is copied."""
     if pa.types.is_null(array.type):
         array = array.cast(pa.string())
     if not pa.types.is_string(array.type):
