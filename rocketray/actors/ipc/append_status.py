@@ -1,4 +1,4 @@
-"""What a shard answers to a batch: a status on the wire, an error in the program."""
+"""A shard's answer to a batch: a status on the wire, an error in the program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["refusal", "status_of"]
 
 
 def refusal(status: AppendStatus, shard: str, data: Path) -> StreamError:
-    """What the shard refused the batch for; *data* is its node's directory."""
+    """Return the error for which the shard refused the batch; *data* is its node's directory."""
     match status:
         case AppendStatus.STORE_FULL:
             return StoreFullError(
@@ -48,7 +48,7 @@ def refusal(status: AppendStatus, shard: str, data: Path) -> StreamError:
 
 
 def status_of(error: Exception) -> AppendStatus:
-    """What a shard says of a batch that it could not store: the other way round."""
+    """Return the status for the error with which a batch could not be stored: the reverse."""
     if isinstance(error, StoreFullError):
         return AppendStatus.STORE_FULL
     if isinstance(error, ShardFencedError):

@@ -4,14 +4,15 @@ A *line* is 64 bytes of a mapped file, alone on its cache line:
 
     +0   i64  value       native-endian, 8-aligned, so a store is never seen half
     +8   u32  futex       changes with every publication
-    +12  u32  waiters     how many sleep on it; nobody is woken when it is 0
+    +12  u32  waiters     number of waiters; a publication wakes none if it is 0
 
 Invariants
-  1. A line has one writer, but for doorbells, which anyone rings.
-  2. What a value stands for is written before the value: a reader that saw the value sees it all.
-  3. A waiter always has a timeout, so a writer that died never keeps it for ever.
+  1. A line has one writer, except for doorbells, which any process rings.
+  2. Data that a value stands for is written before the value: a reader that has seen the value sees
+     all of it.
+  3. A waiter always has a timeout, so a writer that died cannot block it for ever.
 
-The control page of a shard lies in its store directory and outlives the processes.
+The control page of a shard is in its store directory and outlives the processes.
 """
 
 from __future__ import annotations
@@ -33,22 +34,22 @@ __all__ = ["LINE_BYTES", "ControlPage", "Doorbell", "Line", "Patience", "SharedF
 
 LINE_BYTES = 64
 _PAGE_BYTES = 4096
-_SPINS = 2_500  # 20 to 50 ns each; a process that sleeps takes as long to wake up
+_SPINS = 2_500  # 20 to 50 ns each; waking a sleeping process takes as long
 _SOON_S = 0.0001
-_WAIT_SLICE_S = 0.05  # invariant 3; also bounds what a lost wake-up could cost
+_WAIT_SLICE_S = 0.05  # invariant 3; also bounds the cost of a lost wake-up
 
 
 class SharedFile:
     """A file of fixed size, mapped for reading and writing by several processes."""
 
     def __init__(self, path: Path, size: int | None = None, *, is_own: bool = True) -> None:
-        """Map *path*; with *size* it is made first when it is not there yet.
+        """Map *path*; with *size*, create it first if it is missing.
 
-        A file that is not this user's, or a link, is not taken, unless *is_own* is false.
+        A file that is not this user's, or a link, is refused, unless *is_own* is false.
 
         Raises:
             StoreFullError: there is no room for it; a later write would be a SIGBUS.
-            StoreVersionError: it is too short, as where its maker was killed while making it.
+            StoreVersionError: it is too short, as when its creator was killed while creating it.
             StoreError: this process has too many open files, or the file is another user's.
         """
         self.path = path
@@ -71,7 +72,7 @@ class SharedFile:
             with few_enough_files(path):  # a map has a descriptor of its own
                 self._map = mmap.mmap(descriptor, 0)
         except (OSError, StoreError) as error:
-            if is_made:  # one that was there is in use
+            if is_made:  # an existing file is in use
                 path.unlink(missing_ok=True)
             if isinstance(error, StoreError):
                 raise
@@ -82,12 +83,12 @@ class SharedFile:
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
 
     def line(self, number: int) -> Line:
-        """The line with that number from the start of the file."""
+        """Return the line with that number from the start of the file."""
         assert (number + 1) * LINE_BYTES <= len(self.bytes)
         return Line(self, number * LINE_BYTES)
 
     def unlink(self) -> None:
-        """Remove the name; the memory lives on in whoever has it mapped."""
+        """Remove the name; processes that have the file mapped keep its memory."""
         self.path.unlink(missing_ok=True)
 
 
@@ -100,20 +101,20 @@ def _check_owner(path: Path, descriptor: int) -> None:
 
 
 class Patience:
-    """Whether a waiter looks for some 50 µs before it sleeps: where the last wait was that short.
+    """Adaptive spinning: a waiter spins some 50 µs before it sleeps, if its last wait was as short.
 
-    Of two processes that answer each other, the one that fell asleep costs both a wake-up. Where
-    the answer takes longer, looking only keeps the processor from whoever has to give it.
+    Of two processes that answer each other, a sleeping one costs both of them a wake-up. If the
+    answer takes longer, spinning only keeps the processor from the process that has to answer.
     """
 
     __slots__ = ("spins",)
 
     def __init__(self) -> None:
         self.spins = _SPINS
-        """How often to look before sleeping."""
+        """Number of spins before sleeping."""
 
     def learn(self, waited_s: float) -> None:
-        """Take note of how long a wait took, asleep or not."""
+        """Record how long a wait took, asleep or not."""
         self.spins = _SPINS if waited_s <= _SOON_S else 0
 
 
@@ -129,25 +130,25 @@ class Line:
 
     @property
     def address(self) -> int:
-        """Where the line is, for kernels, as long as it lives."""
+        """Address of the line, for kernels, as long as it lives."""
         return self._address
 
     def load(self) -> int:
-        """The value, and all that was written before it."""
+        """Return the value; all data written before it is visible."""
         return futex.load(self._address)
 
     def publish(self, value: int) -> None:
-        """Set the value and wake who waits for it."""
+        """Set the value and wake its waiters."""
         futex.publish(self._address, value)
 
     def ring(self) -> None:
-        """Add one, whoever else does at the same time, and wake who waits."""
+        """Add one, atomically against other processes, and wake the waiters."""
         futex.ring(self._address)
 
     def wait_above(self, seen: int, timeout_s: float, patience: Patience | None = None) -> int:
-        """The value, as soon as it is greater than *seen* or the time is over; releases the GIL.
+        """Return the value once it is above *seen* or the time is over; releases the GIL.
 
-        With *patience* it looks for a while before it sleeps.
+        With *patience* it spins for a while before it sleeps.
         """
         value = self.load()
         spins = 0 if patience is None else patience.spins
@@ -163,10 +164,10 @@ class Line:
 
 
 class Doorbell:
-    """A line on a file of its own: anyone rings it, one process sleeps on it.
+    """A line on a file of its own: any process rings it, one process sleeps on it.
 
-    A second line says that the sleeper wants to be left alone: a futex call costs the one who
-    rings some 15 µs.
+    On a second line the sleeper says that it must not be woken: a futex call costs the ringing
+    process some 15 µs.
     """
 
     def __init__(self, path: Path) -> None:
@@ -180,15 +181,15 @@ class Doorbell:
             self._line.ring()
 
     def mute(self, *, muted: bool) -> None:
-        """Say, as the sleeper, whether rings are of no use; look for work after unmuting."""
+        """Turn rings off or on, as the sleeper; look for work after unmuting."""
         self._muted.publish(muted)
 
     def count(self) -> int:
-        """How often it has been rung; read it before looking for work."""
+        """Return the number of rings; read it before looking for work."""
         return self._line.load()
 
     def wait(self, seen: int, timeout_s: float) -> None:
-        """Sleep until it was rung since :meth:`count` gave *seen*, or the time is over."""
+        """Sleep until it was rung since :meth:`count` returned *seen*, or the time is over."""
         self._line.wait_above(seen, timeout_s)
 
     def unlink(self) -> None:
@@ -197,16 +198,17 @@ class Doorbell:
 
 
 class ControlPage:
-    """What a shard tells all processes of its node.
+    """The numbers of a shard that all processes of its node can read.
 
-    Lines: 0 format, 1 visible queue offset, 2 minimum queue offset, 3 flushed physical offset,
-    4 epoch, 5 doorbell of the shard's writer, 6 version of the filters that its bitmaps are of.
+    Lines: 0 format, 1 visible queue offset, 2 minimum queue offset, 3 flushed physical offset, 4
+    epoch, 5 doorbell of the shard's writer, 6 version of the filters that its bitmaps are made
+    from.
     """
 
     _FORMAT = int.from_bytes(b"rktrctl1", "little")
 
     def __init__(self, path: Path, *, create: bool = False) -> None:
-        """Map the page; ``create`` is for the shard's writer, who holds the store's lock.
+        """Map the page; ``create`` is for the shard's writer, which holds the store's lock.
 
         Raises:
             FileNotFoundError: the shard has never run.
@@ -222,7 +224,7 @@ class ControlPage:
             raise StoreVersionError(f"{path} is not a control page that this version can read")
 
     def visible(self) -> int:
-        """The queue offset after the last message that readers may see."""
+        """Return the queue offset after the last message that readers may see."""
         return self._visible.load()
 
     def publish_visible(self, queue_offset: int) -> None:
@@ -230,42 +232,42 @@ class ControlPage:
         self._visible.publish(queue_offset)
 
     def minimum(self) -> int:
-        """The first queue offset that is still there."""
+        """Return the first queue offset that still exists."""
         return self._minimum.load()
 
     def publish_minimum(self, queue_offset: int) -> None:
-        """Say that everything below *queue_offset* is gone."""
+        """Publish that everything below *queue_offset* is removed."""
         self._minimum.publish(queue_offset)
 
     def flushed(self) -> int:
-        """The physical offset below which everything survives power loss."""
+        """Return the physical offset below which everything survives power loss."""
         return self._flushed.load()
 
     def publish_flushed(self, physical_offset: int) -> None:
-        """Say that everything below *physical_offset* is on disk."""
+        """Publish that everything below *physical_offset* is on disk."""
         self._flushed.publish(physical_offset)
 
     def filters(self) -> int:
-        """The version of the file of filters that bitmaps are made of."""
+        """Return the version of the filter file that bitmaps are made from."""
         return self._filters.load()
 
     def publish_filters(self, version: int) -> None:
-        """Say that the file of filters has another version."""
+        """Publish a new version of the filter file."""
         self._filters.publish(version)
 
     def take_epoch(self) -> int:
-        """Begin a new incarnation of the writer and return its epoch; the others are fenced."""
+        """Begin a new incarnation of the writer and return its epoch; earlier ones are fenced."""
         epoch = self._epoch.load() + 1
         self._epoch.publish(epoch)
         return epoch
 
     @property
     def epoch(self) -> Line:
-        """The epoch of the newest incarnation."""
+        """Line with the epoch of the newest incarnation."""
         return self._epoch
 
     def check_epoch(self, epoch: int) -> None:
-        """Raise :class:`ShardFencedError` when a newer incarnation has begun."""
+        """Raise :class:`ShardFencedError` if a newer incarnation has begun."""
         current = self._epoch.load()
         if current != epoch:
             raise ShardFencedError(
@@ -275,5 +277,5 @@ class ControlPage:
 
     @property
     def doorbell(self) -> Line:
-        """Rung by producers when a ring has something for the writer."""
+        """Line that producers ring when a ring has data for the writer."""
         return self._doorbell

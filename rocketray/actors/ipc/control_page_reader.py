@@ -1,10 +1,10 @@
-"""A shard's control page for those who only look: mapped read-only, and without Numba.
+"""A shard's control page for readers: mapped read-only, and without Numba.
 
-Processes that live for one question, as Spark's planners do, would spend longer on loading
-kernels than on their work. An aligned 8-byte load is never seen half, and on x86-64 what was
-written before the number can be read after it.
+Short-lived processes, such as Spark's planners, would spend longer on loading kernels than on their
+work. An aligned 8-byte load is never seen half, and on x86-64 the data written before the number
+can be read after it.
 
-The layout is control_page.py's; a test holds the two together.
+The layout is that of control_page.py; a test checks that the two agree.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PAGE_BYTES = 4096
 
 
 class ControlView:
-    """What a shard says about itself, as it is at each call."""
+    """The numbers of a shard, current at each call."""
 
     __slots__ = ("_numbers",)
 
@@ -35,7 +35,7 @@ class ControlView:
         """Map the page.
 
         Raises:
-            FileNotFoundError: the shard has never run, or is only being made.
+            FileNotFoundError: the shard has never run, or is being created.
             StoreVersionError: the file is not a control page of this version.
         """
         descriptor = os.open(path, os.O_RDONLY)
@@ -52,9 +52,9 @@ class ControlView:
             raise StoreVersionError(f"{path} is not a control page that this version can read")
 
     def visible(self) -> int:
-        """The queue offset after the last message that readers may see."""
+        """Return the queue offset after the last message that readers may see."""
         return int(self._numbers[_VISIBLE])
 
     def minimum(self) -> int:
-        """The first queue offset that is still there."""
+        """Return the first queue offset that still exists."""
         return int(self._numbers[_MINIMUM])

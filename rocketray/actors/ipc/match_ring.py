@@ -1,17 +1,17 @@
-"""The ring through which the filter actor hands one member the matches of one queue.
+"""The ring through which the filter actor passes one member the matches of one queue.
 
     page 0      lines: 0 format, 1 head, 2 tail, 3 scanned, 4 state,
-                5 queue offset of the first message on which SQL92 failed, and 1, or 0;
+                5 queue offset of the first message on which SQL92 failed, plus 1, or 0;
                 then from byte 512 on i64, one a field of FilterCounters, written by the filter
     page 1…8    u32 length, then the stream as JSON: topic, queue, group, subscription, doorbell
     page 9      u32 length, then the error that stopped the stream, as text
     entries     i64 physical offset | i64 size | i64 queue offset, by number modulo CAPACITY
 
-The member makes the file and the filter actor fills it. All that a restarted filter actor needs
-stands in the file, so it goes on where the dead one stopped.
+The member creates the file and the filter actor fills it. The file has all state that a restarted
+filter actor needs, so it resumes where the dead one stopped.
 
 Invariants
-  1. Head counts the entries written, tail those the member took; head − tail ≤ CAPACITY.
+  1. Head counts the entries written, tail those that the member took; head − tail ≤ CAPACITY.
   2. Every match below ``scanned`` is below head: scanned is published after head.
 """
 
@@ -56,7 +56,7 @@ class StreamState(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class StreamDescription:
-    """What a stream is about; ``doorbell`` is rung when there is something for the member.
+    """The description of a stream; ``doorbell`` is rung when there are matches for the member.
 
     The stream begins at queue offset ``start``, and ends before ``stop`` unless that is None.
     """
@@ -70,7 +70,7 @@ class StreamDescription:
     stop: int | None = None
 
     def to_json(self) -> bytes:
-        """The description as it stands in the ring."""
+        """Return the description as it is stored in the ring."""
         return orjson.dumps(
             {
                 "topic": self.topic,
@@ -85,10 +85,10 @@ class StreamDescription:
 
     @classmethod
     def from_json(cls, text: bytes) -> StreamDescription:
-        """The description that :meth:`to_json` wrote.
+        """Return the description that :meth:`to_json` wrote.
 
         Raises:
-            RingCorruptError: nobody wrote this. ConfigError: a name or the subscription is bad.
+            RingCorruptError: the text is not one. ConfigError: a name or the subscription is bad.
         """
         try:
             value = orjson.loads(text)
@@ -111,7 +111,7 @@ class MatchRing:
     """Both sides of the ring; the filter actor writes, the member takes."""
 
     def __init__(self, path: Path, description: StreamDescription | None = None) -> None:
-        """Map the ring; with a description it is made first."""
+        """Map the ring; with a description, create it first."""
         size = _ENTRIES_START + CAPACITY * _ENTRY_FIELDS * 8
         self.path = path
         self._file = SharedFile(path, size if description else None)
@@ -129,24 +129,24 @@ class MatchRing:
         self._entries = entries.reshape(CAPACITY, _ENTRY_FIELDS)
 
     def description(self) -> StreamDescription:
-        """What the member asked for."""
+        """Return the member's description of the stream."""
         return StreamDescription.from_json(self._read_text(_PAGE_BYTES, _DESCRIPTION_BYTES))
 
     # The filter actor's side.
 
     def room(self) -> int:
-        """How many entries can be written now; none where head and tail cannot be."""
+        """Return how many entries can be written now; 0 if head and tail are invalid."""
         used = self._head.load() - self._tail.load()
         return CAPACITY - used if 0 <= used <= CAPACITY else 0
 
     def resume_at(self) -> int:
-        """The queue offset to scan next, also after a filter actor that died half-way."""
+        """Return the queue offset to scan next, also after a filter actor that died half-way."""
         head = self._head.load()
         scanned = self._scanned.load()
         return max(scanned, int(self._entries[(head - 1) % CAPACITY, 2]) + 1) if head else scanned
 
     def write(self, entries: npt.NDArray[np.int64], scanned: int) -> None:
-        """Append matches, shape (n, 3) with n ≤ room, and say how far the queue was scanned."""
+        """Append matches, shape (n, 3) with n ≤ room, and publish how far the queue was scanned."""
         head = self._head.load()
         assert len(entries) <= CAPACITY
         first = min(len(entries), CAPACITY - head % CAPACITY)
@@ -160,12 +160,12 @@ class MatchRing:
         self._counters += amounts.to_array()
 
     def note_error(self, queue_offset: int) -> None:
-        """SQL92 failed on the message at that offset; only the first one counts."""
+        """Record that SQL92 failed on the message at that offset; only the first one is kept."""
         if self._first_error.load() == 0:
             self._first_error.publish(queue_offset + 1)
 
     def fail(self, reason: str) -> None:
-        """Stop the stream, and tell the member why."""
+        """Stop the stream, and tell the member the reason."""
         text = reason.encode("utf-8", "replace")[: _PAGE_BYTES - 4]
         self._write_text(_ERROR_START, text, _PAGE_BYTES)
         self._state.publish(StreamState.FAILED)
@@ -173,12 +173,12 @@ class MatchRing:
     # The member's side.
 
     def take(self, max_count: int) -> tuple[npt.NDArray[np.int64], int]:
-        """Up to *max_count* matches, copied, and the queue offset to commit when they are done.
+        """Take up to *max_count* matches, copied; return them and the offset to commit after them.
 
-        The room is given back at once, so the member bounds what it holds.
+        The room is freed at once, so the member bounds what it holds.
 
         Raises:
-            RingCorruptError: head and tail cannot be those of a ring.
+            RingCorruptError: head and tail are invalid.
         """
         scanned = self._scanned.load()
         head = self._head.load()
@@ -200,11 +200,11 @@ class MatchRing:
         return taken, scanned
 
     def waiting(self) -> int:
-        """How many matches can be taken now."""
+        """Return how many matches can be taken now."""
         return self._head.load() - self._tail.load()
 
     def close(self) -> None:
-        """Tell the filter actor to forget the stream, and remove the ring."""
+        """Tell the filter actor to drop the stream, and remove the ring."""
         self._state.publish(StreamState.CLOSED)
         self._file.unlink()
 
@@ -212,23 +212,23 @@ class MatchRing:
 
     @property
     def state(self) -> StreamState:
-        """Whether the stream runs; not where its number means nothing."""
+        """State of the stream; FAILED if the stored number is invalid."""
         number = self._state.load()
         return StreamState(number) if 0 <= number < len(StreamState) else StreamState.FAILED
 
     @property
     def first_error(self) -> int | None:
-        """The queue offset of the first message on which SQL92 failed, if it did."""
+        """Queue offset of the first message on which SQL92 failed, or None."""
         offset = self._first_error.load() - 1
         return offset if offset >= 0 else None
 
     @property
     def error(self) -> str:
-        """Why the stream failed."""
+        """Reason why the stream failed."""
         return self._read_text(_ERROR_START, _PAGE_BYTES).decode("utf-8", "replace")
 
     def counters(self) -> FilterCounters:
-        """What the filter actor counted so far; no number is torn, but one may be ahead of another."""
+        """Return the filter actor's counters; none is torn, but one may be ahead of another."""
         return FilterCounters.from_array(self._counters)
 
     def _write_text(self, start: int, text: bytes, limit: int) -> None:

@@ -1,7 +1,7 @@
-"""The ring through which one producer hands batches to one shard, without a call between them.
+"""The ring through which one producer sends batches to one shard, without a call between them.
 
     page 0      lines: 0 format, 1 head, 2 tail, 3 acknowledged, 4 closed
-    slots       one a frame, by sequence modulo SLOT_COUNT: what became of it
+    slots       one per frame, by sequence modulo SLOT_COUNT: its outcome
     data        frames, back to back, never wrapped; a PAD frame fills the end
 
     frame  = u32 bytes of the whole frame (32-aligned) | u32 kind | u32 durability | u32 payload
@@ -10,12 +10,12 @@
              timestamp | count
 
 Invariants
-  1. Head counts the bytes that the producer wrote, tail those that the shard has done with;
-     head − tail never exceeds the capacity.
+  1. Head counts the bytes that the producer wrote, tail those that the shard has finished; head −
+     tail never exceeds the capacity.
   2. A slot says PENDING, with the queue offset that its frame gets, before the frame is appended,
-     and its outcome before anything else is appended. So a shard that was killed in between knows
-     from the slot and from its log how many records of the frame are already there: a frame is
-     appended once, whatever dies.
+     and its outcome before anything else is appended. So after a shard was killed in between, the
+     next one knows from the slot and from its log how many records of the frame are already stored:
+     a frame is appended once, whichever process dies.
   3. Frames are acknowledged in order; at most SLOT_COUNT are unacknowledged.
 """
 
@@ -65,18 +65,18 @@ _FORMAT = int.from_bytes(b"rktring1", "little")
 
 
 class RingCorruptError(StreamError):
-    """A ring holds what no producer of ours writes; the shard stops reading it."""
+    """A ring has content that no producer writes; the shard stops reading it."""
 
 
 class Durability(IntEnum):
-    """What an acknowledgement stands for."""
+    """The meaning of an acknowledgement."""
 
     MEMORY = 0
     DISK = 1
 
 
 class AppendStatus(IntEnum):
-    """What became of a frame."""
+    """The outcome of a frame."""
 
     PENDING = SLOT_PENDING
     OK = SLOT_OK
@@ -102,7 +102,7 @@ class Ack(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A batch as it lies in the ring; the payload is gone once the frame is acknowledged."""
+    """A batch in the ring; the payload is invalid once the frame is acknowledged."""
 
     sequence: int
     durability: Durability
@@ -127,11 +127,11 @@ class _Ring:
         self._capacity = len(self._data) & ~31
 
     def acknowledged(self) -> int:
-        """The sequence of the last acknowledged frame; 0 before the first."""
+        """Return the sequence of the last acknowledged frame; 0 before the first."""
         return self._acknowledged.load()
 
     def unlink(self) -> None:
-        """Remove the ring's name; the memory goes when neither side has it mapped."""
+        """Remove the ring's name; the memory is freed when neither side has it mapped."""
         self._file.unlink()
 
     def _read_slot(self, sequence: int) -> Ack | None:
@@ -149,12 +149,12 @@ class ProducerRing(_Ring):
         self._next_head = 0
         self._reserved = 0
         self._sequence = 0
-        self._known_tail = self._known_acknowledged = 0  # they are at least there
+        self._known_tail = self._known_acknowledged = 0  # lower bounds
         self._patience = Patience()
 
     @property
     def payload_max(self) -> int:
-        """Larger batches do not go through the ring; half of it always holds one frame."""
+        """Size limit of a batch in the ring, in bytes; half of the ring always holds one frame."""
         return self._capacity // 2 - FRAME_HEADER_BYTES
 
     def try_write(self, payload: bytes | memoryview, durability: Durability) -> int | None:
@@ -169,9 +169,10 @@ class ProducerRing(_Ring):
         return self.commit(durability)
 
     def try_reserve(self, size: int) -> memoryview | None:
-        """Room for a batch of *size* bytes, or None while there is none.
+        """Return room for a batch of *size* bytes, or None while there is none.
 
-        It is the ring's once it is committed; until then another reservation takes its place.
+        The room belongs to the ring once it is committed; until then another reservation replaces
+        it.
         """
         assert size <= self.payload_max
         if self._sequence - self._known_acknowledged >= SLOT_COUNT:
@@ -196,7 +197,7 @@ class ProducerRing(_Ring):
         return self._data[start : start + size]
 
     def commit(self, durability: Durability) -> int:
-        """The room that was reserved last holds a batch now; returns its sequence."""
+        """Commit the batch in the room reserved last; return its sequence."""
         size = self._reserved
         needed = (FRAME_HEADER_BYTES + size + 31) & ~31
         self._sequence += 1
@@ -209,18 +210,18 @@ class ProducerRing(_Ring):
         self._head.publish(self._next_head)
 
     def wait_acknowledged(self, sequence: int, timeout_s: float) -> bool:
-        """Whether that frame is acknowledged before the time is over."""
+        """Return whether that frame is acknowledged before the time is over."""
         return self._acknowledged.wait_above(sequence - 1, timeout_s, self._patience) >= sequence
 
     def ack(self, sequence: int) -> Ack:
-        """The outcome of an acknowledged frame; ask before SLOT_COUNT further ones are written."""
+        """Return an acknowledged frame's outcome, kept until SLOT_COUNT later ones are written."""
         ack = self._read_slot(sequence)
         if ack is None:
             raise RingCorruptError(f"{self.path}: the slot of frame {sequence} holds another one")
         return ack
 
     def close(self) -> None:
-        """Tell the shard that nothing more comes; it removes the ring once it is drained."""
+        """Tell the shard that no more batches follow; it removes the ring once it is drained."""
         self._closed.publish(1)
 
     def _write_header(
@@ -240,16 +241,16 @@ class ShardRing(_Ring):
         self.slots = self._file.bytes[_PAGE_BYTES:_DATA_START].view(np.int64)
         """The outcomes, int64, for kernels."""
         self.cursor = np.zeros(len(RingCursor), np.int64)
-        """What was taken; kernels move it on."""
+        """The position up to which frames were taken; kernels advance it."""
         self.rewind()
 
     def rewind(self) -> None:
-        """Take what is not acknowledged once more; slots say what became of it (invariant 2)."""
+        """Take unacknowledged frames again; their slots have the outcomes (invariant 2)."""
         self.cursor[RingCursor.TAIL] = self._tail.load()
         self.cursor[RingCursor.SEQUENCE] = self.acknowledged()
 
     def look(self) -> bool:
-        """Take note of what was published by now; whether there is anything to take.
+        """Read the producer's head; return whether there are frames to take.
 
         Raises:
             RingCorruptError: the producer published more than the ring holds.
@@ -261,10 +262,10 @@ class ShardRing(_Ring):
         return head > tail
 
     def next_frame(self) -> Frame | None:
-        """Take the next frame that was noted, or None; :meth:`acknowledge` when it is stored.
+        """Take the next published frame, or None; :meth:`acknowledge` it when it is stored.
 
         Raises:
-            RingCorruptError: a length that does not fit; nothing after it can be trusted.
+            RingCorruptError: a length is invalid; nothing after it can be trusted.
         """
         tail, head, done = self.cursor.tolist()
         while tail < head:
@@ -279,7 +280,7 @@ class ShardRing(_Ring):
             if kind != FRAME_DATA or payload > size - FRAME_HEADER_BYTES or durability > 1:
                 raise RingCorruptError(f"{self.path}: a bad frame header at {position}")
             if sequence <= done:
-                continue  # acknowledged by an incarnation that died before it gave the room back
+                continue  # acknowledged by an incarnation that died before it freed the room
             if sequence != done + 1:
                 raise RingCorruptError(f"{self.path}: frame {sequence} follows {done}")
             self.cursor[RingCursor.SEQUENCE] = sequence
@@ -288,13 +289,13 @@ class ShardRing(_Ring):
         return None
 
     def interrupted(self) -> bool:
-        """Whether an earlier incarnation died while it appended a frame of this ring."""
+        """Return whether an earlier incarnation died while it appended a frame of this ring."""
         first = self.acknowledged() + 1
         outcomes = (self._read_slot(first + index) for index in range(SLOT_COUNT))
         return any(ack is not None and ack.status is AppendStatus.PENDING for ack in outcomes)
 
     def outcome(self, sequence: int) -> Ack | None:
-        """What the slot says of a frame that an earlier incarnation met, or None (invariant 2)."""
+        """Return the slot of a frame that an earlier incarnation handled, or None (invariant 2)."""
         return self._read_slot(sequence)
 
     def record(self, sequence: int, ack: Ack) -> None:
@@ -310,19 +311,19 @@ class ShardRing(_Ring):
             ack.store_timestamp_ms,
             ack.messages,
         )
-        _NUMBER.pack_into(self._slots, start, sequence)  # last: it makes the rest count
+        _NUMBER.pack_into(self._slots, start, sequence)  # last: it makes the slot valid
 
     def acknowledge(self) -> None:
-        """Give the room of all frames that were taken back and wake the producer.
+        """Free the room of all frames that were taken and wake the producer.
 
-        Their slots hold the outcomes.
+        Their slots have the outcomes.
         """
         self._acknowledged.publish(int(self.cursor[RingCursor.SEQUENCE]))
         self._tail.publish(int(self.cursor[RingCursor.TAIL]))
 
     @property
     def is_closed(self) -> bool:
-        """Whether the producer said that nothing more comes."""
+        """Whether the producer has closed the ring."""
         return bool(self._closed.load())
 
     @property
