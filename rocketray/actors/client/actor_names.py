@@ -1,4 +1,4 @@
-"""The names of a node's actors in Ray, and finding an actor by its name."""
+"""The names of a node's actors in Ray, and their look-up."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ RETRY_AFTER_MS = 1000
 
 
 def shard_name(topic: str, queue_id: int) -> str:
-    """The name of a shard's actor, where it has one of its own."""
+    """Return the name of a shard's actor, if the shard is not hosted."""
     return f"shard:{topic}:{queue_id}"
 
 
 def find_actor(name: str) -> Any:
-    """The actor of that name; raises :class:`ShardUnavailableError` when it cannot be found."""
+    """Return the actor of that name; raise :class:`ShardUnavailableError` if it is not found."""
     actor = actor_or_none(name)
     if actor is None:
         raise ShardUnavailableError(
@@ -43,12 +43,12 @@ def find_actor(name: str) -> Any:
 
 
 def actor_or_none(name: str) -> Any:
-    """The actor of that name, or None; raises :class:`ShardUnavailableError` without Ray."""
-    if not ray.is_initialized():  # Ray would start a cluster of its own, only to look there
+    """Return the actor of that name, or None; raise :class:`ShardUnavailableError` without Ray."""
+    if not ray.is_initialized():  # otherwise Ray would start a cluster of its own
         raise ShardUnavailableError(name, RETRY_AFTER_MS, "this process has not joined Ray")
     try:
         return ray.get_actor(name, namespace=NAMESPACE)
     except ValueError:
         return None
-    except RayError as error:  # Ray itself is away
+    except RayError as error:  # Ray itself is unavailable
         raise ShardUnavailableError(name, RETRY_AFTER_MS, str(error)) from error

@@ -1,8 +1,8 @@
-"""The way into a running node: a connection, and what can be asked of a cluster through it.
+"""A connection to a running node, with the calls that a cluster serves.
 
-A connection finds the node by its data directory (DATA/node.json), joins its Ray, and speaks to
-the named actors. Calls that fail because an actor is away come back as
-:class:`ShardUnavailableError`; the actors are restarted by Ray.
+A connection finds the node by its data directory (DATA/node.json), joins its Ray, and calls the
+named actors. Calls that fail because an actor is unavailable raise :class:`ShardUnavailableError`;
+Ray restarts the actors.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ _LOG = logging.getLogger(__name__)
 CALL_TIMEOUT_S = 60.0
 _LOOK_S = 1.0
 _CONNECTIONS: WeakSet[Connection] = WeakSet()
-"""Those of this process, for :func:`lose_node`."""
+"""The connections of this process, for :func:`lose_node`."""
 
 
 def node_placement() -> dict[str, Any]:
-    """The options that bind an actor to the machine of the node whose Ray this process has joined."""
+    """Return the options that bind an actor to the machine of the node whose Ray is joined."""
     home: Home = ray.get(find_actor(COORDINATOR_NAME).home.remote(), timeout=CALL_TIMEOUT_S)
     return pinned(home)
 
@@ -90,10 +90,10 @@ def lose_node(data: Path, error: StreamError) -> None:
 
 
 class Connection:
-    """A process's link to one node. Made by :meth:`open`; safe to use from several threads."""
+    """A process's link to one node, created by :meth:`open`; safe to use from several threads."""
 
     def __init__(self, data: Path, node: Mapping[str, Any] | None = None) -> None:
-        """To the node of the Ray that this process has joined; *node* is what stands in node.json."""
+        """Connect to the node of the Ray that is joined; *node* is the content of node.json."""
         self.data = data
         self.node = node
         self._producers: list[ShardProducer] = []
@@ -108,7 +108,7 @@ class Connection:
 
         Raises:
             ConfigError: *data* is empty, or no path.
-            NodeNotRunningError: none runs there. NodeElsewhereError: it runs on another machine.
+            NodeNotRunningError: no node runs there. NodeElsewhereError: it runs on another machine.
         """
         directory = data_directory(data).resolve()
         node = find_node(directory)
@@ -123,22 +123,22 @@ class Connection:
         return Connection(directory, node)
 
     def lose(self, error: StreamError) -> None:
-        """Raise *error* from now on: Ray is lost, and whoever called it would wait or start another."""
+        """Raise *error* from now on: Ray is lost, and a call would wait or start another Ray."""
         self._left = error
         self._coordinator = _Left(error)
         for producer in self._producers:
             producer.lose(error)
 
     def keep(self, producer: ShardProducer) -> None:
-        """Close *producer* with the connection, and tell it when the node is lost."""
+        """Close *producer* with the connection, and notify it when the node is lost."""
         self._producers.append(producer)
 
     def clock_ms(self) -> int:
-        """The node's clock, in milliseconds since 1970; in the testing kit a test moves it."""
+        """Return the node's clock in milliseconds since 1970; tests of the testing kit move it."""
         return system_clock_ms()
 
     def problems(self) -> list[str]:
-        """What is wrong with the node, a line each; none when all is well."""
+        """Return the problems of the node, a line each; none when it is healthy."""
         lines: list[str] = self._ask(self._coordinator.problems.remote())
         return lines
 
@@ -153,11 +153,11 @@ class Connection:
         hosted: bool = False,
         on_progress: Callable[[TopicProgress], None] | None = None,
     ) -> TopicConfig:
-        """Make a topic unless it is there; an existing one keeps its queues and its retention.
+        """Create a topic unless it exists; an existing one keeps its queues and its retention.
 
-        The shards of a *hosted* topic share one actor with those of others, which is for topics
-        with few messages. Returns when all its shards answer, whoever is making it; *on_progress*
-        is told how far it is. It can be repeated: shards that are missing are started.
+        The shards of a *hosted* topic share one actor with those of others, which suits topics with
+        few messages. Returns when all its shards answer, whichever caller creates it; *on_progress*
+        gets the progress. The call can be repeated: missing shards are started.
         """
         existing = self.topics().get(topic)
         queues = existing.queues if existing else queues
@@ -167,13 +167,13 @@ class Connection:
     def alter_topic(
         self, topic: str, queues: int, on_progress: Callable[[TopicProgress], None] | None = None
     ) -> TopicConfig:
-        """Make a topic, or give it more queues; see :meth:`create_topic`."""
+        """Create a topic, or give it more queues; see :meth:`create_topic`."""
         is_new = topic not in self.topics()
         call = self._coordinator.create_topic.remote(topic, queues)
         return self._start_queues(self._ask(call), on_progress, is_new=is_new)
 
     def set_retention(self, topic: str, retention: RetentionPolicy) -> TopicConfig:
-        """Keep a topic's messages for another time, or another number of bytes a queue."""
+        """Set how long, or up to how many bytes a queue, a topic's messages are kept."""
         changed: TopicConfig = self._ask(self._coordinator.set_retention.remote(topic, retention))
         return changed
 
@@ -192,45 +192,45 @@ class Connection:
         self._ask(self._coordinator.delete_topic.remote(topic))
 
     def topics(self) -> dict[str, TopicConfig]:
-        """All topics."""
+        """Return all topics."""
         topics: dict[str, TopicConfig] = self._ask(self._coordinator.topics.remote())
         return topics
 
     def topic(self, name: str) -> TopicConfig:
-        """A topic; raises :class:`TopicNotFoundError`."""
+        """Return a topic; raise :class:`TopicNotFoundError`."""
         topic: TopicConfig = self._ask(self._coordinator.topic.remote(name))
         return topic
 
     def shard_statistics(self, topic: str) -> list[ShardStatistics]:
-        """The counters of a topic's shards, by queue."""
+        """Return the counters of a topic's shards, by queue."""
         found: list[ShardStatistics] = self._on_all(topic, "statistics")
         return found
 
     # Groups
 
     def groups(self) -> list[GroupDescription]:
-        """All groups, an entry for each topic."""
+        """Return all groups, an entry for each topic."""
         groups: list[GroupDescription] = self._ask(self._coordinator.groups.remote())
         return groups
 
     def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
-        """How many messages *group* still has to get from each queue of its topic."""
+        """Return the group's lag in each queue of its topic."""
         answers: list[FilteredLag] = self._ask(
             self._actor(FILTER_NAME).lag.remote(lag_questions(group))
         )
         return dict(zip(group.offsets, answers, strict=True))
 
     def journal(self, group: str) -> tuple[JournalEntry, ...]:
-        """What happened to a group's offsets and filters, oldest first, as far as that is known."""
+        """Return the known events of a group's offsets and filters, oldest first."""
         entries: tuple[JournalEntry, ...] = self._ask(self._coordinator.journal.remote(group))
         return entries
 
     def delete_group(self, group: str) -> None:
-        """Forget a group that has no members."""
+        """Remove a group that has no members."""
         self._ask(self._coordinator.delete_group.remote(group))
 
     def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
-        """See :class:`~rocketray.actors.groups.group_administration.GroupAdministration`."""
+        """Call ``GroupAdministration`` (groups/group_administration.py)."""
         return self._ask(self._coordinator.ask_groups.remote(question, *arguments))
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
@@ -243,12 +243,12 @@ class Connection:
         self._ask(self._coordinator.leave.remote(beat))
 
     def filter_statistics(self) -> FilterStatistics:
-        """What the node's filter actor tells about itself."""
+        """Return the counters of the node's filter actor."""
         found: FilterStatistics = self._ask(self._actor(FILTER_NAME).statistics.remote())
         return found
 
     def attach_stream(self, path: str) -> None:
-        """Let the filter actor fill a match ring."""
+        """Have the filter actor fill a match ring."""
         self._ask(self._actor(FILTER_NAME).attach.remote(path))
 
     # Messages
@@ -260,7 +260,7 @@ class Connection:
         timeout_s: float = 10.0,
         compression: CompressionKind | None = None,
     ) -> ShardProducer:
-        """A producer; closed with the connection."""
+        """Return a new producer, which is closed with the connection."""
         producer = ShardProducer(self, ack=ack, timeout_s=timeout_s, compression=compression)
         self.keep(producer)
         return producer
@@ -272,7 +272,7 @@ class Connection:
         subscription: Subscription,
         **options: Unpack[MemberOptions],
     ) -> Member:
-        """A new member of *group*; see :class:`MemberOptions`.
+        """Return a new member of *group*; see :class:`MemberOptions`.
 
         On another node than the shards', it reads through the node's gateway.
         """
@@ -283,11 +283,11 @@ class Connection:
         return RemoteGroupConsumer(GatewayCalls(self._ask), group, topic, subscription, **options)
 
     def queue_tail(self, topic: str, queue_id: int) -> QueueTail:
-        """A reader of one queue, without a group."""
+        """Return a reader of one queue, without a group."""
         return QueueTail(self.data, topic, queue_id)
 
     def gate(self, topic: str, queue_id: int) -> _Gate:
-        """A shard's calls."""
+        """Return the calls of a shard."""
         found = self._gates.get((topic, queue_id))
         if found is None:
             calls = ShardCalls(self.topic(topic), queue_id)
@@ -295,32 +295,32 @@ class Connection:
         return found
 
     def is_local(self, topic: str, queue_id: int) -> bool:  # noqa: ARG002 - one node holds all shards
-        """Whether the shard's memory can be reached: this process runs on the node's machine."""
+        """Return whether the shard's memory is reachable: this process is on the node's machine."""
         here = str(ray.get_runtime_context().get_node_id())
         there: str = self._ask(self._coordinator.node_id.remote())
         return here == there
 
     def view(self, offset_message_id: str) -> StoredMessage | None:
-        """The message with that offset id, its own or the one from before it was imported, or None.
+        """Return the message with that offset id, its own or that before its import, or None.
 
-        An id that names none of the cluster's shards is asked of all of them.
+        An id that names none of the cluster's shards is looked up in all of them.
         """
         return find_by_offset_id(self, offset_message_id)
 
     def view_at(self, topic: str, queue_id: int, physical_offset: int) -> StoredMessage | None:
-        """The message at a place in a shard's log, or None when none begins there."""
+        """Return the message at a physical offset of a shard, or None if none begins there."""
         shard = ShardCalls(self.topic(topic), queue_id)
         found: StoredMessage | None = self._ask(shard.ask("view", physical_offset))
         return found
 
     def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
-        """The message at a queue offset, or None."""
+        """Return the message at a queue offset, or None."""
         shard = ShardCalls(self.topic(topic), queue_id)
         found: StoredMessage | None = self._ask(shard.ask("message_at", queue_offset))
         return found
 
     def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """The queue offset of the first message stored at that time or later, else the end."""
+        """Return the queue offset of the first message stored then or later, else the end."""
         shard = ShardCalls(self.topic(topic), queue_id)
         offset: int = self._ask(shard.ask("offset_at_time", time_ms))
         return offset
@@ -333,7 +333,7 @@ class Connection:
         begin_ms: int = 0,
         end_ms: int = 2**63 - 1,
     ) -> list[StoredMessage]:
-        """The topic's messages with a business key or unique key, oldest first."""
+        """Return the topic's messages with a business key or unique key, oldest first."""
         if not key:
             raise InvalidMessageError("the key to look up is empty")
         answers = self._on_all(topic, "query", key, max_count, begin_ms, end_ms)
@@ -342,73 +342,73 @@ class Connection:
     def query_by_time(
         self, topic: str, begin_ms: int, end_ms: int, max_count: int = 64
     ) -> list[StoredMessage]:
-        """The topic's messages stored from *begin_ms* up to and including *end_ms*, oldest first."""
+        """Return the topic's messages stored from *begin_ms* to *end_ms* inclusive, oldest first."""
         answers = self._on_all(topic, "query_by_time", begin_ms, end_ms, max_count)
         return merge(answers, max_count)
 
     def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
-        """Why the message with the id or key *message* was, or was not, delivered to *group*.
+        """Explain why the message with id or key *message* was, or was not, delivered to *group*.
 
         Changes nothing. A key is looked up in *topic*, else in the topics of the group.
         """
         return inquire(self, self.groups(), message, group, topic)
 
     def stored_facts(self, message: StoredMessage) -> StoredFacts:
-        """What the message's shard knows of it."""
+        """Return the facts that the message's shard has about it."""
         shard = ShardCalls(self.topic(message.topic), message.queue_id)
         facts: StoredFacts = self._ask(shard.ask("facts", message))
         return facts
 
     def ask_predicate(self, subscription: Subscription, message: StoredMessage) -> bool:
-        """What a class filter says of a stored message, in the filter actor."""
+        """Evaluate a class filter on a stored message, in the filter actor."""
         place = message.topic, message.queue_id, message.queue_offset
         answer: bool = self._ask(self._actor(FILTER_NAME).ask_predicate.remote(subscription, place))
         return answer
 
     def recall(self, handle: str) -> bool:
-        """Let a delayed message never be delivered; False when it was before, or was recalled.
+        """Recall a delayed message; False if it was delivered or recalled before.
 
         Raises:
-            InvalidMessageError: *handle* is none, or none of this node's.
+            InvalidMessageError: *handle* is not a handle, or not one of this node's.
         """
         RecallHandle.parse(handle)
         recalled: bool = self._ask(self._actor(HOST_NAME).recall.remote(handle))
         return recalled
 
     def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether the delayed message at a place of its waiting queue is not delivered or recalled."""
+        """Return whether the delayed message there is neither delivered nor recalled."""
         host = self._actor(HOST_NAME)
         waiting: bool = self._ask(host.is_waiting.remote(topic, queue_id, queue_offset))
         return waiting
 
     def transaction_checks(self, group: str) -> list[StoredMessage]:
-        """The messages of which a producer of *group* is to say what became of them."""
+        """Return the half messages whose outcome a producer of *group* has to check."""
         asked: list[StoredMessage] = self._ask(
             self._actor(HOST_NAME).transaction_checks.remote(group)
         )
         return asked
 
     def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
-        """Take note of a decision, unless there is one before it; the one that counts."""
+        """Record a decision unless there is an earlier one; return the one that counts."""
         call = self._actor(HOST_NAME).decide_transaction
         verdict: Verdict = self._ask(call.remote(wanted, to_disk=to_disk))
         return verdict
 
     def transactions(self, most: int) -> TransactionOverview:
-        """The transactions that nobody has decided, the oldest *most* of them."""
-        if HALF_TOPIC not in self.topics():  # none was ever begun
+        """Return the undecided transactions, the oldest *most* of them."""
+        if HALF_TOPIC not in self.topics():  # no transaction was ever begun
             return TransactionOverview()
         found: TransactionOverview = self._ask(self._actor(HOST_NAME).transactions.remote(most))
         return found
 
     def close(self) -> None:
-        """Close the producers made here."""
+        """Close the producers created here."""
         for producer in self._producers:
             producer.close()
         self._producers.clear()
 
     def __enter__(self) -> Self:
-        """The connection itself; closed at the end of the block."""
+        """Return the connection itself; it is closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -442,7 +442,7 @@ class Connection:
         return find_actor(name)
 
     def _answer(self, reference: Any) -> Any:
-        """The answer, while the node's process lives: without it Ray may never say anything."""
+        """Wait for a result while the node's process lives: without it Ray may never answer."""
         end = time.monotonic() + CALL_TIMEOUT_S
         while True:
             if self._left is not None:
@@ -459,17 +459,17 @@ class Connection:
                     raise
 
     def _ask(self, reference: Any) -> Any:
-        """The answer to a call; our own errors come as they were raised there."""
+        """Return the result of a call; our own errors are raised as they were raised there."""
         try:
             return self._answer(reference)
         except RayTaskError as error:
             raise raised_there(error, self.data) from None
-        except RayError as error:  # an actor or its answer is away, or it takes too long
+        except RayError as error:  # an actor or its result is unavailable, or it times out
             raise ShardUnavailableError("or coordinator", RETRY_AFTER_MS, str(error)) from error
 
 
 class _Left:
-    """Stands for the coordinator when the node's Ray is lost."""
+    """The coordinator's replacement when the node's Ray is lost."""
 
     def __init__(self, error: StreamError) -> None:
         self._error = error

@@ -1,4 +1,4 @@
-"""How a process finds the node of a data directory: by DATA/node.json, which the running node keeps."""
+"""Finding the node of a data directory, by DATA/node.json, which the running node keeps."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _NOT_OFFERED = "commands, producers and group members on other machines are not 
 
 
 def find_node(directory: Path) -> dict[str, Any]:
-    """The description of the node that runs on *directory*, on this machine.
+    """Return the description of the node that runs on *directory*, on this machine.
 
     Raises:
-        NodeNotRunningError: none does. NodeElsewhereError: it runs on another machine.
+        NodeNotRunningError: no node runs there. NodeElsewhereError: it runs on another machine.
     """
     node = _read_description(directory)
     where = "gone" if node is None else whereabouts(node)
@@ -54,7 +54,7 @@ def find_node(directory: Path) -> dict[str, Any]:
 
 
 def _machine_elsewhere(node: Mapping[str, Any] | None) -> str | None:
-    """The other machine that the node is on: by its description, or by the Ray of this process."""
+    """Return the node's other machine: by its description, or by the Ray of this process."""
     if node is not None:
         return str(node["machine"])
     if ray.is_initialized():
@@ -68,7 +68,7 @@ def _machine_elsewhere(node: Mapping[str, Any] | None) -> str | None:
 
 
 def _read_description(directory: Path) -> dict[str, Any] | None:
-    """What stands in node.json; None where there is none."""
+    """Return the content of node.json; None if there is no such file."""
     path = node_file(directory)
     try:
         return read_json(path)

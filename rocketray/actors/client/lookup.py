@@ -1,4 +1,4 @@
-"""Looking messages up in all shards of a cluster, whichever way its shards are asked."""
+"""Looking up messages in all shards of a cluster, for any kind of connection."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["Lookups", "find_by_offset_id", "merge"]
 
 
 class Lookups(Protocol):
-    """What this module asks of a connection."""
+    """The calls of a connection that this module needs."""
 
     def topics(self) -> Mapping[str, TopicConfig]:
-        """All topics by name."""
+        """Return all topics by name."""
 
     def view_at(self, topic: str, queue_id: int, physical_offset: int) -> StoredMessage | None:
-        """The message at a place in a shard's log, or None."""
+        """Return the message at a physical offset of a shard's log, or None."""
 
     def query(self, topic: str, key: str, max_count: int = 64) -> list[StoredMessage]:
-        """The topic's messages with a business key or unique key, oldest first."""
+        """Return the topic's messages with a business key or unique key, oldest first."""
 
 
 def find_by_offset_id(node: Lookups, offset_message_id: str) -> StoredMessage | None:
-    """The message with that offset id, its own or the one from before it was imported, or None.
+    """Return the message with that offset id, its own or the one from before its import, or None.
 
-    An id that names none of the cluster's shards is asked of all of them.
+    An id that names none of the cluster's shards is looked up in all of them.
     """
     wanted = decode_offset_id(offset_message_id)
     topics = node.topics()
@@ -46,7 +46,7 @@ def find_by_offset_id(node: Lookups, offset_message_id: str) -> StoredMessage | 
 
 
 def merge(answers: Iterable[Sequence[StoredMessage]], max_count: int) -> list[StoredMessage]:
-    """The first *max_count* messages of what several shards found, oldest first."""
+    """Return the first *max_count* messages of the results of several shards, oldest first."""
     found = [message for answer in answers for message in answer]
     found.sort(key=lambda message: (message.store_timestamp_ms, message.queue_id))
     return found[:max_count]

@@ -1,7 +1,7 @@
-"""Where the actor of a shard is, and how it is asked: one of its own, or the host's.
+"""The actor that serves a shard, and the calls to it: the shard's own actor, or the shard host.
 
-Every topic that programs make has an actor for each of its shards. Hosted topics have one actor
-for all of them (shard_host.py), which is started with the first.
+Each shard of a program's topic has an actor of its own. The shards of all hosted topics share one
+actor (shard_host.py), which is started with the first of them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ __all__ = ["ShardCalls", "shards_of"]
 
 
 class ShardCalls:
-    """The calls of one shard; each returns Ray's reference of the answer."""
+    """The calls of one shard; each returns Ray's reference of the result."""
 
     def __init__(self, topic: TopicConfig, queue_id: int) -> None:
         self.name = HOST_NAME if topic.hosted else shard_name(topic.name, queue_id)
         self._place = (topic.name, queue_id) if topic.hosted else ()
 
     def ask(self, question: Question, *arguments: Any) -> Any:
-        """What the method of :class:`~rocketray.actors.shards.owned_shard.OwnedShard` of that name says.
+        """Call the method of ``OwnedShard`` (shards/owned_shard.py) named *question*.
 
         Raises:
             ShardUnavailableError: there is no such actor.
@@ -33,7 +33,7 @@ class ShardCalls:
         return find_actor(self.name).ask.remote(*self._place, question, *arguments)
 
     def append(self, payload: bytes, durability: int, *, attempt: int, wait_s: float) -> Any:
-        """Store a packed batch for a caller that waits for so long; raises as :meth:`ask`."""
+        """Store a packed batch for a caller that waits *wait_s*; raises as :meth:`ask`."""
         append = find_actor(self.name).append
         not_after_ms = steady_clock_ms() + int(wait_s * 1000)
         return append.remote(
@@ -42,5 +42,5 @@ class ShardCalls:
 
 
 def shards_of(topic: TopicConfig) -> list[ShardCalls]:
-    """The calls of all shards of a topic, by queue."""
+    """Return the calls of all shards of a topic, by queue."""
     return [ShardCalls(topic, queue_id) for queue_id in range(topic.queues)]

@@ -1,4 +1,4 @@
-"""What programs make from a node's data directory alone: ``rocketray.Client`` and its producers."""
+"""The classes for programs that have only a node's data directory: ``Client`` and producers."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ class Client(Connection):
         hosted: bool = False,
         on_progress: Callable[[TopicProgress], None] | None = None,
     ) -> TopicConfig:
-        """Make a topic, with 4 queues unless *queues* says otherwise, or find that it is there.
+        """Create a topic, by default with 4 queues, or return the existing one.
 
         Returns when all its queues answer. After an error, or an interruption, the same call starts
-        the queues that are missing; *on_progress* is told how far it is.
+        the missing queues; *on_progress* gets the progress.
 
         Raises:
-            ConfigError: it is there, and has another number of queues.
+            ConfigError: it exists, and has another number of queues.
         """
         wanted = _QUEUES if queues is None else check_queue_count(queues)
         existing = self.topics().get(check_topic(topic))
@@ -77,10 +77,10 @@ class Client(Connection):
         subscription: Subscription,
         **options: Unpack[MemberOptions],
     ) -> Member:
-        """A new member of *group*; see :class:`MemberOptions`.
+        """Return a new member of *group*; see :class:`MemberOptions`.
 
-        Logs a warning, once for each topic and filter, of a filter that most likely leaves out
-        messages that are wanted.
+        Logs a warning, once for each topic and filter, if the filter most likely rejects messages
+        that are wanted.
         """
         member = super().consumer(group, topic, subscription, **options)
         if (topic, subscription) not in self._doubted:
@@ -101,7 +101,7 @@ class Producer(NodeProducer):
         compression: CompressionKind | None = None,
         compress_over: int = COMPRESS_OVER_BYTES,
     ) -> None:
-        """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
+        """Connect; with *compression*, compress bodies of at least *compress_over* bytes."""
         settle_options(ack, timeout_s, compression, compress_over)  # before anything is opened
         connection = Connection.open(data)
         super().__init__(
@@ -125,7 +125,7 @@ class TransactionProducer(NodeTransactionProducer):
         data: Path | str | None = None,
         ack: AckMode = "memory",
     ) -> None:
-        """*check* answers for transactions of *group* that nobody decided: see its base class."""
+        """Connect; *check* decides undecided transactions of *group*: see the base class."""
         settle_options(ack)
         connection = Connection.open(data)
         super().__init__(connection, group, check, ack=ack)
@@ -133,7 +133,7 @@ class TransactionProducer(NodeTransactionProducer):
 
 
 def _warn_of_doubts(data: Path, group: str, topic: str, subscription: Subscription) -> None:
-    """Apps and commands do so themselves; a member reads on where files cannot be looked at."""
+    """Log doubts about a filter, as apps and commands do; unreadable files are no error here."""
     try:
         for line in doubts(data, [topic], subscription):
             _LOG.warning("group %s: %s", group, line)

@@ -68,7 +68,7 @@ class Arrivals(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """The message in its topic and the steps of its way; or its last copy, and why it is no other."""
+    """The message in its topic and the steps of its way; or its last copy, and the cause."""
 
     message: StoredMessage
     steps: tuple[ExplainStep, ...] = ()
