@@ -1,4 +1,4 @@
-"""How many messages, or rows of a table, a producer sends as one batch."""
+"""Batch splitting: how many messages, or rows of a table, a producer sends as one batch."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from .batching import BATCH_BYTES, BATCH_MAX
 __all__ = ["cut_messages", "cut_table"]
 
 _TABLE_BATCH_ROWS = 4096
-_TABLE_BATCH_BYTES = RING_BYTES // 5  # some are stored while others are made
-_TABLE_BATCH_MAX_BYTES = RING_BYTES // 4  # where larger rows lie together
-_ROW_BYTES = 160  # what a record and its frame have beside the values, about
+_TABLE_BATCH_BYTES = RING_BYTES // 5  # some are stored while others are built
+_TABLE_BATCH_MAX_BYTES = RING_BYTES // 4  # if larger rows are adjacent
+_ROW_BYTES = 160  # bytes of a record and its frame beside the values, about
 
 
 def cut_messages(messages: Sequence[Message], numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Those of *numbers* that go together: up to ``BATCH_BYTES``, or one that is larger."""
+    """Yield the *numbers* of each batch: up to ``BATCH_BYTES``, or one larger message."""
     start = size = 0
     for place, number in enumerate(numbers):
         length = len(messages[number].body)
@@ -35,7 +35,7 @@ def cut_messages(messages: Sequence[Message], numbers: Sequence[int]) -> Iterato
 
 
 def cut_table(table: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatch]:
-    """The rows that go together, in order, so that they fit the ring unless one alone does not."""
+    """Yield the rows of each batch, in order; each fits the ring, unless a single row does not."""
     row_bytes: int = _ROW_BYTES + table.nbytes // max(1, table.num_rows)
     step = min(_TABLE_BATCH_ROWS, max(1, _TABLE_BATCH_BYTES // row_bytes))
     for start in range(0, table.num_rows, step):

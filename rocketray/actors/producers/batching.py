@@ -1,10 +1,14 @@
-"""The lanes of a producer: which queue a message goes to, in which batch, and when that goes.
+"""The lanes of a producer: the queue and batch of each message, and when a batch is sent.
 
-A message goes at once when none went for a while (``lane.collecting_s``); one that comes sooner is
-collected, and goes with the first that comes later, when ``BATCH_MAX`` or ``BATCH_BYTES`` are
-there, when somebody waits for one of them, or after ``LINGER_S``, as soon as the shard has said
-what became of those before. Each lane has a lock, so a shard that takes nothing holds up only those
-who send to it.
+A message is sent at once if none was sent for a while (``lane.collecting_s``). An earlier one is
+collected, and is sent
+
+- with the first message after that time,
+- when ``BATCH_MAX`` or ``BATCH_BYTES`` are collected,
+- when a caller waits for one of the messages, or
+- after ``LINGER_S``, as soon as the shard has acknowledged or refused the batches before.
+
+Each lane has a lock, so a shard that accepts nothing blocks only the threads that send to it.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ __all__ = ["BATCH_BYTES", "BATCH_MAX", "ProducerLanes", "settle_options"]
 
 _LOG = logging.getLogger(__name__)
 BATCH_MAX = 1024
-BATCH_BYTES = 512 * 1024  # and one message more; a batch lies in one file of the log
+BATCH_BYTES = 512 * 1024  # plus one message; a batch is in one file of the log
 LINGER_S = 0.002
 _ROOM_WAIT_S = 0.01
 _LOOK_S = 1.0
@@ -55,7 +59,7 @@ def settle_options(
     compression: CompressionKind | None = None,
     compress_over: int = COMPRESS_OVER_BYTES,
 ) -> tuple[Durability, RecordOptions]:
-    """What a producer makes of its options.
+    """Return a producer's options in the form it uses, after checking them.
 
     Raises:
         ConfigError: one of them cannot be used as given.
@@ -69,7 +73,7 @@ def settle_options(
 
 
 class ProducerLanes:
-    """What a producer is, but for the ways to send."""
+    """The parts of a producer other than its send calls."""
 
     def __init__(
         self,
@@ -82,7 +86,7 @@ class ProducerLanes:
         compress_over: int = COMPRESS_OVER_BYTES,
         clock_ms: Callable[[], int] = system_clock_ms,
     ) -> None:
-        """With *compression*, bodies of *compress_over* bytes and more are stored compressed."""
+        """With *compression*, store bodies of *compress_over* bytes and more compressed."""
         self._durability, self._options = settle_options(ack, timeout_s, compression, compress_over)
         self._shards = shards
         self._clock_ms = clock_ms
@@ -94,9 +98,9 @@ class ProducerLanes:
         self._topics: dict[str, TopicConfig] = {}
         self._forms: dict[str, RecordForm] = {}
         self._lanes: dict[str, list[Lane | None]] = {}  # of each topic, by queue
-        self._lost = 0  # one-way messages of lanes that are closed
+        self._lost = 0  # one-way messages of closed lanes
         self._turn = itertools.count()
-        self._lock = threading.Lock()  # over the set of lanes; each has its own
+        self._lock = threading.Lock()  # for the set of lanes; each lane has its own
         self._refreshing = threading.Lock()
         self._collecting = threading.Event()
         self._closed = threading.Event()
@@ -107,7 +111,7 @@ class ProducerLanes:
     def choose_queue(
         self, topic: str, queue_id: int | None = None, sharding_key: str | None = None
     ) -> int:
-        """The queue that a message goes to: the one that is named, the key's, or the next in turn.
+        """Return the queue of a message: the given one, the key's, or the next in turn.
 
         Raises:
             TopicNotFoundError, ConfigError: there is no such topic, or it has no such queue.
@@ -130,30 +134,30 @@ class ProducerLanes:
         queue_id: int | None = None,
         sharding_key: str | None = None,
     ) -> Placed[Message]:
-        """The message as it waits for *delay*, and the queue in which it does; raises as both."""
+        """Return the message and the queue where it waits for *delay*; raises as both."""
         queue_id = self.choose_queue(message.topic, queue_id, sharding_key)
         placed = delay.place(message, queue_id, self._clock_ms())
         waits_in = placed.message.topic
         if waits_in in WAITING_QUEUES and waits_in not in self._topics:
             self._shards.create_topic(waits_in, WAITING_QUEUES[waits_in])
-            self._topic(waits_in)  # so that the next ones know
+            self._topic(waits_in)  # so that later messages find it
         return placed
 
     def recall(self, handle: str) -> bool:
-        """Let a delayed message never be delivered; False when it was before, or was recalled.
+        """Recall a delayed message, so it is never delivered; False if it is too late or done.
 
         Raises:
-            InvalidMessageError: *handle* is none, or none of this node's.
+            InvalidMessageError: *handle* is invalid, or not one of this node.
         """
         RecallHandle.parse(handle)
         return self._shards.recall(handle)
 
     def new_unique_key(self) -> str:
-        """An id that no other message has."""
+        """Return an id that no other message has."""
         return bytes(self._ids.next_ids(1)).decode()
 
     def flush(self) -> None:
-        """Hand over and wait for everything that was sent; results tell what was refused."""
+        """Send everything collected and wait for the acknowledgements; results have the errors."""
         waiting = []
         for lane in self._open_lanes():
             with lane.lock:
@@ -164,9 +168,9 @@ class ProducerLanes:
             self.settle(lane, batch, None)
 
     def refresh_topics(self) -> None:
-        """Learn how many queues the topics have by now, and leave those that are gone.
+        """Update the number of queues of the topics, and drop deleted topics.
 
-        It happens every 30 seconds by itself, as with RocketMQ's producers.
+        This runs every 30 seconds by itself, as in RocketMQ's producers.
         """
         with self._refreshing:
             for name, known in list(self._topics.items()):
@@ -176,7 +180,7 @@ class ProducerLanes:
                     config = self._shards.topic(name)
                 except TopicNotFoundError as error:
                     self._leave(name, error)
-                except Exception as error:  # noqa: BLE001  # the thread that asks hands over, too
+                except Exception as error:  # noqa: BLE001  # the next refresh tries again
                     _LOG.warning("topic %s: its queues are not known anew: %s", name, error)
                 else:
                     if config.store_hosts[: known.queues] != known.store_hosts:
@@ -189,12 +193,12 @@ class ProducerLanes:
                             self._topics[name] = config
 
     def lose(self, error: StreamError) -> None:
-        """Raise *error* from now on, and of all that is not acknowledged: its shards are gone."""
+        """Fail all unacknowledged and later sends with *error*: their shards are gone."""
         for topic in list(self._lanes):
             self._leave(topic, error)
 
     def close(self) -> None:
-        """Flush, and give the rings back; raises as :meth:`flush`, and is closed nevertheless."""
+        """Flush, and release the rings; raises as :meth:`flush`, and is closed nevertheless."""
         if self._closed.is_set():
             return
         try:
@@ -209,7 +213,7 @@ class ProducerLanes:
                     lane.close(StoreError(_CLOSED))
 
     def __enter__(self) -> Self:
-        """The producer itself; closed at the end of the block."""
+        """Return the producer itself; closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -217,7 +221,7 @@ class ProducerLanes:
         self.close()
 
     def settle(self, lane: Lane, batch: Batch, timeout_s: float | None) -> None:
-        """Wait until the shard said what became of a batch."""
+        """Wait until the outcome of a batch is known."""
         deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         while True:
             with lane.lock:
@@ -232,12 +236,12 @@ class ProducerLanes:
             lane.wait(batch, min(left, _LOOK_S))
 
     def hand_over_part(self, part: Part, ack: AckMode | None) -> tuple[Lane, Batch]:
-        """Make a batch and hand it over; what keeps it from being sent is its outcome."""
+        """Build a batch and send it; an error that keeps it from being sent is its outcome."""
         durability = durability_of(ack) if ack else self._durability
         lane = self._lane(part.topic, part.queue_id, None)
         with lane.lock:
             lane.check_open()
-            self._hand_over(lane)  # what was sent before goes first
+            self._hand_over(lane)  # earlier messages go first
             lane.collecting = batch = Batch(lane, lane.form, durability)
             try:
                 batch.columns.extend([part.messages[number] for number in part.numbers])
@@ -247,13 +251,13 @@ class ProducerLanes:
         return lane, batch
 
     def ask_again(self, lane: Lane, batch: Batch) -> None:
-        """Call the shard again with a batch of which a call did not say what became."""
+        """Call the shard again with a batch whose outcome a call left unknown."""
         with lane.lock:
             lane.check_open()
             lane.ask_again(batch)
 
     def _collect(self, lane: Lane, ack: AckMode | None, *, of_node: bool = False) -> Batch:
-        """The batch that a message goes into; called with the lane's lock held.
+        """Return the batch that a message is added to; called with the lane's lock held.
 
         Only the node's own parts send *of_node*: they may send to any topic.
         """
@@ -270,7 +274,7 @@ class ProducerLanes:
         return batch
 
     def _hand_over_in_time(self, lane: Lane, columns: MessageColumns, index: int) -> None:
-        """Hand over what was collected, if it is time; *index* is the newest message's number."""
+        """Send the collected messages, if it is time; *index* is the newest message's number."""
         begun = time.monotonic()
         if index + 1 >= BATCH_MAX or columns.size >= BATCH_BYTES or begun >= lane.next_hand_over:
             self._hand_over(lane)
@@ -294,11 +298,11 @@ class ProducerLanes:
             queue_id = next(self._turn) % len(lanes)
         else:
             queue_id = self.choose_queue(topic, queue_id, sharding_key)
-        lane = lanes[queue_id] if queue_id < len(lanes) else None  # there may be more by now
+        lane = lanes[queue_id] if queue_id < len(lanes) else None  # there may be more queues by now
         return lane or self._open_lane(topic, queue_id)
 
     def _open_lane(self, topic: str, queue_id: int) -> Lane:
-        """A lane that is there, or a new one; others open theirs while its shard answers."""
+        """Return an existing lane or a new one; other threads are not blocked by its shard."""
         while not self._closed.is_set():
             config = self._topic(topic)
             config.check_queue(queue_id)
@@ -318,12 +322,12 @@ class ProducerLanes:
         raise StoreError(_CLOSED)
 
     def _open_lanes(self) -> list[Lane]:
-        """All lanes there are."""
+        """Return all open lanes."""
         topics = list(self._lanes.values())
         return [lane for lanes in topics for lane in lanes if lane is not None]
 
     def _leave(self, topic: str, error: StreamError) -> None:
-        """Close the lanes to the shards of a topic that are gone."""
+        """Close the lanes to the removed shards of a topic."""
         with self._lock:
             self._topics.pop(topic, None)
             lanes = self._lanes.pop(topic, [])
@@ -345,7 +349,7 @@ class ProducerLanes:
         return form
 
     def _hand_over(self, lane: Lane) -> None:
-        """Pack what was collected and write it to the ring; called with the lane's lock held."""
+        """Pack the collected messages and write them to the ring; called with the lane's lock."""
         batch = lane.collecting
         if batch is None or not batch.columns:
             return
@@ -353,12 +357,12 @@ class ProducerLanes:
         try:
             payload = batch.pack(self._ids.take(len(batch.columns)), self._clock_ms())
             self._until_sent(lane, partial(lane.try_send, payload.data, batch))
-        except Exception as error:  # noqa: BLE001  # whoever asks for a result of the batch gets it
+        except Exception as error:  # noqa: BLE001  # raised when a result of the batch is read
             batch.failure = error
             lane.settled(batch)
 
     def _until_sent(self, lane: Lane, try_send: Callable[[], bool]) -> None:
-        """Hand a batch over as soon as there is room."""
+        """Send a batch as soon as there is room."""
         deadline = time.monotonic() + self._timeout_s
         while not try_send():
             if time.monotonic() >= deadline:
@@ -379,13 +383,13 @@ class ProducerLanes:
                 refresh_at = time.monotonic() + _REFRESH_S
 
     def _hand_over_lingering(self, lane: Lane) -> bool:
-        """Hand over what was collected, or begin to; False when that is to be looked at again."""
+        """Send the collected messages, or begin to; False if the lane must be checked again."""
         if lane.ring is not None:
             return self._hand_over_if_free(lane)
         if not lane.has_collected:
             return True
         callers = {one: thread for one, thread in self._callers.items() if thread.is_alive()}
-        if lane not in callers:  # a call may take minutes: others do not wait for it
+        if lane not in callers:  # a call may take minutes: other lanes do not wait for it
             run = self._hand_over_if_free
             callers[lane] = threading.Thread(target=run, args=(lane,), daemon=True, name="call")
             callers[lane].start()
@@ -393,12 +397,12 @@ class ProducerLanes:
         return False
 
     def _hand_over_if_free(self, lane: Lane) -> bool:
-        """Hand over what was collected, unless somebody uses the lane, or the shard is behind."""
+        """Send the collected messages, unless the lane is in use or the shard is behind."""
         if not lane.lock.acquire(blocking=False):
             return False
         try:
             lane.harvest()
-            if not lane.in_flight:  # so there is room, and no waiting for a shard that is dead
+            if not lane.in_flight:  # so there is room, and no wait for a dead shard
                 self._hand_over(lane)
             return not lane.has_collected
         finally:

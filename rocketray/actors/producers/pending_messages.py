@@ -1,8 +1,9 @@
-"""Messages that are sent in batches, and what becomes of them.
+"""Messages that are sent in batches, and their outcomes.
 
-That may not be known in time: a shard recovers, its disk is slow, or a call is lost. To send a
-batch anew would store it twice, so whoever asks again waits on, or has the shard asked what became
-of it. Only where a shard said that it did not store a batch, and may later, a new one is made.
+An outcome may not be known in time: a shard recovers, its disk is slow, or a call is lost. To send
+the batch again would store it twice. So a repeated call for the results waits on, or asks the shard
+for the outcome. Only if a shard answered that it did not store a batch, and may later, a new batch
+is built.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ __all__ = ["Part", "PendingMessages", "Sender"]
 
 
 class Part(NamedTuple):
-    """What goes as one batch: those of *messages* that *numbers* names."""
+    """The content of one batch: those of *messages* with these *numbers*."""
 
     topic: str
     queue_id: int
@@ -29,20 +30,20 @@ class Part(NamedTuple):
 
 
 class Sender(Protocol):
-    """What the messages need of their producer."""
+    """The producer calls that pending messages need."""
 
     def hand_over_part(self, part: Part, ack: AckMode | None) -> tuple[Lane, Batch]:
-        """Make a batch and hand it over."""
+        """Build a batch and send it."""
 
     def settle(self, lane: Lane, batch: Batch, timeout_s: float | None) -> None:
-        """Wait until the shard said what became of a batch."""
+        """Wait until the outcome of a batch is known."""
 
     def ask_again(self, lane: Lane, batch: Batch) -> None:
-        """Call the shard again with a batch of which a call did not say what became."""
+        """Call the shard again with a batch whose outcome a call left unknown."""
 
 
 class PendingMessages:
-    """Messages on their way, for one thread at a time."""
+    """Messages being sent. For one thread at a time."""
 
     def __init__(self, sender: Sender, parts: Sequence[Part], ack: AckMode | None) -> None:
         self._sender = sender
@@ -51,13 +52,13 @@ class PendingMessages:
         self._placed: dict[int, tuple[Lane, Batch]] = {}
 
     def results(self, timeout_s: float | None = None) -> SendResults:
-        """Hand over what was not yet, and wait until all is stored; in the messages' order.
+        """Send what was not yet sent, wait until all is stored, return results in message order.
 
-        Behind a part that is known not to be stored, or not known to be, none goes to its queue.
+        After a part that is not stored, or not known to be, no later part is sent to its queue.
 
         Raises:
-            ShardUnavailableError: some are not stored yet, or it is not known; ask again.
-            StreamError: a shard refused a batch, and nothing of that was stored.
+            ShardUnavailableError: some are not stored yet, or it is not known; call again.
+            StreamError: a shard refused a batch, and nothing of that batch was stored.
         """
         held: set[tuple[str, int]] = set()
         for number, part in enumerate(self._parts):

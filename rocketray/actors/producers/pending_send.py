@@ -1,4 +1,4 @@
-"""The result of a send that was not waited for."""
+"""The result of an asynchronous send."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .queue_link import Lane
 __all__ = ["PendingSend"]
 
 Settle = Callable[[Lane, Batch, float | None], None]
-"""Waits until the shard said what became of a batch of a lane, for some seconds."""
+"""Waits until the outcome of a lane's batch is known, for some seconds at most."""
 
 
 class PendingSend:
@@ -25,7 +25,7 @@ class PendingSend:
         self._index = index
 
     def done(self) -> bool:
-        """Whether :meth:`result` would return at once; asks nobody and waits for nothing."""
+        """Return whether :meth:`result` would return at once; makes no call and never waits."""
         if not self._batch.settled and self._lane.lock.acquire(blocking=False):
             try:
                 self._lane.harvest()

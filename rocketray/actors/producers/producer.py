@@ -1,12 +1,12 @@
-"""Producers: collect messages into batches, hand them to the shards, and tell when they are stored.
+"""Producers: collect messages into batches, send them to the shards, and report their outcomes.
 
-The ways to send; when a message goes and by which way is batching.py.
+This module has the send calls; when and how a message is sent is in batching.py.
 
 Invariants
-  1. A result is given out after the shard acknowledged the batch, and names what was reached.
-  2. Memory is bounded: a lane holds one batch that is not yet handed over, and the ring; then
-     ``send`` blocks, and raises :class:`ShardUnavailableError` after ``timeout_s``. Threads that
-     send to one queue then wait one after the other; those that send to others do not.
+  1. A result is returned after the shard acknowledged the batch with the requested ack mode.
+  2. Memory is bounded: a lane holds one batch that is not yet sent, and the ring. Then ``send``
+     blocks, and raises :class:`ShardUnavailableError` after ``timeout_s``. Threads that send to the
+     same queue then wait one after the other; threads that send to other queues do not.
   3. Messages of one thread to one queue are stored in the order they were sent.
 """
 
@@ -38,11 +38,11 @@ __all__ = ["AckMode", "PendingSend", "Producer", "SendResult", "SendResults"]
 
 
 class _NoOptions(TypedDict):
-    """No further argument, for type checkers: at run time each is refused with what was meant."""
+    """No further argument, for type checkers: at run time each is refused, with a suggestion."""
 
 
 class Producer(ProducerLanes):
-    """Sends messages to the topics of a cluster; safe to use from several threads."""
+    """A producer for the topics of a cluster; safe to use from several threads."""
 
     def send(
         self,
@@ -60,9 +60,9 @@ class Producer(ProducerLanes):
     ) -> SendResult:
         """Store one message and return where; blocks until the *ack* is reached.
 
-        Messages with one ``sharding_key`` go to one queue, in order; others to each in turn.
-        A ``queue_selector`` chooses by the number of queues and the message (queue_selector.py).
-        To deliver it later, give ``delay_level=``, ``delay=`` or ``deliver_at=`` (:class:`Delay`).
+        Messages with one ``sharding_key`` go to one queue, in order; others to each queue in turn.
+        A ``queue_selector`` chooses by the number of queues and the message (queue_selector.py). To
+        deliver it later, give ``delay_level=``, ``delay=`` or ``deliver_at=`` (:class:`Delay`).
         """
         if queue_selector is not None:
             message = Message(topic, body, tags, keys, properties or {})
@@ -94,7 +94,7 @@ class Producer(ProducerLanes):
         ack: AckMode | None = None,
         **delay: Unpack[DelayOptions],
     ) -> PendingSend:
-        """Send one message and return at once; ask the result for where it was stored."""
+        """Send one message and return at once; the returned object has the result."""
         if queue_selector is not None:
             message = Message(topic, body, tags, keys, properties or {})
             queue_id = self._select(queue_selector, message, queue_id, sharding_key)
@@ -122,7 +122,7 @@ class Producer(ProducerLanes):
         queue_selector: QueueSelector | None = None,
         **unknown: Unpack[_NoOptions],
     ) -> None:
-        """Send one message and never ask what became of it; ``one_way_lost`` counts failures."""
+        """Send one message without a result; ``one_way_lost`` counts failures."""
         _refuse_options(unknown)
         if queue_selector is not None:
             message = Message(topic, body, tags, keys, properties or {})
@@ -136,7 +136,7 @@ class Producer(ProducerLanes):
 
     @property
     def one_way_lost(self) -> int:
-        """How many one-way messages were not stored, of those that are settled."""
+        """Number of one-way messages that were not stored, of those with a known outcome."""
         lost = self._lost
         for lane in self._open_lanes():
             with lane.lock:
@@ -152,14 +152,14 @@ class Producer(ProducerLanes):
         ack: AckMode | None = None,
         delay: Delay | None = None,
     ) -> PendingSend:
-        """As :meth:`send_async`, for a message that is already made."""
+        """Send an existing message, as :meth:`send_async`."""
         of_node = delay is not None
         if delay is not None:
             message, queue_id = self.place(message, delay, queue_id, sharding_key)
         return self._send_message(message, queue_id, sharding_key, ack, of_node=of_node)
 
     def send_of_node(self, message: Message, queue_id: int) -> PendingSend:
-        """As :meth:`send_message_async`, for the node's own parts: also to its own topics."""
+        """Send as :meth:`send_message_async`, for the node's own parts: also to system topics."""
         return self._send_message(message, queue_id, None, None, of_node=True)
 
     def _send_message(
@@ -203,7 +203,7 @@ class Producer(ProducerLanes):
         queue_selector: QueueSelector | None = None,
         ack: AckMode | None = None,
     ) -> PendingMessages:
-        """As :meth:`send_delayed`, for who asks for the results again and again."""
+        """Send as :meth:`send_delayed`, for callers that may ask for the results several times."""
         chosen = [queue_id] * len(messages)
         if queue_selector is not None:
             chosen = [self._select(queue_selector, one, queue_id, None) for one, _ in messages]
@@ -234,8 +234,8 @@ class Producer(ProducerLanes):
         """Store messages of one topic in batches; the results are in the messages' order.
 
         *queue_selector* chooses a queue for each, before any is sent. Without it and *queue_id*,
-        messages with the property ``__SHARDINGKEY`` go to the queue of that key, and of the others
-        each batch to the next queue in turn.
+        messages with the property ``__SHARDINGKEY`` go to the queue of that key, and each batch of
+        the others to the next queue in turn.
         """
         return self.begin_messages(
             topic, messages, queue_id=queue_id, queue_selector=queue_selector, ack=ack
@@ -250,7 +250,7 @@ class Producer(ProducerLanes):
         queue_selector: QueueSelector | None = None,
         ack: AckMode | None = None,
     ) -> PendingMessages:
-        """As :meth:`send_messages`, for who asks for the results again and again."""
+        """Send as :meth:`send_messages`, for callers that may ask for the results several times."""
         check_open_topic(check_topic(topic))
         _refuse_strangers(topic, messages)
         parts = [
@@ -266,7 +266,7 @@ class Producer(ProducerLanes):
         queue_id: int | None,
         queue_selector: QueueSelector | None,
     ) -> Iterator[tuple[int, Sequence[int]]]:
-        """The numbers of the messages of each batch, and its queue."""
+        """Yield each batch's queue and the numbers of its messages."""
         if queue_selector is not None:
             _refuse_other_choices(queue_id)
             for chosen, part in select_each(queue_selector, self._topic(topic).queues, messages):
@@ -300,8 +300,8 @@ class Producer(ProducerLanes):
     ) -> BatchResult:
         """Store the rows of an Arrow table, in batches over the topic's queues in turn.
 
-        Columns: ``body`` (binary or string), and if there are ``tags``, ``keys`` (text, or a list
-        of texts), ``properties`` (a map). *property_columns* become properties, absent where null.
+        Columns: ``body`` (binary or string), and optionally ``tags``, ``keys`` (text, or a list of
+        texts), ``properties`` (a map). *property_columns* become properties, absent where null.
         """
         durability = durability_of(ack) if ack else self._durability
         if not isinstance(table, pa.Table | pa.RecordBatch):
@@ -345,9 +345,9 @@ class Producer(ProducerLanes):
     ) -> SendResults:
         """Store messages again, as one batch: all of them are stored, or none.
 
-        Where the shard did not say in time what became of them, the same call waits on for that.
-        Another call waits for it too, and raises :class:`ShardUnavailableError` once it is known:
-        who sends some of them again has to look first which are stored.
+        If the shard did not report the outcome in time, the same call waits for it again. Another
+        call also waits for it, and raises :class:`ShardUnavailableError` once it is known: before
+        sending some of the messages again, the caller has to check which are stored.
         """
         _refuse_strangers(topic, messages)
         lane = self._lane(topic, queue_id, None)
@@ -378,7 +378,7 @@ def _refuse_other_choices(*others: int | str | None) -> None:
 
 
 def _refuse_options(given: Mapping[str, object]) -> None:
-    """Refuse further arguments of ``send_oneway``, and say which were meant."""
+    """Refuse further arguments of ``send_oneway``, and suggest the valid ones."""
     if given:
         _, *known, _ = inspect.signature(Producer.send_oneway).parameters
         otherwise = f"its arguments are {', '.join(known)}"

@@ -1,7 +1,7 @@
-"""The way from one producer to one queue: batches, and what the shard said of them.
+"""The link from one producer to one queue (a lane): batches, and their outcomes.
 
-On the shard's node a batch goes through a ring in shared memory; from elsewhere, and when it is
-too large for the ring, through a call. Used with its lock held, but for :meth:`Lane.wait`.
+On the shard's node a batch is sent through a ring in shared memory; from elsewhere, and if it is
+too large for the ring, by a call. Used with its lock held, except for :meth:`Lane.wait`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["Lane", "ShardGate", "Shards", "collecting_s", "no_room", "unacknowle
 _LOG = logging.getLogger(__name__)
 _REPEATS_MAX = 2  # as RocketMQ's retryTimesWhenSendFailed
 _HARVEST_AT = SLOT_COUNT // 2
-_COLLECT_MIN_S = 0.0001  # a hand-over takes 20 µs, or ten times that where the shard has to wake up
+_COLLECT_MIN_S = 0.0001  # sending takes 20 µs, or ten times that if the shard has to wake up
 _COLLECT_MAX_S = 0.0005
 
 
@@ -49,57 +49,57 @@ class ShardGate(Protocol):
         """Let the shard read a ring."""
 
     def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
-        """Store a batch and say what became of it."""
+        """Store a batch and return its outcome."""
 
 
 class Shards(Protocol):
-    """The way from a producer to the shards."""
+    """The calls that lead a producer to the shards."""
 
     @property
     def data(self) -> Path:
         """The node's data directory."""
 
     def topic(self, name: str) -> TopicConfig:
-        """A topic; raises :class:`TopicNotFoundError`."""
+        """Return a topic; raise :class:`TopicNotFoundError`."""
 
     def create_topic(self, topic: str, queues: int = 1) -> object:
-        """Make a topic unless it is there."""
+        """Create a topic unless it exists."""
 
     def recall(self, handle: str) -> bool:
-        """Let a delayed message never be delivered; False when that is too late."""
+        """Recall a delayed message, so it is never delivered; False if it is too late."""
 
     def gate(self, topic: str, queue_id: int) -> ShardGate:
-        """The shard's calls."""
+        """Return the calls of a shard."""
 
     def is_local(self, topic: str, queue_id: int) -> bool:
-        """Whether the shard's memory can be reached from this process."""
+        """Return whether this process can map the shard's memory."""
 
 
 class Lane:
-    """The way from this producer to one queue."""
+    """The link from this producer to one queue."""
 
     def __init__(self, shards: Shards, topic: TopicConfig, queue_id: int, form: RecordForm) -> None:
         self.name = f"{topic.name}/{queue_id}"
         self.data = shards.data
         self.topic = topic.name
         self.is_closed_topic = is_closed_topic(topic.name)
-        """Programs may not send here; the node's own parts do."""
+        """Whether programs may not send here, only the node's own parts."""
         self.queue_id = queue_id
         self.lock = threading.RLock()
         self.store_host = topic.store_hosts[queue_id]
-        """Which shard it is: a topic that is made again has others."""
+        """Identity of the shard: a recreated topic has other store hosts."""
         host_id = encode_offset_id(self.store_host, 0)
         self.id_prefix = host_id[: -len(f"{0:016X}")]  # the offset follows
         self.gate = shards.gate(topic.name, queue_id)
         self.in_flight: deque[Batch] = deque()
         self.lost = 0
-        """One-way messages that were not stored."""
+        """Number of one-way messages that were not stored."""
         self.collecting: Batch | None = None
         self.forwarding: tuple[list[ForwardedMessage], Batch] | None = None
         """Messages that are stored again, until the outcome of their batch is known."""
         self.form = form
         self.next_hand_over = 0.0
-        """When, by the monotonic clock, what is collected goes with the next message."""
+        """Monotonic time from which on the next message sends the collected ones."""
         self._closed: StreamError | None = None
         self._doorbell: Line | Doorbell | None = None
         self.ring: ProducerRing | None = None
@@ -110,18 +110,18 @@ class Lane:
         directory = producer_rings_directory(data, self.topic, self.queue_id)
         self.ring = ProducerRing(directory / owned_name(uuid.uuid4().hex))
         try:
-            self.gate.attach(str(self.ring.path))  # a shard that stays closed says why
+            self.gate.attach(str(self.ring.path))  # a shard that stays closed reports why
             if is_hosted:
                 self._doorbell = Doorbell(host_doorbell_path(data))
             else:
                 self._doorbell = ControlPage(control_path(data, self.topic, self.queue_id)).doorbell
         except BaseException:
-            self.ring.close()  # the shard may read it all the same, later
+            self.ring.close()  # the shard may still read it later
             self.ring.unlink()
             raise
 
     def try_send(self, payload: memoryview, batch: Batch) -> bool:
-        """Hand a batch over; False while the ring has no room."""
+        """Send a batch; False while the ring has no room."""
         if self.ring is None or len(payload) > self.ring.payload_max:
             return self._send_by_call(payload.tobytes, batch)
         if not self._has_slot():
@@ -133,7 +133,7 @@ class Lane:
         return True
 
     def try_send_table(self, table: MeasuredTable, batch: Batch) -> bool:
-        """The same with the batch of a table, which is written where the shard reads it."""
+        """Send the batch of a table, packed in place in the ring; False while there is no room."""
         size = packed_bytes(table)
         if self.ring is None or size > self.ring.payload_max:
             return self._send_by_call(partial(_packed, table), batch)
@@ -145,13 +145,13 @@ class Lane:
         return True
 
     def _has_slot(self) -> bool:
-        """Whether the outcome of a further batch would not be written over that of the oldest."""
+        """Return whether another batch has a slot that no outcome in use would lose."""
         if len(self.in_flight) >= _HARVEST_AT:
             self.harvest()
         return len(self.in_flight) < SLOT_COUNT
 
     def _sent(self, ring: ProducerRing, batch: Batch, sequence: int) -> None:
-        """The ring holds the batch: let the shard see it."""
+        """Publish the batch in the ring to the shard."""
         batch.sequence = sequence
         self.in_flight.append(batch)
         ring.publish()
@@ -159,7 +159,7 @@ class Lane:
         self._doorbell.ring()
 
     def _send_by_call(self, pack: Callable[[], bytes], batch: Batch) -> bool:
-        """The order of a queue holds: what is in the ring goes first."""
+        """Send by a call, once the ring is empty: this keeps the order of the queue."""
         self.harvest()
         if self.in_flight:
             return False
@@ -171,7 +171,7 @@ class Lane:
         return True
 
     def _append(self, payload: bytes, batch: Batch) -> Ack:
-        """Call the shard, and again if it does not say what became of that: it stores it once."""
+        """Call the shard, and again if the outcome is unknown: it stores the batch once."""
         durability = int(batch.durability)
         for attempt in range(1, 1 + _REPEATS_MAX):
             try:
@@ -185,14 +185,14 @@ class Lane:
         return ack
 
     def ask_again(self, batch: Batch) -> None:
-        """Call the shard with a batch of which no call said what became: it stores it once."""
+        """Call the shard with a batch whose outcome no call returned: it stores the batch once."""
         assert batch.unsure is not None
         durability = int(batch.durability)
         batch.ack = self.gate.append(batch.unsure, durability, attempt=2 + _REPEATS_MAX)
         batch.unsure = batch.failure = None
 
     def harvest(self) -> None:
-        """Give acknowledged batches their outcome, before their slots are used again."""
+        """Give acknowledged batches their outcome, before their slots are reused."""
         if self.ring is None or not self.in_flight:
             return
         acknowledged = self.ring.acknowledged()
@@ -202,11 +202,11 @@ class Lane:
             self.settled(batch)
 
     def settled(self, batch: Batch) -> None:
-        """Say what became of messages that nobody asks for: count those that were not stored."""
+        """Count the one-way messages of a batch with a known outcome that were not stored."""
         if batch.one_way:
             try:
                 batch.check()
-            except Exception as error:  # noqa: BLE001  # a disk that is full there is an OSError here
+            except Exception as error:  # noqa: BLE001  # a full disk raises an OSError here
                 self.lost += batch.one_way
                 _LOG.error("%d one-way messages are not stored: %s", batch.one_way, error)
 
@@ -220,21 +220,21 @@ class Lane:
         self.harvest()
         if self.in_flight:
             self.wait(self.in_flight[0], timeout_s)
-        # Otherwise all is acknowledged, and the shard is just about to give the room back.
+        # Otherwise all is acknowledged, and the shard is about to free the room.
 
     @property
     def has_collected(self) -> bool:
-        """Whether messages wait to be handed over; a batch whose first one was refused has none."""
+        """Whether messages wait to be sent; a batch whose first message was refused has none."""
         batch = self.collecting
         return batch is not None and len(batch.columns) > 0
 
     def check_open(self) -> None:
-        """Raise the error that says why nothing more can be sent here, if there is one."""
+        """Raise the error for which nothing more can be sent here, if there is one."""
         if self._closed is not None:
             raise self._closed
 
     def close(self, reason: StreamError, *, is_gone: bool = False) -> None:
-        """Take nothing more. What the shard has not acknowledged has failed if it *is_gone*."""
+        """Refuse all later sends. Unacknowledged batches have failed if the shard *is_gone*."""
         self._closed = reason
         self.harvest()
         failed = [] if self.collecting is None else [self.collecting]
@@ -256,21 +256,21 @@ def _packed(table: MeasuredTable) -> bytes:
 
 
 def collecting_s(hand_over_s: float) -> float:
-    """How long to collect messages after a hand-over that took that long.
+    """Return how long to collect messages after sending a batch took that long.
 
-    Handing over takes no more than a fifth of a busy producer's time then, and a message that is
-    alone for half a millisecond never waits for others.
+    So sending takes at most a fifth of a busy producer's time, and a message that comes half a
+    millisecond after the one before never waits for others.
     """
     return min(max(_COLLECT_MIN_S, 4 * hand_over_s), _COLLECT_MAX_S)
 
 
 def unacknowledged(lane: Lane) -> ShardUnavailableError:
-    """The error of a batch that the shard has, and of which it said nothing in time."""
+    """Return the error for a batch that the shard has, and did not acknowledge in time."""
     reason = "it did not acknowledge in time, and may still store what was sent"
     return ShardUnavailableError(lane.name, 1000, reason)
 
 
 def no_room(lane: Lane) -> ShardUnavailableError:
-    """The error of a batch that could not be handed over."""
+    """Return the error for a batch that could not be sent."""
     reason = "it takes no messages now; nothing of this batch was sent"
     return ShardUnavailableError(lane.name, 1000, reason)

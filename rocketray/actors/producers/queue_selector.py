@@ -1,8 +1,8 @@
 """A program's own choice of a message's queue: RocketMQ's ``MessageQueueSelector.select``.
 
-RocketMQ passes the list of queues, the message and an argument. Queues of a topic are numbered from
-0 here, so how many there are says it all, and what else a choice needs comes with the callable.
-Messages of one queue keep their order, so whatever is chosen alike is delivered in order.
+RocketMQ passes the list of queues, the message and an argument. Here a topic's queues are numbered
+from 0, so their number is enough, and further input is part of the callable. Messages of one queue
+keep their order, so messages that are sent to the same queue are delivered in order.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from rocketray.message import Message
 __all__ = ["QueueSelector", "select_each", "select_queue"]
 
 QueueSelector = Callable[[int, Message], int]
-"""Says from the number of queues and a message into which queue the message goes."""
+"""Returns a message's queue, from the number of queues and the message."""
 
 
 def select_queue(selector: QueueSelector, queues: int, message: Message) -> int:
-    """The queue that *selector* chooses for *message* among *queues*; what it raises is raised.
+    """Return the queue that *selector* chooses for *message* among *queues*; its errors are raised.
 
     Raises:
-        ConfigError: it chose something else than one of them.
+        ConfigError: the result is not one of the queues.
     """
     chosen = selector(queues, message)
     try:
@@ -41,7 +41,7 @@ def select_queue(selector: QueueSelector, queues: int, message: Message) -> int:
 def select_each(
     selector: QueueSelector, queues: int, messages: Sequence[Message]
 ) -> list[tuple[int, Sequence[int]]]:
-    """The numbers of *messages* by the queue that is chosen for each; raises as select_queue."""
+    """Return the numbers of *messages* by the queue chosen for each; raises as select_queue."""
     places: dict[int, list[int]] = {}
     for number, message in enumerate(messages):
         places.setdefault(select_queue(selector, queues, message), []).append(number)

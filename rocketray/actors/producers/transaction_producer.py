@@ -1,13 +1,13 @@
-"""Transactional sends: messages that appear only if something else succeeded.
+"""Transactional sends: messages that are delivered only after their transaction is committed.
 
-A half message is stored first, which nobody reads; then the program does its own work; then it
-decides. If it dies before it decides, the node asks another producer of its group, or the next
-one that starts, what became of the work (see transaction_service.py).
+First a half message is stored, which no consumer reads; then the program does its own work; then it
+commits or rolls back. If it dies before that, the node asks another producer of its group, or the
+next one that starts, for the outcome of the work (see transaction_service.py).
 
 Invariants
-  1. What returns without an error counts: the node has heard the decision, and no other one before.
-  2. While a transaction is open in this process, no producer of this process answers for it: what
-     a check finds of work that is not over yet says nothing.
+  1. A call that returns without an error is final: the node has this decision, and none before it.
+  2. While a transaction is open in this process, no producer of this process answers checks for it:
+     work in progress has no outcome.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ Check = Callable[[StoredMessage], CheckAnswer]
 
 
 class TransactionNode(Shards, Protocol):
-    """What a transactional producer needs of a connection."""
+    """The node calls that a transactional producer needs."""
 
     def transaction_checks(self, group: str) -> list[StoredMessage]:
-        """The messages of which a producer of *group* is to say what became of them."""
+        """Return the messages for which a producer of *group* is asked to decide."""
 
     def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
-        """Take note of a decision, unless there is one before it; the one that counts.
+        """Store a decision, unless there is an earlier one; return the one that is final.
 
         Raises:
             ShardUnavailableError: it is not known whether there is one now; the call may be
@@ -80,23 +80,23 @@ class Transaction:
         _OPEN[unique_key] = self
 
     def commit(self) -> None:
-        """Let consumers have the message. It is certain when this returns; it comes soon after.
+        """Commit the message: final when this returns, delivered soon after.
 
         Raises:
             TransactionDecidedError: it was decided otherwise before: by a check, which another
-                producer of the group answered, or by the node, which gave it up. Its message does
-                not come.
+                producer of the group answered, or by the node, which gave up on it. Its message is
+                not delivered.
             ShardUnavailableError: it is not known whether it is committed; commit again.
             ConfigError: this program rolled it back before.
         """
         self._decide("commit")
 
     def rollback(self) -> None:
-        """Let nobody have the message; raises as :meth:`commit`."""
+        """Roll the message back: it is never delivered; raises as :meth:`commit`."""
         self._decide("rollback")
 
     def __enter__(self) -> Self:
-        """The transaction itself."""
+        """Return the transaction itself."""
         return self
 
     def __exit__(
@@ -105,7 +105,7 @@ class Transaction:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Commit, or roll back when the block raised; nothing if it was decided inside."""
+        """Commit, or roll back if the block raised; does nothing if it was decided inside."""
         if self._outcome is not None:
             return
         if error is None:
@@ -113,7 +113,7 @@ class Transaction:
             return
         try:
             self.rollback()
-        except StreamError as failure:  # what the block raised matters more
+        except StreamError as failure:  # the error of the block matters more
             _LOG.warning("transaction %s is not rolled back yet: %s", self.message_id, failure)
 
     def _decide(self, outcome: Outcome) -> None:
@@ -127,7 +127,7 @@ class Transaction:
         self._outcome = outcome
 
     def close(self) -> None:
-        """Let checks answer from now on: the work that it belongs to is over."""
+        """Allow answers to checks from now on: the transaction's work is over."""
         _OPEN.pop(self.message_id, None)
 
 
@@ -135,24 +135,24 @@ _OPEN = WeakValueDictionary()
 
 
 class TransactionProducer:
-    """Begins transactions for one producer group, and answers for those of its group that died."""
+    """A producer of transactions for one group; it also answers checks of dead group members."""
 
     def __init__(
         self, node: TransactionNode, group: str, check: Check, *, ack: AckMode = "memory"
     ) -> None:
-        """*check* says what became of the work that a message belongs to, by the message alone.
+        """Take *check*, which returns the outcome of a message's work, from the message alone.
 
         It is called in a thread of its own, for messages of any producer of *group* that were not
         decided in time: ``"commit"``, ``"rollback"`` or ``"unknown"``, which asks again later. The
-        transaction may be open still, in another process: the check says "rollback" only of what
-        is older than the longest transaction, and "unknown" before.
+        transaction may still be open in another process: the check may return "rollback" only for
+        messages older than the longest transaction, and "unknown" before.
         """
         self._node = node
         self._group = group
         self._check = check
         for topic in (GIVEN_UP_TOPIC, OP_TOPIC, END_TOPIC, HALF_TOPIC):
             node.create_topic(topic, 1)
-        self._may_delay = False  # the topic in which delayed messages wait is there
+        self._may_delay = False  # whether the topic in which delayed messages wait exists
         self._producer = Producer(node, ack=ack)
         self._to_disk = ack == "disk"
         self._closed = threading.Event()
@@ -172,9 +172,9 @@ class TransactionProducer:
         queue_selector: None = None,
         delay_level: int = 0,
     ) -> Transaction:
-        """Store a message that nobody gets before the transaction is committed.
+        """Store a message that is not delivered before the transaction is committed.
 
-        With *delay_level*, 1 to 18, it is delivered so long after the commit. RocketMQ's
+        With *delay_level*, 1 to 18, it is delivered that long after the commit. RocketMQ's
         transactions have no *queue_selector*, and neither have these.
 
         Raises:
@@ -206,7 +206,7 @@ class TransactionProducer:
     def decide(
         self, half_offset: int, unique_key: str, outcome: Outcome, decider: Decider = "producer"
     ) -> None:
-        """Decide about a half message; raises as :meth:`Transaction.commit`."""
+        """Decide on a half message; raises as :meth:`Transaction.commit`."""
         wanted = Decision(half_offset, unique_key, self._group, outcome, decider)
         try:
             found = self._node.decide_transaction(wanted, to_disk=self._to_disk)
@@ -221,7 +221,7 @@ class TransactionProducer:
             raise TransactionDecidedError(unique_key, outcome, *found)
 
     def answer_checks(self) -> int:
-        """Ask the node what it wants to know, and answer; how many questions there were.
+        """Fetch the node's checks, and answer them; return how many there were.
 
         Raises:
             StreamError: the node does not answer.
@@ -238,7 +238,7 @@ class TransactionProducer:
         return len(asked)
 
     def close(self) -> None:
-        """End the thread and give the rings back; undecided transactions are asked about."""
+        """Stop the thread and release the rings; the node checks undecided transactions."""
         self._closed.set()
         self._thread.join()
         for transaction in list(_OPEN.values()):
@@ -247,7 +247,7 @@ class TransactionProducer:
         self._producer.close()
 
     def __enter__(self) -> Self:
-        """The producer itself; closed at the end of the block."""
+        """Return the producer itself; closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -257,7 +257,7 @@ class TransactionProducer:
     def _answer(self, message: StoredMessage) -> CheckAnswer:
         try:
             answer = self._check(message)
-        except Exception:  # noqa: BLE001  # the user's; it is asked again
+        except Exception:  # noqa: BLE001  # the user's function; the node checks again
             _LOG.exception("the check of transaction %s failed; asked later", message.unique_key)
             return "unknown"
         if answer in ("commit", "rollback", "unknown"):
