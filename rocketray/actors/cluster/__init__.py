@@ -1,1 +1,1 @@
-"""The node: start and stop, the coordinator's state, and the Ray actors around the pure parts."""
+"""The node: start and stop, the coordinator's state, and the Ray actors around the plain parts."""

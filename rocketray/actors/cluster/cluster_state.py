@@ -1,15 +1,20 @@
-"""What a coordinator knows and decides: topics, groups, offsets and subscriptions, kept on disk.
+"""The coordinator's state: topics, groups, offsets and subscriptions, saved on disk.
 
-State on disk, in DATA/config, as JSON: topics before a change takes effect, subscriptions and the
-SQL92 filters among them when they change, who owns which queue before the owner hears of it, offsets
-when :meth:`ClusterState.save` is called, a member leaves, or a queue gets or loses its owner; and the
-journals of groups before anything that they tell of (group_journal.py). Plain Python: the
-coordinator's actor gives it threads and an address, the testing kit a clock. Safe to use from
-several threads.
+Plain Python: the coordinator's actor adds threads and an address, the testing kit a clock. Safe to
+use from several threads. The state is JSON in DATA/config.
 
-A damaged file is made anew from its copy (state_files.py). Where the copy is damaged, too: without topics
-nothing starts; without subscriptions or offsets groups are closed and no file is given up; without
-owners members wait until every lease has run out.
+When it is saved
+  - Topics: before a change takes effect.
+  - Subscriptions and their SQL92 filters: when they change.
+  - Queue owners: before the owner receives the queue.
+  - Offsets: at :meth:`ClusterState.save`, when a member leaves, and when a queue gets or loses its
+    owner.
+  - Journals of groups: before any event that they record takes effect (group_journal.py).
+
+A damaged file is restored from its copy (state_files.py). If the copy is damaged, too:
+  - Without topics the node does not start.
+  - Without subscriptions or offsets groups are closed, and no file is removed by retention.
+  - Without owners members wait until every lease has expired.
 """
 
 from __future__ import annotations
@@ -56,7 +61,7 @@ _OWNERS_FILE = "consumerOwners.json"
 
 @dataclass(frozen=True, slots=True)
 class ExpiryOrder:
-    """What one shard is to remove: what its topic gives up and no group needs any more."""
+    """What one shard is to remove: files beyond its topic's retention that no group needs."""
 
     topic: TopicConfig
     queue_id: int
@@ -65,7 +70,7 @@ class ExpiryOrder:
 
 
 class ClusterState:
-    """The one place where a cluster's state changes."""
+    """The only place where a cluster's state changes."""
 
     def __init__(
         self,
@@ -74,13 +79,13 @@ class ClusterState:
         clock_ms: Callable[[], int],
         steady_ms: Callable[[], int] | None = None,
     ) -> None:
-        """Read what an earlier one wrote.
+        """Load the state that an earlier coordinator saved.
 
-        *clock_ms* is what people read; *steady_ms*, the same by default, never jumps, and silent
-        members are forgotten by it.
+        *clock_ms* is the wall clock; *steady_ms*, the same by default, is monotonic, and times the
+        sessions of members.
 
         Raises:
-            StoreError: a file of the state cannot be read. ConfigError: it is not what we wrote.
+            StoreError: a file of the state cannot be read. ConfigError: it has another form.
         """
         self._data = data
         self._rules = rules
@@ -88,7 +93,7 @@ class ClusterState:
         self._steady_ms = steady_ms or clock_ms
         self._lock = threading.RLock()
         self.problems = Problems(data)
-        """What is wrong with the node, for its operator; whoever finds something notes it here."""
+        """The problems of the node, for its operator; all parts note theirs here."""
         config = config_directory(data)
         self._catalog = TopicCatalog.load(data, owns=True)
         self._journal_files = JournalFiles(journal_directory(data))
@@ -106,7 +111,7 @@ class ClusterState:
         self._bitmaps = BitmapBoard(self._catalog.topics.values())
 
     def _load_groups(self, config: Path) -> None:
-        """Take up the groups; they stay closed where nobody can tell how far they are."""
+        """Load the groups; they stay closed if their offsets are unknown."""
         try:
             groups = read_state(config / _GROUPS_FILE, _checked_groups, owns=True)
             offsets = read_state(config / _OFFSETS_FILE, _checked_offsets, owns=True)
@@ -116,7 +121,7 @@ class ClusterState:
             return
         try:
             owners = read_state(config / _OWNERS_FILE, self._owners_of, owns=True)
-        except StoreError:  # leases may run that nobody knows of: they have to end first
+        except StoreError:  # unknown leases may be running: they have to expire first
             owners = None
             self._silent_until_ms = self._loaded_ms + SESSION_TIMEOUT_MS
             self.problems.note(
@@ -126,26 +131,26 @@ class ClusterState:
                 "be done",
             )
         self.registry.load(groups, offsets, *(owners or ({}, self._loaded_ms)))
-        self.registry.keep_topics(self._catalog.topics)  # who deleted one may have died over it
+        self.registry.keep_topics(self._catalog.topics)  # a crash may end a deletion
         self.registry.agree_with_journals()
 
     def begin_to_listen(self) -> None:
-        """From now on members can be heard; until now their silence was not theirs."""
+        """Extend all sessions by the time since the load, during which no report could arrive."""
         with self._lock:
             self.registry.excuse(self._steady_ms() - self._loaded_ms)
 
     # Topics
 
     def topics(self) -> dict[str, TopicConfig]:
-        """All topics."""
+        """Return all topics."""
         return dict(self._catalog.topics)
 
     def topic(self, name: str) -> TopicConfig:
-        """One topic; raises :class:`TopicNotFoundError`."""
+        """Return one topic; raise :class:`TopicNotFoundError`."""
         return self._catalog.get(name)
 
     def _end_of(self, topic: str, queue_id: int) -> int:
-        """Where a queue ends; the greatest offset while its shard has never run."""
+        """Return the end of a queue; the greatest offset if its shard has never run."""
         self.topic(topic).check_queue(queue_id)
         try:
             return ControlPage(control_path(self._data, topic, queue_id)).visible()
@@ -164,7 +169,7 @@ class ClusterState:
         *,
         hosted: bool = False,
     ) -> TopicConfig:
-        """Note the topic, or that an existing one gets more queues; its shards are yet to start."""
+        """Save a new topic, or more queues of an existing one; its shards are not started here."""
         with self._lock:
             existing = self._catalog.topics.get(name)
             if existing is None or existing.queues != queues:
@@ -175,7 +180,7 @@ class ClusterState:
             return self._catalog.get(name)
 
     def note_made(self, made: Mapping[str, Iterable[int]]) -> None:
-        """Note which queues of topics, by name, have answered: their directories are there for good."""
+        """Save which queues of topics, by name, have answered: their directories exist for good."""
         with self._lock:
             changed = self._catalog.with_made(made)
             if changed is not self._catalog:
@@ -188,7 +193,7 @@ class ClusterState:
             return self._catalog.get(name)
 
     def set_retention(self, name: str, retention: RetentionPolicy) -> TopicConfig:
-        """Keep a topic's messages for another time, or another number of bytes."""
+        """Set how long, or up to how many bytes, a topic's messages are kept."""
         with self._lock:
             self._change(self._catalog.with_retention(name, retention))
             return self._catalog.get(name)
@@ -200,9 +205,9 @@ class ClusterState:
             return self._catalog.get(name)
 
     def delete_topic(self, name: str) -> TopicConfig:
-        """Forget the topic and what groups did with it; answers what it was.
+        """Delete a topic and the state of its groups; return its former configuration.
 
-        Its files are yet to be removed: see :meth:`remove_files`.
+        Its files still exist: see :meth:`remove_files`.
         """
         with self._lock:
             topic = self._catalog.get(name)
@@ -213,14 +218,15 @@ class ClusterState:
             return topic
 
     def deleted_topics(self) -> list[TopicConfig]:
-        """The deleted topics of which files may be left."""
+        """Return the deleted topics that may still have files."""
         return list(self._catalog.deleted.values())
 
     def remove_files(self, topic: TopicConfig) -> None:
-        """Remove what is left of a deleted topic, whose shards nobody has open.
+        """Remove the files of a deleted topic, whose shards no process has open.
 
         Raises:
-            StoreError, OSError: it cannot be removed; it stays among :meth:`deleted_topics`.
+            StoreError, OSError: a file cannot be removed; the topic stays in
+            :meth:`deleted_topics`.
         """
         remove_files(self._data, topic)
         with self._lock:
@@ -260,13 +266,13 @@ class ClusterState:
             self._save_positions()
 
     def groups(self) -> list[GroupDescription]:
-        """All groups, one entry a topic."""
+        """Return all groups, one entry a topic."""
         with self._lock:
             self._check_open()
             return self.registry.describe(self._catalog.queues(), self._steady_ms())
 
     def delete_group(self, group: str) -> None:
-        """Forget a group and its offsets; it must have no members."""
+        """Remove a group and its offsets; it must have no members."""
         with self._lock:
             self._check_open()
             self.registry.delete(group, self._steady_ms())
@@ -275,13 +281,13 @@ class ClusterState:
             self._save_offsets()
 
     def journal(self, group: str) -> tuple[JournalEntry, ...]:
-        """What happened to the group's offsets and filters, as far as that is known."""
+        """Return the known events of the group's offsets and filters."""
         with self._lock:
             self._check_open()
             return self._journals.entries(group)
 
     def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
-        """What the method of :class:`GroupAdministration` of that name says; saved when it answers."""
+        """Call the method of :class:`GroupAdministration` named *question*; saved on return."""
         with self._lock:
             self._check_open()
             answer = self._administration.answer(question, self._steady_ms(), *arguments)
@@ -290,10 +296,10 @@ class ClusterState:
             self._save_positions()
             return answer
 
-    # What the owner does from time to time
+    # Periodic tasks of the owner
 
     def expiry_orders(self) -> list[ExpiryOrder]:
-        """What each shard is to remove (store/retention.py); nothing while groups are closed."""
+        """Return what each shard is to remove (store/retention.py); [] while groups are closed."""
         with self._lock:
             if self._closed is not None:
                 return []
@@ -309,7 +315,7 @@ class ClusterState:
         return ExpiryOrder(topic, queue, *retry_orders(topic.name, topic.retention, needed_from))
 
     def bitmap_orders(self) -> list[BitmapOrder]:
-        """What shards are to be told of filter bitmaps (bitmap_orders.py)."""
+        """Return the orders for shards about filter bitmaps (bitmap_orders.py)."""
         with self._lock:
             if self._closed is not None:
                 return []
@@ -317,15 +323,15 @@ class ClusterState:
             return self._bitmaps.orders(self._catalog.topics, living, self.registry.counters)
 
     def take_bitmaps(self, order: BitmapOrder, answers: Sequence[Answer] | None) -> None:
-        """Note what the topic's shards answered, None where one did not; raises as :meth:`save`."""
+        """Take the answers of a topic's shards, None if one is missing; raises as :meth:`save`."""
         with self._lock:
             self._bitmaps.take(order, answers)
             self._settle_filters()
 
     def save(self) -> None:
-        """Write the offsets if they moved, and forget the filters that nobody uses any more.
+        """Save changed offsets, and remove unused filters.
 
-        Raises OSError when a file cannot be written; the next call tries again.
+        Raises OSError if a file cannot be written; the next call tries again.
         """
         with self._lock:
             self._save_journals()
@@ -333,16 +339,16 @@ class ClusterState:
             self._settle_filters()
 
     def stop(self) -> None:
-        """Write everything, and when it was: members that were silent since then are gone."""
+        """Save all state and the time of the stop: members silent since then count as gone."""
         with self._lock:
             self.save()
             self._write_owners({"bootId": here()["bootId"], "steadyMs": self._steady_ms()})
 
     def _owners_of(self, value: dict[str, Any]) -> tuple[dict[str, Any], int]:
-        """Who owned what, and when its members were last heard of, by the steady clock.
+        """Return the owners, and when their members were last seen, by the steady clock.
 
-        At a clean stop, if this machine has run since then: else nobody knows how long ago that was.
-        The time of day, which may have been set meanwhile, says nothing about it.
+        That is the time of a clean stop if this machine has run since then. Otherwise the time that
+        has passed is unknown: the wall clock, which may have been set meanwhile, does not tell.
         """
         stopped, now_ms = value.get("stopped") or {}, self._steady_ms()
         is_same_clock = bool(stopped) and stopped["bootId"] == here()["bootId"] != ""
@@ -371,7 +377,7 @@ class ClusterState:
         self._catalog = catalog
 
     def _save_journals(self) -> None:
-        """First of all: what a journal tells of takes effect by the other files, and by answers."""
+        """Save the journals before the other files and the answers, by which events take effect."""
         if self._journals.changed:
             self._journal_files.save(self._journals)
 
@@ -390,10 +396,11 @@ class ClusterState:
         self._sql_filters.settle(*self._bitmaps.known(living))
 
     def _save_positions(self) -> None:
-        """Save offsets and owners so that whoever is killed in between forgets nothing.
+        """Save offsets and owners so that a crash in between loses nothing.
 
-        The offsets come first: who gave a queue up does not say again how far it came. What a move
-        did comes last: a report that comes again while its owner is on disk would undo it.
+        The offsets come first: a member that released a queue does not report its offset again. The
+        effects of moves come last: a report that is repeated while its owner is on disk would undo
+        them.
         """
         if self._closed is None and self.registry.moves.are_done:
             write_json(self._offsets_path, self.registry.offsets_to_json(before_moves=True))

@@ -1,9 +1,9 @@
-"""The coordinator: the Ray shell of :class:`~rocketray.actors.cluster.cluster_state.ClusterState`.
+"""The coordinator: the Ray shell of ``ClusterState`` (cluster_state.py).
 
 It starts the shard actors, saves offsets every ``OFFSETS_INTERVAL_S`` and at the stop, and has old
-files removed. A coordinator that died is started again by Ray and reads its state; members join
-again with their next heartbeat, and say how far they are. So a message comes again only when its
-reader died too, between its commit and the next save; nothing is lost.
+files removed. Ray restarts a coordinator that died; it loads its state, and members join again with
+their next heartbeat and report their offsets. So a message is redelivered only if its reader died,
+too, between its commit and the next save; nothing is lost.
 
 Calls that wait for other actors have threads of their own (``WAITING_GROUP``): however many topics
 are slow to start, heartbeats are answered at once, and no member's session ends meanwhile.
@@ -53,7 +53,7 @@ _LOG = logging.getLogger(__name__)
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 COORDINATOR_THREADS = 16
 WAITING_GROUP = {"waiting": 16}
-"""Ray's concurrency group of the calls that wait for other actors: its name and its threads."""
+"""Ray's concurrency group for the calls that wait for other actors: its name and threads."""
 OFFSETS_INTERVAL_S = 5.0
 EXPIRE_INTERVAL_S = 10.0
 BITMAPS_INTERVAL_S = 2.0
@@ -61,17 +61,17 @@ _OPEN_RAY = (
     "Ray: it asks for no token, so whoever can reach its ports can run code as the node's user; "
     "unset RAY_AUTH_MODE, or start the cluster with RAY_AUTH_MODE=token"
 )
-_TOPIC_LOCKS = 64  # topics that share one wait for each other, no more
+_TOPIC_LOCKS = 64  # topics that share a lock only wait for each other
 
 
 def _waits(method: _Method) -> _Method:
-    """Have a method of the coordinator run in the threads of ``WAITING_GROUP``."""
+    """Run a method of the coordinator in the threads of ``WAITING_GROUP``."""
     [name] = WAITING_GROUP
     return cast("_Method", ray.method(concurrency_group=name)(method))
 
 
 class CoordinatorActor:
-    """The one actor that changes a cluster's state."""
+    """The only actor that changes a cluster's state."""
 
     def __init__(self, home: Home, shard_sizes: dict[str, int], rules: FilterRules) -> None:
         self._home = home
@@ -83,7 +83,7 @@ class CoordinatorActor:
         self._finish_deletions()
         self._start_shards(list(self._state.topics().values()))
         self._coming_or_going = [threading.Lock() for _ in range(_TOPIC_LOCKS)]
-        self._state.begin_to_listen()  # shards that restart take their time
+        self._state.begin_to_listen()  # the shards' restart took time
         self._stop = threading.Event()
         self._ordering = threading.Lock()
         start_chore("saving offsets and filters", OFFSETS_INTERVAL_S, self._stop, self._state.save)
@@ -99,7 +99,7 @@ class CoordinatorActor:
         retention: RetentionPolicy = KEEP_ALL,
         hosted: bool = False,  # noqa: FBT001, FBT002 - as it came over the wire
     ) -> TopicConfig:
-        """Note the topic, or that it gets more queues; :meth:`start_queues` has them running."""
+        """Save the topic, or its new queues; :meth:`start_queues` starts them."""
         with self._comes_or_goes(name):
             for deleted in self._state.deleted_topics():
                 if deleted.name == name:
@@ -108,12 +108,12 @@ class CoordinatorActor:
 
     @_waits
     def start_queues(self, name: str, topic_id: str, queues: range, wait_s: float) -> Started:
-        """Have some queues of a topic running; returns when they answer, or after *wait_s*.
+        """Start queues of a topic; return when they answer, or after *wait_s*.
 
-        Those that run are left alone, so this may be asked again.
+        Running queues are left alone, so the call can be repeated.
 
         Raises:
-            TopicNotFoundError: the topic is gone, also where another one has its name by now.
+            TopicNotFoundError: the topic is gone, also if another one has its name by now.
         """
         with self._comes_or_goes(name):
             topic = self._state.topic(name)
@@ -129,12 +129,12 @@ class CoordinatorActor:
         return topic
 
     def set_retention(self, name: str, retention: RetentionPolicy) -> TopicConfig:
-        """Keep a topic's messages for another time, or another number of bytes; from now on."""
+        """Set how long, or up to how many bytes, a topic's messages are kept, from now on."""
         return self._state.set_retention(name, retention)
 
     @_waits
     def set_bitmaps(self, name: str, mode: str) -> TopicConfig:
-        """Keep filter bitmaps always (on), never (off), or where they pay (auto); from now on."""
+        """Keep filter bitmaps always (on), never (off), or where they pay (auto), from now on."""
         topic = self._state.set_bitmaps(name, mode)
         self.order_bitmaps()
         return topic
@@ -146,15 +146,15 @@ class CoordinatorActor:
             self._remove(self._state.delete_topic(name))
 
     def problems(self) -> list[str]:
-        """What is wrong with the node, a line each."""
+        """Return the problems of the node, a line each."""
         return self._state.problems.lines()
 
     def topics(self) -> dict[str, TopicConfig]:
-        """All topics."""
+        """Return all topics."""
         return self._state.topics()
 
     def topic(self, name: str) -> TopicConfig:
-        """One topic; raises :class:`TopicNotFoundError`."""
+        """Return one topic; raise :class:`TopicNotFoundError`."""
         return self._state.topic(name)
 
     def heartbeat(self, beat: Heartbeat) -> HeartbeatReply:
@@ -166,7 +166,7 @@ class CoordinatorActor:
         self._state.leave(beat)
 
     def groups(self) -> list[GroupDescription]:
-        """All groups, one entry a topic."""
+        """Return all groups, one entry a topic."""
         return self._state.groups()
 
     def journal(self, group: str) -> tuple[JournalEntry, ...]:
@@ -174,7 +174,7 @@ class CoordinatorActor:
         return self._state.journal(group)
 
     def delete_group(self, group: str) -> None:
-        """Forget a group and its offsets; it must have no members."""
+        """Remove a group and its offsets; it must have no members."""
         self._state.delete_group(group)
 
     def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
@@ -182,9 +182,9 @@ class CoordinatorActor:
         return self._state.ask_groups(question, *arguments)
 
     def expire(self) -> None:
-        """Have every shard remove what its topic gives up and no group needs (store/retention.py).
+        """Have every shard remove files beyond retention that no group needs (store/retention.py).
 
-        A shard that is away does so the next time.
+        A shard that is unavailable does so the next time.
         """
         asked = []
         for order in self._state.expiry_orders():
@@ -202,14 +202,14 @@ class CoordinatorActor:
 
     @_waits
     def open_gateway(self) -> None:
-        """Let members of other nodes in; returns when they may come."""
+        """Start the gateway; return when members on other nodes may join."""
         gateway = start_actor(GatewayActor, GATEWAY_NAME, GATEWAY_THREADS, self._home)
         ray.get(gateway.ready.remote())
 
     def order_bitmaps(self) -> None:
-        """Tell shards of which groups they are to keep filter bitmaps.
+        """Tell shards for which groups they keep filter bitmaps.
 
-        A shard that is away is told the next time, and keeps others waiting for a while only.
+        A shard that is unavailable is told the next time, and delays the others by a bounded time.
         """
         with self._ordering:
             asked = [(order, _ask_to_keep(order)) for order in self._state.bitmap_orders()]
@@ -226,21 +226,21 @@ class CoordinatorActor:
                 self._state.take_bitmaps(order, answers)
 
     def home(self) -> Home:
-        """Where every actor that touches the node's files has to run."""
+        """Return where every actor that uses the node's files has to run."""
         return self._home
 
     def node_id(self) -> str:
-        """The Ray node that this actor, and with it every shard, runs on."""
+        """Return the Ray node that this actor, and with it every shard, runs on."""
         return str(ray.get_runtime_context().get_node_id())
 
     def pid(self) -> int:
-        """The process id: by it the node finds what its raylet started (ray_watch.py)."""
+        """Return the process id, by which the node finds what its raylet started (ray_watch.py)."""
         return os.getpid()
 
     def stop(self) -> None:
-        """Save the offsets, then stop every shard: all they hold is on disk when this returns."""
+        """Save the offsets, then stop every shard: all their data is on disk on return."""
         self._stop.set()
-        with contextlib.suppress(ShardUnavailableError):  # no member of another node ever came
+        with contextlib.suppress(ShardUnavailableError):  # no member on another node ever joined
             ray.get(find_actor(GATEWAY_NAME).stop.remote())
         try:
             self._state.stop()
@@ -248,18 +248,18 @@ class CoordinatorActor:
             stop_shards(list(self._state.topics().values()))
 
     def _comes_or_goes(self, name: str) -> threading.Lock:
-        """Held while a topic's shards start or stop: one that is made anew waits for the old one."""
+        """Return the lock of a topic's start and stop: a new topic waits for the old one's stop."""
         return self._coming_or_going[java_hash_code(name) % _TOPIC_LOCKS]
 
     def _remove(self, deleted: TopicConfig) -> None:
         """Stop the shards of a deleted topic, and remove its files."""
         try:
             remove_shards(deleted)
-        finally:  # who cannot be stopped finds no directory when it starts again
+        finally:  # a shard that cannot be stopped finds no directory at its restart
             self._remove_files(deleted)
 
     def _remove_files(self, deleted: TopicConfig) -> None:
-        """Remove the files of a deleted topic; those that stay are a problem until they go."""
+        """Remove the files of a deleted topic; files that stay are a problem until they go."""
         subject = f"deleted topic {deleted.name}"
         try:
             self._state.remove_files(deleted)
@@ -270,18 +270,18 @@ class CoordinatorActor:
         self._state.problems.resolve(subject)
 
     def _finish_deletions(self) -> None:
-        """Remove what a coordinator left that died before it was through with it."""
+        """Finish the deletions that an earlier coordinator did not complete before it died."""
         for deleted in self._state.deleted_topics():
             try:
                 self._remove(deleted)
             except (StreamError, RayError, OSError) as error:
-                if deleted not in self._state.deleted_topics():  # else it is a problem already
+                if deleted not in self._state.deleted_topics():  # else it is noted already
                     _LOG.warning("shards of the deleted topic %s: %s", deleted.name, error)
 
     def _start_shards(
         self, topics: list[TopicConfig], queues: range | None = None, wait_s: float | None = None
     ) -> Started:
-        """Have the shards running; why some stay closed is what ``rocketray status`` shows."""
+        """Start the shards; note why some stay closed, for ``rocketray status``."""
         started = start_shards(self._home, topics, self._shard_sizes, queues, wait_s)
         made = {}
         for topic in topics:
@@ -297,13 +297,13 @@ class CoordinatorActor:
                 made[topic.name] = [each for name, each in names.items() if name not in silent]
         try:
             self._state.note_made(made)
-        except OSError as error:  # a full disk, say: they run all the same
+        except OSError as error:  # such as a full disk: the shards run nevertheless
             _LOG.warning("which queues were made is noted at the next start: %s", error)
         return started
 
 
 def _ask_to_keep(order: BitmapOrder) -> list[Any]:
-    """The calls that tell a topic's shards; none when one of them is away."""
+    """Return the calls that tell a topic's shards; none if one of them is unavailable."""
     try:
         return [shard.ask("keep_bitmaps", order.living) for shard in shards_of(order.topic)]
     except ShardUnavailableError as error:

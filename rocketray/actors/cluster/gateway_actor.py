@@ -1,7 +1,7 @@
-"""The gateway actor: the way in for group members that run on other nodes than the shards.
+"""The gateway actor, which serves group members on other nodes than the shards.
 
-Each member may have one poll that waits, which takes a thread. The threads are as many as members
-may be, and ``_SPARE_THREADS`` for calls that answer at once: those never wait behind polls.
+Each member may have one waiting poll, which takes a thread. There are as many threads as members
+may be, and ``_SPARE_THREADS`` for calls that return at once: those never wait behind polls.
 """
 
 from __future__ import annotations
@@ -40,41 +40,41 @@ class GatewayActor:
         start_chore("sweeping", _SWEEP_INTERVAL_S, self._stop, self._members.sweep)
 
     def join(self, name: str, request: JoinRequest) -> None:
-        """See :meth:`RemoteMembers.join`; the same goes for the others."""
+        """See :meth:`RemoteMembers.join`; the same applies to the other calls."""
         self._members.join(name, request)
 
     def poll(self, name: str, timeout_s: float, received: int) -> PollReply:
-        """Batches for a member."""
+        """Return batches for a member."""
         return self._members.poll(name, timeout_s, received)
 
     def commit(self, name: str, commits: Mapping[int, int], number: int = 0) -> CommitReply:
-        """Next queue offsets by queue."""
+        """Take next queue offsets by queue."""
         return self._members.commit(name, commits, number)
 
     def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
-        """Messages that were given back."""
+        """Count messages that were sent back or dead-lettered."""
         self._members.count_returns(name, sent_back, dead_lettered)
 
     def report_failing(self, name: str, failing: Mapping[int, FailingMessage]) -> None:
-        """The messages at which the member holds queues."""
+        """Set the messages at which the member holds queues."""
         self._members.report_failing(name, failing)
 
     def leave_alone(self, name: str, queue_ids: frozenset[int]) -> None:
-        """The member has enough of just these queues for now."""
+        """Pause just these queues of the member."""
         self._members.leave_alone(name, queue_ids)
 
     def give_up(
         self, name: str, revocation: int, commits: Mapping[int, int], number: int = 0
     ) -> None:
-        """The member is through with revoked queues."""
+        """Note that the member released the revoked queues."""
         self._members.give_up(name, revocation, commits, number)
 
     def leave(self, name: str, commits: Mapping[int, int], number: int = 0) -> None:
-        """The member leaves its group."""
+        """Have the member leave its group."""
         self._members.leave(name, commits, number)
 
     def ready(self) -> None:
-        """Answer, which says that the others do too."""
+        """Return when the actor can serve calls."""
 
     def stop(self) -> None:
         """Leave all groups, in order."""

@@ -1,11 +1,11 @@
 """A node: one data directory, one Ray, and the actors over it.
 
-start   lock DATA/node.lock, start or join Ray, then filter actor, coordinator, shards;
-        last of all DATA/node.json, so who finds it finds a node that answers
-stop    the same backwards; all that was acknowledged is on disk when it returns
-lost    when the Ray under it does not answer any more (ray_watch.py): a thread notices that, ends
-        what is left of the node's own Ray, and gives the directory back. Every call of this process
-        to the node raises the same error from then on
+start   lock DATA/node.lock, start or join Ray, then filter actor, coordinator, shards; last of all
+        write DATA/node.json, so a process that finds the node finds one that answers
+stop    the same backwards; all acknowledged messages are on disk on return
+lost    when its Ray does not answer any more (ray_watch.py), a thread ends the processes of the
+        node's own Ray and releases the directory. Every call of this process to the node raises the
+        same error from then on
 """
 
 from __future__ import annotations
@@ -74,18 +74,20 @@ _ACTORS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """``ray_address``: a Ray to join; without it the node starts one of its own on loopback.
+    """The options of a node.
 
-    ``shard_sizes`` are fields of :class:`~rocketray.config.StoreConfig` for new shards.
+    ``ray_address``: a Ray to join; without it the node starts one of its own on loopback.
+    ``shard_sizes``: fields of :class:`~rocketray.config.StoreConfig` for new shards.
+    ``allow_predicates``: the modules and ``module:callable`` paths from which groups may name
+    predicates.
+    ``predicate_time_limit_ms``: how long a predicate may take for a batch of messages.
+    ``property_filter``: whether groups may subscribe by SQL92, at first True.
+    ``own_predicates``: predicates of the program that starts the node, allowed while this node
+    runs.
+    ``data_mode``: the permissions of a new data directory; an existing one keeps its own.
 
-    ``allow_predicates`` are the modules and ``module:callable`` paths from which groups may name
-    predicates, ``predicate_time_limit_ms`` is how long one may take for a batch of messages, and
-    ``property_filter`` is whether groups may subscribe by SQL92 (at first they may); all are kept
-    for the next start, and None is what was said last. ``own_predicates`` are those
-    of the program that starts the node: allowed while this node runs.
-
-    ``data_mode`` are the permissions of a data directory that is made; one that is there keeps its
-    own.
+    ``allow_predicates``, ``predicate_time_limit_ms`` and ``property_filter`` are kept for the next
+    start; None keeps the last value.
     """
 
     ray_address: str | None = None
@@ -108,7 +110,7 @@ class Node:
     """A running node, owned by this process."""
 
     def __init__(self, data: Path | str | None = None, options: NodeOptions | None = None) -> None:
-        """Start the node; returns when it answers.
+        """Start the node; return when it answers.
 
         Raises:
             ConfigError: *data* is empty, or no path.
@@ -122,7 +124,7 @@ class Node:
         self._token: Path | None = None
         self._runtime: RuntimeLock | None = None
         self._leaves_actors = False
-        """Whether there are actors that would outlive the node, on another's Ray."""
+        """Whether actors exist that would outlive the node, on a Ray that it joined."""
         self._lost: str | None = None
         self._stopped = threading.Event()
         self._ending = threading.Lock()
@@ -135,7 +137,7 @@ class Node:
 
     def _start(self) -> None:
         disk = settle_identity(self.data)
-        TopicCatalog.load(self.data)  # what is wrong with it is better told before Ray is there
+        TopicCatalog.load(self.data)  # report its problems before Ray is started
         if self._owns_ray:
             self._token = _start_ray(self.data, self._options, disk)
         if self._token is None:
@@ -164,7 +166,7 @@ class Node:
         write_json(node_file(self.data), self.description(), backup=False)
 
     def description(self) -> dict[str, Any]:
-        """What stands in node.json."""
+        """Return the content of node.json."""
         return {
             "version": 1,
             "address": ray.get_runtime_context().gcs_address,
@@ -181,7 +183,7 @@ class Node:
         }
 
     def note(self) -> str:
-        """What the one who started the node should know of the Ray that it joined, or nothing."""
+        """Return what the operator should know about the Ray that the node joined, or ""."""
         if not self._home.ray_node:
             return ""
         return (
@@ -190,7 +192,7 @@ class Node:
         )
 
     def lost(self) -> str | None:
-        """Why the node has ended by itself, and what to do now; None while its Ray answers."""
+        """Return why the node has ended by itself, and what to do; None while its Ray answers."""
         return self._lost
 
     def _keep_watch(self) -> None:
@@ -204,8 +206,8 @@ class Node:
     def _give_up(self, what: str) -> None:
         """Leave a Ray that is lost.
 
-        The processes of the node's own Ray are ended, another's is left alone. Whoever asks for
-        the directory next gets it.
+        The processes of the node's own Ray are ended, those of a joined Ray are left alone. The
+        directory is released for the next node.
         """
         node_file(self.data).unlink(missing_ok=True)
         said = f"the node on {self.data} ends: Ray is lost, {what}"
@@ -228,7 +230,7 @@ class Node:
             leave_ray(is_lost=True)
 
     def connection(self) -> Connection:
-        """A connection of this process to the node.
+        """Return a connection of this process to the node.
 
         Raises:
             NodeNotRunningError: its Ray is lost.
@@ -237,7 +239,7 @@ class Node:
         return Connection(self.data)
 
     def stop(self) -> None:
-        """Stop all actors; everything they held is on disk when this returns.
+        """Stop all actors; all their data is on disk on return.
 
         Raises:
             NodeNotRunningError: its Ray is lost.
@@ -254,7 +256,7 @@ class Node:
                     self._release()
 
     def _get(self, reference: Any) -> Any:
-        """The answer of an actor, while there is a Ray that brings it."""
+        """Return an actor's result, as long as the Ray that brings it lives."""
         while True:
             self._check_ray()
             try:
@@ -288,11 +290,11 @@ class Node:
         os.close(self._lock)
 
     def __enter__(self) -> Self:
-        """The node itself; stopped at the end of the block."""
+        """Return the node itself; it is stopped at the end of the block."""
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        """Stop it; one that is lost has no more to say than the error that ends the block."""
+        """Stop it; if it is lost, the block's own error, if any, is raised instead."""
         if error is None or self._lost is None:
             self.stop()
 
@@ -301,7 +303,7 @@ class Node:
 def ensure_node(
     data: Path | str | None, options: NodeOptions | None = None
 ) -> Iterator[Connection]:
-    """A connection to the node on *data*; one is started for the block when none runs.
+    """Yield a connection to the node on *data*; start a node for the block if none runs.
 
     Raises:
         NodeElsewhereError: it runs on another machine; a second one would fork its log.
@@ -321,7 +323,7 @@ def ensure_node(
 
 
 def _settle_rules(data: Path, options: NodeOptions) -> FilterRules:
-    """The rules that the options say, over those that were kept; what is said is kept."""
+    """Return the saved rules with the changes of the options, and save the changes."""
     kept = FilterRules.load(data)
     said: dict[str, Any] = {
         "allowed": options.allow_predicates,
@@ -337,7 +339,7 @@ def _settle_rules(data: Path, options: NodeOptions) -> FilterRules:
 
 
 def _start_ray(data: Path, options: NodeOptions, disk: str) -> Path | None:
-    """The file with the token of the node's own Ray; None for another's Ray, which is joined."""
+    """Start the node's own Ray and return its token file, or join another Ray and return None."""
     if options.ray_address is None:
         return start_ray(options.num_cpus, token_file(data), disk)
     advice = (
@@ -369,5 +371,5 @@ def _start(
     start = ray.remote(concurrency_groups=groups)(actor).options(**options)
     try:
         return start.remote(home, *arguments)
-    except ValueError as error:  # somebody else's node has started there a moment ago
+    except ValueError as error:  # another node has started there a moment ago
         raise name_is_taken() from error

@@ -1,8 +1,9 @@
-"""One Ray has one node: its actors are found by name, so the names are taken.
+"""The rule that one Ray has one node: its actors are found by name, so the names are unique.
 
-Detached actors outlive the process that started them. What a node left that was killed, or whose
-start failed, is ended by the next node of the same directory, which holds the directory's lock: the
-process that they belonged to is gone. The actors of another directory's node are left alone.
+Detached actors outlive the process that started them. The actors of a node that was killed, or
+whose start failed, are ended by the next node of the same directory. That node holds the
+directory's lock, so the process that they belonged to is gone. The actors of another directory's
+node are left alone.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ _LOOK_AGAIN_S = 0.1
 
 
 def make_room(home: Home) -> None:
-    """End what an earlier node of the same directory left on this Ray; for who holds its lock.
+    """End the actors that an earlier node of this directory left; for the holder of its lock.
 
     Actors that do not answer may be those of a raylet that was lost: Ray is about to end them.
 
     Raises:
-        ActorError: another directory's node runs on this Ray, or nobody says whose actors are there.
+        ActorError: another directory's node runs on this Ray, or the owner of the actors is
+            unknown.
     """
     end = time.monotonic() + _END_S
     while names := _names():
@@ -47,7 +49,7 @@ def make_room(home: Home) -> None:
 
 
 def name_is_taken(owner: Home | None = None) -> ActorError:
-    """The error of who wants to start a second node on a Ray."""
+    """Return the error for a second node on one Ray."""
     whose = "a node" if owner is None else f"the node on {owner.data} of {owner.machine}"
     return ActorError(
         f"this Ray has {whose} already ({', '.join(_names())}), and one Ray has one node; stop that "
@@ -56,7 +58,7 @@ def name_is_taken(owner: Home | None = None) -> ActorError:
 
 
 def end_actors() -> None:
-    """End every actor of the node on this Ray; returns when their names are free.
+    """End every actor of the node on this Ray; return when their names are free.
 
     Raises:
         ActorError: some do not end.
@@ -67,7 +69,7 @@ def end_actors() -> None:
             try:
                 ray.kill(ray.get_actor(name, namespace=NAMESPACE))
             except ValueError:
-                continue  # it has ended meanwhile
+                continue  # it has ended in the meantime
         if time.monotonic() > end:
             raise ActorError(f"actors {', '.join(names)} of the node do not end; stop their Ray")
         time.sleep(_LOOK_AGAIN_S)
@@ -79,7 +81,7 @@ def _names() -> list[str]:
 
 
 def _owner() -> Home | None:
-    """The home of the actors that are there, as the first one says that answers."""
+    """Return the home of the existing actors, from the first one that answers."""
     for name in (COORDINATOR_NAME, FILTER_NAME):
         try:
             found: Home = ray.get(find_actor(name).home.remote(), timeout=_ANSWER_S)

@@ -1,8 +1,8 @@
-"""The shard actor: the Ray shell of one :class:`~rocketray.actors.shards.owned_shard.OwnedShard`.
+"""The shard actor: the Ray shell of one ``OwnedShard`` (shards/owned_shard.py).
 
-Two threads beside Ray's own: one waits on the doorbell and drains the rings, one makes files
-ahead and flushes. A thread that fails ends the process: Ray starts a new one, which recovers the store and
-takes the rings over.
+It has two threads beside Ray's own: one waits on the doorbell and drains the rings, one prepares
+files and flushes. A thread that fails ends the process: Ray starts a new one, which recovers the
+store and takes over the rings.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ def open_patiently(
     tries: int,
     sleep: Callable[[float], None] = time.sleep,
 ) -> OwnedShard:
-    """What *open_shard* gives, called so often at most, once a second.
+    """Return the result of *open_shard*, called up to *tries* times, once a second.
 
-    Ray starts an actor again that died, but not one that fails while it starts. An older
-    incarnation may have the directory for a moment still, and files that the system does not let
-    this one open now it may let it open later.
+    Ray restarts an actor that died, but not one that fails while it starts. An older incarnation
+    may still have the directory for a moment, and the system may refuse to open
+    files now that it lets this one open later.
 
     Raises:
         TopicNotFoundError: the topic was deleted meanwhile. StreamError, OSError: the last failure.
@@ -61,20 +61,20 @@ def open_patiently(
 
 
 def opened_or_closed(open_shard: Callable[[], OwnedShard], name: str) -> OwnedShard | str:
-    """What *open_shard* gives, or why the shard *name* stays closed, for who asks for it."""
+    """Return the result of *open_shard*, or why the shard *name* stays closed, for its callers."""
     try:
         return open_shard()
     except TopicNotFoundError:
-        raise  # it was deleted, and its actor is about to end
+        raise  # the topic was deleted, and its actor is about to end
     except Exception as error:  # noqa: BLE001 - whatever it is, it closes this shard alone
         _LOG.exception("shard %s stays closed", name)
         return why_closed(name, error, "when that is mended, start the node again")
 
 
 class ShardActor:
-    """Owns one ``(topic, queueId)`` of a node.
+    """The owner of one ``(topic, queueId)`` of a node.
 
-    Where its store cannot be opened it stays closed, alone, and says why to whoever asks.
+    If its store cannot be opened, this shard alone stays closed, and calls raise the reason.
     """
 
     def __init__(self, home: Home, topic: str, queue_id: int, config: StoreConfig) -> None:
@@ -97,7 +97,7 @@ class ShardActor:
                 self._start("house", self._keep_house),
             ]
 
-    # What is asked may be asked twice; this would store twice.
+    # Ray may repeat the other calls; repeating this one would store twice.
     @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
     def append(self, payload: bytes, durability: int, *, attempt: int, not_after_ms: int) -> Ack:
         """See :meth:`OwnedShard.append`."""
@@ -114,11 +114,11 @@ class ShardActor:
         raise StoreError(self._opened)
 
     def pid(self) -> int:
-        """The process id, for tests that end it."""
+        """Return the process id, for tests that end it."""
         return os.getpid()
 
     def stop(self) -> None:
-        """Store what waits in the rings, flush and release the directory."""
+        """Store the content of the rings, flush and release the directory."""
         if not isinstance(self._opened, OwnedShard):
             return
         self._stop.set()
@@ -147,7 +147,7 @@ class ShardActor:
                 doorbell.wait_above(rung, _IDLE_WAIT_S, patience)
 
     def _keep_house(self) -> None:
-        """Make files before they are needed, flush when it is time, and watch the disk."""
+        """Prepare files before they are needed, flush when it is due, and watch the disk."""
         flushed = watched = time.monotonic()
         while not self._stop.wait(_PREPARE_INTERVAL_S):
             self._shard.writer.prepare_next()

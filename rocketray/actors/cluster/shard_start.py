@@ -34,7 +34,7 @@ def start_shards(
     queues: range | None = None,
     wait_s: float | None = None,
 ) -> Started:
-    """Have all shards of *topics* running, or those of *queues*; those that run are left alone.
+    """Start the shards of *topics*, or those of *queues*; running shards are left alone.
 
     Returns when they answer, or after *wait_s*. A shard that stays closed does not keep the others
     from running. The host has all queues of a hosted topic, or none.
@@ -66,7 +66,7 @@ def start_shards(
 
 
 def _why_closed(name: str, answer: Any) -> StreamError | None:
-    """Why a shard that has answered, or can no more, stays closed; None where it runs."""
+    """Return why a shard that has answered, or has ended, stays closed; None if it runs."""
     try:
         ray.get(answer)
     except RayError as error:
@@ -75,16 +75,16 @@ def _why_closed(name: str, answer: Any) -> StreamError | None:
             return cause
         _LOG.warning("shard %s stays closed", name, exc_info=error)
         advice = "see the node's logs, and start the node again"
-        if cause is None:  # of an actor that ended, Ray tells over many lines
+        if cause is None:  # Ray's text about an ended actor has many lines
             cause = ActorError(next(iter(str(error).splitlines()), type(error).__name__))
         return ActorError(why_closed(name, cause, advice))
     return None
 
 
 def stop_shards(topics: list[TopicConfig]) -> None:
-    """Stop the actors of all *topics*: all they hold is on disk when this returns.
+    """Stop the actors of all *topics*: all their data is on disk on return.
 
-    A queue that was never started, because making its topic was interrupted, holds nothing.
+    A queue that was never started, because the creation of its topic was interrupted, has no data.
     """
     names = {calls.name for topic in topics for calls in shards_of(topic)}
     actors = filter(None, map(actor_or_none, sorted(names)))
@@ -92,9 +92,9 @@ def stop_shards(topics: list[TopicConfig]) -> None:
 
 
 def remove_shards(topic: TopicConfig) -> None:
-    """Stop the shards of a topic for good, which the catalog has no more.
+    """Stop the shards of a topic that is deleted from the catalog, for good.
 
-    One that died a moment ago does not start again without it, so it cannot be stopped.
+    A shard that died a moment ago does not start again without its topic, so cannot be stopped.
     """
     if topic.hosted:
         with suppress(ShardUnavailableError):  # no host, no shard
@@ -113,7 +113,7 @@ def remove_shards(topic: TopicConfig) -> None:
 
 
 def start_actor(actor: type, name: str, threads: int, home: Home, *arguments: Any) -> Any:
-    """The actor of that name at *home*, started unless it runs; Ray restarts it when it dies."""
+    """Return the actor of that name at *home*, started unless it runs; Ray restarts it."""
     options = {
         **pinned(home),
         "name": name,

@@ -1,8 +1,8 @@
-"""The shard host's actor: threads and an address for :class:`~rocketray.actors.system.shard_host.ShardHost`.
+"""The shard host's actor: threads and an address for ``ShardHost`` (system/shard_host.py).
 
-Three threads beside Ray's own: one drains rings, one makes files ahead and flushes, one calls the
-services, whose errands have some more. A thread that fails ends the process: Ray starts a new one, which recovers all shards and
-takes their rings over.
+It has three threads beside Ray's own: one drains rings, one prepares files and flushes, one calls
+the services, whose deliveries have some more threads. A thread that fails ends the process: Ray
+starts a new one, which recovers all shards and takes over their rings.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ __all__ = ["ERRANDS_AT_ONCE", "HostThreads", "ShardHostActor"]
 
 _LOG = logging.getLogger(__name__)
 ERRANDS_AT_ONCE = 8
-"""How many targets the services may wait for, side by side."""
+"""How many targets the services may wait for at the same time."""
 _IDLE_WAIT_S = 0.5
 _PREPARE_INTERVAL_S = 0.1
 _DISK_INTERVAL_S = 10.0
-_LOOK_S = 1.0  # services look at the clock again: somebody may have set it
+_LOOK_S = 1.0  # services read the clock again: it may have been set
 
 
 class HostThreads:
-    """What keeps a host going, until :meth:`stop`."""
+    """The threads of a host, until :meth:`stop`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class HostThreads:
         flush_interval_s: float,
         on_failure: Callable[[], None],
     ) -> None:
-        """Start the threads; *on_failure* is called in one that fails, with its exception logged."""
+        """Start the threads; *on_failure* is called in one that fails, its error logged."""
         self._host = host
         self._services = services
         self._clock_ms = clock_ms
@@ -77,11 +77,11 @@ class HostThreads:
             thread.start()
 
     def serve_soon(self) -> None:
-        """Have the services called: something was stored for them beside the rings."""
+        """Wake the services: a message for them was stored that did not come through a ring."""
         self._stored.set()
 
     def stop(self) -> None:
-        """End the threads; returns when they are through with what they do."""
+        """End the threads; return when they have finished their current work."""
         self._stop.set()
         self._stored.set()
         self._host.doorbell.ring()
@@ -131,7 +131,7 @@ class HostThreads:
 
 
 class ShardHostActor:
-    """Owns all hosted shards of a node."""
+    """The owner of all hosted shards of a node."""
 
     def __init__(self, home: Home, sizes: dict[str, int]) -> None:
         data = home.directory()
@@ -156,7 +156,7 @@ class ShardHostActor:
         """See :meth:`ShardHost.open`."""
         self._host.open(topic)
 
-    # What is asked may be asked twice; this would store twice.
+    # Ray may repeat the other calls; repeating this one would store twice.
     @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
     def append(
         self,
@@ -204,11 +204,11 @@ class ShardHostActor:
         self._host.remove(topic)
 
     def pid(self) -> int:
-        """The process id, for tests that end it."""
+        """Return the process id, for tests that end it."""
         return os.getpid()
 
     def stop(self) -> None:
-        """Store what waits in the rings, flush and release all directories."""
+        """Store the content of the rings, flush and release all directories."""
         self._threads.stop()
         self._hosting.close()
         self._errands.shutdown()

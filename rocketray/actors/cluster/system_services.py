@@ -1,4 +1,4 @@
-"""The shard host with the services of a node: its actor gives them threads, the testing kit steps them."""
+"""The shard host with the node's services: its actor adds threads, the testing kit steps them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Hosting"]
 
 
 class Hosting:
-    """All hosted shards, and what the node does with them by itself."""
+    """All hosted shards, and the node's services over them."""
 
     def __init__(
         self,
@@ -30,9 +30,9 @@ class Hosting:
         clock_ms: Callable[[], int],
         submit: Submit = at_once,
     ) -> None:
-        """Open the shards of the catalog; *node* is asked for when a service first needs it.
+        """Open the shards of the catalog; *node* is called when a service first needs it.
 
-        *submit* has the services' errands done, at once or by threads.
+        *submit* runs the services' deliveries, at once or in threads.
         """
         remove_half_written(config_directory(data))
         self.host = ShardHost(data, sizes, clock_ms=clock_ms)
