@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 
-# Where pandas 3 is installed, importing pyspark says so every time; nothing here uses pandas.
+# Where pandas 3 is installed, importing pyspark warns every time; nothing here uses pandas.
 warnings.filterwarnings(
     "ignore", message="PySpark does not yet fully support pandas", category=FutureWarning
 )

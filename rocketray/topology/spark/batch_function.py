@@ -1,9 +1,12 @@
-"""A sink's function of two arguments, and whether Spark may be in it.
+"""A sink's function of two arguments, and whether Spark may call it.
 
-Spark ends a query by interrupting whatever it does. A function that is interrupted fails with pages
-of Java, on which Spark's own check for interruptions overflows its stack, and prints it all. So
-before a query is stopped, a call that is under way comes to its end, Spark comes to the end of its
-micro-batch, which then is not done again, and no further call begins.
+Spark ends a query by interrupting it. An interrupted function fails with pages of Java output, on
+which Spark's own check for interruptions overflows its stack, and prints all of it. So before a
+query is stopped:
+
+- a running call completes;
+- Spark completes its micro-batch, which is then not repeated;
+- no further call begins.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ _POLL_S = 0.01
 
 
 class BatchFunction:
-    """What Spark calls; it is called from one thread, and closed in another."""
+    """The callable that Spark gets; it is called from one thread, and closed in another."""
 
     def __init__(self, function: Callable[[Any, int], Any]) -> None:
         self._function = function
@@ -31,10 +34,10 @@ class BatchFunction:
         self._done: int | None = None
 
     def __call__(self, frame: Any, batch_id: int) -> None:
-        """Do a micro-batch.
+        """Process a micro-batch.
 
         Raises:
-            StreamError: it is closed; Spark does not commit the batch, and the next run does it.
+            StreamError: it is closed; Spark does not commit the batch, and the next run repeats it.
         """
         with self._is_running:
             if self._is_closed:
@@ -43,13 +46,13 @@ class BatchFunction:
             self._done = batch_id
 
     def open(self) -> None:
-        """Let calls begin."""
+        """Allow calls."""
         self._is_closed, self._done = False, None
 
     def close(self, reported: Callable[[], int | None], timeout_s: float) -> None:
-        """Let no call begin, and wait until the last one has ended and *reported* gives its batch.
+        """Refuse further calls; wait until the last one has ended and *reported* gives its batch.
 
-        Some time after *timeout_s* it returns in any case: a function that hangs is Spark's to tell.
+        Returns some time after *timeout_s* in any case: Spark reports a function that hangs.
         """
         self._is_closed = True
         if not self._is_running.acquire(timeout=timeout_s):

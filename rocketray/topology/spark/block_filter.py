@@ -1,7 +1,9 @@
-"""Which messages of a block of a queue match a subscription.
+"""The filter of a block of a queue: which messages match a subscription.
 
-TAG: tags codes are compared on the consume queue, then the tags themselves, since two tags can
-have one code. SQL92: the expression is evaluated over the properties that it names. CLASS needs the operator's allow-list: not offered on Spark.
+- TAG: tags codes are compared on the consume queue, then the tags themselves, because two tags can
+  have one code.
+- SQL92: the expression is evaluated over the properties that it names.
+- CLASS: needs the operator's allow-list, and is not supported on Spark.
 """
 
 from __future__ import annotations
@@ -19,14 +21,14 @@ from rocketray.store.reading.reader import EntryColumns, QueueReader
 __all__ = ["BlockFilter"]
 
 _TAG_BLOCK_ENTRIES = 1 << 18  # 5 MiB of the consume queue
-_SQL_BLOCK_ENTRIES = 1 << 12  # the spans of their properties stay in the cache
+_SQL_BLOCK_ENTRIES = 1 << 12  # the spans of their properties fit the cache
 
 
 class BlockFilter:
-    """A subscription made ready. ``evaluation_errors`` counts messages that it failed on."""
+    """A compiled subscription. ``evaluation_errors`` counts messages on which it failed."""
 
     def __init__(self, subscription: Subscription) -> None:
-        """Compile it.
+        """Compile the subscription.
 
         Raises:
             FilterSyntaxError: it does not parse.
@@ -42,7 +44,7 @@ class BlockFilter:
         self._tags = sorted(parse(subscription.expression).tags_set) if kind == "TAG" else []
 
     def select(self, reader: QueueReader, start: int, stop: int) -> EntryColumns:
-        """The matching entries from *start* up to, not including, *stop*, in queue order."""
+        """Return the matching entries from *start* up to, not including, *stop*, in queue order."""
         entries = reader.match_tags(start, stop, self._codes)
         if len(entries) == 0:
             return entries
@@ -55,7 +57,7 @@ class BlockFilter:
     def _judge(
         self, reader: QueueReader, entries: EntryColumns, expression: VectorizedExpression
     ) -> npt.NDArray[np.bool_]:
-        """Stage two of SQL92: bool[n]."""
+        """Return stage two of SQL92: bool[n]."""
         states = sql_states(expression, reader, entries)
         self.evaluation_errors += int(np.count_nonzero(states > State.NULL))
         return np.equal(states, State.TRUE)

@@ -1,15 +1,16 @@
-"""What the offset of a micro-batch says: how far each queue was read, of which topics, by which filter.
+"""The offset of a micro-batch: the position in each queue, the topics' ids, and the filter.
 
-Spark keeps an offset as JSON in the query's checkpoint, and hands it back when the query starts again:
+Spark stores an offset as JSON in the query's checkpoint, and returns it when the query restarts:
 
     {"Trade": {"0": 123}, "@": {"topics": {"Trade": "<topic id>"}, "filter": {…}}}
 
-``@`` is no name of a topic. Offsets of earlier releases do not have it, and are taken as they are.
+``@`` is not a topic name. Offsets of earlier releases do not have it, and are accepted unchecked.
 
 Invariants
-  1. An offset means something only in the topic that it was written for: a topic that was deleted
-     and made again under its name has another id, and so has one of another data directory.
-  2. Messages behind an offset were judged by its filter, so another filter is never taken in silence.
+  1. An offset is valid only in the topic that it was written for: a topic that was deleted and
+     created again under its name has another id, and so has one of another data directory.
+  2. Messages before an offset were evaluated by its filter, so another filter is never accepted
+     silently.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Position:
 
 
 def to_json(position: Position) -> dict[str, object]:
-    """The form that Spark keeps; equal positions give equal texts."""
+    """Return the form that Spark stores; equal positions give equal texts."""
     origin: dict[str, object] = {}
     if position.topic_ids:
         origin["topics"] = dict(sorted(position.topic_ids.items()))
@@ -51,7 +52,7 @@ def to_json(position: Position) -> dict[str, object]:
 
 
 def from_json(value: object, topics: Sequence[str]) -> Position:
-    """The offset in a checkpoint of a query on *topics*.
+    """Return the offset in a checkpoint of a query on *topics*.
 
     Raises:
         ConfigError: it is not such an object, or it is of a query on other topics.
@@ -76,9 +77,9 @@ def _checked_id(text: object) -> str:
 
 
 class Admission:
-    """Which offsets a running query takes up: those of its own topics and its own filter.
+    """The check of the offsets that a running query accepts: its own topics and its own filter.
 
-    One process asks it, again and again; what it warns about it says once.
+    One process calls it repeatedly; each warning is logged once.
     """
 
     def __init__(
@@ -90,11 +91,11 @@ class Admission:
         self._told: set[str] = set()
 
     def admit(self, position: Position, topic_ids: Mapping[str, str]) -> QueueOffsets:
-        """The offsets of *position* that hold in topics with these ids; the others are left out.
+        """Return the offsets of *position* that are valid in topics with these ids; omit others.
 
         Raises:
             ConfigError: it was written with another filter.
-            StoreError: a topic is not the one that it was written for, and that is to be an error.
+            StoreError: a topic is not the one that it was written for, and data loss is an error.
         """
         self._check_filter(position)
         if not position.topic_ids:

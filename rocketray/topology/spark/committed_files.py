@@ -1,9 +1,9 @@
 """The files of a Spark file sink that belong to finished micro-batches.
 
-A query that was killed leaves files that no batch has committed, some of them empty, beside the
-good ones. Which count stands in ``_spark_metadata``: one file a batch, named after its number, and
-now and then one that sums up all before it, named ``<number>.compact``. Each starts with a line
-``v1`` and has a JSON object a line.
+A killed query leaves files that no batch has committed, some of them empty, beside the committed
+ones. The committed files are listed in ``_spark_metadata``: one file a batch, named after its
+number, and at intervals one that sums up all before it, named ``<number>.compact``. Each starts
+with a line ``v1`` and has a JSON object a line.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _LOG_MAX_BYTES = 256 * 1024 * 1024
 
 
 def committed_files(path: str | Path) -> list[Path]:
-    """The files under *path* that finished micro-batches wrote, in the order they were written.
+    """Return the files under *path* that finished micro-batches wrote, in the order of writing.
 
     Raises:
         ConfigError: no streaming query has ever written to *path*.
-        StoreError: the sink's log is broken or not of a form that we know.
+        StoreError: the sink's log is broken or of an unknown form.
     """
     metadata = Path(path) / _METADATA
     if not metadata.is_dir():
@@ -47,7 +47,7 @@ def committed_files(path: str | Path) -> list[Path]:
 
 
 def _logs(metadata: Path) -> list[Path]:
-    """The newest summary and the batches after it, in order, none missing."""
+    """Return the newest summary and the batches after it, in order, none missing."""
     compact: dict[int, Path] = {}
     single: dict[int, Path] = {}
     for file in metadata.iterdir():

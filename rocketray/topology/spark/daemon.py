@@ -1,8 +1,8 @@
-"""The parent of Spark's task workers, with what they need loaded before it forks.
+"""The parent of Spark's task workers, with their modules loaded before it forks.
 
 Spark forks a worker for each task slot, ends it after a minute without work, and forks another.
-Numba and the kernels take a worker two seconds; loaded here they take the parent two, once. The
-session names this module in the place of ``pyspark.daemon``; planners keep the latter.
+Loading Numba and the kernels takes two seconds in each worker; loaded here, they take them once.
+The session names this module in the place of ``pyspark.daemon``; planners keep the latter.
 
 Nothing is opened here: maps and threads do not survive a fork.
 """
@@ -18,7 +18,7 @@ __all__ = ["preload"]
 
 
 def preload() -> list[str]:
-    """Load what reading imports late, and name what is loaded."""
+    """Load the modules that reading imports late, and return their names."""
     pa.scalar("")  # Arrow looks for pandas at its first value, and imports it where it is installed
     return [range_reader.__name__]
 

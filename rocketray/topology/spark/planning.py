@@ -1,4 +1,4 @@
-"""Which messages a query reads: ranges of queue offsets, out of options, offsets and bounds.
+"""The plan of a query: ranges of queue offsets, computed from options, offsets and bounds.
 
 Pure: the same arguments give the same ranges, so a batch that is planned again after a restart
 reads the same messages.
@@ -45,7 +45,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """What every task of a query reads: picklable, the same for all its ranges.
+    """The part that every task of a query shares: picklable, the same for all its ranges.
 
     ``schema`` is the Arrow schema that Spark expects; ``columns`` are its names, in its order.
     """
@@ -59,11 +59,11 @@ class ReadPlan:
 
 
 def plan_batch(options: SourceOptions, bounds: Mapping[QueueKey, Bounds]) -> list[Range]:
-    """The ranges of a batch query.
+    """Return the ranges of a batch query.
 
     Raises:
-        ConfigError: a queue would start after its end, or is not there.
-        OffsetOutOfRangeError: an offset that was named is not in its queue.
+        ConfigError: a queue would start after its end, or does not exist.
+        OffsetOutOfRangeError: a named offset is not in its queue.
     """
     starts = resolve_rule(options.starting or OffsetRule(EARLIEST, {}), bounds, "startingOffsets")
     ends = resolve_rule(options.ending or OffsetRule(LATEST, {}), bounds, "endingOffsets")
@@ -82,7 +82,7 @@ def next_ends(
     bounds: Mapping[QueueKey, Bounds],
     limit: int | None,
 ) -> QueueOffsets:
-    """Where the next micro-batch ends when it takes about *limit* messages on the way to *ends*."""
+    """Return the ends of the next micro-batch of about *limit* messages on the way to *ends*."""
     if limit is None:
         return dict(ends)
     reachable = {}
@@ -99,10 +99,10 @@ def plan_stream(
     *,
     fail_on_data_loss: bool,
 ) -> list[Range]:
-    """The ranges of a micro-batch; a queue that *starts* does not know is new and read whole.
+    """Return the ranges of a micro-batch; a queue missing in *starts* is new and read whole.
 
     Raises:
-        StoreError: messages of the range are gone, and that is to be an error.
+        StoreError: messages of the range are gone, and data loss is an error.
     """
     ranges = []
     for key, end in ends.items():
@@ -119,8 +119,8 @@ def plan_stream(
 
 
 def _lost_at(start: int, end: int, held: Bounds) -> int | None:
-    """A place of the range that the queue has no more, or None when all of it is there."""
-    if start > end:  # offsets only grow, unless the queue was made anew
+    """Return a position of the range that the queue no longer has, or None."""
+    if start > end:  # offsets only grow, unless the queue was created again
         return start
     if end > held.visible:
         return end

@@ -1,4 +1,4 @@
-"""The queues of some topics on this machine: which there are and how far they go.
+"""The queues of some topics on this machine, and their ends.
 
 Reads the catalog and the shards' control pages, so it needs no running node. A queue whose shard
 has never run has no files yet: it is empty. New queues are seen as soon as the catalog has them.
@@ -20,7 +20,7 @@ from .offsets import Bounds, QueueKey
 
 __all__ = ["TopicQueues"]
 
-_POLL_S = 0.01  # a micro-batch takes ten times as long; some microseconds of work a turn
+_POLL_S = 0.01  # a micro-batch takes ten times as long; a turn costs some microseconds
 
 
 class TopicQueues:
@@ -42,31 +42,31 @@ class TopicQueues:
         self.keys()
 
     def keys(self) -> list[QueueKey]:
-        """All queues that the topics have now."""
+        """Return all queues that the topics have now."""
         version = self._read_catalog_version()
         if version is None or version != self._catalog_version:
             found = self._look_up()
             self._keys = [(topic.name, queue) for topic in found for queue in range(topic.queues)]
             self._topic_ids = {topic.name: topic.topic_id for topic in found}
             self._catalog_version = version
-            self._pages.clear()  # a topic may have been made anew under its old name
+            self._pages.clear()  # a topic may have been created again under its old name
         return self._keys
 
     def topic_ids(self) -> dict[str, str]:
-        """The id of each topic: another one where a topic was deleted and made again."""
+        """Return the id of each topic; a topic that was deleted and created again has a new one."""
         self.keys()
         return dict(self._topic_ids)
 
     def bounds(self) -> dict[QueueKey, Bounds]:
-        """What each queue holds now."""
+        """Return the range that each queue holds now."""
         return {key: self._bounds_of(key) for key in self.keys()}
 
     def ends(self) -> dict[QueueKey, int]:
-        """The queue offset after the last readable message of each queue."""
+        """Return the queue offset after the last readable message of each queue."""
         return {key: held.visible for key, held in self.bounds().items()}
 
     def wait_for_more(self, seen: Mapping[QueueKey, int], timeout_s: float) -> None:
-        """Return when a queue goes beyond what was *seen* of it, or when the time is over."""
+        """Return when a queue goes beyond its end in *seen*, or after *timeout_s*."""
         deadline = time.monotonic() + timeout_s
         while all(end <= seen.get(key, 0) for key, end in self.ends().items()):
             left = deadline - time.monotonic()
@@ -77,7 +77,7 @@ class TopicQueues:
     def _look_up(self) -> list[TopicConfig]:
         catalog = TopicCatalog.load(self._data)
         is_node = identity_file(self._data).exists() or self._read_catalog_version() is not None
-        if not catalog.topics and not is_node:  # directories of before have no identity
+        if not catalog.topics and not is_node:  # directories of earlier releases have no identity
             raise ConfigError(
                 f"no node's data is in {self._data}, where topic {self._topics[0]!r} was looked for; "
                 f"start its node (rocketray start --data {self._data}), or name the data directory "

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_range(plan: ReadPlan, part: Range) -> Iterator[pa.RecordBatch]:
-    """The matching messages of *part*, in queue order; nothing where none matches.
+    """Yield the matching messages of *part*, in queue order.
 
     Raises:
         StoreError: messages of the range were deleted since it was planned, and that is an error.
@@ -45,7 +45,7 @@ def read_range(plan: ReadPlan, part: Range) -> Iterator[pa.RecordBatch]:
     chosen = BlockFilter(plan.subscription)
     control = ControlView(control_path(plan.data, *part.key))
     if 0 < control.minimum() < control.visible():
-        reader.let_go_before(control.minimum())  # deleted files take room while they are mapped
+        reader.let_go_before(control.minimum())  # deleted files occupy space while they are mapped
     position = _check_position(plan, part, part.start)
     while position < part.stop:
         stop = min(part.stop, position + chosen.block_entries)
@@ -73,13 +73,13 @@ def read_range(plan: ReadPlan, part: Range) -> Iterator[pa.RecordBatch]:
 
 
 def tell_doubts(plan: ReadPlan, part: Range) -> None:
-    """Warn where the query's filter most likely leaves out what is wanted of the topic of *part*."""
+    """Warn if the query's filter most likely rejects wanted messages of the topic of *part*."""
     for line in doubts(plan.data, [part.key[0]], plan.subscription):
         logger.warning("%s", line)
 
 
 def cut_batches(sizes: npt.NDArray[np.int32], max_rows: int, max_bytes: int) -> Iterator[slice]:
-    """Slices of records of those *sizes*, each within the limits, or of one record alone."""
+    """Yield slices of records of those *sizes*, each within the limits, or of one record alone."""
     ends = np.cumsum(sizes, dtype=np.int64)
     first, done = 0, 0
     while first < len(sizes):
@@ -90,7 +90,7 @@ def cut_batches(sizes: npt.NDArray[np.int32], max_rows: int, max_bytes: int) -> 
 
 
 def _check_position(plan: ReadPlan, part: Range, position: int) -> int:
-    """Where to read: behind *position* where messages were deleted since the range was planned."""
+    """Return where to read: after *position* if messages were deleted since the planning."""
     minimum = ControlView(control_path(plan.data, *part.key)).minimum()
     if position >= minimum:
         return position
@@ -102,13 +102,13 @@ def _check_position(plan: ReadPlan, part: Range, position: int) -> int:
 
 
 def _record_batch(plan: ReadPlan, reader: QueueReader, entries: EntryColumns) -> pa.RecordBatch:
-    """The columns under Spark's own schema, which it compares with ours to the letter."""
+    """Return the columns under Spark's own schema, which must match exactly."""
     batch = read_columns(reader, entries, plan.columns)
     return pa.RecordBatch.from_arrays(batch.columns, schema=plan.schema)
 
 
 @lru_cache(maxsize=_OPEN_QUEUES)
 def _open_reader(directory: Path, inode: int, topic: str, queue_id: int) -> QueueReader:
-    """A reader to be used again; *inode* makes a directory that was made anew another one."""
+    """Return a cached reader; *inode* distinguishes a directory that was created again."""
     del inode
     return QueueReader(directory, topic, queue_id)

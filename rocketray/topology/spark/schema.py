@@ -1,11 +1,11 @@
-"""The columns of the Spark source, and which of them a query asks for.
+"""The columns of the Spark source, and which of them a query requests.
 
-The names are rocketmq-spark's. Spark 4.3 tells a Python source nothing about the columns that a
-query uses, so ``.schema(...)`` is the projection: it names the columns to read, in any order.
-Without it all but ``msgId`` are read.
+The names are rocketmq-spark's. Spark 4.3 does not tell a Python source which columns a query uses,
+so ``.schema(...)`` is the projection: it names the columns to read, in any order. Without it all
+but ``msgId`` are read.
 
-Spark takes a batch only when its Arrow schema is the one that it computes itself, so ours is
-computed by the same function.
+Spark accepts a batch only if its Arrow schema is the one that Spark computes, so ours is computed
+by the same function.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SOURCE_SCHEMA = StructType(
 
 
 def check_schema(schema: StructType) -> list[str]:
-    """The names of the columns in *schema*.
+    """Return the names of the columns in *schema*.
 
     Raises:
         ConfigError: a column that the source does not have, or has with another type.
@@ -64,7 +64,7 @@ def check_schema(schema: StructType) -> list[str]:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark will compare ours with."""
+    """Return the Arrow schema with which Spark will compare ours."""
     return cast("pa.Schema", to_arrow_schema(schema, timezone="UTC"))
 
 

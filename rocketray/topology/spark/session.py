@@ -1,7 +1,7 @@
-"""A local Spark session, set up the way the measurements say.
+"""A local Spark session, set up according to measurements.
 
-Workers run this interpreter, sockets to them are unix domain sockets, checkpoints are renamed
-into place without a forked ``chmod``, and nothing listens outside the loopback interface.
+Workers run this interpreter, sockets to them are unix domain sockets, checkpoints are renamed into
+place without a forked ``chmod``, and nothing listens outside the loopback interface.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def spark_session(
     short_lived: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """The session of this process; the first call starts the JVM, which takes 3 to 5 seconds.
+    """Return the session of this process; the first call starts the JVM, in 3 to 5 seconds.
 
     Args:
-        app_name: what Spark calls the application.
+        app_name: the application's name in Spark.
         environ: where to look for Java; by default the environment of this process. The JVM
             itself always inherits the latter.
         cores: tasks at the same time.
@@ -55,10 +55,10 @@ def spark_session(
             current directory and /tmp.
         short_lived: for a process of minutes: half the processor time at the start, and less
             speed later, because the JVM compiles only lightly.
-        settings: more of Spark's settings; they win over ours.
+        settings: more of Spark's settings; they override ours.
 
     Raises:
-        ConfigError: there is no Java that can run Spark; the message says what was tried.
+        ConfigError: there is no Java that can run Spark; the message lists what was tried.
     """
     java = find_java(process_environ() if environ is None else environ)
     logger.info("Spark runs on Java %d from %s (%s)", java.version, java.found_by, java.home)
@@ -73,7 +73,7 @@ def spark_session(
 def spark_settings(
     cores: int, memory: str, work_directory: Path | None = None, *, short_lived: bool = False
 ) -> dict[str, str]:
-    """Spark's settings for a session on one machine; the arguments are :func:`spark_session`'s."""
+    """Return Spark's settings for a session on one machine; for the arguments see spark_session."""
     java_options = [f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}"]
     java_options += _SHORT_LIVED_OPTIONS if short_lived else []
     settings = {
@@ -101,7 +101,7 @@ def spark_settings(
 
 
 def check_callbacks(session: SparkSession) -> None:
-    """See to it that Spark can call functions of this process.
+    """Ensure that Spark can call functions of this process.
 
     py4j waits for Spark's calls with ``select``, which refuses descriptors from 1024 on: its thread
     would end, and Spark would wait for an answer for ever.
@@ -123,11 +123,11 @@ def check_callbacks(session: SparkSession) -> None:
 
 
 def _launch_environ(java: Java) -> dict[str, str]:
-    """What Spark's launcher and the Python workers read from the environment."""
+    """Return the environment that Spark's launcher and the Python workers read."""
     return {
         "JAVA_HOME": str(java.home),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),  # another release would not fit pyspark
         "SPARK_LOCAL_IP": _LOOPBACK,
-        "PYSPARK_PYTHON": sys.executable,  # else the workers take whatever python3 is on the path
+        "PYSPARK_PYTHON": sys.executable,  # else the workers use the python3 on the path
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }

@@ -1,9 +1,9 @@
-"""Spark sinks: the process that owns a Spark session and keeps the queries of ``@app.sink`` going.
+"""Spark sinks: the process that owns a Spark session and runs the queries of ``@app.sink``.
 
 Invariants
-  1. Each sink has a checkpoint of its own; a query always goes on from it.
-  2. A sink's data and checkpoint are absolute paths, since Spark's workers have their own idea
-     of the current directory.
+  1. Each sink has a checkpoint of its own; a query always resumes from it.
+  2. A sink's data and checkpoint are absolute paths, because Spark's workers have another current
+     directory.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ __all__ = [
     "committed_files",
 ]
 
-_LOOK_AGAIN_S = 0.25  # how long a signal, a failure or a new topic may go unseen
+_LOOK_AGAIN_S = 0.25  # bounds how long a signal, a failure or a new topic goes unseen
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class SinkStatistics:
-    """One sink now.
+    """The present state of one sink.
 
-    ``batch_id`` and ``batch_rows`` are of its last micro-batch; ``lag`` counts the messages that
-    it has not looked at yet, whether they match or not. All three are None before the first.
+    ``batch_id`` and ``batch_rows`` are of its last micro-batch; ``lag`` counts the messages that it
+    has not read yet, whether they match or not. All three are None before the first.
     """
 
     name: str
@@ -71,7 +71,7 @@ class SinkStatistics:
 class SinkHost:
     """Runs sinks on one Spark session. Its methods are called from one thread.
 
-    The session is started at the first need, and stopped with the host, unless one is given.
+    The session is started when it is first needed, and stopped with the host, unless one is given.
     """
 
     def __init__(
@@ -87,12 +87,12 @@ class SinkHost:
         """Prepare the sinks; nothing runs yet.
 
         Args:
-            sinks: what to run, as ``app.sinks``; their names differ.
+            sinks: the sinks to run, as ``app.sinks``; their names differ.
             data: the node's data directory, by default as for every program (data_directory.py).
-            checkpoints: where sinks without a checkpoint of their own keep it, by name.
+            checkpoints: the directory for sinks without a checkpoint of their own, by name.
             session: a session to use and leave running.
-            open_session: how to start one, by default :func:`spark_session` as it is.
-            restarts: what to do when a query fails.
+            open_session: starts a session, by default :func:`spark_session` with its defaults.
+            restarts: the restart policy of failed queries.
 
         Raises:
             ConfigError: two sinks have one name, or one checkpoint.
@@ -126,7 +126,7 @@ class SinkHost:
         """Start all sinks with their triggers.
 
         Raises:
-            ConfigError: a sink's function did not return what it must; none runs then.
+            ConfigError: a sink's function returned a wrong type; none runs then.
             TopicNotFoundError: a sink's topic does not exist.
             StreamError: Spark could not call the sink's function here; see ``check_callbacks``.
         """
@@ -140,11 +140,11 @@ class SinkHost:
     def run(self) -> None:
         """Run the sinks until SIGINT or SIGTERM, or until each has read what is available.
 
-        Topics that are not there yet are waited for: agents may make them later. For the main
-        thread; a micro-batch that is under way when the signal comes is done again by the next run.
+        Waits for topics that do not exist yet: agents may create them later. For the main thread; a
+        micro-batch in progress when the signal comes is repeated by the next run.
 
         Raises:
-            As :meth:`start`, but for a topic that is not there.
+            As :meth:`start`, but for a topic that does not exist.
             StreamError: a sink failed for good; the others have ended too.
         """
         with stop_signals() as stopping:
@@ -152,14 +152,14 @@ class SinkHost:
                 self._await_topics(stopping.event)
                 if not stopping.event.is_set():
                     self._open()
-                    stopping.take_back()  # Spark has put its own handler in their place
+                    stopping.take_back()  # Spark has replaced them by its own handler
                     self.start()
                     self._watch(stopping.event)
             finally:
                 self.stop()
 
     def process_available(self, timeout_s: float | None = None) -> tuple[SinkStatistics, ...]:
-        """Bring every sink up to the messages that are there now, and leave all of them stopped.
+        """Bring every sink up to the messages stored now, and leave all of them stopped.
 
         Raises:
             StreamError: a sink failed for good, or the time is over; the others have ended too.
@@ -192,7 +192,7 @@ class SinkHost:
                 ) from runner.error
 
     def statistics(self) -> tuple[SinkStatistics, ...]:
-        """Each sink, in the order of their declaration."""
+        """Return the state of each sink, in the order of their declaration."""
         return tuple(self._statistics_of(runner) for runner in self._runners.values())
 
     def stop(self) -> None:
@@ -249,7 +249,7 @@ class SinkHost:
         return self._session
 
     def _stop_queries(self) -> None:
-        with ExitStack() as stack:  # stops each, whatever becomes of the others
+        with ExitStack() as stack:  # stops each, even if another one fails
             for runner in reversed(self._runners.values()):
                 stack.callback(runner.stop)
 
@@ -270,7 +270,7 @@ class SinkHost:
         return open_query
 
     def _frame(self, session: SparkSession, spec: SinkSpec) -> DataFrame:
-        """The sink's stream; what a query would only find out later is checked here."""
+        """Return the sink's stream, after checks that a query would make too late."""
         TopicQueues(self._data, spec.topics)
         options = {"data": str(self._data)} | spec.source_options()
         reader = session.readStream.format("rocketray").options(**options)
@@ -316,7 +316,7 @@ class SinkHost:
 
 
 def _writer_of(spec: SinkSpec, frame: DataFrame) -> DataStreamWriter:
-    """The query that the sink's function describes, not started."""
+    """Return the query that the sink's function describes, not started."""
     writer: object = spec.function(frame)
     if isinstance(writer, StreamingQuery):
         writer.stop()

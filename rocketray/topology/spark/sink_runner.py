@@ -2,8 +2,8 @@
 
 Invariants
   1. At most one query runs on a checkpoint.
-  2. A failure is never lost: it is logged when the query starts again, and kept when it does not.
-  3. After ``stop`` returns nothing of the query runs any more; where Spark does not end it in
+  2. A failure is never lost: it is logged when the query is restarted, and kept when it is not.
+  3. After ``stop`` returns, nothing of the query runs any more; where Spark does not end it in
      time, ``stop`` raises.
 """
 
@@ -24,18 +24,18 @@ from .failures import describe_failure
 __all__ = ["Query", "QueryProgress", "RestartPolicy", "SinkRunner", "SinkState"]
 
 _STOP_TIMEOUT_S = 60.0
-_SETTLE_TIMEOUT_S = 30.0  # for the function of a micro-batch that is under way
+_SETTLE_TIMEOUT_S = 30.0  # for the function of a micro-batch in progress
 _WAY_OUT = "stop its Spark session, or end the process"
 
 logger = logging.getLogger(__name__)
 
 
 Settle = Callable[[Callable[[], int | None], float], None]
-"""Takes how to ask for the last batch that Spark has reported, and how many seconds it may wait."""
+"""Takes a function that returns the last batch Spark has reported, and a timeout in seconds."""
 
 
 class SinkState(Enum):
-    """What a sink does now. FINISHED is the good end of a run over what was available."""
+    """The state of a sink. FINISHED is the successful end of a run over what was available."""
 
     IDLE = "idle"
     RUNNING = "running"
@@ -46,7 +46,7 @@ class SinkState(Enum):
 
 
 class Query(Protocol):
-    """What a runner needs of Spark's ``StreamingQuery``."""
+    """The part of Spark's ``StreamingQuery`` that a runner needs."""
 
     @property
     def lastProgress(self) -> Any:  # noqa: N802 - Spark's name
@@ -54,7 +54,7 @@ class Query(Protocol):
         ...
 
     def awaitTermination(self) -> Any:  # noqa: N802 - Spark's name
-        """Block until the query ends; raises why it failed."""
+        """Block until the query ends; raise its error if it failed."""
         ...
 
     def stop(self) -> None:
@@ -64,7 +64,7 @@ class Query(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RestartPolicy:
-    """How often a failed query starts again without a batch done in between, and after how long."""
+    """The limit of restarts without a finished batch in between, and the delay before each."""
 
     limit: int = 5
     first_delay_s: float = 1.0
@@ -76,14 +76,14 @@ class RestartPolicy:
             raise ConfigError(f"{self}: the limit and delays are not negative, the factor is >= 1")
 
     def delay_s(self, failures: int) -> float:
-        """How long to wait after that many failures in a row."""
+        """Return how long to wait after that many consecutive failures."""
         grown = self.first_delay_s * self.factor ** min(failures - 1, 64)
         return min(self.max_delay_s, grown)
 
 
 @dataclass(frozen=True, slots=True)
 class QueryProgress:
-    """A micro-batch: its number, the rows it read, and where each queue stood after it."""
+    """A micro-batch: its number, the rows it read, and the position in each queue after it."""
 
     batch_id: int
     input_rows: int
@@ -91,7 +91,7 @@ class QueryProgress:
 
     @classmethod
     def of(cls, query: Query) -> QueryProgress | None:
-        """The query's last micro-batch, or None before the first."""
+        """Return the query's last micro-batch, or None before the first."""
         progress = query.lastProgress
         if progress is None or not progress["sources"]:
             return None
@@ -105,7 +105,8 @@ class SinkRunner:
     """Runs the queries that *open_query* starts, one after the other, in a thread of its own.
 
     ``open_query`` gets the arguments of Spark's trigger and returns a started query. ``settle`` is
-    called before a query is stopped: it waits for what must not be interrupted (batch_function.py).
+    called before a query is stopped: it waits for calls that must not be interrupted
+    (batch_function.py).
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class SinkRunner:
         self._settle = settle
         self._open_query = open_query
         self._policy = policy
-        self._lock = threading.Lock()  # over what follows
+        self._lock = threading.Lock()  # over the fields below
         self._query: Query | None = None
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -130,27 +131,27 @@ class SinkRunner:
 
     @property
     def state(self) -> SinkState:
-        """What the sink does now."""
+        """The present state of the sink."""
         return self._state
 
     @property
     def restarts(self) -> int:
-        """How often a query was started again after a failure."""
+        """How often a query was restarted after a failure."""
         return self._restarts
 
     @property
     def error(self) -> BaseException | None:
-        """Why the sink failed last, or None."""
+        """The sink's last error, or None."""
         return self._error
 
     def progress(self) -> QueryProgress | None:
-        """The last micro-batch of this or an earlier query; None before the first."""
+        """Return the last micro-batch of this or an earlier query; None before the first."""
         with self._lock:
             self._note_progress()
             return self._progress
 
     def start(self, trigger: Mapping[str, Any]) -> None:
-        """Start the query; errors of its definition are raised here, later ones lead to restarts."""
+        """Start the query; raise errors of its definition here, later ones lead to restarts."""
         assert self._thread is None
         self._stopping.clear()
         self._error = None
@@ -162,14 +163,14 @@ class SinkRunner:
         self._thread.start()
 
     def join(self, timeout_s: float | None) -> bool:
-        """Wait until the query has ended by itself; False when the time is over."""
+        """Wait until the query has ended by itself; return False after *timeout_s*."""
         if self._thread is not None:
             self._thread.join(timeout_s)
             return not self._thread.is_alive()
         return True
 
     def stop(self) -> None:
-        """End the query; a micro-batch that is under way is done again from the checkpoint.
+        """End the query; a micro-batch in progress is repeated from the checkpoint.
 
         Raises:
             StreamError: Spark did not end it in time (``spark.sql.streaming.stopTimeout``).
@@ -219,7 +220,7 @@ class SinkRunner:
             self._pause(failures, error)
 
     def _await_or_open(self, trigger: Mapping[str, Any]) -> BaseException | None:
-        """Wait for the end of the query, starting it first where there is none; why it failed."""
+        """Wait for the end of the query, starting it first if there is none; return its error."""
         try:
             if self._query is None:
                 if self._stopping.is_set():
@@ -251,6 +252,6 @@ class SinkRunner:
         self._stopping.wait(delay_s)
 
     def _note_progress(self) -> None:
-        """Keep the last report, since a stopped session answers no more; the lock is held."""
+        """Keep the last report, because a stopped session has none; the caller holds the lock."""
         if self._query is not None:
             self._progress = QueryProgress.of(self._query) or self._progress

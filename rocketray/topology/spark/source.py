@@ -1,8 +1,8 @@
 """``format("rocketray")``: topics as a Spark table, batch and streaming.
 
-Where it runs, which Spark decides: the options are checked in a short-lived worker; the offset
-methods of one query run in one process beside the JVM; ``read`` runs in pooled workers. They
-share nothing but what is pickled, so readers hold plain values and open files where they read.
+Spark decides where each part runs: the options are checked in a short-lived worker; the offset
+methods of one query run in one process beside the JVM; ``read`` runs in pooled workers. They share
+only pickled values, so readers hold plain values and open files where they read.
 
 Invariants
   1. Two runs of one planned batch read the same messages: its range is fixed by two offsets.
@@ -55,7 +55,7 @@ _NO_WRITER = (
 
 @dataclass(frozen=True, slots=True)
 class QueueRange(InputPartition):
-    """What one task reads; *is_first* of its topic, in this query."""
+    """The range of one task; *is_first* of its topic, in this query."""
 
     range: Range
     is_first: bool
@@ -73,18 +73,18 @@ class RocketRaySource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The short name that users write."""
+        """Return the short name that users write."""
         return "rocketray"
 
     @plainly
     def schema(self) -> StructType:
-        """All columns but those that come only on request."""
-        self._read_options()  # a writer brings its schema along, so this is a reader
+        """Return all columns except those that come only on request."""
+        self._read_options()  # a writer has its own schema, so this is a reader
         return SOURCE_SCHEMA
 
     @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader for ``spark.read``."""
+        """Return a reader for ``spark.read``."""
         options = self._read_options()
         if options.max_offsets_per_trigger is not None:
             raise ConfigError("maxOffsetsPerTrigger is for readStream; limit a batch by its ends")
@@ -92,7 +92,7 @@ class RocketRaySource(DataSource):
 
     @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """A reader for ``spark.readStream``."""
+        """Return a reader for ``spark.readStream``."""
         options = self._read_options()
         if options.ending is not None:
             raise ConfigError("endingOffsets is for spark.read; a stream has no end")
@@ -100,12 +100,12 @@ class RocketRaySource(DataSource):
 
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: ARG002, FBT001 - Spark's
-        """Not offered: says what to do instead."""
+        """Refuse, with an alternative."""
         raise ConfigError(_NO_WRITER)
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802, ARG002, FBT001 - Spark's
-        """Not offered: says what to do instead."""
+        """Refuse, with an alternative."""
         raise ConfigError(_NO_WRITER)
 
     def _read_options(self) -> SourceOptions:
@@ -115,7 +115,7 @@ class RocketRaySource(DataSource):
 
 
 class _Reading:
-    """What batch and stream readers share: the columns, and reading one range."""
+    """The shared part of batch and stream readers: the columns, and reading one range."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -130,8 +130,8 @@ class _Reading:
         self._begun: set[str] = set()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The matching messages of one range, in queue order."""
-        if isinstance(partition, QueueRange):  # Spark makes one of its own when there is none
+        """Yield the matching messages of one range, in queue order."""
+        if isinstance(partition, QueueRange):  # Spark creates one of its own when there is none
             # Loads kernels, which tasks have and planners do not.
             from .range_reader import read_range, tell_doubts  # noqa: PLC0415
 
@@ -140,7 +140,7 @@ class _Reading:
             yield from read_range(self._plan, partition.range)
 
     def _tasks(self, ranges: Iterable[Range]) -> list[InputPartition]:
-        """A task a range; the first one of each topic looks whether the filter is a slip."""
+        """Return a task for each range; each topic's first one checks the filter for mistakes."""
         tasks: list[InputPartition] = []
         for part in ranges:
             topic = part.key[0]
@@ -152,7 +152,7 @@ class _Reading:
 class _BatchReader(_Reading, DataSourceReader):
     @plainly
     def partitions(self) -> list[InputPartition]:
-        """One range a queue that has something to read."""
+        """Return one range for each queue that has something to read."""
         queues = TopicQueues(self._options.data, self._options.topics)
         return self._tasks(plan_batch(self._options, queues.bounds()))
 
@@ -170,12 +170,12 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     @plainly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a query without a checkpoint starts."""
+        """Return the start of a query without a checkpoint."""
         rule = self._options.starting or OffsetRule(LATEST, {})
         return self._kept(resolve_rule(rule, self._queues().bounds(), "startingOffsets"))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """What a micro-batch may take."""
+        """Return the limit of a micro-batch."""
         limit = self._options.max_offsets_per_trigger
         return ReadAllAvailable() if limit is None else ReadMaxRows(limit)
 
@@ -186,7 +186,7 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Where the next micro-batch ends; waits ``longPollMs`` for a message when idle."""
+        """Return the end of the next micro-batch; if idle, wait ``longPollMs`` for a message."""
         starts = self._admit(start)
         if self._target is None:
             self._queues().wait_for_more(starts, self._options.long_poll_ms / 1000)
@@ -197,12 +197,12 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
 
     @plainly
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The end of each queue now; a query's lag is this less its own end offset."""
+        """Return the end of each queue now; a query's lag is this less its own end offset."""
         return dict(offsets_to_json(self._queues().ends()))
 
     @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """One range a queue that has something to read between two offsets."""
+        """Return one range for each queue that has something to read between two offsets."""
         ranges = plan_stream(
             self._admit(start),
             self._admit(end),
@@ -212,23 +212,23 @@ class _StreamReader(_Reading, DataSourceStreamReader, SupportsTriggerAvailableNo
         return self._tasks(ranges)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the checkpoint is Spark's, and messages stay until they are too old."""
+        """Do nothing: the checkpoint is Spark's, and retention removes messages."""
 
     def stop(self) -> None:
-        """Nothing: maps are closed with the process."""
+        """Do nothing: maps are closed with the process."""
 
     def _admit(self, offset: dict[str, Any]) -> QueueOffsets:
-        """The offsets of a checkpoint that still hold."""
+        """Return the offsets of a checkpoint that are still valid."""
         position = from_json(offset, self._options.topics)
         return self._admission.admit(position, self._queues().topic_ids())
 
     def _kept(self, offsets: QueueOffsets) -> dict[str, Any]:
-        """What Spark keeps of them."""
+        """Return the form that Spark stores."""
         ids = self._queues().topic_ids()
         return to_json(Position(offsets, ids, self._options.subscription))
 
     def _queues(self) -> TopicQueues:
-        """Opened in the process that uses it: the reader itself is pickled and sent to others."""
+        """Return the queues, opened in the process that uses them: the reader itself is pickled."""
         if self._opened is None:
             self._opened = TopicQueues(self._options.data, self._options.topics)
         return self._opened

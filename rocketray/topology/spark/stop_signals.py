@@ -1,9 +1,9 @@
-"""SIGINT and SIGTERM as a wish to end, while Spark runs in this process.
+"""SIGINT and SIGTERM as a request to end, while Spark runs in this process.
 
-A Spark session puts a handler of its own in place of SIGINT's, which cancels all jobs and raises
+A Spark session replaces SIGINT's handler by its own, which cancels all jobs and raises
 KeyboardInterrupt wherever the main thread is: pages of stack traces for a Ctrl-C. Here the first
-signal sets an event, and whoever waits for it ends the queries in order; a second one ends the
-process as if nobody had taken it.
+signal sets an event, and the waiting thread ends the queries in order; a second one ends the
+process by the default action.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StopSignals:
         self.event = threading.Event()
 
     def take_back(self) -> None:
-        """Put the handlers in place, again where something else has replaced them."""
+        """Install the handlers, again if another handler has replaced them."""
         for number in _NUMBERS:
             signal.signal(number, signal.SIG_DFL if self.event.is_set() else self._note)
 
@@ -36,7 +36,7 @@ class StopSignals:
 
 @contextmanager
 def stop_signals() -> Iterator[StopSignals]:
-    """Take both signals, and give them back; only the main thread can."""
+    """Handle both signals, and restore the old handlers at the end; only the main thread can."""
     before = {number: signal.getsignal(number) for number in _NUMBERS}
     taken = StopSignals()
     taken.take_back()

@@ -1,7 +1,7 @@
-"""Options that the source does not have, and why: Spark's own, Kafka's and RocketMQ's connectors'.
+"""Options that the source does not have, with reasons: those of Spark, Kafka's and RocketMQ's.
 
-Who comes from another connector brings its options along. Each that we know is answered with what
-to do here; the nearest of our own names is only a guess for the others.
+A user of another connector may bring its options along. For each known one the answer says what to
+do here; for the others it only suggests the nearest of our own names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rocketray.meant import meant
 __all__ = ["MAY_BE_WRITING", "explain_stranger"]
 
 MAY_BE_WRITING = frozenset({"checkpointlocation", "queryname", "path", "paths"})
-"""Options, in lower case, that Spark hands over when it writes, so that they may not be meant for reading."""
+"""Options, in lower case, that Spark passes when it writes: perhaps not meant for reading."""
 
 _SIMILAR = 0.75  # one letter too many, too few or wrong in a short name
 
@@ -71,11 +71,11 @@ _REASONS: Mapping[str, str] = {
     "filter.sql": _SQL,
     "where": "predicates are not asked on Spark; filter further with .where(…) of the DataFrame",
 }
-_NAMES = {name.lower(): name for name in _REASONS}  # Spark hands names over in lower case
+_NAMES = {name.lower(): name for name in _REASONS}  # Spark passes names in lower case
 
 
 def explain_stranger(name: str, known: Sequence[str]) -> str:
-    """What to say of an option that is not among the *known* ones."""
+    """Return the explanation of an option that is not among the *known* ones."""
     lowered = name.lower()
     written = _NAMES.get(lowered, name)
     reason = _REASONS.get(written, _NO_SERVER if lowered.startswith("kafka.") else None)
