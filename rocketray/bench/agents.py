@@ -1,7 +1,7 @@
-"""Apps for benchmarks: one agent as users declare it, and how long it takes for a backlog.
+"""Apps for benchmarks: one agent as users declare it, and the time it takes for a backlog.
 
-Everything that an agent has by default is on: offsets are committed, what fails goes up the retry
-ladder, and flow control bounds what waits for the handler.
+Everything that an agent has by default is on: offsets are committed, failed messages are retried,
+and flow control bounds the messages that wait for the handler.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ class Pace:
     processor_s: float = 0.0
 
     def begin(self) -> None:
-        """The first message is here."""
+        """Start the clocks, at the first message."""
         self.wall_s, self.processor_s = time.perf_counter(), time.process_time()
 
     def end(self) -> None:
-        """The last one is."""
+        """Stop the clocks, at the last message."""
         self.wall_s = time.perf_counter() - self.wall_s
         self.processor_s = time.process_time() - self.processor_s
         self.done.set()
 
 
 async def each_value(stream: Any, pace: Pace) -> None:
-    """One message after the other."""
+    """Read one message after the other."""
     seen, wanted = 0, pace.wanted
     async for _ in stream:
         if not seen:
@@ -56,7 +56,7 @@ async def each_value(stream: Any, pace: Pace) -> None:
 
 
 async def whole_batches(stream: Any, pace: Pace) -> None:
-    """Arrow batches with their bodies."""
+    """Read Arrow batches with their bodies."""
     seen = 0
     async for batch in stream.batches(["body", "queueOffset"]):
         if not seen:
@@ -69,9 +69,9 @@ async def whole_batches(stream: Any, pace: Pace) -> None:
 def read_backlog(
     connection: Connection, topic: str, count: int, handler: Handler, **topic_options: Any
 ) -> Pace:
-    """Have an agent of a new app, so of a new group, read all *count* messages of *topic*.
+    """Let an agent of a new app, so of a new group, read all *count* messages of *topic*.
 
-    *topic_options* say of what type the values are. When this returns, all were committed.
+    *topic_options* give the type of the values. On return all messages are committed.
     """
 
     async def read() -> Pace:
@@ -95,7 +95,7 @@ def read_backlog(
 async def running_agent(
     connection: Connection, topic: str, reader: Callable[[Any], Any], **topic_options: Any
 ) -> AsyncIterator[App]:
-    """An app with one agent; stopped at the end of the block."""
+    """Run an app with one agent; stopped at the end of the block."""
     app = App(f"bench-{time.monotonic_ns()}", connection=connection)
     app.agent(app.topic(topic, **topic_options), name="reader")(reader)
     await app.start()

@@ -1,11 +1,15 @@
 """Do filter bitmaps pay: what do they save when groups scan, and what do they cost a shard?
 
-Every message goes through a producer's ring into a shard and is scanned once by each group, as a
-node does it, in one process. Without bitmaps a group evaluates its expression on each message.
-With them the expressions of all groups are evaluated when a message is stored, a group tests its
-bits, and evaluates its expression where they are set, because bits of other groups can be the
-same. The sum of both is what it is about. All times are of the processor, so that other work on
-the machine and the making of files count for little.
+Every message goes through a producer's ring into a shard and is scanned once by each group, as in a
+node, but in one process.
+
+- Without bitmaps a group evaluates its expression on each message.
+- With bitmaps the expressions of all groups are evaluated when a message is stored. A group tests
+  its bits, and evaluates its expression where they are set, because bits of other groups can be the
+  same.
+
+The sum of both costs decides. All times are of the processor, so that other work on the machine and
+the creation of files count for little.
 """
 
 from __future__ import annotations
@@ -54,13 +58,13 @@ _TAGS = Subscription.tags("rare")
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """So many groups, of which each matches such a share of the messages."""
+    """A number of groups, each of which matches a share of the messages."""
 
     groups: int
     share: float
 
     def subscriptions(self) -> list[LiveSubscription]:
-        """An expression of its own for each group."""
+        """Return an expression of its own for each group."""
         width = round(_A_RANGE * self.share)
         made = []
         for group in range(self.groups):
@@ -77,7 +81,7 @@ class _Shard:
     """A shard with a producer's ring, drained by hand."""
 
     def __init__(self, directory: Path, wanted: Sequence[LiveSubscription] | None) -> None:
-        """With bitmaps of *wanted*, none for None."""
+        """Open a shard with bitmaps of *wanted*, none for None."""
         self._now_ms = 0
         self._directory = directory / "shard"
         self._writer = ShardWriter(
@@ -89,7 +93,7 @@ class _Shard:
         self._now_ms = 1  # all messages are younger than the filters
 
     def store(self, batches: Sequence[bytes]) -> float:
-        """Store packed batches; returns the seconds of the shard's processor."""
+        """Store packed batches; return the seconds of the shard's processor."""
         spent = 0.0
         waiting = list(reversed(batches))
         while waiting:
@@ -101,7 +105,7 @@ class _Shard:
         return spent
 
     def scan(self, wanted: Sequence[LiveSubscription]) -> float:
-        """Scan all for each of *wanted* in turn; returns the seconds of the filter's processor."""
+        """Scan all for each of *wanted* in turn; return the seconds of the filter's processor."""
         control = self._writer.control
         filters = [
             (compile_filter(one.subscription), StreamBits(self._directory, control, one).test())
@@ -120,7 +124,7 @@ class _Shard:
 
 
 def run(options: BenchOptions) -> list[Row]:
-    """In one process, from warm memory, without actors."""
+    """Measure in one process, from warm memory, without actors."""
     batches = _batches(options.amount(_MESSAGES), _BATCH)
     single = _batches(options.amount(_SINGLE_MESSAGES), 1)
     return list(_rows(options, measure(), batches, single))
@@ -163,7 +167,7 @@ def _rows(
 
 
 def _batches(count: int, size: int) -> list[bytes]:
-    """Packed messages of 100 bytes with a tag and two properties, one of which is looked at."""
+    """Return packed messages of 100 bytes with a tag and two properties, one of which is read."""
     generator = np.random.default_rng(3)
     made = []
     for _ in range(0, count, size):
@@ -189,7 +193,7 @@ def _batches(count: int, size: int) -> list[bytes]:
 def _filled(
     batches: Sequence[bytes], wanted: Sequence[LiveSubscription] | None
 ) -> Iterator[_Shard]:
-    """A shard that holds *batches*."""
+    """Open a shard that holds *batches*, for the block."""
     with tempfile.TemporaryDirectory(prefix="rocketray-bench-") as name:
         shard = _Shard(Path(name), wanted)
         shard.store(batches)
@@ -205,7 +209,7 @@ def _store_rate(
 ) -> float:
     rates = []
     for _ in range(options.runs):
-        with _filled(batches[:1], wanted) as shard:  # makes the first files
+        with _filled(batches[:1], wanted) as shard:  # creates the first files
             rates.append(count / shard.store(batches))
     return statistics.median(rates)
 
@@ -218,7 +222,7 @@ def _scan_rate(
 
 
 def _scan(reader: QueueReader, end: int, chosen: MessageFilter, test: BitTest | None) -> None:
-    """All entries, in steps as the filter actor takes them."""
+    """Scan all entries, in steps of the filter actor's size."""
     at = 0
     step = RECORDS_MAX if chosen.needs_record and test is None else SCAN_MAX
     while at < end:

@@ -1,4 +1,4 @@
-"""What this machine can do at best, measured now: the yardstick of every other row."""
+"""The limits of this machine, measured now: the yardstick of every other row."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Ceilings:
     fdatasync_s: float
 
     def copy(self, record_bytes: float) -> str:
-        """The ceiling of something that copies each record once."""
+        """Return the ceiling of an operation that copies each record once."""
         return f"memcpy {self.copy_bytes_per_s / record_bytes / 1e6:.1f} M/s"
 
     def read(self, record_bytes: float) -> str:
-        """The ceiling of something that reads each record once."""
+        """Return the ceiling of an operation that reads each record once."""
         return f"memory read {self.read_bytes_per_s / record_bytes / 1e6:.0f} M/s"
 
     def wake(self) -> str:
-        """The ceiling of something that wakes another process and is woken by it."""
+        """Return the ceiling of an operation that wakes another process and is woken by it."""
         return f"futex round trip {self.futex_round_trip_s * 1e6:.0f} µs"
 
     def sync(self) -> str:
-        """The ceiling of something that waits for the disk."""
+        """Return the ceiling of an operation that waits for the disk."""
         return f"fdatasync {self.fdatasync_s * 1e6:.0f} µs"
 
 
@@ -71,7 +71,7 @@ def _median(work: Callable[[], object]) -> float:
 
 
 def _futex_round_trip(directory: Path) -> float:
-    """There and back between two threads, whose waits release the GIL."""
+    """Return the time there and back between two threads, whose waits release the GIL."""
     there, back = Doorbell(directory / "there"), Doorbell(directory / "back")
 
     def answer() -> None:

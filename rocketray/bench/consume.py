@@ -30,7 +30,7 @@ _TIMEOUT_S = 120.0
 
 
 class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not followed
-    """What the bodies of topic Orders hold, 100 bytes of JSON."""
+    """The bodies of topic Orders, 100 bytes of JSON."""
 
     order_id: str
     kind: str
@@ -65,7 +65,7 @@ def run(options: BenchOptions) -> list[Row]:
 
 
 def _json_orders(count: int) -> pa.Table:
-    """Each of 100 bytes."""
+    """Return messages of 100 bytes each."""
     bodies = [
         orjson.dumps(
             {
@@ -84,7 +84,7 @@ def _json_orders(count: int) -> pa.Table:
 def _agents(
     connection: Connection, options: BenchOptions, ceilings: Ceilings, rows: dict[str, int]
 ) -> Iterator[Row]:
-    """Through an app, with all that an agent has by default: see agents.py."""
+    """Read through an app, with all that an agent has by default: see agents.py."""
     for values, topic, handler, topic_options in _AGENTS:
         count = rows[topic]
         paces = [
@@ -108,7 +108,7 @@ def _agents(
 def _members(
     connection: Connection, options: BenchOptions, ceilings: Ceilings, rows: int
 ) -> Iterator[Row]:
-    """Without an app."""
+    """Read without an app."""
     by_entry, by_record = ceilings.read(_ENTRY_BYTES), ceilings.read(_RECORD_BYTES)
     everything = Subscription.tags("*")
     for question, subscription, handle, unit, ceiling in (
@@ -137,7 +137,7 @@ def _read(
     handle: Callable[[ConsumedBatch], None],
     rows: int,
 ) -> float:
-    """Seconds from joining a new group until the whole queue was scanned and handled."""
+    """Return the seconds from joining a new group until the whole queue was scanned and handled."""
     begun = time.perf_counter()
     with connection.consumer(f"bench-{time.monotonic_ns()}", "Bench", subscription) as member:
         reached = 0

@@ -1,9 +1,9 @@
-"""Which way of flushing gets along with a thread that is busy in Python?
+"""Which way of flushing disturbs a thread that is busy in Python least?
 
-A shard flushes from a second thread, beside the one that writes. ``mmap.flush`` keeps the GIL
-while it waits for the disk, so the writer stands still; ``os.fdatasync`` gives it away, and then
-waits for the busy thread to hand it back. Both are measured: what is left of the busy thread's
-pace, and how long a flush of 64 KiB takes from its call to its return.
+A shard flushes from a second thread, beside the one that writes. ``mmap.flush`` keeps the GIL while
+it waits for the disk, so the writer stops. ``os.fdatasync`` releases it, and then waits for the
+busy thread to release it again. Both are measured: the remaining pace of the busy thread, and the
+time of a flush of 64 KiB from its call to its return.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PAUSE_S = 0.005
 
 
 def run(options: BenchOptions) -> list[Row]:
-    """Some ten seconds."""
+    """Measure for some ten seconds."""
     ceilings = measure()
     seconds = _SECONDS / 20 if options.quick else _SECONDS
     alone = _pace(seconds)
@@ -45,7 +45,7 @@ def run(options: BenchOptions) -> list[Row]:
 
 
 def _pace(seconds: float) -> float:
-    """How far plain Python counts in a second."""
+    """Return how far plain Python counts in a second."""
     begun = time.perf_counter()
     count = 0
     while time.perf_counter() - begun < seconds:
@@ -54,7 +54,7 @@ def _pace(seconds: float) -> float:
 
 
 def _beside_busy_thread(path: Path, name: str, seconds: float) -> tuple[float, float]:
-    """The pace of the busy thread, and the median seconds of a flush."""
+    """Return the pace of the busy thread, and the median seconds of a flush."""
     path.write_bytes(bytes(_FILE_BYTES))
     with path.open("r+b") as file, mmap.mmap(file.fileno(), _FILE_BYTES) as mapped:
         mapped.flush()
@@ -75,7 +75,7 @@ def _beside_busy_thread(path: Path, name: str, seconds: float) -> tuple[float, f
 def _flush_on(
     mapped: mmap.mmap, flush: Callable[[int], object], times: list[float], stop: threading.Event
 ) -> None:
-    """Dirty a part of the file and flush it, again and again."""
+    """Dirty a part of the file and flush it, repeatedly."""
     at = 0
     while not stop.wait(_PAUSE_S):
         mapped[at : at + _DIRTY_BYTES] = bytes([len(times) % 251 + 1]) * _DIRTY_BYTES

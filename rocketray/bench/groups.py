@@ -1,7 +1,7 @@
-"""What do more groups on one topic cost, more members of one group, and one that is far behind?
+"""What do more groups on one topic cost, more members of one group, and a lagging one?
 
 Processor time and memory are sums over the filter actor and this process, where all members are.
-Both are counted per process, so that they mean something on a busy machine too.
+Both are counted per process, so that they are meaningful on a busy machine too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _GROUPS = (1, 10, 100)
 _MEMBERS = (1, 4, 16)
 _LAG = 10_000_000
 _TABLE_ROWS = 1_000_000
-_SHARED_ROWS = 400_000  # what the match rings of 16 queues hold
+_SHARED_ROWS = 400_000  # the capacity of the match rings of 16 queues
 _ALERTS = 200
 _SETTLE_S = 3.0
 _TIMEOUT_S = 300.0
@@ -44,7 +44,7 @@ _MIB = 1024 * 1024
 
 @dataclass
 class _Use:
-    """What filter actor and members use from now on."""
+    """The use of the filter actor and the members from now on."""
 
     connection: Connection
     filter_pid: int = field(init=False)
@@ -62,23 +62,23 @@ class _Use:
         self._filter_s, self._members_s = processor_s(self.filter_pid), time.process_time()
 
     def processor_s(self) -> tuple[float, float]:
-        """Processor time of the filter actor and of this process, in seconds."""
+        """Return the processor time of the filter actor and of this process, in seconds."""
         filter_s = processor_s(self.filter_pid) - self._filter_s
         return filter_s, time.process_time() - self._members_s
 
     def memory_mib(self) -> float:
-        """How much more memory there is in use than at the beginning."""
+        """Return the memory in use beyond that at the beginning."""
         return (self._memory_now() - self._memory) / _MIB
 
     def _memory_now(self) -> int:
-        """Of both processes, and of all match rings."""
+        """Return the memory of both processes, and of all match rings."""
         rings = consumer_directory(self.connection.data).glob("*")
         shared = sum(path.stat().st_blocks * 512 for path in rings)
         return shared + own_memory_bytes((self.filter_pid, os.getpid()))
 
 
 def run(options: BenchOptions) -> list[Row]:
-    """Of what all groups read, each gets one message in a hundred; members share everything.
+    """Measure groups that each match one message in a hundred, and members that share all.
 
     A quick run leaves out the largest numbers of groups and members.
     """
@@ -100,7 +100,7 @@ def run(options: BenchOptions) -> list[Row]:
 
 
 def _groups(connection: Connection, count: int, ceilings: Ceilings) -> Iterator[Row]:
-    """Groups of one member that all read the same queue."""
+    """Measure groups of one member that all read the same queue."""
     many = _many(count, "group")
     end = _end(connection)
     rare = Subscription.tags("rare")
@@ -137,7 +137,7 @@ def _groups(connection: Connection, count: int, ceilings: Ceilings) -> Iterator[
 
 
 def _alert_ms(connection: Connection, members: list[Member]) -> float:
-    """From a send to the first member, while all others get it too."""
+    """Return the time from a send to the first member, while all others get it too."""
     waits, end = [], 0
     with connection.producer() as producer:
         for _ in range(_ALERTS):
@@ -156,7 +156,7 @@ def _members(
     producer: Producer,
     part: pa.Table,
 ) -> Iterator[Row]:
-    """Members of one group that share the queues of a topic, which gets *part* for each queue."""
+    """Measure a group whose members share the queues of a topic; each queue gets *part*."""
     many, topic = _many(count, "member"), f"Shared{count}"
     connection.create_topic(topic, max(_MEMBERS), hosted=True)
     with ExitStack() as stack:
@@ -194,7 +194,7 @@ def _members(
 
 
 def _divide(members: list[Member]) -> None:
-    """Wait until each has its part of the queues."""
+    """Wait until each has its share of the queues."""
     deadline = time.perf_counter() + _TIMEOUT_S
     part = max(_MEMBERS) // len(members)
     while any(len(member.assignment()) != part for member in members):
@@ -205,7 +205,7 @@ def _divide(members: list[Member]) -> None:
 
 
 def _lagging(connection: Connection, lag: int) -> Row:
-    """What there is of a member that polled once and stands *lag* messages behind."""
+    """Measure the memory of a member that polled once and lags by *lag* messages."""
     use = _Use(connection)
     with connection.consumer("bench-late", "Bench", Subscription.tags("*")) as member:
         first = member.poll(1.0)
@@ -216,7 +216,7 @@ def _lagging(connection: Connection, lag: int) -> Row:
 
 
 def _read(wanted: Mapping[Member, Mapping[int, int]]) -> None:
-    """Until each member is through with its queues, up to the offsets that *wanted* says."""
+    """Read until each member has finished its queues, up to the offsets in *wanted*."""
     deadline = time.perf_counter() + _TIMEOUT_S
     left = {(member, queue_id) for member, ends in wanted.items() for queue_id in ends}
     wait_s = 0.0 if len(wanted) > 1 else 1.0

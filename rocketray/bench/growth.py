@@ -47,7 +47,7 @@ print(kilobytes["Rss"], kilobytes["Private_Dirty"] + kilobytes["Private_Clean"])
 
 
 def run(options: BenchOptions) -> list[Row]:
-    """Some minutes and 4 GiB of disk at most; a quick run has a twentieth of the messages."""
+    """Measure for some minutes with 4 GiB of disk at most; a quick run has 1/20 of the messages."""
     ceilings = measure()
     rows = []
     for count in _MESSAGES:
@@ -76,7 +76,7 @@ def _measure(wanted: int, shards: int, ceilings: Ceilings) -> list[Row]:
 def _fill(paths: list[Path], wanted: int) -> tuple[int, float, int]:
     """Spread *wanted* messages evenly, in whole batches.
 
-    Returns how many they were, the seconds of appending, and the bytes of all logs.
+    Returns their number, the seconds of appending, and the bytes of all logs.
     """
     count, spent, log_bytes = 0, 0.0, 0
     for path in paths:
@@ -90,7 +90,7 @@ def _fill(paths: list[Path], wanted: int) -> tuple[int, float, int]:
 
 
 def _opened_ms(paths: list[Path]) -> float:
-    """All of them, one after the other."""
+    """Return the time to open all of them, one after the other."""
     with ExitStack() as stack:
         begun = time.perf_counter()
         for path in paths:
@@ -99,7 +99,7 @@ def _opened_ms(paths: list[Path]) -> float:
 
 
 def _lookup_us(paths: list[Path], count: int) -> float:
-    """In the shard that has the key."""
+    """Return the time of a lookup in the shard that has the key."""
     generator = np.random.default_rng(5)
     share = count // len(paths)
     spent = 0.0
@@ -130,7 +130,7 @@ def _scan_rate(paths: list[Path], count: int) -> float:
 
 
 def _idle_mib(path: Path) -> float:
-    """What a shard's process has for itself when it has opened its store and waits."""
+    """Return the private memory of a shard's process that has opened its store and waits."""
     done = subprocess.run(  # noqa: S603 - our own program
         [sys.executable, "-c", _IDLE_SHARD, str(path)], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""What does a node cost that does nothing, and each of its queues?
+"""What does an idle node cost, and each of its queues?
 
 The node's processes are those that this one started: Ray's own, the coordinator, the filter and the
 shards. The cost of a queue is the difference between a node with sixteen and one without any, each
@@ -51,7 +51,7 @@ def run(options: BenchOptions) -> list[Row]:
 
 
 def _idle(seconds: int) -> tuple[float, int]:
-    """The share of a core and the memory that the node's processes use."""
+    """Return the share of a core and the memory that the node's processes use."""
     time.sleep(_SETTLE_S)
     pids = descendants(os.getpid())
     begun, before = time.perf_counter(), sum(map(processor_s, pids))

@@ -32,7 +32,7 @@ _TIMEOUT_S = 120.0
 
 
 def run(options: BenchOptions) -> list[Row]:
-    """The body is the time of sending; the handler subtracts it from its own."""
+    """Measure; the body is the time of sending, and the handler subtracts it from its own."""
     ceilings = measure()
     count = options.amount(10_000) + _WARM_UP
     with bench_node() as connection:
@@ -57,7 +57,7 @@ def _rows(question: str, times: list[int], ceilings: Ceilings) -> Iterator[Row]:
 
 
 async def _agent_times(connection: Connection, count: int) -> list[int]:
-    """Nanoseconds to the handler of an app, with offsets, retries and flow control."""
+    """Return nanoseconds to the handler of an app, with offsets, retries and flow control."""
     times: list[int] = []
     done = asyncio.Event()
 
@@ -75,7 +75,7 @@ async def _agent_times(connection: Connection, count: int) -> list[int]:
 
 
 def _member_times(connection: Connection, count: int) -> list[int]:
-    """Nanoseconds to the return of a poll, without an app."""
+    """Return nanoseconds to the return of a poll, without an app."""
     times: list[int] = []
     with (
         connection.consumer("bench", "Member", Subscription.tags("*")) as member,
@@ -91,7 +91,7 @@ def _member_times(connection: Connection, count: int) -> list[int]:
 
 @contextmanager
 def _publisher(data: Path, topic: str, count: int) -> Iterator[None]:
-    """A process that publishes; it has ended at the end of the block."""
+    """Run a process that publishes; it has ended at the end of the block."""
     process = multiprocessing.get_context("spawn").Process(
         target=_publish, args=(str(data), topic, count), daemon=True
     )
@@ -106,7 +106,7 @@ def _publisher(data: Path, topic: str, count: int) -> Iterator[None]:
 
 
 def _publish(data: str, topic: str, count: int) -> None:
-    """The clock is CLOCK_MONOTONIC, which all processes of a machine share."""
+    """Publish; the clock is CLOCK_MONOTONIC, which all processes of a machine share."""
     with Connection.open(data) as connection, connection.producer() as producer:
         begun = time.perf_counter()
         for number in range(count):

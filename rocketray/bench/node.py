@@ -1,4 +1,4 @@
-"""A node for a benchmark: its own data directory, gone afterwards."""
+"""A node for a benchmark, with a data directory of its own that is deleted afterwards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REGIONS = ("eu", "us", "ap", "cn")
 
 @contextmanager
 def bench_node() -> Iterator[Connection]:
-    """A connection to a fresh node on this machine's disk."""
+    """Connect to a fresh node on this machine's disk."""
     with (
         tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory,
         Node(Path(directory) / "data") as node,
@@ -31,7 +31,7 @@ def bench_node() -> Iterator[Connection]:
 
 
 def order_table(rows: int, *, rare_share: float = 0.01) -> pa.Table:
-    """Messages with bodies of 100 bytes: tag ``rare`` on a share of them, a in 0…99, a region."""
+    """Return messages with bodies of 100 bytes: a share has tag ``rare``; a in 0…99; a region."""
     generator = np.random.default_rng(7)
     data = generator.integers(0, 256, rows * BODY_BYTES, np.uint8)
     starts = np.arange(rows + 1, dtype=np.int32) * BODY_BYTES

@@ -1,4 +1,4 @@
-"""What processes use, as Linux counts it: figures that mean something on a busy machine too."""
+"""The use of resources by processes, as Linux counts it: meaningful on a busy machine too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARENT, _USER_TICKS, _SYSTEM_TICKS = 1, 11, 12  # of /proc/PID/stat behind the 
 
 
 def descendants(pid: int) -> list[int]:
-    """The processes that *pid* started, and those that they started."""
+    """Return the processes that *pid* started, and those that they started."""
     children: dict[int, list[int]] = {}
     for directory in Path("/proc").iterdir():
         if directory.name.isdecimal():
@@ -30,16 +30,16 @@ def descendants(pid: int) -> list[int]:
 
 
 def processor_s(pid: int) -> float:
-    """Seconds of processor time since the process began, in steps of a tick of 10 ms."""
+    """Return the processor seconds since the process began, in steps of a tick of 10 ms."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[_USER_TICKS]) + int(fields[_SYSTEM_TICKS])) / _TICKS_PER_S
 
 
 def own_memory_bytes(pids: Iterable[int]) -> int:
-    """What the processes have in memory for themselves.
+    """Return the private memory of the processes.
 
-    Of memory that processes share, each has its part (PSS). Files are left out, in shared memory
-    or on disk: the first are there once for all, the others are the page cache's.
+    Shared memory is divided among its processes (PSS). Files are left out, in shared memory or on
+    disk: the first exist once for all, the others belong to the page cache.
     """
     return sum(_own_bytes(Path(f"/proc/{pid}/smaps_rollup")) for pid in pids)
 

@@ -26,7 +26,7 @@ BENCHMARKS = {
 
 
 def run(name: str, *, quick: bool = False) -> list[Row]:
-    """Run one benchmark; raises :class:`ConfigError` for a name that there is not."""
+    """Run one benchmark; raise :class:`ConfigError` for an unknown name."""
     if name not in BENCHMARKS:
         raise ConfigError(f"benchmark {name!r} is not one of: {', '.join(BENCHMARKS)}")
     module = import_module(f"{__package__}.{name}")

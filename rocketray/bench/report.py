@@ -1,4 +1,4 @@
-"""What a benchmark answers: rows of a question, a value, and what the machine could do at best.
+"""The rows of a benchmark: a question, a value, and the machine's limit.
 
 Values are medians of ``RUNS`` runs in one process; a row with several values names its own.
 """
@@ -23,23 +23,23 @@ RUNS = 5
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """``quick`` is for a smoke run: small amounts, three runs; its figures say little."""
+    """``quick`` is for a smoke run: small amounts, three runs; its figures are not meaningful."""
 
     quick: bool = False
 
     @property
     def runs(self) -> int:
-        """How many runs a median is taken of."""
+        """The number of runs of which a median is taken."""
         return 3 if self.quick else RUNS
 
     def amount(self, full: int) -> int:
-        """*full*, or a twentieth of it in a quick run."""
+        """Return *full*, or a twentieth of it in a quick run."""
         return max(1, full // 20) if self.quick else full
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One answer; ``ceiling`` is what bounds it on this machine, in words and measured now."""
+    """One result; ``ceiling`` is its limit on this machine, in words and measured now."""
 
     question: str
     value: float
@@ -48,7 +48,7 @@ class Row:
 
 
 def median_rate(options: BenchOptions, count: int, work: Callable[[], object]) -> float:
-    """Median of *count* divided by the seconds that *work* takes."""
+    """Return the median of *count* divided by the seconds that *work* takes."""
     rates = []
     for _ in range(options.runs):
         begun = time.perf_counter()
@@ -58,7 +58,7 @@ def median_rate(options: BenchOptions, count: int, work: Callable[[], object]) -
 
 
 def machine() -> dict[str, Any]:
-    """The machine and the versions that a figure belongs to."""
+    """Return the machine and the versions that a figure belongs to."""
     return {
         "machine": platform.machine(),
         "system": f"{platform.system()} {platform.release()}",
@@ -69,5 +69,5 @@ def machine() -> dict[str, Any]:
 
 
 def to_json(rows: list[Row]) -> dict[str, Any]:
-    """The report as it is written and printed."""
+    """Return the report as it is written and printed."""
     return {"machine": machine(), "rows": [asdict(row) for row in rows]}

@@ -1,8 +1,8 @@
 """How fast does the store filter, by tag over ConsumeQueue entries and by SQL92 over records?
 
 Tables: how many match × how many tags; how many groups share each block while it is in the cache;
-from 10⁵ to 10⁷ entries. SQL92 is measured as the filter actor does it, from the queue entries to
-the verdicts, in blocks and in pulls of 32, where the cost of a call shows.
+from 10⁵ to 10⁷ entries. SQL92 is measured as in the filter actor, from the queue entries to the
+verdicts, in blocks and in pulls of 32, where the cost of a call shows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _A_RANGE = 1000  # a is a number below it
 
 
 def run(options: BenchOptions) -> list[Row]:
-    """In one process, from warm memory, without actors."""
+    """Measure in one process, from warm memory, without actors."""
     ceilings = measure()
     with tempfile.TemporaryDirectory(prefix="rocketray-bench-") as directory:
         return [*_tag_rows(options, ceilings), *_sql_rows(options, ceilings, Path(directory))]
@@ -74,7 +74,7 @@ def _codes(tags: int) -> npt.NDArray[np.int32]:
 
 
 def _entries(count: int, share: float) -> npt.NDArray[np.uint8]:
-    """Queue entries, of which about *share* have the first of the codes."""
+    """Return queue entries, of which about *share* have the first of the codes."""
     generator = np.random.default_rng(3)
     entries = np.zeros(count, np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")]))
     hits = generator.random(count) < share
@@ -121,7 +121,7 @@ def _sql_rows(options: BenchOptions, ceilings: Ceilings, directory: Path) -> Ite
 
 
 def _fill(directory: Path, count: int) -> None:
-    """Messages of 100 bytes with two properties that an expression looks at."""
+    """Store messages of 100 bytes with two properties that an expression reads."""
     generator = np.random.default_rng(3)
     numbers = generator.integers(0, _A_RANGE, count).tolist()
     regions = generator.choice(["eu", "us", "ap", "cn"], count).tolist()
@@ -142,7 +142,7 @@ def _sql_rate(
     expressions: Sequence[str],
     block: int = _RECORD_BLOCK,
 ) -> float:
-    """As the filter actor does it: needed properties from the log, then the expression."""
+    """Measure as in the filter actor: needed properties from the log, then the expression."""
     groups = [VectorizedExpression(compile_expression(sql, DEFAULT_DIALECT)) for sql in expressions]
 
     def scan() -> None:

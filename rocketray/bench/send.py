@@ -1,8 +1,8 @@
 """How many messages a second does one producer get acknowledged, by way of sending and durability?
 
-Messages are made as users make them: inside the clock, each a new object with a body of 100 bytes,
-a tag, a key and two properties. The first number of a row is for a topic of four queues, which the
-producer takes in turn, the other for a topic of one.
+Messages are created as in users' code: inside the clock, each a new object with a body of 100
+bytes, a tag, a key and two properties. The first number of a row is for a topic of four queues,
+which the producer uses in turn, the other for a topic of one.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Bench:
     def rates(
         self, question: str, full: int, work: Work, ceiling: str, ack: AckMode = "memory"
     ) -> Iterator[Row]:
-        """A row for each number of queues."""
+        """Yield a row for each number of queues."""
         count = self._options.amount(full)
         for queues in _QUEUES:
             topic = f"Bench{queues}"
@@ -68,7 +68,7 @@ class _Bench:
             yield Row(f"send, {question}; {_queues(queues)}", rate, "messages/s", ceiling)
 
     def latencies(self, ack: AckMode, count: int, ceilings: Ceilings) -> Iterator[Row]:
-        """One at a time: the rate, and the median of one send."""
+        """Send one message at a time; yield the rate, and the median of one send."""
         ceiling = ceilings.sync() if ack == "disk" else ceilings.wake()
         took: list[float] = []
 
@@ -99,7 +99,7 @@ def _body(number: int) -> bytes:
 
 
 def _options(number: int) -> _Options:
-    """What goes with one message: its key and a property are its own."""
+    """Return the options of one message: its key and a property are its own."""
     properties = {"region": "eu", "amount": str(number % 1000)}
     return {"tags": "pay", "keys": [f"order-{number}"], "properties": properties}
 
@@ -122,7 +122,7 @@ def _lists(size: int) -> Work:
 
 
 def _arrow(options: BenchOptions, connection: Connection, ceilings: Ceilings) -> Iterator[Row]:
-    """Tables of columns, made before the clock starts, as an application has them."""
+    """Send tables of columns, created before the clock starts, as an application has them."""
     table = order_table(options.amount(1_000_000))
     for queues in _QUEUES:
         with connection.producer() as producer:

@@ -1,7 +1,7 @@
-"""What does the store do alone: put, read as Arrow, find by key, open, recover?
+"""How fast is the store alone: put, read as Arrow, find by key, open, recover?
 
-Segments are made and touched ahead of the writer, as a shard's housekeeping does. Recovery is
-measured at its worst: the store looks killed and has no checkpoint, so the whole log is read.
+Segments are created and touched ahead of the writer, as a shard's maintenance does. Recovery is
+measured at its worst: the store appears killed and has no checkpoint, so the whole log is read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BATCHES_BETWEEN_PREPARATIONS = 16
 
 
 def run(options: BenchOptions) -> list[Row]:
-    """In one process, without actors; a few GiB of disk for a while."""
+    """Measure in one process, without actors; a few GiB of disk for a while."""
     ceilings = measure()
     rows = [_put(options, ceilings, size) for size in (100, 1024)]
     rows += [_sustained(options, ceilings)]
@@ -61,14 +61,14 @@ def run(options: BenchOptions) -> list[Row]:
 
 
 def key_of(number: int) -> str:
-    """The unique key of message *number* of :func:`encoded_batches`."""
+    """Return the unique key of message *number* of :func:`encoded_batches`."""
     return f"{number:032X}"
 
 
 def encoded_batches(
     count: int, *, first: int = 0, body_bytes: int = 100, with_keys: bool = True
 ) -> Iterator[EncodedBatch]:
-    """Batches of :data:`BATCH` messages with a tag, three properties and a unique key each.
+    """Yield batches of :data:`BATCH` messages with a tag, three properties and a unique key each.
 
     At least *count* messages, rounded up to a whole batch; unique keys count from *first*.
     """
@@ -95,7 +95,7 @@ def encoded_batches(
 
 
 def append_all(store: MessageStore, queue_id: int, batches: list[EncodedBatch]) -> float:
-    """Append them and return the seconds that the appends took; files are made between them."""
+    """Append them; return the seconds of the appends; files are created between them."""
     spent = 0.0
     for number, batch in enumerate(batches):
         if number % _BATCHES_BETWEEN_PREPARATIONS == 0:
@@ -107,7 +107,7 @@ def append_all(store: MessageStore, queue_id: int, batches: list[EncodedBatch]) 
 
 
 def recovery_seconds(path: Path) -> float:
-    """How long it takes to open the store at *path* when all of its log has to be read."""
+    """Return the seconds to open the store at *path* when all of its log has to be read."""
     (path / "abort").touch()
     (path / "checkpoint").unlink()
     begun = time.perf_counter()
@@ -139,7 +139,7 @@ def _put(options: BenchOptions, ceilings: Ceilings, body_bytes: int) -> Row:
 
 
 def _sustained(options: BenchOptions, ceilings: Ceilings) -> Row:
-    """Over 4 GiB, files and their first touch included, with a flush of the log every 64 MiB."""
+    """Write 4 GiB, files and their first touch included, with a flush of the log every 64 MiB."""
     batches = list(encoded_batches(64 * BATCH))
     size = sum(batch.records.nbytes for batch in batches)
     rounds = max(options.amount(4 << 30) // size, 1)

@@ -1,7 +1,7 @@
 """The demo's app: three agents and a Spark sink over one topic, each with a filter of its own.
 
-Agents run in Ray actors that import this module by its path, ``rocketray.demo.app:app``. What they
-count goes into files beside the node's data, where the driver reads it.
+Agents run in Ray actors that import this module by its path, ``rocketray.demo.app:app``. Their
+counts go into files in the node's data directory, where the driver reads them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ flights = app.topic(TOPIC, queues=QUEUES)
 
 
 def tally_path(data: Path, agent: str) -> Path:
-    """Where an agent keeps its counts."""
+    """Return the path of an agent's counts."""
     return data / "agents" / f"{agent}.json"
 
 
@@ -67,7 +67,7 @@ async def late_from_jfk(stream: Stream[Any]) -> None:
 
 @app.agent(flights, where=is_red_eye)
 async def red_eyes(stream: Stream[Any]) -> None:
-    """Count what a Python predicate lets through."""
+    """Count the messages that a Python predicate accepts."""
     path = _own_path("red_eyes")
     tally = load_tally(path)
     async for batch in stream.batches(_COLUMNS):
@@ -90,5 +90,5 @@ def _own_path(agent: str) -> Path:
 
 def _data() -> Path:
     data: Any = app.data
-    assert data is not None  # deploy() and the driver say where
+    assert data is not None  # deploy() and the driver set it
     return Path(data)

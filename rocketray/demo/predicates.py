@@ -18,9 +18,9 @@ class _HasBody(Protocol):
 
 
 def is_red_eye(message: _HasBody) -> bool:
-    """Whether the flight left at ten in the evening or later, or before five in the morning.
+    """Return whether the flight left at ten in the evening or later, or before five in the morning.
 
-    The time of departure is in the body only, where no SQL92 filter could see it.
+    The time of departure is in the body only, which SQL92 filters cannot read.
     """
     departure = orjson.loads(message.body)["dep_time"]
     return departure is not None and (departure >= EVENING or departure < MORNING)

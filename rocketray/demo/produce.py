@@ -1,4 +1,4 @@
-"""Sending the rows: Arrow tables through one producer, and after a crash only what is missing."""
+"""Sending the rows: Arrow tables through one producer, and after a crash only the missing ones."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Produced:
 
 
 def queue_ends(connection: Connection) -> list[int]:
-    """The next queue offset of each queue of the topic."""
+    """Return the next queue offset of each queue of the topic."""
     return [shard.max_queue_offset for shard in connection.shard_statistics(TOPIC)]
 
 
 def prepare(frame: pd.DataFrame) -> list[pa.Table]:
-    """The rows of *frame* as messages, in chunks; in a thread while everything else starts."""
+    """Return the rows of *frame* as messages, in chunks; in a thread while the rest starts."""
     starts = range(0, len(frame), _CHUNK_ROWS)
     return [message_table(frame.iloc[start : start + _CHUNK_ROWS]) for start in starts]
 
@@ -70,7 +70,7 @@ def _missing(tables: Sequence[pa.Table], stored: set[bytes]) -> list[pa.Table]:
 
 
 def _stored_bodies(connection: Connection) -> set[bytes]:
-    """The bodies in the topic; no two rows have the same."""
+    """Return the bodies in the topic; no two rows have the same."""
     bodies: set[bytes] = set()
     for queue_id, end in enumerate(queue_ends(connection)):
         if end:

@@ -1,6 +1,6 @@
-"""Telling who waits what is going on: a line a step, and in a terminal a live one below.
+"""The progress of a run: a line for each step, and in a terminal a live one below.
 
-Where there is no terminal, what goes on is told again when nothing was said for a while.
+Where there is no terminal, the current step is repeated after a silence.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Progress:
         self._teller = threading.Thread(target=self._tell_again, name="progress", daemon=True)
 
     def say(self, text: str) -> None:
-        """A step was done; it stays on the screen."""
+        """Print a finished step; it stays on the screen."""
         self._said = time.monotonic()
         self._console.print(f"{time.monotonic() - self._begun:6.1f} s  {text}", soft_wrap=True)
 
     def show(self, text: str) -> None:
-        """What goes on now; replaced by what comes next."""
+        """Show the current step; the next one replaces it."""
         self._step = text
         if self._console.is_terminal:
             self._status.update(text)

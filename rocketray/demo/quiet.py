@@ -1,4 +1,4 @@
-"""Keeping what Ray, the JVM and their workers print out of the way: into a file of the run."""
+"""The stderr of Ray, the JVM and their workers: redirected into a file of the run."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _STDERR = 2
 
 @contextmanager
 def stderr_in_file(path: Path) -> Iterator[TextIO]:
-    """Send what is written to file 2, by this process and those it starts, to the end of *path*.
+    """Redirect file 2 of this process and of those that it starts to the end of *path*.
 
-    Yields the stderr that was there before.
+    Yields the previous stderr.
     """
     sys.stderr.flush()
     before = os.dup(_STDERR)

@@ -1,4 +1,4 @@
-"""The result of a run: what was found beside what had to be, as one table or one JSON object."""
+"""The result of a run: found beside expected numbers, as one table or one JSON object."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _BUSIEST = 3
 
 @dataclass(frozen=True, slots=True)
 class ConsumerResult:
-    """One agent: the messages that matched its filter, and the rows that do in the data.
+    """One agent: the messages that matched its filter, and the matching rows in the data.
 
-    ``passed_per_s`` counts the messages that it came past, matching or not, from the first one
+    ``passed_per_s`` counts the messages that it went through, matching or not, from the first one
     sent to the last one that matched; 0 where this process sent none.
     """
 
@@ -61,12 +61,12 @@ class DemoReport:
 
     @property
     def consume_per_s(self) -> float:
-        """The messages of the topic that the slowest agent came past in a second."""
+        """The messages of the topic that the slowest agent went through in a second."""
         return min(one.passed_per_s for one in self.consumers)
 
     @property
     def ok(self) -> bool:
-        """Whether everything is as brute force says."""
+        """Whether all results are as brute force says."""
         return (
             self.produced == self.rows
             and all(one.matched == one.expected for one in self.consumers)
@@ -76,7 +76,7 @@ class DemoReport:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """The report for programs."""
+        """Return the report for programs."""
         return {
             "ok": self.ok,
             "rows": self.rows,
@@ -104,7 +104,7 @@ class DemoReport:
         }
 
     def print_table(self) -> None:
-        """The report for people, on stdout."""
+        """Print the report for people, on stdout."""
         console = Console(highlight=False, markup=False)
         if not console.is_terminal:
             console = Console(highlight=False, markup=False, width=_WIDTH)

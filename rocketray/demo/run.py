@@ -1,7 +1,7 @@
 """The main job, end to end: a node, a producer, three agents, a Spark sink, queries, a comparison.
 
-Agents and sink run while the messages are sent. Whatever happens, everything that was started is
-stopped, and what is stored stays, for ``--resume``.
+Agents and sink run while the messages are sent. In every case all processes that were started are
+stopped, and stored messages stay, for ``--resume``.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ _POLL_S = 0.2
 _STALL_S = 60.0  # without any progress of a consumer
 _SINK_QUIET_S = 30.0  # longer than a micro-batch takes, also the first on a slow machine
 _SINK_TIMEOUT_S = 120.0
-_PREDICATE_LIMIT_MS = 30_000  # so much more than it takes: a busy machine is not its fault
+_PREDICATE_LIMIT_MS = 30_000  # far more than it takes: a busy machine must not fail the run
 
 
 def run_demo(options: DemoOptions) -> DemoReport:
-    """Run the job, or the rest of one; returns when everything is compared and stopped.
+    """Run the job, or the rest of one; return when everything is compared and stopped.
 
     Raises:
-        StreamError: something did not work; the directory can be resumed.
+        StreamError: a step failed; the directory can be resumed.
     """
     run = open_run(options)
     app.data = run.path
@@ -86,7 +86,7 @@ def run_demo(options: DemoOptions) -> DemoReport:
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What is left to do when everything runs."""
+    """The steps that follow once everything runs."""
 
     run: RunDirectory
     connection: Connection
@@ -133,7 +133,7 @@ class _Job:
             time.sleep(_POLL_S)
 
     def _await_sink(self) -> None:
-        """Let the running query come to the end; one that has nothing to do reports nothing."""
+        """Wait until the running query is at the end; an idle query reports nothing."""
         deadline = time.monotonic() + _SINK_QUIET_S
         before: int | None = None
         while time.monotonic() < deadline:
@@ -182,7 +182,7 @@ class _Job:
 def _consumers(
     tallies: dict[str, Tally], expected: Expected, count: int, begun_ms: int
 ) -> tuple[ConsumerResult, ...]:
-    """Each agent's result; *count* messages were sent from *begun_ms* on."""
+    """Return each agent's result; *count* messages were sent from *begun_ms* on."""
     return tuple(
         ConsumerResult(
             name,
@@ -196,13 +196,13 @@ def _consumers(
 
 
 def _load(run: RunDirectory) -> tuple[pd.DataFrame, list[pa.Table]]:
-    """The original data, and the same as messages; in a thread."""
+    """Return the original data, and the same as messages; in a thread."""
     frame = load_flights(run.limit)
     return frame, prepare(frame)
 
 
 def _start_spark(run: RunDirectory) -> SparkSession:
-    """In a thread, since the JVM takes as long to start as Ray."""
+    """Start Spark in a thread, because the JVM takes as long to start as Ray."""
     from rocketray.topology.spark.session import spark_session  # noqa: PLC0415 - beside Ray's start
 
     return spark_session("rocketray-demo", work_directory=run.path / "spark", short_lived=True)
@@ -219,7 +219,7 @@ def _make_topic(connection: Connection, run: RunDirectory) -> None:
 
 @contextmanager
 def _deployed(run: RunDirectory) -> Iterator[None]:
-    """The agents, in a Ray actor."""
+    """Run the agents in a Ray actor for the block."""
     hosts: list[Any] = deploy(_APP, data=run.path)
     try:
         yield
@@ -231,7 +231,7 @@ def _deployed(run: RunDirectory) -> Iterator[None]:
 
 @contextmanager
 def _sinks(run: RunDirectory, session: Future[SparkSession]) -> Iterator[SinkHost]:
-    """The sink, on Spark in this process."""
+    """Run the sink on Spark in this process for the block."""
     from rocketray.topology.spark.sink import SinkHost  # noqa: PLC0415 - as above
 
     spark = session.result()

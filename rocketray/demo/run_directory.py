@@ -1,8 +1,8 @@
 """A run of the demo and its directory, which is also the data directory of the node it runs on.
 
-RUN/demo.json        what was asked for
+RUN/demo.json        the options
 RUN/config, shards   the node's
-RUN/agents           what the agents counted
+RUN/agents           the agents' counts
 RUN/late-from-jfk.parquet, checkpoints, spark     the sink's
 """
 
@@ -34,7 +34,7 @@ class DemoOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """Where a run keeps everything, absolute, and how many rows it sends (None: all)."""
+    """The directory of a run, absolute, and how many rows it sends (None: all)."""
 
     path: Path
     limit: int | None
@@ -42,10 +42,10 @@ class RunDirectory:
 
 
 def open_run(options: DemoOptions) -> RunDirectory:
-    """The directory of a new run, or of the one to go on with.
+    """Return the directory of a new run, or of the one to resume.
 
     Raises:
-        ConfigError: there is no run to resume, or one where a new one was to begin.
+        ConfigError: there is no run to resume, or there is one where a new one was to begin.
     """
     if options.resume is not None:
         return _resumed(options, options.resume.resolve())

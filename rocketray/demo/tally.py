@@ -1,8 +1,8 @@
-"""What an agent has counted, in a file of its own, so that no message ever counts twice.
+"""The counts of an agent, in a file of its own, so that no message ever counts twice.
 
-Messages come at least once: after a crash some come again. So the tally keeps, with its counts,
-how far it has come in each queue, and passes over what it has seen. It is saved before the agent
-asks for more messages, that is before the group's offset moves on, so nothing is left out either.
+Delivery is at least once: after a crash some messages are redelivered. So the tally stores, with
+its counts, its position in each queue, and skips messages before it. It is saved before the agent
+asks for more messages, so before the group's offset advances, and no message is left out either.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Tally:
     delays: dict[str, Delays] = field(default_factory=dict)
 
     def take(self, queue_id: int, queue_offset: int) -> bool:
-        """Count a message; False when it was counted before."""
+        """Count a message; return False when it was counted before."""
         queue = str(queue_id)
         if queue_offset < self.next_offsets.get(queue, 0):
             return False
@@ -64,7 +64,7 @@ class Tally:
         self.delays.setdefault(destination, Delays()).add(minutes)
 
     def fresh_bodies(self, batch: pa.RecordBatch) -> Iterator[bytes]:
-        """Count the messages of *batch*; the bodies of those that were not counted before."""
+        """Count the messages of *batch*; yield the bodies of those that were not counted before."""
         names = ("queueId", "queueOffset", "body")
         for queue_id, offset, body in zip(
             *(batch[name].to_pylist() for name in names), strict=True
@@ -74,7 +74,7 @@ class Tally:
 
 
 def load_tally(path: Path) -> Tally:
-    """The tally in *path*; an empty one when there is no such file."""
+    """Return the tally in *path*; an empty one when there is no such file."""
     try:
         value = orjson.loads(path.read_bytes())
     except FileNotFoundError:
@@ -84,6 +84,6 @@ def load_tally(path: Path) -> Tally:
 
 
 def save_tally(tally: Tally, path: Path) -> None:
-    """Replace *path*; who reads it, also after the end of this process, finds a whole tally."""
+    """Replace *path* atomically; a reader finds a whole tally, also if this process has ended."""
     tally.last_ms = system_clock_ms()
     replace_file(path, orjson.dumps(asdict(tally)), sync=False)
