@@ -1,13 +1,13 @@
-"""Who may call a node's Ray: its token is the one lock on it.
+"""Access to a node's Ray, which only its token protects.
 
-Whoever can call a Ray can run code as its user, and every user of a machine can call one that
-listens on loopback. So a node's own Ray asks for a token that only the node's user can read: a file
-in DATA, made anew at each start and named in node.json, where programs of that user find it. The
-Ray that somebody else started keeps the lock that it has.
+A process that can call a Ray can run code as its user, and every user of a machine can call a Ray
+that listens on loopback. So a node's own Ray requires a token that only the node's user can read: a
+file in DATA, renewed at each start and named in node.json, where that user's programs find it. A
+Ray that was started separately keeps its own protection.
 
 Ray reads from environment variables whether there is a token, and where; its processes inherit
-them. They are set only while a Ray is started or joined, so what a program does besides, and what
-it starts, finds the environment as it was. Ray itself remembers what it read.
+them. They are set only while a Ray is started or joined, so the rest of the program, and the
+processes it starts, see the environment unchanged. Ray itself remembers the values.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _NAMES_MAX = 100
 
 
 def token_for_node(path: Path) -> Path | None:
-    """Put a new token for a node's own Ray into *path*; None where the operator wants none."""
+    """Write a new token for a node's own Ray to *path*; None if the operator disabled tokens."""
     if os.environ.get(_MODE, "").lower() == _DISABLED:
         path.unlink(missing_ok=True)
         _LOG.warning(
@@ -74,9 +74,9 @@ def token_for_node(path: Path) -> Path | None:
 
 @contextmanager
 def using_token(mode: str, token: Path | None) -> Iterator[None]:
-    """Let Ray be started or joined with the token in that file, or in *mode* as it is set up.
+    """Let a Ray be started or joined with the token in that file, or in authentication *mode*.
 
-    Without both, Ray looks for itself what the environment says.
+    Without both, Ray itself reads the environment.
     """
     wanted: dict[str, str | None] = {_MODE: mode or os.environ.get(_MODE)}
     if token:
@@ -87,16 +87,16 @@ def using_token(mode: str, token: Path | None) -> Iterator[None]:
 
 
 def forget_token() -> None:
-    """Have Ray look again what the environment says, which it did when it was imported, or joined."""
+    """Make Ray read the environment again, which it did when it was imported, or joined."""
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
 
 
 def is_refused(address: str) -> bool:
-    """Whether the Ray at *address* does not take the token that :func:`using_token` set, if any.
+    """Return whether the Ray at *address* refuses the token that :func:`using_token` set, if any.
 
-    Ray itself would try for 20 seconds, with a line on stderr each, and then not say why. So it is
-    asked under the id of a cluster that does not exist: it looks at the token first.
+    Ray itself would try for 20 seconds, with a line on stderr each, and then not report the reason.
+    So this asks it under a cluster id that does not exist: Ray checks the token first.
     """
     if not address.rpartition(":")[2].isdecimal():
         return False  # a name that Ray knows, such as "auto"
@@ -106,23 +106,23 @@ def is_refused(address: str) -> bool:
         client.internal_kv_get(b"rocketray", None, _ASK_TIMEOUT_MS / 1000)
     except AuthenticationError as error:
         return _WRONG_TOKEN in str(error)
-    except Exception as error:  # noqa: BLE001 - whoever joins is told what is wrong
+    except Exception as error:  # noqa: BLE001 - joining reports what is wrong
         _LOG.debug("the Ray at %s did not say whether it takes the token: %r", address, error)
     return False
 
 
 def asks_for_token() -> bool:
-    """Whether the Ray of this process lets nobody in without its token."""
+    """Return whether the Ray of this process requires a token."""
     return bool(get_authentication_mode() != AuthenticationMode.DISABLED)
 
 
 def auth_mode() -> str:
-    """How this process's Ray tells friends from strangers, for those who join it."""
+    """Return the authentication mode of this process's Ray, for processes that join it."""
     return _WITH_TOKEN if asks_for_token() else _DISABLED
 
 
 def warn_of_readable_token() -> None:
-    """Say so when others can read the token of a Ray that somebody else set up."""
+    """Log a warning if other users can read the token of a Ray that was started separately."""
     path = Path(os.environ.get(_PATH) or Path.home() / ".ray" / "auth_token")
     if asks_for_token() and _TOKEN not in os.environ and open_to_others(path):
         _LOG.warning(
@@ -133,9 +133,9 @@ def warn_of_readable_token() -> None:
 
 
 def ray_directory() -> Path:
-    """Where a node's own Ray keeps its sockets and logs: below a directory that nobody else enters.
+    """Return the directory of a Ray's sockets and logs, below one that no other user can enter.
 
-    Ray itself lets everybody write there, also where the sockets of its processes are.
+    Ray itself lets every user write there, also where the sockets of its processes are.
     """
     names = [f"rocketray-{os.getuid()}"]
     names += [f"{names[0]}-{secrets.token_hex(4)}" for _ in range(_NAMES_MAX)]

@@ -1,18 +1,15 @@
 """Ray as rocketray runs it: on loopback unless a cluster is named, and never joined by chance.
 
-Ray puts its servers on 127.0.0.1 by itself only on Windows and macOS, unless an environment variable
-says so. Ray reads it when it is imported, so what it made of it is set as well: a program may have
-imported Ray before it came here. Who may call it is a matter of ``ray_access.py``.
-
-Ray places an actor on any of its nodes. Ours touch the files of one machine, so they are bound to it
-(:func:`pinned`), for good: by a label, which a raylet that replaces another may have as well, or by
-the id of the Ray node, which ends with its raylet.
-
-Ray gives way to all other programs: it runs its workers, our actors, at nice 15 unless it is told
-otherwise, and only the one who starts a Ray can tell it. So ours runs them as this process runs.
-
-Ray prints what goes wrong in its processes, such as the end of a worker, on the stdout of every
-program that joined it, also with ``log_to_driver=False``. Here it goes to the log instead.
+- By itself, Ray puts its servers on 127.0.0.1 only on Windows and macOS, unless an environment
+  variable says so. Ray reads it at import, so the value that it derived is set as well: a program
+  may have imported Ray before. Access to it is the subject of ``ray_access.py``.
+- Ray places an actor on any of its nodes. Our actors use the files of one machine, so they are
+  bound to it for good (:func:`pinned`): by a label, which a raylet that replaces another may have
+  as well, or by the id of the Ray node, which ends with its raylet.
+- By default, Ray runs its workers, our actors, at nice 15, behind all other programs, and only the
+  process that starts a Ray can change that. So our own Ray runs them at this process's priority.
+- Ray prints errors of its processes, such as the end of a worker, on the stdout of every program
+  that joined it, also with ``log_to_driver=False``. Here they go to the log instead.
 """
 
 from __future__ import annotations
@@ -84,13 +81,13 @@ _START_AGAIN = ": its node has ended, or is about to; start it again with: rocke
 
 
 def start_ray(num_cpus: int | None, token: Path, disk: str) -> Path | None:
-    """Start a Ray of this process's own, on loopback; it ends with the process.
+    """Start this process's own Ray, on loopback; it ends with the process.
 
-    Answers *token*, the file that holds its new token, or None where it asks for none.
-    *disk* is the UUID of the data directory that its one node has.
+    Return *token*, the file that has its new token, or None if it requires none. *disk* is the UUID
+    of the data directory that its one node has.
 
     Raises:
-        ActorError: it did not start, as on a machine that is too busy.
+        ActorError: it did not start, for example because the machine is too busy.
     """
     _stay_on_loopback()
     _log_reports()
@@ -122,10 +119,10 @@ def start_ray(num_cpus: int | None, token: Path, disk: str) -> Path | None:
 def _only_what_is_used() -> Iterator[None]:
     """Leave out three Python processes of 43 to 60 MiB for which ``ray.init`` has no option.
 
-    They are the autoscaler, which has nothing to scale, the reader of logs, which are not shown, and
-    the server of the dashboard: where that is off, it only reports usage, and looks for the cloud
-    that it is in. Ray starts without that server also where it fails. The agents of the raylet stay:
-    it ends with them.
+    They are the autoscaler, which has nothing to scale, the log reader, whose output is not shown,
+    and the dashboard server: with the dashboard off, it only reports usage, and detects the cloud
+    that it runs in. Ray also starts if that server fails. The agents of the raylet stay: it ends
+    with them.
     """
     parameters, services = ray._private.parameter, ray._private.services  # noqa: SLF001 - as above
     made, started = parameters.RayParams, services.start_api_server
@@ -138,7 +135,7 @@ def _only_what_is_used() -> Iterator[None]:
 
 
 def _settings() -> dict[str, Any]:
-    """What our own Ray does otherwise than Ray by default; what the environment says goes first."""
+    """Return how our own Ray differs from Ray's defaults; the environment takes precedence."""
     return {} if _NICENESS_VARIABLE in os.environ else {"worker_niceness": 0}
 
 
@@ -150,14 +147,13 @@ def join_ray(
     *,
     advice: str = _START_AGAIN,
 ) -> None:
-    """Join the Ray at *address* as a driver; *token* is the file with the token that opens it.
+    """Join the Ray at *address* as a driver; *token* is the file with the token for it.
 
-    Without one, *mode* is how it tells friends from strangers, and Ray finds its token itself.
-    *raylet* is where the raylet of this machine listens, if that is known; *advice* is what to do
-    where nothing answers.
+    Without one, *mode* is its authentication mode, and Ray finds its token itself. *raylet* is the
+    address of this machine's raylet, if it is known; *advice* says what to do if nothing answers.
 
     Raises:
-        NodeNotRunningError: nothing answers there, or it lets this process not in.
+        NodeNotRunningError: nothing answers there, or it refuses this process.
     """
     for server in filter(None, (address, raylet)):
         _knock(server, advice)
@@ -182,7 +178,7 @@ def join_ray(
 
 
 def _refusal(token: Path | None) -> str:
-    """What a Ray does that lets this process not in, and the way out."""
+    """Return the text on a Ray that refuses this process, and what to do."""
     if token is None:
         return (
             "asks for a token that this process does not have: set RAY_AUTH_MODE=token, and "
@@ -195,7 +191,7 @@ def _refusal(token: Path | None) -> str:
 
 
 def _knock(address: str, advice: str) -> None:
-    """Raise :class:`NodeNotRunningError` where nobody listens: Ray would try for a minute or two."""
+    """Raise :class:`NodeNotRunningError` if nothing listens: Ray would try for a minute or two."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal():
         return  # a name that Ray knows, such as "auto"
@@ -208,14 +204,14 @@ def _knock(address: str, advice: str) -> None:
 
 
 def ray_node_of(disk: str) -> str:
-    """The id of this process's Ray node, or empty where its label says that it has *disk*."""
+    """Return the id of this process's Ray node, or empty if its label says that it has *disk*."""
     context = ray.get_runtime_context()
     labels: Mapping[str, str] = context.get_node_labels()
     return "" if labels.get(DISK_LABEL) == disk else str(context.get_node_id())
 
 
 def watch_ray(worker: int, *, is_own: bool) -> RayWatch:
-    """What to watch of the Ray of this process, its own or another's; *worker* is a process of it."""
+    """Return the watch of this process's Ray, its own or another's; *worker* is a Ray process."""
     context = ray.get_runtime_context()
     (own,) = [each for each in ray.nodes() if each["NodeID"] == context.get_node_id()]
     raylet = f"{own['NodeManagerAddress']}:{own['NodeManagerPort']}"
@@ -223,13 +219,13 @@ def watch_ray(worker: int, *, is_own: bool) -> RayWatch:
 
 
 def own_processes() -> list[int]:
-    """The servers of the Ray that this process started; none where it joined one."""
+    """Return the pids of the servers of this process's own Ray; none if it joined one."""
     started = ray._private.worker._global_node  # noqa: SLF001 - Ray has no other way
     return [each.process.pid for of_kind in started.all_processes.values() for each in of_kind]
 
 
 def has_ray() -> bool:
-    """Whether this process has a Ray; waits while it leaves one."""
+    """Return whether this process has a Ray; waits while it leaves one."""
     with _LEAVING:
         return bool(ray.is_initialized())
 
@@ -237,8 +233,8 @@ def has_ray() -> bool:
 def leave_ray(*, is_lost: bool = False) -> None:
     """Leave the Ray of this process; the next one is entered as the environment says.
 
-    One that *is_lost* in a moment, when calls that wait for its answers have ended: Ray would end
-    the process after a minute.
+    A Ray that *is_lost* is left after a moment, when calls that wait for its answers have ended:
+    Ray would end the process after a minute.
     """
     with _LEAVING:
         if is_lost:
@@ -248,14 +244,14 @@ def leave_ray(*, is_lost: bool = False) -> None:
 
 
 def pinned(home: Home) -> dict[str, Any]:
-    """The options of an actor that touches the files of *home*: it runs there, or not at all."""
+    """Return the options of an actor that uses the files of *home*: it runs only there."""
     if home.ray_node:
         return {"scheduling_strategy": NodeAffinitySchedulingStrategy(home.ray_node, soft=False)}
     return {"label_selector": {DISK_LABEL: home.uuid}}
 
 
 def raised_there(error: RayTaskError, data: Path) -> Exception:
-    """What an actor of the node on *data* raised, where a person can do something about it."""
+    """Return the error of an actor of the node on *data*, if a person can act on it."""
     cause = error.cause
     if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
         return disk_error(data, cause)
@@ -263,27 +259,27 @@ def raised_there(error: RayTaskError, data: Path) -> Exception:
 
 
 def is_started_again() -> bool:
-    """Whether this process runs an actor that had another one before."""
+    """Return whether this process runs an actor that was restarted."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RayDeprecationWarning)  # Ray's property uses one of those
         return bool(ray.get_runtime_context().was_current_actor_reconstructed)
 
 
 def output_files() -> tuple[str, ...]:
-    """The files to which Ray has this process write its stdout and stderr; none in a driver."""
-    worker = ray._private.worker.global_worker  # noqa: SLF001 - Ray says it nowhere else
+    """Return the files to which Ray redirects this process's output; none in a driver."""
+    worker = ray._private.worker.global_worker  # noqa: SLF001 - Ray has no public way
     paths = worker.get_out_file_path(), worker.get_err_file_path()
     return tuple(str(path) for path in paths if path)
 
 
 def logs_directory() -> str:
-    """Where the Ray that this process joined has the logs of its processes, on this machine."""
+    """Return the log directory, on this machine, of the Ray that this process joined."""
     directory: str = ray._private.worker.global_worker.node.get_logs_dir_path()  # noqa: SLF001 - Ray says it nowhere else
     return directory
 
 
 def _turn_fault_handler_on() -> None:
-    """Do it before Ray does for ``sys.stderr``, where Faust's worker has a log that is no file."""
+    """Enable it before Ray does for ``sys.stderr``, which in Faust's worker is not a file."""
     if sys.__stderr__ is not None and not faulthandler.is_enabled():
         faulthandler.enable(sys.__stderr__, all_threads=False)
 

@@ -1,22 +1,23 @@
-"""Whether the Ray under a node still answers, and what is left of it when it does not.
+"""Detection of a lost Ray under a node, and the processes that it leaves.
 
-Ray itself notices the loss of its GCS after a minute, and aborts; who asks it something meanwhile
-waits. So a node's process connects, again and again, to the two servers that it cannot do without,
-the GCS and its own raylet, and ends when one of them is gone:
+Ray itself notices the loss of its GCS after a minute, and aborts; a call to it meanwhile blocks. So
+a node's process keeps connecting to the two servers that it cannot do without, the GCS and its own
+raylet, and ends when one of them is gone:
 
     connection      raylet      GCS of the node's own Ray   GCS of another's Ray
     refused         at once     at once                     for 3 s
     other errors    for 10 s    for 10 s                    for 10 s
 
-Nobody listens where a connection is refused. A raylet never comes back, and neither does the GCS of
-a Ray that lives as long as the node; whoever keeps a Ray may start its GCS again, which remembers
-all where it is highly available. Other errors, such as a timeout, count only when they last: a
-packet may be lost on the way to another machine, and this process may be short of descriptors.
+A refused connection means that no process listens. A raylet never comes back, and neither does the
+GCS of a Ray that lives as long as the node. The operator of a separate Ray may restart its GCS,
+which keeps its state if it is highly available. Other errors, such as a timeout, count only if they
+last: a packet may be lost on the way to another machine, and this process may be short of
+descriptors.
 
 The processes that a raylet started are found when Ray answers nothing more, also those that outlive
-it: they were its children when the watch began, or are now, or say in their environment whose they
-are. None of the three holds for all: a process that lost its raylet has another parent, and one
-that sets a title may overwrite what /proc shows of its environment. Linux only, as /proc is.
+it: they were its children when the watch began, or are now, or name it in their environment. None
+of the three is enough: a process that lost its raylet has another parent, and one that sets a title
+may overwrite the environment that /proc shows. Linux only, as /proc is.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class RayWatch:
         gcs_may_return: bool = False,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Their addresses, and a process that the raylet started.
+        """Take the servers' addresses, and a process that the raylet started.
 
         *gcs_may_return* is for a Ray that lives longer than the node.
         """
@@ -76,11 +77,11 @@ class RayWatch:
 
     @property
     def raylet(self) -> str:
-        """Where the raylet listens."""
+        """Address of the raylet."""
         return self._servers["raylet"]
 
     def lost(self) -> str | None:
-        """The server that is gone, or None; to be asked every second."""
+        """Return the server that is gone, or None; call this every second."""
         for name, address in self._servers.items():
             error = _connect(address)
             if error is None:
@@ -94,13 +95,13 @@ class RayWatch:
         return None
 
     def workers(self) -> list[Worker]:
-        """The processes that the raylet started, which may have outlived it."""
+        """Return the processes that the raylet started, which may have outlived it."""
         if not self._raylet:
             return []
         now = _children(self._raylet)
         found = []
         for pid in _processes():
-            is_first = self._first.get(pid) == _parent_and_start(pid)[1]  # or its id is used again
+            is_first = self._first.get(pid) == _parent_and_start(pid)[1]  # else its id was reused
             if (pid in now or is_first or _raylet_of(pid) == self._raylet) and _runs(pid):
                 try:
                     title = _ACTOR_TITLE.match(Path(f"/proc/{pid}/cmdline").read_bytes())
@@ -111,7 +112,7 @@ class RayWatch:
 
 
 def _connect(address: str) -> OSError | None:
-    """Why no connection can be made to a server, or None."""
+    """Return the error of connecting to a server, or None."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT_S).close()
@@ -125,7 +126,7 @@ def _processes() -> list[int]:
 
 
 def _parent_and_start(pid: int) -> tuple[int, int]:
-    """The parent of a process, and when it was started, in the kernel's ticks; 0 when it has ended."""
+    """Return a process's parent, and its start in the kernel's ticks; 0 when it has ended."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -134,13 +135,13 @@ def _parent_and_start(pid: int) -> tuple[int, int]:
 
 
 def _children(pid: int) -> dict[int, int]:
-    """The processes below *pid*, and when each was started."""
+    """Return the processes below *pid*, and when each was started."""
     found = {each: _parent_and_start(each) for each in _processes()}
     return {each: started for each, (parent, started) in found.items() if parent == pid}
 
 
 def _raylet_above(pid: int) -> int:
-    """The parent of a process, if that is a raylet; else 0."""
+    """Return the parent of a process, if that is a raylet; else 0."""
     parent, _ = _parent_and_start(pid)
     try:
         return parent if Path(f"/proc/{parent}/comm").read_text().strip() == "raylet" else 0
@@ -149,7 +150,7 @@ def _raylet_above(pid: int) -> int:
 
 
 def _raylet_of(pid: int) -> int:
-    """The raylet that started a process, as its environment says; 0 when it does not."""
+    """Return the raylet that a process's environment names; 0 if it names none."""
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
@@ -160,7 +161,7 @@ def _raylet_of(pid: int) -> int:
 
 
 def end_processes(pids: Iterable[int]) -> list[int]:
-    """Kill processes at once; returns those that are still there after some time."""
+    """Kill processes; return those that are still there after some time."""
     left = list(pids)
     for pid in left:
         try:
@@ -174,7 +175,7 @@ def end_processes(pids: Iterable[int]) -> list[int]:
 
 
 def _runs(pid: int) -> bool:
-    """Whether the process still has files open: one that has ended may wait for its parent."""
+    """Return whether the process still has files open: a zombie waits for its parent."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
