@@ -1,11 +1,11 @@
-"""Errands of the host's services: what they store at targets that may be away, side by side.
+"""Outbound deliveries of the host's services (errands), in parallel; a target may be unavailable.
 
-A target that does not answer holds up what is for it, and nothing else: each errand has a thread,
-and who begins one waits for it no longer than a moment. It is looked at again later.
+A target that does not answer delays its own messages, and no others: each errand has a thread, and
+the service that begins one waits for it only briefly, and checks it again later.
 
 Invariants
-  1. A target has one errand at a time, so what goes there keeps its order.
-  2. A target that took less than all is left alone for a second, then two, up to a minute.
+  1. A target has one errand at a time, so its messages keep their order.
+  2. A target that did not accept everything is paused for a second, then two, up to a minute.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 _LOG = logging.getLogger(__name__)
 PATIENCE_S = 0.1
 LOOK_MS = 50
-"""How soon to look for errands that were under way."""
+"""How soon to check errands in progress."""
 _PAUSE_MS, _PAUSE_MAX_MS = 1000, 60_000
 _GONE = (TopicNotFoundError, InvalidNameError)
 _NEVER = (*_GONE, InvalidMessageError, MessageTooLargeError)
@@ -47,33 +47,33 @@ _NEVER = (*_GONE, InvalidMessageError, MessageTooLargeError)
 Place = tuple[str, int]
 """A topic and a queue."""
 Submit = Callable[[Callable[[], Any]], "Future[Any]"]
-"""Has something done, by a thread perhaps."""
+"""Runs a task, possibly in another thread."""
 ItemT = TypeVar("ItemT")
 WhatT = TypeVar("WhatT")
 ResultT = TypeVar("ResultT")
 
 
 def at_once(errand: Callable[[], Any]) -> Future[Any]:
-    """Do it now, in this thread; what it raises is raised here."""
+    """Run it now, in this thread; its errors are raised here."""
     future: Future[Any] = Future()
     future.set_result(errand())
     return future
 
 
 class Attempt(NamedTuple, Generic[ItemT]):
-    """What became of things that were to be stored; each list is in their order."""
+    """The outcome of storing some items; each list is in their order."""
 
     done: list[ItemT]
     refused: list[ItemT]
-    """They are never taken."""
+    """The target never accepts them."""
     waiting: list[ItemT]
-    """They are not taken now, or it is not known whether they were."""
+    """The target does not accept them now, or the outcome is unknown."""
 
 
 def attempt(
     items: Sequence[ItemT], store: Callable[[Sequence[ItemT]], None], where: str
 ) -> Attempt[ItemT]:
-    """Have *store* take *items*, all or none at a time; one that is never taken keeps no other."""
+    """Call *store* with *items*, all or none at a time; a refused item does not block others."""
     try:
         store(items)
     except _NEVER as error:
@@ -82,7 +82,7 @@ def attempt(
             return Attempt([], [*items], [])
         half = len(items) // 2
         first = attempt(items[:half], store, where)
-        if first.waiting:  # what is behind it must not pass it
+        if first.waiting:  # later items must not overtake it
             return Attempt(first.done, first.refused, [*first.waiting, *items[half:]])
         rest = attempt(items[half:], store, where)
         return Attempt(first.done + rest.done, first.refused + rest.refused, rest.waiting)
@@ -93,7 +93,7 @@ def attempt(
 
 
 class Ended(NamedTuple, Generic[WhatT, ResultT]):
-    """An errand that is over."""
+    """An errand that has ended."""
 
     target: Place
     what: WhatT
@@ -107,32 +107,32 @@ class _Pause:
 
 
 class Errands(Generic[WhatT, ResultT]):
-    """The errands of one service. For one thread at a time; only the errands have others."""
+    """The errands of one service. For one thread at a time; only the errands run in others."""
 
     def __init__(self, submit: Submit = at_once) -> None:
-        """Have errands done by *submit*."""
+        """Run errands by *submit*."""
         self._submit = submit
         self._under_way: dict[Place, tuple[WhatT, Future[ResultT]]] = {}
         self._pauses: dict[Place, _Pause] = {}
 
     def may_begin(self, target: Place, now_ms: int) -> bool:
-        """Whether *target* has no errand, and no pause."""
+        """Return whether *target* has no errand, and no pause."""
         pause = self._pauses.get(target)
         return target not in self._under_way and (pause is None or now_ms >= pause.until_ms)
 
     def begin(self, target: Place, what: WhatT, run: Callable[[], ResultT]) -> None:
-        """Begin to *run*; *what* is what it is about."""
+        """Begin to *run*; *what* is the content of the errand."""
         assert target not in self._under_way
         self._under_way[target] = what, self._submit(run)
 
     def under_way(self) -> Iterable[WhatT]:
-        """What is not over, as far as :meth:`ended` has told."""
+        """Return the errands in progress, including those that :meth:`ended` has not returned."""
         return [what for what, _ in self._under_way.values()]
 
     def ended(self, *, patience_s: float = 0.0) -> list[Ended[WhatT, ResultT]]:
-        """Those that are over, and were not told of; waits for all, for so long at most.
+        """Return the errands that ended since the last call; wait up to *patience_s* for all.
 
-        An errand that raised raises here.
+        An errand's error is raised here.
         """
         wait([future for _, future in self._under_way.values()], patience_s)
         over = [
@@ -145,11 +145,11 @@ class Errands(Generic[WhatT, ResultT]):
         return over
 
     def succeeded(self, target: Place) -> None:
-        """The target took everything."""
+        """Record that the target accepted everything."""
         self._pauses.pop(target, None)
 
     def failed(self, target: Place, now_ms: int) -> None:
-        """The target took less: leave it alone for longer than the last time."""
+        """Record that the target accepted less: its pause is longer than the last one."""
         pause = self._pauses.get(target)
         length = _PAUSE_MS if pause is None else min(2 * pause.length_ms, _PAUSE_MAX_MS)
         self._pauses[target] = _Pause(now_ms + length, length)
@@ -159,13 +159,13 @@ class Errands(Generic[WhatT, ResultT]):
         self._pauses.clear()
 
     def next_ms(self, now_ms: int, waiting: Iterable[Place]) -> int | None:
-        """When something can be done again for the targets that are *waiting*."""
+        """Return when the targets in *waiting* can be tried again."""
         pauses = [self._pauses.get(target) for target in waiting if target not in self._under_way]
         times = [now_ms if pause is None else pause.until_ms for pause in pauses]
         return min([*times, now_ms + LOOK_MS] if self._under_way else times, default=None)
 
     def abandon(self) -> list[WhatT]:
-        """Wait until all are over, and forget them; what they were about is told nobody else."""
+        """Wait until all have ended, and drop them; return what they were, for the only time."""
         wait([future for _, future in self._under_way.values()])
         abandoned = [what for what, _ in self._under_way.values()]
         self._under_way.clear()

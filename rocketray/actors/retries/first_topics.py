@@ -1,4 +1,4 @@
-"""The topic column of messages that come again: where they were sent, and not where they waited."""
+"""The topic column of redelivered messages: their original topic, not the retry topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TOPIC = "topic"
 
 
 def with_first_topics(batch: pa.RecordBatch, messages: Iterable[StoredMessage]) -> pa.RecordBatch:
-    """*batch* with the topics that its *messages* were sent to, where it has that column."""
+    """Return *batch* with the original topics of its *messages*, if it has that column."""
     number = batch.schema.get_field_index(_TOPIC)
     if number < 0:
         return batch

@@ -1,10 +1,11 @@
-"""What is stored of a message that a group could not handle: RocketMQ's retry and dead letter.
+"""The records of a failed message: RocketMQ's retry and dead letter.
 
-A message is sent back up to a number of times. Each time it waits longer, at the delay levels 3 to
-18 (10 s to 2 h), and then comes through ``%RETRY%group``, a topic that only this group reads. After
-that it is a dead letter, in ``%DLQ%group``. It stays the same message: body, keys, tag, unique key,
-properties, flag and born time are kept, ``RETRY_TOPIC`` says where it was read first and
-``ORIGIN_MESSAGE_ID`` what its offset id was there; the record counts how often it came again.
+A failed message is redelivered up to a number of times. Each time it waits longer, at the delay
+levels 3 to 18 (10 s to 2 h), and then is delivered from ``%RETRY%group``, a topic that only this
+group reads. After that it is moved to ``%DLQ%group`` as a dead letter. It stays the same message:
+body, keys, tag, unique key, properties, flag and born time are kept. ``RETRY_TOPIC`` is the topic
+from which it was read first, and ``ORIGIN_MESSAGE_ID`` its offset id there; the record counts its
+redeliveries.
 
 Pure. Source: RocketMQ 5.3.3, ``AbstractSendMessageProcessor.consumerSendMsgBack``.
 """
@@ -46,22 +47,25 @@ __all__ = [
 ]
 
 RETRY_TOPIC = "RETRY_TOPIC"
-"""The property with the topic that a message was read from when it failed first."""
+"""The property with the topic that a message was read from when it first failed."""
 RETRY_QUEUE_ID = "RETRY_QID"
-"""The property with the queue of that topic: not of RocketMQ's, which has no tables."""
+"""The property with the queue of that topic; RocketMQ, which has no tables, lacks it."""
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
-"""The property with the offset id that it had there."""
+"""The property with the message's offset id there."""
 GIVEN_UP_BY = "GIVEN_UP_BY"
-"""The property of a dead letter with its group, where the topic's name does not say it."""
+"""The property of a dead letter with its group, if the topic's name does not have it."""
 FAILURE_REASON = "FAILURE_REASON"
-"""The property of a dead letter with what its group failed of: the exception's type and text."""
+"""The property of a dead letter with its group's last error: the exception's type and text."""
 REDRIVEN_FROM = "REDRIVEN_FROM"
-"""The property with the offset id of the dead letter that a message was, since dead_letters.py."""
+"""The property of a redriven message: the dead letter's offset id (dead_letters.py)."""
 MAX_ATTEMPTS = 16
-"""How often a message comes again unless a group says otherwise: RocketMQ's ``retryMaxTimes``."""
+"""Redeliveries of a message unless its group sets another number: RocketMQ's ``retryMaxTimes``."""
 RETRY_QUEUES = 1
-"""How many queues a retry topic has: RocketMQ's ``retryQueueNums``. In an app with tables it has as
-many as the topics that it is for, because what belongs to a queue has to come to its owner."""
+"""Number of queues of a retry topic: RocketMQ's ``retryQueueNums``.
+
+In an app with tables it has as many as the topics that it is for, because messages of a queue have
+to be delivered to that queue's owner.
+"""
 SCHEDULE_QUEUES = len(DELAY_LEVELS_MS)
 _FIRST_LEVEL = 3
 _QUEUE_ID = 0
@@ -69,7 +73,7 @@ _NUMBER = re.compile(r"[0-9]{1,4}")
 
 
 class SentBack(NamedTuple):
-    """The message to store, and where; a dead letter is not delivered again."""
+    """The message to store, and its queue; a dead letter is not delivered again."""
 
     message: ForwardedMessage
     queue_id: int
@@ -77,17 +81,17 @@ class SentBack(NamedTuple):
 
 
 def retry_topic(group: str) -> str:
-    """The topic of the messages that *group* gets again."""
+    """Return the topic of the messages that are redelivered to *group*."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """The topic of the messages that *group* gave up."""
+    """Return the topic of the dead letters of *group*."""
     return DEAD_LETTER_PREFIX + group
 
 
 def retry_level(reconsume_times: int) -> int:
-    """The delay level of a message that was sent back *reconsume_times* times before."""
+    """Return the delay level of a message that was retried *reconsume_times* times before."""
     return min(_FIRST_LEVEL + reconsume_times, len(DELAY_LEVELS_MS))
 
 
@@ -100,10 +104,10 @@ def sent_back(
     *,
     reason: str = "",
 ) -> SentBack:
-    """*stored* as it waits to come again, or as a dead letter when it came *max_attempts* times.
+    """Return *stored* for redelivery, or as a dead letter after *max_attempts* redeliveries.
 
     Without *max_attempts* it is never a dead letter. Its group's retry topic has *retry_queues*. A
-    dead letter says for what *reason* it is one.
+    dead letter has the *reason* of its failure.
     """
     times = stored.reconsume_times
     if max_attempts is not None and times >= max_attempts:
@@ -121,7 +125,7 @@ def dead_lettered(
     *,
     reason: str = "",
 ) -> SentBack:
-    """*stored* as a dead letter of *group*, after it came again *reconsume_times* times.
+    """Return *stored* as a dead letter of *group*, after *reconsume_times* redeliveries.
 
     It has the *reason* as a property, unless there is no room left for it.
     """
@@ -136,7 +140,7 @@ def dead_lettered(
 
 
 def topic_of(stored: StoredMessage) -> str:
-    """The topic that a message was sent to, also where it is stored to come again."""
+    """Return the topic that a message was sent to, also for a copy that waits for redelivery."""
     if (
         stored.topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX))
         or stored.topic == SCHEDULE_TOPIC
@@ -147,7 +151,7 @@ def topic_of(stored: StoredMessage) -> str:
 
 
 def queue_of(stored: StoredMessage) -> int:
-    """The queue of :func:`topic_of` that a message was read from first, as far as that is known."""
+    """Return the queue of :func:`topic_of` from which a message was first read, if it is known."""
     number = stored.properties.get(RETRY_QUEUE_ID, "")
     if RETRY_TOPIC not in stored.properties or not _NUMBER.fullmatch(number):
         return stored.queue_id
@@ -155,12 +159,12 @@ def queue_of(stored: StoredMessage) -> int:
 
 
 def origin_of(stored: StoredMessage) -> str:
-    """The offset id that a message had when it was read for the first time."""
+    """Return the offset id that a message had when it was read for the first time."""
     return stored.properties.get(ORIGIN_MESSAGE_ID, stored.offset_message_id)
 
 
 def _again(stored: StoredMessage, reconsume_times: int) -> ForwardedMessage:
-    """The message to be stored again: it says where it came from, and that it comes once more."""
+    """Return the message to store again, with its origin and its number of redeliveries."""
     properties = {
         **stored.properties,
         RETRY_TOPIC: stored.properties.get(RETRY_TOPIC, stored.topic),

@@ -1,7 +1,7 @@
-"""Where a message is that a group got and could not handle: on the ladder, back, or given up.
+"""The trace of a message that its group failed on: waiting, redelivered, or dead-lettered.
 
-Whoever asks for a message finds its copies by its unique key or its keys: what waits in the
-schedule, what came through the group's retry topic, and its dead letter. The newest one tells.
+The copies of a message are found by its unique key or its keys: the one that waits in the schedule,
+those in the group's retry topic, and its dead letter. The newest one shows the state.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COPIES_MAX = 1000
 
 
 class Stage(IntEnum):
-    """Where a copy is; of two that are equally old, the higher is the newer."""
+    """The state of a copy; of two equally old copies, the higher stage is the newer."""
 
     WAITING = 0
     BACK = 1
@@ -31,21 +31,21 @@ class Stage(IntEnum):
 
 
 class Traces(Protocol):
-    """What this module asks of a connection."""
+    """The node calls that this module needs."""
 
     def view(self, offset_message_id: str) -> StoredMessage | None:
-        """The message with that offset id, or None."""
+        """Return the message with that offset id, or None."""
 
     def topics(self) -> Mapping[str, TopicConfig]:
-        """All topics by name."""
+        """Return all topics by name."""
 
     def query(self, topic: str, key: str, max_count: int = 64) -> list[StoredMessage]:
-        """The topic's messages with a business key or unique key, oldest first."""
+        """Return the topic's messages with a business key or unique key, oldest first."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryTrace:
-    """The newest copy of a message that its group gave back, and how often it did."""
+    """The newest copy of a message that its group failed on, and the number of its retries."""
 
     newest: StoredMessage
     stage: Stage
@@ -53,7 +53,7 @@ class RetryTrace:
 
     @property
     def due_ms(self) -> int:
-        """When a waiting copy comes again, in milliseconds since 1970."""
+        """Time when a waiting copy is redelivered, in milliseconds since 1970."""
         level = self.newest.properties.get(DELAY_LEVEL, "")
         known = level.isascii() and level.isdecimal() and 1 <= int(level) <= len(DELAY_LEVELS_MS)
         delay_ms = DELAY_LEVELS_MS[int(level) - 1] if known else 0
@@ -61,19 +61,19 @@ class RetryTrace:
 
 
 def is_given_back(message: StoredMessage, group: str) -> bool:
-    """Whether *message* is a copy that *group* gave back."""
+    """Return whether *message* is a retry or dead-letter copy of *group*."""
     return _stage(message, group) is not None
 
 
 def first_of(node: Traces, message: StoredMessage, group: str) -> StoredMessage:
-    """The message that *message* is a copy of, where *group* gave it back and it is still there."""
+    """Return the original of *message*, a copy of *group*, or *message* if it has none now."""
     if _stage(message, group) is None:
         return message
     return node.view(origin_of(message)) or message
 
 
 def trace(node: Traces, message: StoredMessage, group: str) -> RetryTrace | None:
-    """What became of *message* after *group* gave it back; None where it did not, or has no key."""
+    """Return the trace of *message* in *group*; None if it has no copies, or no key."""
     key = message.unique_key or next(iter(message.keys), None)
     if key is None:
         return None
@@ -92,7 +92,7 @@ def trace(node: Traces, message: StoredMessage, group: str) -> RetryTrace | None
 
 
 def _topics(node: Traces, group: str) -> Iterator[str]:
-    """Where copies may be; a topic of other groups' retries has none."""
+    """Yield the topics that may have copies; other groups' retry topics have none."""
     own = {SCHEDULE_TOPIC, retry_topic(group), dead_letter_topic(group)}
     for name in node.topics():
         if name in own or not name.startswith("%"):
@@ -100,7 +100,7 @@ def _topics(node: Traces, group: str) -> Iterator[str]:
 
 
 def _stage(copy: StoredMessage, group: str) -> Stage | None:
-    """What *copy* is to *group*; None where it is nothing that the group gave back."""
+    """Return the stage of *copy* in *group*; None if it is not a copy of that group."""
     if copy.topic == SCHEDULE_TOPIC:
         return Stage.WAITING if copy.properties.get(REAL_TOPIC) == retry_topic(group) else None
     if copy.topic == retry_topic(group):
@@ -111,6 +111,6 @@ def _stage(copy: StoredMessage, group: str) -> Stage | None:
 
 
 def _age(copy: StoredMessage, stage: Stage) -> tuple[int, bool, int, Stage]:
-    """What orders copies also where the clock stood still."""
+    """Return a key that orders copies, also if the clock stood still."""
     is_redriven = REDRIVEN_FROM in copy.properties
     return copy.store_timestamp_ms, is_redriven, copy.reconsume_times, stage

@@ -1,8 +1,9 @@
-"""What becomes of messages that the node has to deliver and nobody can ever take.
+"""Dead-lettering of messages that the node has to deliver and that no target can ever accept.
 
-Their topic was deleted, has a shard that is too small for them, or is not named. They are dead
-letters then, of a group of the node's own, so that ``rocketray dlq`` lists and redrives them: to
-the topic that they were for. One that was on its way back to a group is that group's.
+Their topic was deleted, has a shard that is too small for them, or is not named. They become dead
+letters of a group of the node's own, so that ``rocketray dlq`` lists and redrives them to their
+original target topic. A message that was being redelivered to a group becomes that group's dead
+letter.
 
 Pure.
 """
@@ -35,13 +36,13 @@ __all__ = [
 _SCHEDULE_GROUP = "CID_RMQ_SYS_SCHEDULE"
 _TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 NODE_GROUPS = frozenset({_SCHEDULE_GROUP, _TRANSACTION_GROUP})
-"""The groups under which the node itself gives messages up."""
+"""The groups under which the node itself dead-letters messages."""
 SCHEDULE_LETTERS = dead_letter_topic(_SCHEDULE_GROUP)
 TRANSACTION_LETTERS = dead_letter_topic(_TRANSACTION_GROUP)
 
 
 def delayed_letter(stored: StoredMessage, place: Place | None) -> ForwardedMessage:
-    """A message that waited for its time, as a dead letter; *place* is where it was to go."""
+    """Return a delayed message as a dead letter; *place* is its target."""
     if place is not None and place[0].startswith(RETRY_PREFIX):
         topic = dead_letter_topic(place[0].removeprefix(RETRY_PREFIX))
         return ForwardedMessage.of(stored, topic=topic)
@@ -49,12 +50,12 @@ def delayed_letter(stored: StoredMessage, place: Place | None) -> ForwardedMessa
 
 
 def half_letter(half: StoredMessage) -> ForwardedMessage:
-    """A half that was committed, as a dead letter; raises as :func:`~rocketray.transaction.target`."""
+    """Return a committed half as a dead letter; raises as :func:`~rocketray.transaction.target`."""
     return _letter(half, TRANSACTION_LETTERS, target(half), committed_flag(half))
 
 
 def first_place(letter: StoredMessage) -> Place | None:
-    """Where a dead letter of the node's own was to go, where it says so."""
+    """Return the original target of a dead letter of the node's own, if the letter names it."""
     if RETRY_TOPIC not in letter.properties:
         return None
     return topic_of(letter), queue_of(letter)
