@@ -1,7 +1,7 @@
-"""Services of the shard host: what a node does with its system topics by itself, as time goes by.
+"""Services of the shard host: the node's periodic work on its system topics.
 
-A service is a plain object with one method, which does what is due and says when it wants to be
-called next. It is called early when a hosted topic got messages, so it may sleep for long.
+A service is a plain object with one method, which does the work that is due and returns when to be
+called next. It is called earlier when a hosted topic gets messages, so it may sleep for long.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _IDLE_MS = 60_000
 
 
 class Service(Protocol):
-    """Deliveries that are due, checks of transactions, compaction."""
+    """A service: delivery of delayed messages, transaction checks, compaction."""
 
     def step(self, now_ms: int) -> int:
-        """Do what is due at *now_ms*; the time of the next call, in ms since 1970."""
+        """Do the work due at *now_ms*; return the time of the next call, in ms since 1970."""
 
 
 class Services:
@@ -35,7 +35,7 @@ class Services:
         self._services.append(service)
 
     def step(self, now_ms: int) -> int:
-        """Call each service; when to call again. One that fails is called again after 1 s."""
+        """Call each service; return the next time. A failed service is called again after 1 s."""
         wakeups = [now_ms + _IDLE_MS]
         for service in list(self._services):
             try:

@@ -1,4 +1,4 @@
-"""What a service of the shard host does with the host's own topics: read them, and add to them."""
+"""The access of a shard host's service to the host's own topics: read them, and append to them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class HostedLog:
         self._clock_ms = clock_ms
 
     def exists(self, topic: str) -> bool:
-        """Whether the topic was made."""
+        """Return whether the topic exists."""
         return self._host.find(topic, 0) is not None
 
     def read(self, topic: str, queue_offset: int, max_count: int) -> list[StoredMessage]:
-        """Messages from *queue_offset* on, none where the topic was not made yet.
+        """Return messages from *queue_offset* on, none if the topic does not exist yet.
 
-        From the first one that is left, where *queue_offset* is gone.
+        If *queue_offset* is removed, they begin at the first message that still exists.
         """
         shard = self._host.find(topic, 0)
         found: list[StoredMessage] = []
@@ -48,26 +48,26 @@ class HostedLog:
         return found
 
     def find(self, topic: str, key: str, max_count: int) -> list[StoredMessage]:
-        """Messages with that key or unique key, oldest first; none where the topic was not made."""
+        """Return messages with that key or unique key, oldest first; none without the topic."""
         shard = self._host.find(topic, 0)
         return [] if shard is None else shard.query(key, max_count, 0, 2**63 - 1)
 
     def flush(self, *topics: str) -> None:
-        """Bring what these topics hold by now to disk."""
+        """Bring the current content of these topics to disk."""
         for topic in topics:
             shard = self._host.find(topic, 0)
             if shard is not None:
                 shard.writer.flush()
 
     def expire(self, needed_from: Mapping[str, int], policy: RetentionPolicy) -> None:
-        """Let files of topics go of which nothing is needed, from a queue offset on."""
+        """Remove files of topics whose messages are all before the first needed offset."""
         for topic, offset in needed_from.items():
             shard = self._host.find(topic, 0)
             if shard is not None:
                 shard.writer.expire(policy, offset, disk_use(shard.writer.store.directory))
 
     def store(self, message: Message) -> int:
-        """Store a message, in memory that outlives the process; its queue offset.
+        """Store a message in memory that outlives the process; return its queue offset.
 
         Raises:
             StreamError: it was not stored.

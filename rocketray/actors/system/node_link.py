@@ -1,4 +1,4 @@
-"""How services of the shard host reach the rest of their node: made when it is needed first."""
+"""The links from services of the shard host to the rest of their node, created on first use."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ _IDLE_LINKS_MAX = 64
 
 
 class HostNode(Shards, Protocol):
-    """What services need of the node beyond their own host."""
+    """The calls that services need from the node beyond their own host."""
 
     def query(self, topic: str, key: str) -> list[StoredMessage]:
-        """The messages of a topic with that key."""
+        """Return the messages of a topic with that key."""
 
 
 class NodeLinks:
-    """The ways to targets; for any thread, as long as a target has one at a time.
+    """The links to targets; for any thread, as long as a target has one at a time.
 
-    Each has a producer of its own, because one that waits for a shard keeps all who use it waiting.
+    Each has a producer of its own, because a producer that waits for a shard blocks all its users.
     """
 
     def __init__(self, find_node: Callable[[], HostNode]) -> None:
-        """*find_node* is called when something is sent or asked, not before."""
+        """Take *find_node*, which is called at the first send or query, not before."""
         self._find_node = find_node
         self._node: HostNode | None = None
         self._producers: OrderedDict[Place, Producer] = OrderedDict()
         self._lock = threading.Lock()
 
     def node(self) -> HostNode:
-        """The node's other parts."""
+        """Return the calls of the rest of the node."""
         with self._lock:
             if self._node is None:
                 self._node = self._find_node()
             return self._node
 
     def forward(self, topic: str, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
-        """Store messages on disk, all or none; in another queue where that one is not there.
+        """Store messages on disk, all or none; in another queue if that one does not exist.
 
-        A topic of dead letters is made where there is none.
+        A missing dead-letter topic is created.
 
         Raises:
             StreamError: they are not stored, or it is not known.
@@ -68,7 +68,7 @@ class NodeLinks:
             producer.forward(topic, queue_id, messages)
 
     def close(self) -> None:
-        """Give the rings back."""
+        """Release the rings."""
         with self._lock:
             producers, self._producers = self._producers, OrderedDict()
         for producer in producers.values():
@@ -86,11 +86,11 @@ class NodeLinks:
             self._keep(target, producer)
             raise
         except ShardUnavailableError:
-            producer.refresh_topics()  # it may wait for a shard of a topic that is gone
+            producer.refresh_topics()  # it may wait for a shard of a deleted topic
             self._keep(target, producer)  # or for one that has the batch, and stores it once
             raise
         except BaseException:
-            _close(producer)  # the topic, or its shard, may be another one by now
+            _close(producer)  # the topic, or its shard, may be a new one by now
             raise
         else:
             self._keep(target, producer)
@@ -106,7 +106,7 @@ class NodeLinks:
     def _queue(self, producer: Producer, topic: str, queue_id: int) -> int:
         try:
             return producer.choose_queue(topic, queue_id)
-        except ConfigError:  # the topic was made anew, with fewer queues
+        except ConfigError:  # the topic was recreated, with fewer queues
             return queue_id % self.node().topic(topic).queues
 
 

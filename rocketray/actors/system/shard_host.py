@@ -1,16 +1,16 @@
 """The host of system shards: retries, dead letters, schedules, changelogs, in one process.
 
 An actor costs 170 MB, and a node may have two such topics for each of its groups. So their shards
-share one: one thread drains the rings of all of them, woken by one doorbell, and one thread makes
+share one: one thread drains the rings of all of them, woken by one doorbell, and one thread creates
 files ahead and flushes. Files are smaller than those of other topics; an empty shard has none.
 
 :class:`ShardHost` is plain Python; system_actor.py gives it threads and an address.
 
 Invariants
-  1. All hosted shards of the catalog are open before anything is answered: readers map the files
-     of a shard without asking, and may see only what was recovered.
-  2. A shard that cannot be opened stays closed, alone. What asks for it hears why, and it is tried
-     again now and then, for the sake of producers that wait at their rings.
+  1. All hosted shards of the catalog are open before the first call is answered: readers map the
+     files of a shard without a call, and may see only recovered messages.
+  2. A shard that cannot be opened stays closed, alone. Calls to it raise the reason, and it is
+     tried again periodically, for producers that wait at their rings.
 """
 
 from __future__ import annotations
@@ -51,20 +51,20 @@ class ShardHost:
         self.data = data
         self._sizes = {**sizes, **_smaller(sizes)}
         self._clock_ms = clock_ms
-        # Taken in this order; who closes a shard takes all three.
+        # Taken in this order; closing a shard takes all three.
         self._opening = threading.Lock()
         self._keeping_house = threading.Lock()
         self._draining = threading.Lock()
         self._shards: dict[tuple[str, int], OwnedShard] = {}
         self._filter_doorbell = Doorbell(filter_doorbell_path(data))
         self.doorbell = Doorbell(host_doorbell_path(data))
-        """Rung by producers, and by whoever wants the draining thread to look."""
+        """Rung by producers, and by other threads to make the draining thread check."""
         self.open_all()
 
     def open_all(self) -> None:
-        """Open the shards of the catalog that are not open yet; what cannot be opened stays closed.
+        """Open the shards of the catalog that are not open yet; a shard that fails stays closed.
 
-        Called again now and then: what kept one closed may be over.
+        Called again periodically: the reason for a closed shard may be gone.
         """
         with self._opening:
             for topic in TopicCatalog.load(self.data).topics.values():
@@ -84,20 +84,20 @@ class ShardHost:
             self._open(topic)
 
     def shard(self, topic: str, queue_id: int) -> OwnedShard:
-        """A hosted shard; one that is not open is opened.
+        """Return a hosted shard; one that is not open is opened.
 
         Raises:
             StreamError: there is no such topic, or its shard cannot be opened.
         """
         shard = self._shards.get((topic, queue_id))
         if shard is None:
-            with self._opening:  # nobody removes the topic meanwhile
+            with self._opening:  # so the topic is not removed meanwhile
                 self._open(TopicCatalog.load(self.data).get(topic))
             shard = self._shards[topic, queue_id]
         return shard
 
     def find(self, topic: str, queue_id: int) -> OwnedShard | None:
-        """A hosted shard that is open, or None."""
+        """Return a hosted shard that is open, or None."""
         return self._shards.get((topic, queue_id))
 
     def append(
@@ -115,37 +115,37 @@ class ShardHost:
         return shard.append(payload, durability, attempt=attempt, not_after_ms=not_after_ms)
 
     def remove(self, topic: str) -> None:
-        """Close the shards of a topic that is deleted."""
+        """Close the shards of a deleted topic."""
         with self._opening, self._keeping_house, self._draining:
             shards = self._shards
             self._shards = {key: shard for key, shard in shards.items() if key[0] != topic}
             _close_all(shards[key] for key in shards.keys() - self._shards.keys())
 
     def drain(self) -> int:
-        """Store what the rings hold now, and wake the filters; the number of batches."""
+        """Store the batches in the rings, and wake the filters; return the number of batches."""
         with self._draining:
             return sum(shard.drain() for shard in self._shards.values())
 
     def prepare_next(self) -> None:
-        """Make the files that come next."""
+        """Create the next files ahead of use."""
         with self._keeping_house:
             for shard in self._shards.values():
                 shard.writer.prepare_next()
 
     def flush(self) -> None:
-        """Bring everything to disk, and forget the producers that went away."""
+        """Bring everything to disk, and drop producers that are gone."""
         with self._keeping_house:
             for shard in self._shards.values():
                 shard.flush()
 
     def watch_disk(self) -> None:
-        """Refuse messages from now on when the disk is too full, or take them again."""
+        """Refuse messages from now on if the disk is too full, or accept them again."""
         with self._keeping_house:
             for shard in self._shards.values():
                 shard.watch_disk()
 
     def close(self) -> None:
-        """Store what waits in the rings, flush and release all shards."""
+        """Store the batches in the rings, flush and release all shards."""
         with self._opening, self._keeping_house, self._draining:
             shards, self._shards = self._shards, {}
             _close_all(shards.values())
@@ -153,7 +153,7 @@ class ShardHost:
     def _open(self, topic: TopicConfig) -> None:
         for queue_id in range(topic.queues):
             key = topic.name, queue_id
-            if key not in self._shards:  # others walk over the table meanwhile
+            if key not in self._shards:  # other threads iterate over the table meanwhile
                 self._shards = {**self._shards, key: self._opened(topic, queue_id)}
 
     def _opened(self, topic: TopicConfig, queue_id: int) -> OwnedShard:
@@ -171,13 +171,13 @@ class ShardHost:
             )
         except StreamError:
             raise
-        except Exception as error:  # whatever it is, it closes this shard alone
+        except Exception as error:  # any error closes this shard alone
             advice = "mend that: it is tried again at each call, and now and then"
             raise StoreError(why_closed(f"{topic.name}/{queue_id}", error, advice)) from error
 
 
 def _close_all(shards: Iterable[OwnedShard]) -> None:
-    """Close each of them; raises what the last one raised that cannot be closed in order."""
+    """Close each of them; raise the error of the last one that cannot be closed cleanly."""
     with ExitStack() as closing:
         for shard in shards:
             closing.callback(shard.close)
