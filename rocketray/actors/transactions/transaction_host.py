@@ -1,4 +1,4 @@
-"""Transactions, in the shard host: the service with the logs, the progress file and a lock."""
+"""Transactions in the shard host: the service with the logs, the progress file and a lock."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EXPIRE_INTERVAL_MS = 60_000
 
 
 class _HostPlaces:
-    """Where transactions are stored: the host's own topics, and those of others."""
+    """The logs of transactions: the host's own topics, and the target topics."""
 
     def __init__(self, log: HostedLog, node: Callable[[], HostNode]) -> None:
         self._log = log
@@ -57,7 +57,7 @@ class _HostPlaces:
 
 
 class TransactionHost:
-    """A service of the shard host (host_services.py) that answers questions as well."""
+    """A service of the shard host (host_services.py) that also answers calls."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class TransactionHost:
         clock_ms: Callable[[], int],
         submit: Submit = at_once,
     ) -> None:
-        """*node* is asked for when something is committed, not before; *submit* has that done."""
+        """Take *node*, called only when a message is committed, and *submit*, which runs that."""
         self._log = log
         self._places = _HostPlaces(log, node)
         self._path = config_directory(data) / "transactions.json"
@@ -80,7 +80,7 @@ class TransactionHost:
         self._saved_ms = self._expired_ms = 0
 
     def step(self, now_ms: int) -> int:
-        """Carry out what was decided; when to call again."""
+        """Carry out decisions; return when to call again."""
         with self._lock:
             if not self._log.exists(HALF_TOPIC):
                 return now_ms + _IDLE_MS
@@ -88,7 +88,7 @@ class TransactionHost:
             try:
                 wakeup_ms = service.step(now_ms)
             except BaseException:
-                self._service = None  # what is stored tells all of it
+                self._service = None  # the logs have all of its state
                 service.abandon()
                 raise
             if abs(now_ms - self._saved_ms) >= _SAVE_INTERVAL_MS:
@@ -99,7 +99,7 @@ class TransactionHost:
         """See :meth:`TransactionService.decide`; with *to_disk* the verdict is on disk as well."""
         with self._lock:
             for topic in (HALF_TOPIC, END_TOPIC):
-                if not self._log.exists(topic):  # what was decided before is not known either
+                if not self._log.exists(topic):  # earlier decisions are not known then
                     raise ShardUnavailableError(f"{topic}/0", RETRY_AFTER_MS, "it is not open")
             verdict = self._begun().decide(wanted)
         if to_disk:
@@ -117,7 +117,7 @@ class TransactionHost:
             return self._service.overview(most) if self._service else TransactionOverview()
 
     def close(self) -> None:
-        """Save the progress; the last thing before the shards are closed."""
+        """Save the progress; the last call before the shards are closed."""
         with self._lock:
             if self._service is not None:
                 self._service.settle(self._clock_ms())
@@ -134,7 +134,7 @@ class TransactionHost:
         assert self._service is not None
         progress = self._service.progress()
         if progress != self._saved:
-            self._log.flush(HALF_TOPIC, END_TOPIC, OP_TOPIC)  # it is never ahead of the logs
+            self._log.flush(HALF_TOPIC, END_TOPIC, OP_TOPIC)  # so it is never ahead of the logs
             write_json(self._path, progress.to_json())
             self._saved = progress
         self._saved_ms = now_ms

@@ -1,21 +1,22 @@
-"""Transactions, the node's side: reads halves and decisions, and makes committed messages.
+"""Transactions on the node: reads halves and decisions, and stores committed messages.
 
-A plain object that is stepped. It runs where the node's own topics live; time comes in.
+A plain object that is stepped. It runs where the node's own topics are; the time is an argument.
 
-What it knows is in its logs: a half is pending until an op message says that it is done with. The
-progress that it saves only tells from where to read them again.
+Its state is in its logs: a half is pending until an op message marks it as done. The saved progress
+is only the position from which to read the logs again.
 
 Invariants
-  1. The first decision about a half counts, also after a restart; later ones and those of strangers
-     are passed over. The node's own decision to give a half up is one of them. Whoever decides by
-     :meth:`TransactionService.decide` hears which one counts.
-  2. A committed message is stored before the op that ends its half. Where it is not known whether
-     it was stored, because a process died or a call failed, its own queue is asked for its unique
-     key first: so it is stored once.
-  3. A half that nobody decides is asked about, and then kept in a topic of its own; it is never
-     dropped. Asking counts only when a producer of its group came for the question.
-  4. A committed message that its topic never takes is a dead letter (undeliverable.py). One that
-     the topic does not take now waits, with what was decided later for its queue; nothing else does.
+  1. The first decision about a half counts, also after a restart. Later ones, and those of another
+     group or key, are skipped. The node's own decision to abandon a half is one of them. A caller
+     of :meth:`TransactionService.decide` gets the one that counts.
+  2. A committed message is stored before the op that ends its half. If it is not known whether it
+     was stored, because a process died or a call failed, its queue is first searched for its unique
+     key. So it is stored once.
+  3. A half without a decision is checked, and then moved to a topic of abandoned halves; it is
+     never dropped. A check counts only if a producer of its group fetched it.
+  4. A committed message that its topic never accepts is dead-lettered (undeliverable.py). One that
+     the topic does not accept now waits, with the later decisions for its queue, and blocks no
+     other.
 """
 
 from __future__ import annotations
@@ -83,29 +84,29 @@ _OPS_A_MESSAGE = 200  # their numbers stay below RocketMQ's 4096 bytes
 _STORED_AT_ONCE = 1024
 _BATCH_BYTES = 1024 * 1024
 _RETRY_MS = 1000
-_COPIES_MAX = 64  # decisions about one half, with those of strangers
+_COPIES_MAX = 64  # decisions about one half, with those of other groups or keys
 
 
 class Places(Protocol):
-    """The logs that transactions live in."""
+    """The logs of transactions."""
 
     def read(self, topic: str, queue_offset: int, max_count: int) -> Sequence[StoredMessage]:
-        """Messages of queue 0 of one of the node's own topics, from *queue_offset* on."""
+        """Return messages of queue 0 of a system topic, from *queue_offset* on."""
 
     def find(self, topic: str, key: str, max_count: int) -> Sequence[StoredMessage]:
-        """Messages of one of the node's own topics with that key or unique key, oldest first."""
+        """Return messages of a system topic with that key or unique key, oldest first."""
 
     def store(self, message: Message) -> int:
-        """Store a message in queue 0 of one of the node's own topics; its queue offset."""
+        """Store a message in queue 0 of a system topic; return its queue offset."""
 
     def forward(self, queue_id: int, messages: Sequence[ForwardedMessage]) -> None:
         """Store messages of one topic, all or none of them; called by several threads.
 
-        A topic of dead letters is made where there is none.
+        A missing dead-letter topic is created.
         """
 
     def is_stored(self, topic: str, queue_id: int, unique_key: str) -> bool:
-        """Whether a queue has a message with that unique key; called by several threads."""
+        """Return whether a queue has a message with that unique key; called by several threads."""
 
 
 class TransactionService:
@@ -119,9 +120,9 @@ class TransactionService:
         *,
         submit: Submit = at_once,
     ) -> None:
-        """Go on from what :meth:`progress` said at some time; from the beginning without it.
+        """Resume from an earlier :meth:`progress`, or start from the beginning of the logs.
 
-        *submit* has messages stored, by other threads perhaps.
+        *submit* runs storing tasks, possibly in other threads.
         """
         self._places = places
         self._limits = limits or TransactionLimits()
@@ -137,9 +138,9 @@ class TransactionService:
         self._recover(saved.checks)
 
     def step(self, now_ms: int) -> int | None:
-        """Carry out what was decided and give up what nobody decides; when to step again.
+        """Carry out decisions and abandon halves without one; return when to step again.
 
-        None when only a new message can bring something to do.
+        None if only a new message can bring work.
         """
         if now_ms < self._last_ms:
             self._errands.end_pauses()
@@ -154,9 +155,9 @@ class TransactionService:
         return now_ms + _RETRY_MS if self._pending or self._decided else None
 
     def decide(self, wanted: Decision) -> Verdict:
-        """Take note of a decision, unless there is one before it; the one that counts.
+        """Store a decision, unless there is an earlier one; return the one that counts.
 
-        It is in the log when this returns. The same decision may be told again.
+        It is in the log when this returns. The same decision may be stored again.
 
         Raises:
             StoreError: no such half is known; nothing was decided. StreamError: it is not known
@@ -177,7 +178,7 @@ class TransactionService:
         return self._decided[wanted.half_offset].verdict
 
     def _verdict_of_old(self, wanted: Decision) -> Verdict:
-        """The verdict on a half that is done with."""
+        """Return the verdict on a half that is done."""
         for stored in self._places.find(END_TOPIC, wanted.unique_key, _COPIES_MAX):
             decision = parse_decision(stored)
             if decision is not None and decision[:3] == wanted[:3]:
@@ -188,7 +189,7 @@ class TransactionService:
         raise _no_such_half(wanted)
 
     def checks(self, group: str, now_ms: int) -> list[StoredMessage]:
-        """The half messages whose fate a producer of *group* is to tell now, as they were sent."""
+        """Return the halves that a producer of *group* is to check now, as they were sent."""
         due = []
         for offset, half in self._pending.items():
             wait = max(half.immune_ms, self._limits.timeout_ms)
@@ -208,7 +209,7 @@ class TransactionService:
         return [replace(half, topic=target(half)[0]) for half in halves]
 
     def progress(self) -> TransactionProgress:
-        """From where to go on after a restart."""
+        """Return the position from which to resume after a restart."""
         first = min(self._pending, default=None)
         ends = [decided.end_offset for decided in self._decided.values()]
         return TransactionProgress(
@@ -219,7 +220,7 @@ class TransactionService:
         )
 
     def overview(self, most: int) -> TransactionOverview:
-        """What nobody has decided, *most* of it at most, oldest first."""
+        """Return the undecided halves, oldest first, at most *most* of them, and the counters."""
         undecided = [offset for offset in self._pending if offset not in self._decided]
         halves = (
             UndecidedHalf(offset, half.group, half.unique_key, half.stored_ms, half.checks)
@@ -228,7 +229,7 @@ class TransactionService:
         return TransactionOverview(tuple(halves), len(undecided), self.counts())
 
     def counts(self) -> TransactionCounts:
-        """Counters."""
+        """Return the counters."""
         ended = self._ended
         return TransactionCounts(
             len(self._pending),
@@ -239,7 +240,7 @@ class TransactionService:
         )
 
     def _recover(self, checks: Mapping[int, int]) -> None:
-        """Meet the halves again, but for those that are done with; decisions are in doubt."""
+        """Read the halves again, without those that are done; decisions are in doubt."""
         first_op = self._op_next
         done: set[int] = set()
         while ops := self._places.read(OP_TOPIC, self._op_next, _READ_MAX):
@@ -269,10 +270,10 @@ class TransactionService:
             self._half_next = halves[-1].queue_offset + 1
 
     def _read_decisions(self, *, in_doubt: bool = False) -> bool:
-        """Take note of some decisions (invariant 1); whether there were any."""
+        """Read some decisions (invariant 1); return whether there were any."""
         stored = self._places.read(END_TOPIC, self._end_next, _READ_MAX)
         if stored:
-            self._read_halves()  # each is older than its decision, and was not met yet perhaps
+            self._read_halves()  # each is older than its decision, and may not have been read yet
         for message in stored:
             decision = parse_decision(message)
             half = decision and self._pending.get(decision.half_offset)
@@ -285,14 +286,14 @@ class TransactionService:
                 Verdict(decision.outcome, message.store_timestamp_ms, decision.decider),
                 decision.outcome,
                 message.queue_offset,
-                in_doubt or decision.decider == "node",  # it may have been given up before
+                in_doubt or decision.decider == "node",  # it may have been abandoned before
             )
         if stored:
             self._end_next = stored[-1].queue_offset + 1
         return bool(stored)
 
     def _give_up(self, now_ms: int) -> None:
-        """Decide for the halves that nobody decides."""
+        """Abandon undecided halves that reached a limit."""
         limits = self._limits
         for offset, half in self._pending.items():
             unanswered = now_ms - half.asked_ms >= limits.check_interval_ms
@@ -309,11 +310,11 @@ class TransactionService:
             pass
 
     def abandon(self) -> None:
-        """Wait for what is under way, and never look at it: another service begins anew."""
+        """Wait for errands in progress, and ignore them: a new service starts from the logs."""
         self._errands.abandon()
 
     def settle(self, now_ms: int) -> None:
-        """Wait for what is under way, and see to it; before the service ends."""
+        """Wait for errands in progress, and process their outcomes; before the service ends."""
         while self._errands.under_way():
             self._settle(now_ms)
 
@@ -324,7 +325,7 @@ class TransactionService:
             self._settle(now_ms)
 
     def _begin(self, now_ms: int) -> bool:
-        """Have messages stored in all queues that may be tried; whether there were any."""
+        """Begin to store messages in all queues that may be tried; return whether any."""
         has_begun = False
         for place, offsets in self._by_place().items():
             if self._errands.may_begin(place, now_ms):
@@ -339,7 +340,7 @@ class TransactionService:
         return has_begun
 
     def _settle(self, now_ms: int, patience_s: float = PATIENCE_S) -> None:
-        """See to what became of messages that were under way."""
+        """Process the outcomes of errands in progress."""
         for place, offsets, tried in self._errands.ended(patience_s=patience_s):
             for offset in offsets:
                 self._decided[offset].is_under_way = False
@@ -354,11 +355,11 @@ class TransactionService:
                 self._errands.failed(place, now_ms)
 
     def _by_place(self) -> dict[Place, list[int]]:
-        """The halves that are to be stored in a topic, in the order of the decisions."""
+        """Return the halves to store by topic and queue, in the order of the decisions."""
         places: dict[Place, list[int]] = {}
         for offset, decided in self._decided.items():
             if decided.outcome == "rollback" or decided.is_under_way:
-                continue  # its op could not be written yet, or its message is on its way
+                continue  # its op could not be written yet, or its message is being stored
             if decided.place is None:
                 decided.place = self._place(offset, decided)
             places.setdefault(decided.place, []).append(offset)
@@ -376,7 +377,7 @@ class TransactionService:
         return GIVEN_UP_TOPIC, 0
 
     def _attempt(self, place: Place, offsets: list[int], doubtful: set[int]) -> Attempt[int]:
-        """Store the messages of one queue, each unless it is there (invariant 2); by any thread."""
+        """Store messages of one queue that are not there (invariant 2); called by any thread."""
 
         def store(part: Sequence[int]) -> None:
             new = []
@@ -391,7 +392,7 @@ class TransactionService:
 
         whole = Attempt[int]([], [], [])
         for part in self._parts(offsets):
-            if whole.waiting:  # what is behind it must not pass it
+            if whole.waiting:  # later messages must not overtake it
                 tried = Attempt[int]([], [], part)
             else:
                 tried = attempt(part, store, f"{place[0]}/{place[1]}, committed,")
@@ -403,7 +404,7 @@ class TransactionService:
         return whole
 
     def _parts(self, offsets: Sequence[int]) -> Iterator[list[int]]:
-        """*offsets* in parts that are stored at once."""
+        """Yield *offsets* in parts that are stored at once."""
         part: list[int] = []
         size = 0
         for offset in offsets:
@@ -422,7 +423,7 @@ class TransactionService:
             return False
 
     def _end(self, offsets: list[int]) -> bool:
-        """Write that halves are done with, and forget them; whether that could be written."""
+        """Write that halves are done, and drop them; return whether that was written."""
         for start in range(0, len(offsets), _OPS_A_MESSAGE):
             part = offsets[start : start + _OPS_A_MESSAGE]
             try:
@@ -444,7 +445,7 @@ class TransactionService:
 
 
 def _message(place: Place, half: StoredMessage) -> ForwardedMessage:
-    """What is stored of *half* in a place: itself, a dead letter, or what its producer sent."""
+    """Return the record of *half* for a place: itself, a dead letter, or its original message."""
     if place[0] == GIVEN_UP_TOPIC:
         return given_up(half)
     if place[0] == TRANSACTION_LETTERS:

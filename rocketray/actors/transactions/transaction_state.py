@@ -1,4 +1,4 @@
-"""What the service of transactions knows of a half, its limits, and what it tells."""
+"""The state of a half message, the limits of transactions, and their statistics."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
-    """When a half is asked about, how often at most, and how old it may become.
+    """The time before a half is checked, the number of checks, and the greatest age of a half.
 
     RocketMQ's ``transactionTimeOut``, ``transactionCheckInterval``, ``transactionCheckMax`` and
     ``fileReservedTime``.
@@ -37,9 +37,9 @@ class TransactionLimits:
 
 @dataclass(frozen=True, slots=True)
 class TransactionProgress:
-    """From where the logs are read again after a restart; older than they are perhaps, never newer.
+    """The position from which logs are read after a restart; may be older than they are, not newer.
 
-    ``checks`` is how often halves were asked about, by queue offset.
+    ``checks`` is the number of checks of each half, by queue offset.
     """
 
     half_next: int = 0
@@ -49,13 +49,13 @@ class TransactionProgress:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """What :meth:`to_json` made; the beginning where it says nothing."""
+        """Return the progress of :meth:`to_json`; missing values are the beginning."""
         half, op, end = (max(int(value.get(f"{log}Offset", 0)), 0) for log in ("half", "op", "end"))
         checks = {int(half): int(count) for half, count in value.get("checks", {}).items()}
         return cls(half, op, end, checks)
 
     def to_json(self) -> dict[str, Any]:
-        """As it stands in a file."""
+        """Return the progress as it is saved."""
         return {
             "version": 1,
             "halfOffset": self.half_next,
@@ -67,7 +67,7 @@ class TransactionProgress:
 
 @dataclass(slots=True)
 class Pending:
-    """A half without an outcome; ``op_offset`` is where ops stood when it was met."""
+    """A half without an outcome; ``op_offset`` is the end of the ops when it was read."""
 
     group: str
     unique_key: str
@@ -85,8 +85,8 @@ Fate = Ending | Literal["dead letter"]
 class Decided:
     """A decision that is not carried out yet.
 
-    ``outcome`` is what is done, which is not always what the ``verdict`` says: a message that its
-    topic never takes is a dead letter.
+    ``outcome`` is the action, which may differ from the ``verdict``: a message that its topic never
+    accepts is dead-lettered.
     """
 
     verdict: Verdict
@@ -94,13 +94,13 @@ class Decided:
     end_offset: int
     in_doubt: bool
     place: Place | None = None
-    """Where its message goes, once that was looked up."""
+    """The queue for its message, once it was determined."""
     is_under_way: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionCounts:
-    """``pending`` is now; the others count since the start."""
+    """Counters: ``pending`` is the current number; the others count since the start."""
 
     pending: int
     committed: int
@@ -111,7 +111,7 @@ class TransactionCounts:
 
 @dataclass(frozen=True, slots=True)
 class UndecidedHalf:
-    """A half that nobody has decided: where it is among the halves, and how often it was asked about."""
+    """A half without a decision: its offset among the halves, and the number of its checks."""
 
     queue_offset: int
     group: str
@@ -122,7 +122,7 @@ class UndecidedHalf:
 
 @dataclass(frozen=True, slots=True)
 class TransactionOverview:
-    """The oldest halves without a decision, how many there are in all, and what became of others."""
+    """The oldest halves without a decision, their total number, and the counters of all."""
 
     halves: tuple[UndecidedHalf, ...] = ()
     undecided: int = 0
