@@ -1,4 +1,4 @@
-"""The command ``rocketray`` and its sub-commands, and how a failure becomes an exit code."""
+"""The command ``rocketray`` and its sub-commands, and the mapping of failures to exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warnings about a filter on stderr, before a command uses it: a slip looks like an empty topic."""
+"""Warnings about a filter on stderr, before a command uses it: a typo looks like an empty topic."""
 
 from __future__ import annotations
 

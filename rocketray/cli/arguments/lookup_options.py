@@ -1,4 +1,4 @@
-"""Options of commands that look messages up: a span of store time, and how many at most."""
+"""Options of commands that look messages up: a range of store time, and a maximum number."""
 
 from __future__ import annotations
 

@@ -1,13 +1,17 @@
 """Messages as JSON: the one form in which they are printed, and the forms that are read.
 
 Printed: topic, queueId, queueOffset, commitLogOffset, tags, keys, properties, body, storeTimestamp,
-offsetMsgId. ``tags`` and ``keys`` are the texts that the store holds, null where there are none;
-``properties`` has every property, those two included; ``body`` is base64; times are milliseconds.
+offsetMsgId. ``tags`` and ``keys`` are the stored texts, null where there are none; ``properties``
+has every property, including those two; ``body`` is base64; times are milliseconds.
 
-Read: what was printed goes in again, so that ``store scan`` can be piped into ``send``; what only
-a store knows is passed over. Shorter: ``text`` for a body of text, ``keys`` as a list. To deliver a
-message later: ``delayLevel``, ``delayMs`` or ``deliverAt``, in milliseconds since 1970. A field of
-another name is refused, because a mistyped one would silently not be sent.
+Read:
+
+- The printed form is accepted, so that ``store scan`` can be piped into ``send``; fields that only
+  a store knows are ignored.
+- Shorter: ``text`` for a body of text, ``keys`` as a list.
+- To deliver a message later: ``delayLevel``, ``delayMs`` or ``deliverAt``, in milliseconds since
+  1970.
+- An unknown field is refused, because a mistyped one would silently not be sent.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The way from a command to the node; Ray is imported here, and only when a command needs it.
+"""The connection from a command to the node; Ray is imported here, and only if a command needs it.
 
-A call that Ray never answers, because the node is gone, would hold a command up for a minute; then
-Ray ends the process without a word that is meant for people. So a thread looks at the node's process,
-and ends the command some seconds after it, unless the command did that itself.
+If the node is gone, Ray does not answer a call. The command would wait for a minute, then Ray ends
+the process without a message meant for users. So a thread checks the node's process, and ends the
+command some seconds after it, unless the command has ended itself.
 """
 
 from __future__ import annotations

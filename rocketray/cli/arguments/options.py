@@ -1,6 +1,6 @@
-"""Options that several commands share, and the checks of what was typed.
+"""Options that several commands share, and the checks of their values.
 
-A name or an expression that cannot be right ends the command with code 2 before anything is done.
+An invalid name or expression ends the command with code 2 before anything is done.
 """
 
 from __future__ import annotations

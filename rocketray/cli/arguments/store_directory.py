@@ -1,6 +1,6 @@
-"""Where store directories are: one of ours, one of RocketMQ's, or all shards of a node.
+"""The location of store directories: one of ours, one of RocketMQ's, or all shards of a node.
 
-They are opened read-only, as they lie, beside whoever writes them.
+They are opened read-only and unchanged, beside a running writer.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``rocketray filter check``: what a filter says, and what may surprise its author."""
+"""``rocketray filter check``: the meaning of a filter, and likely mistakes in it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rocketray filter``: try expressions, and see what the groups' filters do."""
+"""``rocketray filter``: try expressions, and show the statistics of the groups' filters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rocketray filter preview``: what a filter would match, among messages that are stored."""
+"""``rocketray filter preview``: the matches of a filter among stored messages."""
 
 from __future__ import annotations
 

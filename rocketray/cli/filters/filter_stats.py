@@ -1,4 +1,4 @@
-"""``rocketray filter stats``: what the filters of each group did."""
+"""``rocketray filter stats``: the counters of each group's filters."""
 
 from __future__ import annotations
 

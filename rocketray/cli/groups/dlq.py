@@ -1,4 +1,4 @@
-"""``rocketray dlq``: the messages that groups gave up, and having them delivered once more."""
+"""``rocketray dlq``: list the dead letters of groups, and redeliver them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rocketray groups``: who consumes what, and how far each group has come."""
+"""``rocketray groups``: the consumer groups, their subscriptions and their progress."""
 
 from __future__ import annotations
 

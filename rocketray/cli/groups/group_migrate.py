@@ -1,4 +1,4 @@
-"""``rocketray groups migrate``: another subscription for a group that runs."""
+"""``rocketray groups migrate``: change the subscription of a running group."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rocketray groups reset``, ``skip`` and ``seek``: have a group go on somewhere else."""
+"""``rocketray groups reset``, ``skip`` and ``seek``: move a group's offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rocketray groups progress``: how far each group is, queue by queue, as mqadmin shows it."""
+"""``rocketray groups progress``: each group's progress, queue by queue, as mqadmin shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rocketray consume``: be a member of a group, and print what it gets."""
+"""``rocketray consume``: join a group as a member, and print its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rocketray recall``: call a delayed message back before it is due."""
+"""``rocketray recall``: recall a delayed message before it is due."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """``rocketray send``: one message from the arguments, or many from stdin.
 
-With ``--jsonl`` three things go on at once: a thread reads and sends, the producer batches what is
-under way, and the main thread prints each result when its message is acknowledged, in order. So
-a line on stdout always stands for a stored message, also when the process is killed.
+With ``--jsonl`` three things run in parallel: a thread reads and sends, the producer batches the
+messages in flight, and the main thread prints each result when its message is acknowledged, in
+order. So a line on stdout always stands for a stored message, also when the process is killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``rocketray transactions``: what producers began and have not decided."""
+"""``rocketray transactions``: the transactions that producers began and have not decided."""
 
 from __future__ import annotations
 

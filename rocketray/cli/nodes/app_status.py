@@ -1,4 +1,4 @@
-"""What ``rocketray status`` shows to people and programs: hosts of apps, groups, problems."""
+"""The output of ``rocketray status``, for users and programs: hosts of apps, groups, problems."""
 
 from __future__ import annotations
 

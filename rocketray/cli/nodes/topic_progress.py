@@ -1,4 +1,4 @@
-"""What ``rocketray topics`` tells on stderr while the queues of a topic start.
+"""The progress of ``rocketray topics`` on stderr while the queues of a topic start.
 
 In a terminal it is a live line; elsewhere a line when it takes a while, and again every 15 seconds.
 """

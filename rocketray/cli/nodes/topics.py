@@ -1,4 +1,4 @@
-"""``rocketray topics``: make, list, describe, change and remove topics."""
+"""``rocketray topics``: create, list, describe, change and remove topics."""
 
 from __future__ import annotations
 

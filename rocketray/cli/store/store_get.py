@@ -1,4 +1,4 @@
-"""``rocketray store get``: one message of a store directory, by whatever names it."""
+"""``rocketray store get``: one message of a store directory, by any of its identifiers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rocketray store import``: the messages of a broker's store, in topics of a running node."""
+"""``rocketray store import``: copy messages of a broker's store to topics of a running node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rocketray store query``: look messages of a store directory up by key or time, without a node.
+"""``rocketray store query``: look up messages of a store directory by key or time, without a node.
 
 With --jsonl it answers the questions of store_questions.py instead.
 """

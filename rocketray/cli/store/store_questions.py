@@ -1,6 +1,6 @@
-"""Questions to a store as JSON lines, and their answers: what RocketMQ's store would answer.
+"""Questions to a store as JSON lines, with the answers that RocketMQ's store would give.
 
-A line has ``op`` and its inputs; the answer is the line with these fields behind them.
+A line has ``op`` and its inputs; the answer is the line with these fields appended.
 
     op                    inputs                                  answers
     range                 topic queueId                           min max
@@ -12,7 +12,7 @@ A line has ``op`` and its inputs; the answer is the line with these fields behin
     bytime                topic queueId ts boundary               offset
     key                   topic key maxNum                        commitLogOffsets
 
-Without ``sub`` all messages match, without ``group`` no filter is registered. A scan reads on to
+Without ``sub`` all messages match, without ``group`` no filter is registered. A scan continues to
 the queue's end. An expression that fails on a message does not match it.
 """
 

@@ -1,4 +1,4 @@
-"""``rocketray store verify``, ``recover`` and ``upgrade``: is a store whole, and make it so."""
+"""``rocketray store verify``, ``recover`` and ``upgrade``: check a store, and repair it."""
 
 from __future__ import annotations
 

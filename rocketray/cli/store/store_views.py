@@ -1,4 +1,4 @@
-"""``rocketray store info`` and ``topics``: what a store directory holds, and how it is set up."""
+"""``rocketray store info`` and ``topics``: the content of a store directory, and its settings."""
 
 from __future__ import annotations
 

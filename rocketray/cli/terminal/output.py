@@ -1,4 +1,4 @@
-"""Printing: JSON lines for programs, tables for people. Each line is flushed when it is whole."""
+"""Output: JSON lines for programs, tables for users. Each line is flushed when it is complete."""
 
 from __future__ import annotations
 

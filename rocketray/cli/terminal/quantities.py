@@ -1,6 +1,6 @@
-"""Times and sizes as people write them: ``90s``, ``36h``, ``7d``, ``500MB``, ``10GiB``.
+"""Times and sizes in users' notation: ``90s``, ``36h``, ``7d``, ``500MB``, ``10GiB``.
 
-A number and a unit, without a blank that a shell would cut. ``none`` stands for no limit.
+A number and a unit, without a blank, at which a shell would split them. ``none`` means no limit.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What Ray's C++ prints in a command's process: into a file of the node's logs, not the terminal.
+"""Redirection of Ray's C++ output in a command's process to a file of the node's logs.
 
 Ray prints its errors on file 2, whatever Python has as ``sys.stderr``, and has no switch for it:
-twenty lines where a token is wrong, one a second where a node was lost. The command says itself what
-failed and what to do; ``start`` does from the moment that its node is ready. In a program of the
-user's, file 2 stays as it is.
+twenty lines where a token is wrong, one a second where a node was lost. The command reports itself
+what failed and what to do. ``start`` redirects from the moment that its node is ready. In a user's
+program, file 2 is not changed.
 """
 
 from __future__ import annotations

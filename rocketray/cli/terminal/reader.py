@@ -1,10 +1,10 @@
-"""Whether the reader of stdout has read what was printed.
+"""Whether the reader of stdout has read the printed lines.
 
-Where stdout is a pipe, a line that was written lies in the pipe until its reader asks for it, and
-is lost when the reader ends before. So the pipe is made as small as can be, and whoever must know
+Where stdout is a pipe, a written line stays in the pipe until its reader asks for it, and is lost
+when the reader ends before. So the pipe is made as small as possible, and a caller that must know
 waits after each line until the pipe is empty. Terminals, files and sockets have what was written.
 
-The limit: a line that its reader has read counts, whatever the reader does with it then.
+The limit: a line counts once its reader has read it, whatever the reader then does with it.
 """
 
 from __future__ import annotations

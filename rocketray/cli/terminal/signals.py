@@ -1,4 +1,4 @@
-"""Ending on SIGINT and SIGTERM in an orderly way: the signal is noted, the command looks at it."""
+"""An orderly end on SIGINT and SIGTERM: the signal is recorded, the command checks it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A line on stderr every 15 seconds while a command waits for what says nothing itself.
+"""A line on stderr every 15 seconds while a command waits for a silent call.
 
 Ray starts and is joined in one call, which takes a minute or two on a busy machine.
 """

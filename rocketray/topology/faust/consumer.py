@@ -48,7 +48,7 @@ class FeedConsumer(Consumer):  # type: ignore[misc]  # Faust's types are not fol
         try:
             await self.app.producer.flush_before_commit()
         except Exception as error:  # noqa: BLE001  # whatever a producer raises
-            await self.crash(error)  # the input is not committed, so its output is made again
+            await self.crash(error)  # the input is not committed, so its output is produced again
             return False
         for feed, offsets in finished:
             feed.commit(offsets)
