@@ -1,7 +1,7 @@
 """Tables as text, for users: columns that fit the terminal, or a block for each row.
 
-A table without a width has one line for each row, whatever its length, so that ``grep`` and ``less
--S`` work on it. With a width, it is fitted in this order, and no text is left out:
+A table without a width has one line for each row, whatever its length, so that ``grep`` and
+``less -S`` work on it. With a width, it is fitted in this order, and no text is left out:
 
   1. headers are broken between their words;
   2. texts that are longer than 16 characters are broken: between words, else wherever the column

@@ -171,7 +171,7 @@ class Delivery:
         return self.shared.next_queue_offset(self.cursor)
 
     def require_acks(self) -> None:
-        """From now on, finish a message when it is acknowledged, not when it is passed."""
+        """Finish messages from now on when they are acknowledged, not when they are passed."""
         if self.acks is None:
             self.acks = bytearray(len(self.shared))
             self.acks[self._start : self.cursor] = b"\x01" * (self.cursor - self._start)

@@ -39,7 +39,7 @@ _LINES_OF_A_MESSAGE = MAX_ATTEMPTS  # from then on, of attempts 32, 64, 128 and 
 
 
 async def fail(inbox: Inbox, hand: Hand, error: BaseException, who: str) -> None:
-    """Handle *error*, which the handler raised while it had *hand*.
+    """Handle *error*, which the handler raised while it had the values of *hand*.
 
     After a failed list or batch each message is redelivered singly, so that the failing one is
     identified. A :class:`BatchError` names it: the messages before it are finished.

@@ -197,7 +197,7 @@ class Feed:
         await self._lose(set(self._gained))
 
     def _run(self) -> None:
-        """The thread: poll while there is room or need, until the feed closes or a poll fails."""
+        """Poll in the thread while there is room or need, until the feed closes or one fails."""
         try:
             while not self._closing.is_set():
                 if self._window.wait_for_room(POLL_TIMEOUT_S) or self._member.has_to_settle:
@@ -221,7 +221,7 @@ class Feed:
             self._call_on_loop(self._accept, batches)
 
     def _gain_in_thread(self) -> None:
-        """In the thread: have the tables recover the parts of newly assigned queues."""
+        """Have the tables recover the parts of newly assigned queues; in the thread."""
         while (new := self._new_queues()) and not self._closing.is_set():
             try:
                 asyncio.run_coroutine_threadsafe(self._gain(new), self._loop).result()
@@ -246,7 +246,7 @@ class Feed:
             self._loop.call_soon_threadsafe(function, argument)
 
     def _accept(self, batches: Sequence[ConsumedBatch]) -> None:
-        """On the loop: record the deliveries and queue those that hold messages."""
+        """Record the deliveries and queue those that hold messages; on the loop."""
         if self._closing.is_set():
             return  # not in the ledger, so never committed: the next member gets them
         self._batches += len(batches)
@@ -367,7 +367,7 @@ class Feed:
         )
 
     def _revoked_in_thread(self, queues: frozenset[tuple[str, int]]) -> None:
-        """In the thread, while the member releases *queues*: finish and commit them first.
+        """Finish and commit *queues* before the member releases them; in the thread.
 
         Also while the app stops: then handlers are still processing messages.
         """

@@ -25,9 +25,9 @@ class FlowLimits:
     """The limits at which an agent stops reading until its handlers have caught up.
 
     - ``messages`` and ``size_bytes``, of stored records, limit what waits for the handlers of one
-      agent in this process. A poll may exceed either once, the first by half of it, or by
-      256 messages a queue where that is more. Half of both is divided among the queues of an
-          ordered agent.
+      agent in this process. A poll may exceed either once, the first by half of it, or by 256
+      messages a queue where that is more. Half of both is divided among the queues of an ordered
+      agent.
     - ``span`` limits the finished messages of a queue behind an unfinished one. When the process
       dies, so many are redelivered, and those that wait. For an ordered agent it applies only where
       messages are acknowledged by hand.
@@ -58,7 +58,7 @@ class Window:
         self._changed = threading.Condition()
 
     def share(self, queue_ids: AbstractSet[int]) -> None:
-        """In the thread: set the queues that are read."""
+        """Set the queues that are read; called in the thread."""
         part = self._limits.messages // (2 * max(1, len(queue_ids)))
         self.queue_poll_max = max(part, min(_QUEUE_POLL_MIN, self._limits.messages))
 
@@ -111,7 +111,7 @@ class SharedWindow(Window):
         self.full: set[int] = set()
 
     def share(self, queue_ids: AbstractSet[int]) -> None:
-        """In the thread: divide the limits among these queues."""
+        """Divide the limits among these queues; called in the thread."""
         super().share(queue_ids)
         if queue_ids != self._queues:
             with self._changed:

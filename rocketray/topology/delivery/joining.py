@@ -36,7 +36,7 @@ class _Joining:
         self._is_unwanted = False
 
     def run(self) -> GroupConsumer:
-        """In a thread: create the member."""
+        """Create the member, in a thread."""
         member = self._make()
         with self._lock:
             self._member = member
@@ -46,7 +46,7 @@ class _Joining:
         return member
 
     def leave(self) -> None:
-        """In another thread: close the member, now or as soon as it exists."""
+        """Close the member, now or as soon as it exists, in another thread."""
         with self._lock:
             self._is_unwanted = True
             member = self._member

@@ -59,8 +59,7 @@ class OffsetLedger:
     def commit(self, queue_id: int, next_offset: int) -> bool:
         """Record that the queue is committed so far; False when the offset must not be committed.
 
-        That is so if a higher one was committed, or the queue was revoked since the offset was
-        told.
+        That is so if a higher one was committed, or the queue was revoked since ``advance``.
         """
         begun, finished = self._begun.get(queue_id, 0), self._finished.get(queue_id, -1)
         if not max(begun, self._committed.get(queue_id, -1) + 1) <= next_offset <= finished:

@@ -2,8 +2,8 @@
 
 Sending builds a rocketray message: the value becomes the body, the key the sharding key and a
 business key, headers become properties, and declared fields fill in the rest. An explicit argument
-overrides a field. All checks run before the message is queued for sending, so ``await
-topic.send(...)`` raises at the call, and no message is sent in part.
+overrides a field. All checks run before the message is queued for sending, so
+``await topic.send(...)`` raises at the call, and no message is sent in part.
 """
 
 from __future__ import annotations
