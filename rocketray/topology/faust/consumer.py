@@ -1,6 +1,6 @@
 """Faust's consumer, reduced to what an app needs when its messages come through feeds.
 
-Each agent has a group and a member of its own (see ``..feed``), so nothing is fetched or
+Each agent has a group and a member of its own (see delivery/feed.py), so nothing is fetched or
 acknowledged here. The consumer keeps these tasks in the app:
 
 - it runs the first assignment, which starts recovery, streams and timers;
