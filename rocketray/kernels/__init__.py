@@ -14,9 +14,9 @@ __all__ = ["PLAIN", "warm"]
 
 
 def warm() -> None:
-    """Compile or load every kernel now, so that an actor's first call is as quick as its last.
+    """Compile or load every kernel now, so that an actor's first call is as fast as later ones.
 
-    About 15 s on the first run of an installation, under a second on every later one.
+    Takes about 15 s on the first run of an installation, under a second later.
     """
     for module in pkgutil.iter_modules(__path__):
         import_module(f"{__name__}.{module.name}")

@@ -1,13 +1,14 @@
-"""How a kernel becomes machine code, and when its plain twin runs in its place.
+"""The compilation of kernels, and the fallback to their plain twins.
 
-A kernel is declared with its types and its twin. With Numba it is compiled for exactly those
-types, with the GIL released and the machine code cached beside the source (or in Numba's cache
-folder where that is read-only); without, the twin takes its name. Compiling happens when the
-module is imported, so no call is ever slow, and each kernel exists once: an input array is
-declared read-only, which takes writable ones too.
+A kernel is declared with its types and its twin.
+  - With Numba it is compiled for exactly those types, with the GIL released. The machine code is
+    cached beside the source, or in Numba's cache folder if that is read-only.
+  - Without Numba the twin takes its name.
+  - Compilation happens when the module is imported, so no call has to wait for it.
+  - Each kernel exists once: an input array is declared read-only, which accepts writable ones too.
 
 Rules for kernels
-  1. Numba checks no bounds: a kernel tests every length that comes from a file or a wire.
+  1. Numba checks no bounds: a kernel checks every length that comes from a file or the network.
   2. A cached kernel does not notice a change in another file. After editing ``intrinsics.py``,
      ``layout.py`` or a ``device`` function, delete ``__pycache__`` in this folder.
 """
@@ -67,11 +68,11 @@ _LOG = logging.getLogger(__name__)
 
 
 def _numba() -> Any:
-    # The one place that reads this variable; "1" forces the twins, for tests and for comparison.
+    # The only place that reads this variable; "1" forces the twins, for tests and comparisons.
     if os.environ.get("ROCKETRAY_PLAIN_KERNELS", "") == "1":
         return None
     if sys.byteorder != "little":
-        return None  # kernels take several bytes as one native number, first byte lowest
+        return None  # kernels read several bytes as one native number, lowest byte first
     try:
         return import_module("numba")
     except ImportError:
@@ -79,7 +80,7 @@ def _numba() -> Any:
 
 
 def _unused(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function  # an intrinsic of a process that runs twins alone: nothing calls it
+    return function  # an intrinsic in a process that runs only twins: never called
 
 
 _NUMBA = _numba()
@@ -129,7 +130,7 @@ def device(function: Callable[..., Any]) -> Callable[..., Any]:
     """Declare a function that only kernels call; compiled into each of them."""
     if PLAIN:
         return function
-    # Not inlined, an array would be handed over as seven arguments, at twice the time.
+    # Not inlined: an array would be passed as seven arguments, in twice the time.
     inlined: Callable[..., Any] = _NUMBA.njit(nogil=True, forceinline=True)(function)
     return inlined
 

@@ -1,9 +1,9 @@
-"""Appending a batch to a commit log segment and to a consume queue segment.
+"""Appends of a batch to a commit log segment and to a consume queue segment.
 
 Invariants
-  1. A batch is checked whole before its first byte is written: a bad one changes nothing.
-  2. The first eight bytes of a batch, its first size and magic, are written last. A process that
-     dies in between leaves zeros there, so recovery sees all of the batch or none of it.
+  1. A batch is checked whole before its first byte is written: an invalid batch changes nothing.
+  2. The first eight bytes of a batch, its first size and magic, are written last. If the process
+     dies before, they are zeros, so recovery sees all of the batch or none of it.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ _DECISIVE_FLAGS = SYS_FLAG_STORE_IPV6 | SYS_FLAG_TRANSACTION | SYS_FLAG_INNER_BA
 
 
 KEEP_STORE_TIMES = -1
-"""In place of a store timestamp: the records have theirs, from the store they came from."""
+"""In place of a store timestamp: the records keep those of the store they were imported from."""
 
 
 def is_whole_batch_plain(sizes: Int32s, key_records: Int32s, total: int) -> bool:
-    """Whether *sizes* int32[n] can be those of n records in *total* bytes.
+    """Return whether *sizes* int32[n] can be those of n records in *total* bytes.
 
     ``key_records`` int32[k] must never decrease and stay below n.
     """
@@ -98,18 +98,18 @@ def append_records_plain(
     store_host: Bytes,
     transaction: int,
 ) -> int:
-    """Copy *records* to *position* of *segment* and fill in what only the store knows.
+    """Copy *records* to *position* of *segment* and fill in the fields that only the store knows.
 
     ``records`` uint8[sum of sizes] holds V1 or V2 records back to back, ``sizes`` int32[n] their
     sizes, ``store_host`` uint8[8], or uint8[20] for records with room for an IPv6 store host.
     Queue id, queue offset, physical offset, store timestamp and store host are written; all else
-    is the producer's. With ``KEEP_STORE_TIMES`` for a timestamp, those of the records stay too.
-    ``transaction`` is the state of all, as SYSFLAG has it; prepared and rolled back records are in
-    no queue and get the queue offset 0.
+    is the producer's. If the timestamp is ``KEEP_STORE_TIMES``, those of the records stay too.
+    ``transaction`` is the state of all records, as in SYSFLAG; prepared and rolled back records are
+    in no queue and get the queue offset 0.
 
-    Returns the position after the last record, or -1 with nothing written when the records are
-    not exactly what ``sizes`` and ``transaction`` say, or do not fit into the segment, or one is
-    an inner batch.
+    Returns the position after the last record. Returns -1, with nothing written, if the records
+    differ from ``sizes`` or ``transaction``, do not fit into the segment, or include an inner
+    batch.
     """
     end = position + len(records)
     if position < 0 or end > len(segment) or not len(sizes):
@@ -213,7 +213,7 @@ def append_queue_entries_plain(
     ``first_physical_offset`` is where its record 0 begins, so that a batch which crosses from one
     queue segment to the next is written by two calls that differ in *first* and *count*.
 
-    Returns the position in bytes after the last entry, or -1 with nothing written when the
+    Returns the position in bytes after the last entry. Returns -1, with nothing written, if the
     entries do not fit or the batch has fewer records.
     """
     end = queue_position + count * ENTRY_BYTES

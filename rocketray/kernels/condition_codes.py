@@ -1,7 +1,7 @@
-"""The instructions by which a condition on properties is run: see ``conditions.py``.
+"""The instructions of a condition on properties: see ``conditions.py``.
 
-An instruction sets a register to FALSE, TRUE or NULL, and may jump, which is how AND and OR leave
-out what they need not know. It is a row of int64, one for each :class:`Column`; what A to D mean
+An instruction sets a register to FALSE, TRUE or NULL, and may jump, so that AND and OR skip
+operands they do not need. It is a row of int64, one for each :class:`Column`; the meaning of A to D
 depends on the operation:
 
     CONSTANT    A state
@@ -10,20 +10,20 @@ depends on the operation:
     IS_NULL     A register, B state when it is null, C state otherwise
     STATES      A left and C right register, B test, D rule
     TEXTS       A left and C right property, B state when equal
-    PRESENCE    A property, B state when it is there
+    PRESENCE    A property, B state when it is present
     TRUTH       A property: whether it is "true" in any case
-    INTEGER     A property, B test, C the number to compare with, D the state of a text that is none
-    NUMBER      A property, B test, C the integer to compare with, by the value of a text of any form
+    INTEGER     A property, B test, C the number to compare with, D the state of an invalid text
+    NUMBER      A property, B test, C the integer to compare with, by value for a text of any form
     DOUBLE      A property, B test, C which of the doubles to compare with
     NUMBERS     A left and C right property, B test; both as doubles
     TEXT        A property, B state when it is one of several texts, C the first, D how many
     CONTAINS, STARTSWITH, ENDSWITH
-                A property, B state when it is so, C the text
-    LIKE        A property, B state when it is so, C the first number of the pattern
+                A property, B state when true, C the text
+    LIKE        A property, B state when true, C the first number of the pattern
 
-A test is one of :class:`Accepts`. The texts of a TEXT are sorted by
-size, then by bytes. The pattern of a LIKE is: which states repeat, which one accepts, and for each
-of 256 bytes which states it leads on from; a state is a bit. See ``filters/sql92/like.py``.
+A test is one of :class:`Accepts`. The texts of a TEXT are sorted by size, then by bytes. The
+pattern of a LIKE is: the states that repeat, the one that accepts, and for each of 256 bytes the
+states that it leads on from; a state is a bit. See ``filters/sql92/like.py``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["Accepts", "Column", "Operation", "Rule", "State"]
 
 
 class State(IntEnum):
-    """What a condition is worth for a row; from NOT_INT32 on it has none, up to ODD an error."""
+    """The result of a condition for a row; from NOT_INT32 on there is none, up to ODD an error."""
 
     FALSE = 0
     TRUE = 1
@@ -43,7 +43,7 @@ class State(IntEnum):
     NOT_INT64 = 4
     NOT_DOUBLE = 5
     BOOLEAN_WITH_TEXT = 6
-    ODD = 7  # too unusual for a kernel: the row has to be evaluated elsewhere
+    ODD = 7  # too unusual for a kernel: the row must be evaluated elsewhere
 
 
 class Accepts(IntEnum):
@@ -58,7 +58,7 @@ class Accepts(IntEnum):
 
 
 class Rule(IntEnum):
-    """How STATES compares two states that are not NULL."""
+    """The comparison by STATES of two states that are not NULL."""
 
     BY_VALUE = 0
     ALWAYS_LESS = 1
@@ -66,14 +66,14 @@ class Rule(IntEnum):
 
 
 class Column(IntEnum):
-    """What stands where in an instruction."""
+    """The fields of an instruction."""
 
     OPERATION = 0
-    REGISTER = 1  # that is set
-    NEUTRAL = 2  # a state that leaves the register as it is, or -1
-    STOP = 3  # a state with which to jump, or -1
+    REGISTER = 1  # the one to set
+    NEUTRAL = 2  # a state that leaves the register unchanged, or -1
+    STOP = 3  # a state that causes the jump, or -1
     TARGET = 4  # the instruction to jump to
-    ABSENT = 5  # the state when property A is not there, from PRESENCE on
+    ABSENT = 5  # the state when property A is absent, from PRESENCE on
     EXOTIC = 6  # 1: with text that is not ASCII, the row is ODD
     A = 7
     B = 8
@@ -82,7 +82,7 @@ class Column(IntEnum):
 
 
 class Operation(IntEnum):
-    """What an instruction does; from PRESENCE on it takes a property, which may be absent."""
+    """The operation of an instruction; from PRESENCE on it reads a property, perhaps absent."""
 
     CONSTANT = 0
     MOVE = 1

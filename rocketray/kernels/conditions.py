@@ -1,8 +1,8 @@
 """One interpreter for every condition on properties: a program in arrays, run row by row.
 
-Instructions run in the order in which an evaluator of the expression's tree would go, so a row
-ends with an error just where that evaluator raises one; and with ODD where a value is too unusual
-for a kernel (see ``numerals.py``). No expression needs machine code of its own.
+Instructions run in the order in which the scalar evaluator walks the expression's tree, so a row
+ends with an error exactly where that evaluator raises one. It ends with ODD where a value is too
+unusual for a kernel (see ``numerals.py``). No expression needs machine code of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["run_program", "run_program_plain"]
 _COLUMNS = len(Column)
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _ASCII_END = 0x80
-_CASE = 0x20  # the bit by which an ASCII letter in lower case differs
+_CASE = 0x20  # the bit that is set in lower-case ASCII letters
 _T, _R, _U, _E = 0x74, 0x72, 0x75, 0x65
 
 
@@ -49,7 +49,7 @@ def _is_ascii(text, start, end):
 
 @device
 def _order(left, left_start, right, right_start, size):
-    """-1, 0 or 1 for the bytes of two texts of one size."""
+    """Return -1, 0 or 1 for the bytes of two texts of equal size."""
     for i in range(size):
         if left[left_start + i] != right[right_start + i]:
             return -1 if left[left_start + i] < right[right_start + i] else 1
@@ -58,7 +58,7 @@ def _order(left, left_start, right, right_start, size):
 
 @device
 def _is_one_of(segment, start, size, texts, bounds, first, count):
-    """Whether a span is one of several texts, by bisection."""
+    """Return whether a span is one of several texts, by bisection."""
     low = first
     high = first + count
     while low < high:
@@ -78,7 +78,7 @@ def _is_one_of(segment, start, size, texts, bounds, first, count):
 
 @device
 def _is_part(segment, start, size, texts, text, text_size, operation):
-    """Whether a span contains, starts or ends with a text that is not empty."""
+    """Return whether a span contains, starts or ends with a text that is not empty."""
     first = start
     last = start + size - text_size
     if operation == Operation.STARTSWITH:
@@ -93,7 +93,7 @@ def _is_part(segment, start, size, texts, text, text_size, operation):
 
 @device
 def _is_like(segment, start, size, patterns, pattern):
-    """One step a byte: every state the automaton can be in is a bit of ``states``."""
+    """Run the automaton, one step per byte: each of its possible states is a bit of ``states``."""
     states = np.int64(1)
     for at in range(start, start + size):
         onwards = (states & patterns[pattern + 2 + segment[at]]) << 1
@@ -105,7 +105,7 @@ def _is_like(segment, start, size, patterns, pattern):
 
 @device
 def _compare_doubles(left, right):
-    """``Double.compareTo`` of two numbers that are not NaN: -0.0 is below 0.0."""
+    """Compare as ``Double.compareTo`` two numbers that are not NaN: -0.0 is below 0.0."""
     if left < right:
         return -1
     if left > right:
@@ -131,7 +131,7 @@ def _compare_states(left, right, test, rule):
 
 @device
 def _compare_texts(segment, starts, sizes, left, right, row, when_equal):
-    """``=`` of two properties, either of which may be absent."""
+    """Compare two properties by ``=``; either may be absent."""
     left_size = sizes[left, row]
     right_size = sizes[right, row]
     if left_size < 0:
@@ -147,7 +147,7 @@ def _compare_texts(segment, starts, sizes, left, right, row, when_equal):
         and _order(segment, left_start, segment, right_start, left_size) == 0
     ):
         return when_equal
-    # Bytes that are not UTF-8 may differ and yet be read as the same text.
+    # Different bytes that are not UTF-8 may be read as the same text.
     if _is_ascii(segment, left_start, left_start + left_size):
         return 1 - when_equal
     if _is_ascii(segment, right_start, right_start + right_size):
@@ -157,7 +157,7 @@ def _compare_texts(segment, starts, sizes, left, right, row, when_equal):
 
 @device
 def _compare_number(segment, start, size, test, constant, failure):
-    """A property beside an integer."""
+    """Compare a property with an integer."""
     kind, value = read_integer(segment, start, start + size, failure == State.NOT_INT32)
     if kind == BAD:
         return failure
@@ -169,7 +169,7 @@ def _compare_number(segment, start, size, test, constant, failure):
 
 @device
 def _compare_exactly(segment, start, size, test, constant):
-    """A property beside an integer, by its value; most are integers, which are read at once."""
+    """Compare a property with an integer by its value; most are integers, read directly."""
     kind, value = read_integer(segment, start, start + size, is_int32=False)
     if kind == NUMERAL:
         order = np.int64(value > constant) - np.int64(value < constant)
@@ -186,7 +186,7 @@ def _compare_exactly(segment, start, size, test, constant):
 
 @device
 def _compare_double(segment, start, size, test, constant):
-    """A property beside a decimal number."""
+    """Compare a property with a decimal number."""
     kind, value = read_double(segment, start, start + size)
     if kind == BAD:
         return np.int64(State.NOT_DOUBLE)
@@ -197,7 +197,7 @@ def _compare_double(segment, start, size, test, constant):
 
 @device
 def _compare_numbers(segment, start, size, other_start, other_size, test):
-    """Two properties beside ``<`` and its like; the left one is read first."""
+    """Compare two properties by ``<`` or a similar operator; the left one is read first."""
     left_kind, left = read_double(segment, start, start + size)
     if left_kind == BAD:
         return np.int64(State.NOT_DOUBLE)

@@ -27,12 +27,12 @@ def run_program_plain(
     patterns: Int64s,
     states: Bytes,
 ) -> int:
-    """Write the state of each of *n* rows to ``states`` uint8[n]; return how many are ODD.
+    """Write the state of each of *n* rows to ``states`` uint8[n]; return the number of ODD rows.
 
     ``starts``, ``sizes`` int64[p, n] are spans of *p* properties in ``segment``, a size below 0
     where a row has none. ``program`` int64[instructions, len(Column)] with its ``doubles``,
     ``patterns`` int64 and texts: text k is ``texts[bounds[k]:bounds[k + 1]]``. A row's state is
-    what register 0 holds in the end, or the first state that is no FALSE, TRUE or NULL.
+    the final value of register 0, or the first state other than FALSE, TRUE or NULL.
     """
     wanted = [texts[a:b].tobytes() for a, b in pairwise(bounds.tolist())]
     machine = _Machine(program.tolist(), doubles.tolist(), wanted, patterns.tolist())
@@ -53,7 +53,7 @@ class _Machine:
     patterns: list[int]
 
     def run(self, values: list[bytes | None]) -> int:
-        """The state of a row with these properties."""
+        """Return the state of a row with these properties."""
         registers = [0] * (len(self.program) + 1)
         at = 0
         while at < len(self.program):
@@ -145,7 +145,7 @@ def _compare_texts(left: bytes | None, right: bytes | None, when_equal: int) -> 
         return 1 - when_equal
     if left == right:
         return when_equal
-    # Bytes that are not UTF-8 may differ and yet be read as the same text.
+    # Different bytes that are not UTF-8 may be read as the same text.
     return 1 - when_equal if left.isascii() or right.isascii() else State.ODD
 
 

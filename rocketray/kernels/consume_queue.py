@@ -1,9 +1,9 @@
-"""Reading consume queue segments: plain ranges, and scans for tags codes.
+"""Reads of consume queue segments: plain ranges, and scans for tags codes.
 
 An entry is 20 bytes, big-endian: i64 physical offset, i32 record size, i64 tags code. The tags
 code is the hash of the tag, sign-extended, so its low 32 bits are compared. At or below
 ``TAGS_CODE_EXT_MAX`` it is the address of a ConsumeQueueExt unit and says nothing about the tag:
-such an entry passes, and the exact comparison behind this one decides.
+such an entry passes, and the later exact comparison decides.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def match_tags_plain(raw: Bytes, first: int, count: int, codes: Int32s, out: Int
     """Find the entries with one of the tags *codes* int32[c], among *count* from *first* on.
 
     Writes their numbers in *raw*, ascending, to the front of *out* int64[≥ count], whose rest may
-    change too, and returns how many there are. No codes match no entry but those that cannot tell.
+    change too, and returns their count. Without codes only entries with unit addresses match.
     """
     assert first >= 0 and count >= 0 and (first + count) * ENTRY_BYTES <= len(raw)  # noqa: PT018 - one bound
     assert count <= len(out)
@@ -59,7 +59,7 @@ def _scan_for_one(raw, first, count, code, out):
     found = 0
     for number in range(first, first + count):
         value = load_i64(raw, number * ENTRY_BYTES + 12)
-        out[found] = number  # always written, kept by the next line: no branch to mispredict
+        out[found] = number  # always written, kept by the next line: no mispredicted branch
         found += (value <= TAGS_CODE_EXT_MAX) | (np.int32(value) == code)
     return found
 
@@ -77,14 +77,14 @@ def _scan_for_four(raw, first, count, a, b, c, d, out):
 
 @device
 def _bit_of(code):
-    """One of 2048, by the high bits of a product that spreads neighbouring hashes."""
+    """Return one of 2048 bits, by the high bits of a product that spreads neighbouring hashes."""
     product = np.uint64(np.uint32(code)) * np.uint64(0x9E3779B1)
     return (product >> np.uint64(21)) & np.uint64(2047)
 
 
 @device
 def _scan_for_many(raw, first, count, codes, out):
-    """First all that share a bit with some code, which are few more, then those exactly."""
+    """Find all entries that share a bit with a code, a few more, then compare these exactly."""
     bits = np.zeros(2048 // 64, np.uint64)
     for i in range(len(codes)):
         bit = _bit_of(codes[i])

@@ -1,14 +1,14 @@
 """Storing the frames of a producer's ring: log, queue, index and the frame's slot, in one call.
 
-A kernel takes frame after frame as long as each is ordinary: well formed, not met before, of no
-transaction, without CRCs to fill in, and with room for all of it in the present files. It stops before the first that is not, and the
-caller takes that one by itself, with all the time it needs.
+A kernel takes frame after frame as long as each is ordinary: well formed, not stored before, in no
+transaction, without CRCs to fill in, and with room for all of it in the current files. It stops
+before the first other frame, which the caller then stores separately.
 
 Order, for each frame
   1. The slot says PENDING, with the queue offset that the frame gets.
   2. The records, then the queue's entries, then the index's.
-  3. The slot says OK. Nothing of the next frame is written before.
-A process that dies anywhere in between leaves a slot and a log that together tell how far it came.
+  3. The slot says OK. No byte of the next frame is written before.
+If the process dies at any point, slot and log together tell how far it came.
 
 The layout of frames and slots is described in ``actors/ipc/ring.py``, that of a batch in
 ``store/batches/encoded_batch.py``.
@@ -66,26 +66,26 @@ _NO_TRANSACTION = 0
 
 
 class RingCursor(IntEnum):
-    """The numbers of a drain that belong to the ring: int64[3]."""
+    """The ring's numbers in a drain: int64[3]."""
 
     TAIL = 0  # bytes that were taken
     HEAD = 1  # bytes that the producer published
-    SEQUENCE = 2  # of the frame taken last
+    SEQUENCE = 2  # of the last taken frame
 
 
 class StoreCursor(IntEnum):
-    """The numbers of a drain that belong to the store: int64[10]."""
+    """The store's numbers in a drain: int64[10]."""
 
     LOG_START = 0  # the physical offset of the log file's first byte
-    LOG_POSITION = 1  # where in the file the next record goes
-    LOG_END = 2  # where in the file records must end
-    QUEUE_POSITION = 3  # where in the queue's file the next entry goes
+    LOG_POSITION = 1  # the next record's position in the file
+    LOG_END = 2  # the end for records in the file
+    QUEUE_POSITION = 3  # the next entry's position in the queue's file
     QUEUE_OFFSET = 4  # the next message's
-    INDEX_ROOM = 5  # keys that may still be put
-    BATCHES = 6  # taken, and the messages and keys in them
+    INDEX_ROOM = 5  # keys that still fit
+    BATCHES = 6  # taken; then the messages and keys in them
     MESSAGES = 7
     KEYS = 8
-    DISK = 9  # batches that are to be on disk before they are acknowledged
+    DISK = 9  # batches that must be on disk before they are acknowledged
 
 
 def drain_frames_plain(
@@ -104,12 +104,12 @@ def drain_frames_plain(
     epoch_line: int,
     epoch: int,
 ) -> int:
-    """Store ordinary frames until one is not, or none is left; returns how many.
+    """Store ordinary frames up to the first other one, or all; return their number.
 
     ``data`` uint8 are the ring's frames, ``slots`` int64[6 × slots] their outcomes; ``log``,
-    ``queue`` and ``index`` are whole files, the last may be empty. *ring* and *store* are moved on
+    ``queue`` and ``index`` are whole files, the last may be empty. *ring* and *store* are advanced
     (:class:`RingCursor`, :class:`StoreCursor`). Nothing is stored once the number at *epoch_line*
-    is not *epoch*.
+    differs from *epoch*.
     """
     taken = 0
     while ring[RingCursor.TAIL] < ring[RingCursor.HEAD] and load_plain(epoch_line) == epoch:
@@ -202,7 +202,7 @@ def _high(word):
 
 @device
 def _write_slot(slots, slot, sequence, status, queue_offset, first, store_timestamp_ms, count):
-    """The number comes last: it makes the rest count. Nothing moves across."""
+    """Write a slot; its sequence number last, because it makes the rest valid. Not reordered."""
     release_fence()
     slots[slot] = 0
     release_fence()

@@ -1,8 +1,8 @@
-"""From columns to records: headers, bodies and topics first, then one property column at a time.
+"""Encoding of columns to records: headers, bodies and topics first, then one property at a time.
 
-``cursors`` int64[n] holds where in *out* the next property of each record goes. A producer knows
-the size of every record before the first byte is written, so ``write_records`` sets the cursors to
-where the properties begin, and after the last column each stands at the end of its record.
+``cursors`` int64[n] holds the position in *out* of the next property of each record. A producer
+knows the size of every record before the first byte is written, so ``write_records`` sets the
+cursors to the start of the properties, and after the last column each is at the end of its record.
 
 Columns are spans of a buffer (see ``spans.py``); a size below 0 is a null, which writes nothing.
 """
@@ -51,7 +51,7 @@ def write_records_plain(
     property_sizes: Int64s,
     cursors: Int64s,
 ) -> None:
-    """Write n records but for their properties; record i is ``out[positions[i]:positions[i + 1]]``.
+    """Write n records without their properties; record i is ``out[positions[i]:positions[i + 1]]``.
 
     ``header`` is everything before the body, whose size, CRC and body length are filled in;
     ``topic_field`` the topic behind its length. No body is null.
@@ -127,7 +127,7 @@ def write_records(
 def write_property_plain(
     out: Bytes, cursors: Int64s, name: Bytes, values: Bytes, starts: Int64s, sizes: Int64s
 ) -> None:
-    """Write one property of n records and move their cursors; ``name`` ends with its 0x01."""
+    """Write one property of n records and advance their cursors; ``name`` ends with its 0x01."""
     for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
         if size >= 0:
             value = values[start : start + size].tobytes()

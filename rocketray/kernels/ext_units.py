@@ -1,8 +1,8 @@
-"""What ConsumeQueueExt units say to which queue entries lead: tags codes, and filters' bits.
+"""The ConsumeQueueExt units that queue entries point to: tags codes, and filters' bits.
 
 A ConsumeQueueExt unit is i16 size | i64 tags code | i64 store time | i16 bitmap bytes | bitmap,
 big-endian; bit *j* of a bitmap is ``1 << (j % 8)`` of byte ``j // 8``. An entry whose third field
-is at most ``TAGS_CODE_EXT_MAX`` leads to one: the field less the sign bit is its offset.
+is at most ``TAGS_CODE_EXT_MAX`` points to one: the field less the sign bit is its offset.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def match_bits_plain(
 ) -> tuple[int, int]:
     """Find the entries that may match, among *count* from number *first* of *raw* on.
 
-    Left out is an entry whose unit has a store time after *after_ms* and a bitmap of
+    An entry is left out if its unit has a store time after *after_ms* and a bitmap of
     *bitmap_bytes* in which one of *bits* int64[k] is not set. All others may match.
 
-    *units* is the file of units that begins at *units_start*, or empty where it is gone; files
-    are of *segment_bytes*. Numbers of entries go to *out*, ascending, from place *found* on, until
-    it is full. Returns how many stand there then, and the number of the entry to go on with: the
-    first that was not looked at, or whose unit is in another file.
+    *units* is the file of units that begins at *units_start*, or empty if it was removed; files
+    have *segment_bytes*. Numbers of entries are written to *out*, ascending, from place *found* on,
+    until it is full. Returns the count of numbers in *out*, and the number of the entry to continue
+    with: the first that was not read, or whose unit is in another file.
     """
     assert first >= 0 and count >= 0 and (first + count) * ENTRY_BYTES <= len(raw)  # noqa: PT018 - one bound
     assert 0 <= found <= len(out)
@@ -128,10 +128,10 @@ def match_bits(
 def read_codes_plain(
     fields: Int64s, at: int, units: Bytes, units_start: int, segment_bytes: int
 ) -> int:
-    """Put the tags codes of units in place of their addresses among *fields*, from row *at* on.
+    """Replace the addresses of units among *fields*, from row *at* on, by the units' tags codes.
 
-    *units* as :func:`match_bits`. An address of nothing stays. Returns the row to go on with: the
-    first whose unit is in another file.
+    *units* as in :func:`match_bits`. An address without a unit stays. Returns the row to continue
+    with: the first whose unit is in another file.
     """
     assert 0 <= at <= len(fields)
     for row in range(at, len(fields)):

@@ -1,11 +1,11 @@
 """Shared numbers between processes, and sleeping until one changes.
 
-A number stands in a 64-byte line: +0 i64 value, +8 u32 futex word, +12 u32 waiters. Functions take
+A number is in a 64-byte line: +0 i64 value, +8 u32 futex word, +12 u32 waiters. Functions take
 the line's address; the caller keeps it mapped. ``wait_above`` releases the GIL.
 
-The kernels use futexes of Linux on x86-64. Elsewhere, and without Numba, the twins poll once in
-a millisecond; a process that uses them never wakes one that sleeps in a futex, so waiters always
-give a time-out.
+The kernels use futexes of Linux on x86-64. Elsewhere, and without Numba, the twins poll once per
+millisecond. A process that runs the twins never wakes one that sleeps in a futex, so waiters always
+give a timeout.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ _HAS_FUTEX = not PLAIN and sys.platform == "linux" and platform.machine() == "x8
 
 
 def load_plain(line: int) -> int:
-    """The value of the line; what was written before it can be read now."""
+    """Return the value of the line; everything written before it is visible now."""
     return ctypes.c_int64.from_address(line).value
 
 
 def publish_plain(line: int, value: int) -> None:
-    """Set the value and wake all who wait for it; the line has no other writer."""
+    """Set the value and wake all waiters; the line has no other writer."""
     ctypes.c_int64.from_address(line).value = value
     ctypes.c_uint32.from_address(line + _FUTEX_WORD).value += 1
 
 
 def ring_plain(line: int) -> None:
-    """Add one to the value and wake all who wait; two rings at once may count as one."""
+    """Add one to the value and wake all waiters; two concurrent rings may count as one."""
     publish_plain(line, load_plain(line) + 1)
 
 
 def wait_plain(line: int, seen: int, timeout_ns: int, _spins: int, _timespec: Int64s) -> int:
-    """The value once it is above *seen*, or when the time is over."""
+    """Return the value once it is above *seen*, or at the timeout."""
     deadline = time.monotonic_ns() + timeout_ns
     while (value := load_plain(line)) <= seen and time.monotonic_ns() < deadline:
         time.sleep(_POLL_S)
@@ -80,8 +80,8 @@ if _HAS_FUTEX:
 
     @kernel(ring_plain, NOTHING, (INT,))
     def ring(line):
-        # The low half counts, atomically. It starts again after 2^32 rings: a sleeper that read
-        # the count just before may then sleep until its time is over, once.
+        # The low half counts, atomically. It wraps after 2^32 rings: a sleeper that read the count
+        # just before may then sleep until its timeout, once.
         atomic_add_i32(line, 1)
         atomic_add_i32(line + _FUTEX_WORD, 1)
         if atomic_load_u32(line + _WAITERS) != 0:
@@ -113,9 +113,9 @@ else:
 
 
 def wait_above(line: int, seen: int, timeout_ns: int, spins: int = 0) -> int:
-    """The value once it is above *seen*, or as it is when the time is over; releases the GIL.
+    """Return the value once it is above *seen*, or at the timeout; the GIL is released.
 
-    It looks *spins* times before it sleeps: for an answer that is expected sooner than a process
+    It polls *spins* times before it sleeps, for a result that is expected sooner than a process
     wakes up.
     """
     return _wait(line, seen, timeout_ns, spins, np.zeros(2, np.int64))

@@ -1,11 +1,11 @@
 """Hashes over many texts at once: Java's ``hashCode``, index key hashes, CRC-32 of bodies.
 
-Texts are UTF-8 in one buffer, hashed as the UTF-16 units that Java sees when it reads them: bytes
-that are no UTF-8 are the U+FFFDs of its decoder (message.decode_text). Nothing is read beyond a
+Texts are UTF-8 in one buffer, hashed as the UTF-16 units that Java sees when it reads them: invalid
+UTF-8 becomes the U+FFFDs of its decoder (message.decode_text). Nothing is read beyond a
 span. Spans outside the buffer are a bug of ours, so they are asserted.
 
-CRC-32 comes from a function that the ``isal`` wheel happens to export (35 GB/s). That is no API:
-where it is missing, a table-driven kernel takes its place. The two have different names, so that
+CRC-32 comes from a function that the ``isal`` wheel happens to export (35 GB/s). It is not an API:
+if it is missing, a table-driven kernel takes its place. The two have different names, so that
 cached machine code which needs the function is never loaded without it.
 """
 
@@ -62,10 +62,10 @@ _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF00
 
 
 def hash_spans_plain(data: Bytes, starts: Int64s, sizes: Int64s, seed: int, out: Int32s) -> None:
-    """Write ``hashCode`` of each span of *data* to *out*; of no bytes or a size below 0, *seed*.
+    """Write ``hashCode`` of each span of *data* to *out*; *seed* for an empty or absent span.
 
     ``starts`` int64[n], ``sizes`` int64[n], ``out`` int32[n]. *seed* is the hash of a text that
-    stands before each span: 0 for none, which also makes the tags code of "no tag" come out as 0.
+    precedes each span: 0 for none, which also makes the tags code of "no tag" 0.
     """
     for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
         text = decode_text(bytes(data[start : start + max(size, 0)]))
@@ -76,17 +76,17 @@ def hash_spans_plain(data: Bytes, starts: Int64s, sizes: Int64s, seed: int, out:
 def index_key_hashes_plain(
     data: Bytes, starts: Int64s, sizes: Int64s, seed: int, out: Int32s
 ) -> None:
-    """As ``hash_spans``, but IndexFile's key hash: ``abs``, and 0 where Java's ``abs`` overflows."""
+    """Write as ``hash_spans``, but IndexFile's key hash: ``abs``, and 0 where ``abs`` overflows."""
     hash_spans_plain(data, starts, sizes, seed, out)
     out[out == _INT_MIN] = 0
     np.abs(out, out=out)
 
 
 def separated_key_hashes_plain(keys: Bytes, seed: int, out: Int32s) -> int:
-    """Hash keys that are each ended by 0x02, which no key holds; return how many there were.
+    """Hash keys that are each ended by 0x02, which no key holds; return their number.
 
-    The quick way for a few keys: one buffer and no arrays of spans. Writes to *out* int32[k] as
-    many as it has room for, as ``index_key_hashes`` would.
+    The fast way for a few keys: one buffer and no arrays of spans. Writes to *out* int32[k] as
+    many as fit, as ``index_key_hashes`` would.
     """
     ends = np.flatnonzero(keys == KEY_END)
     starts = np.concatenate((np.zeros(1, np.int64), ends + 1))[:-1]
@@ -96,7 +96,7 @@ def separated_key_hashes_plain(keys: Bytes, seed: int, out: Int32s) -> int:
 
 
 def crc32_spans_plain(data: Bytes, starts: Int64s, sizes: Int64s, out: Int32s) -> None:
-    """Write the CRC-32 of each span, its sign bit cleared, to *out* int32[n]; of nothing, 0."""
+    """Write the CRC-32 of each span, sign bit cleared, to *out* int32[n]; 0 for an empty span."""
     raw = data.data
     for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
         out[i] = zlib.crc32(raw[start : start + max(size, 0)]) & _CRC_MASK
@@ -104,7 +104,7 @@ def crc32_spans_plain(data: Bytes, starts: Int64s, sizes: Int64s, out: Int32s) -
 
 @device
 def _hash_of_eight(word):
-    """The hash of eight ASCII bytes, first byte lowest, by halving: 8 bytes, 4 pairs, 2 fours.
+    """Return the hash of eight ASCII bytes, lowest byte first: 8 bytes, 4 pairs, 2 fours.
 
     Neighbouring lanes hold the terms; none overflows its lane: 127 * 31 + 127 < 2**16, and
     4064 * 31**2 + 4064 < 2**32.
@@ -116,10 +116,10 @@ def _hash_of_eight(word):
 
 @device
 def _character(data, at, end):
-    """The character at *at* and its bytes, as Java's decoder reads them.
+    """Return the character at *at* and its number of bytes, as Java's decoder reads them.
 
-    Of a part that is none, which is U+FFFD, the bytes are those that could begin a character: so
-    the next one begins behind them. A surrogate in three bytes is one such part.
+    An invalid part is read as U+FFFD. Its bytes are those that could begin a character, so the next
+    character begins behind them. A surrogate in three bytes is one such part.
     """
     lead = np.int64(data[at])
     if lead < 0x80:
@@ -127,7 +127,7 @@ def _character(data, at, end):
     if lead < 0xC2 or lead > 0xF4:
         return np.int64(_REPLACEMENT), 1
     size = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-    low = 0xA0 if lead == 0xE0 else 0x90 if lead == 0xF0 else 0x80  # no form longer than it need be
+    low = 0xA0 if lead == 0xE0 else 0x90 if lead == 0xF0 else 0x80  # shortest forms only
     high = 0x8F if lead == 0xF4 else 0xBF  # up to U+10FFFF
     character = lead & (0x7F >> size)
     for i in range(1, size):
@@ -203,7 +203,7 @@ def _signed(value: int) -> int:
 
 
 def _crc_tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """``tables[k][b]``: the CRC of byte *b* followed by *k* zero bytes."""
+    """Return ``tables[k][b]``: the CRC of byte *b* followed by *k* zero bytes."""
     tables = np.zeros((8, 256), np.uint32)
     for byte in range(256):
         value = byte
@@ -244,7 +244,7 @@ def _crc32_by_tables(data, start, end):
 
 
 def _isal_function() -> Any:
-    """The C function of the isal wheel, its library loaded for good, or None."""
+    """Return the C function of the isal wheel, its library loaded for good, or None."""
     if PLAIN:
         return None
     try:

@@ -1,8 +1,8 @@
-"""Putting keys into an IndexFile.
+"""Appends of keys to an IndexFile.
 
 Layout: a header of 40 bytes, ``hash_slots`` slots of 4, ``max_entries`` entries of 20, all
-big-endian. A slot holds the number of its newest entry; each entry holds the number of the one
-before it. Entries count from 1, so one entry's room at the front is never used. Source: RocketMQ
+big-endian. A slot holds the number of its newest entry; each entry holds the number of the
+previous one. Entries count from 1, so the first entry's place is never used. Source: RocketMQ
 5.3.3, ``IndexFile.putKey``, ``IndexHeader``.
 
 The entry is written before the slot and the slot before the header: a reader that trusts only
@@ -37,9 +37,10 @@ def put_keys_plain(
 ) -> int:
     """Put the keys from *first* on and return how many were put.
 
-    ``key_hashes`` int32[k] are 0 or more, ``physical_offsets`` int64[k] say which record a key
-    belongs to, ``store_timestamps_ms`` int64[k] when that was stored. Fewer than ``k - first`` are put when the file is full: the next file takes the
-    rest. ``index`` uint8 is the whole file; nothing is put into one that is too short.
+    ``key_hashes`` int32[k] are 0 or more, ``physical_offsets`` int64[k] are those of the keys'
+    records, ``store_timestamps_ms`` int64[k] their store times. Fewer than ``k - first`` are put
+    when the file is full: the next file takes the rest. ``index`` uint8 is the whole file; if it is
+    too short, nothing is put.
     """
     if len(index) < _file_bytes(hash_slots, max_entries) or hash_slots < 1:
         return 0

@@ -1,13 +1,13 @@
-"""Following the chains of a hash through many IndexFiles in one call, newest entry first.
+"""Searches for a hash along its chains through many IndexFiles in one call, newest entry first.
 
-The files of a store have one size and are mapped at different places, so they come as addresses:
-the caller keeps each mapped whole while the kernel runs. Nothing read from a file is believed: an
-entry counts when its number is within the file and below the one that named it, and its hash
-belongs to the slot. So a walk ends, whatever stands there, and never leaves a file.
-
-The header's count is not asked. A writer moves it once a batch, behind the slots, and each slot is
-written behind its entry: who stopped at the count would miss all of a chain whose newest entries
-are of that batch.
+- The files of a store have one size and are mapped at different places, so they are given as
+  addresses: the caller keeps each mapped whole while the kernel runs.
+- Nothing read from a file is trusted: an entry counts only if its number is within the file and
+  below that of the entry that points to it, and its hash belongs to the slot. So a search ends,
+  whatever the bytes, and never leaves a file.
+- The header's count is not used. A writer updates it once per batch, after the slots, and writes
+  each slot after its entry: a reader that stopped at the count would miss all of a chain whose
+  newest entries are of that batch.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ __all__ = ["Place", "search_chains", "search_chains_plain"]
 
 _ENTRY = struct.Struct(">iqii")  # hash, physical offset, seconds, previous
 _SLOT = struct.Struct(">i")
-_PREVIOUS = 16  # where an entry names the one before it
+_PREVIOUS = 16  # the offset of the previous entry's number
 
 
 class Place(IntEnum):
-    """How far a search has come: the elements of its ``place``."""
+    """The progress of a search: the elements of its ``place``."""
 
     FILE = 0
-    """The number of the file that is searched; -1 when all were."""
+    """The number of the file being searched; -1 after the last."""
     AFTER = 1
-    """The entry after which to go on, 0 to begin with the slot."""
+    """The entry after which to continue, 0 to begin with the slot."""
     IS_ASTRAY = 2
-    """1 when the entry, or the slot, that AFTER says names no entry of the chain; else 0."""
+    """1 when the entry of AFTER, or the slot, points to no entry of the chain; else 0."""
     ASTRAY_TO = 3
-    """What it names in that case."""
+    """The number that it points to in that case."""
 
 
 _PLACE_FIELDS = len(Place)
@@ -46,12 +46,12 @@ _PLACE_FIELDS = len(Place)
 def search_chains_plain(
     addresses: Int64s, hash_slots: int, max_entries: int, key_hash: int, place: Int64s, out: Int64s
 ) -> int:
-    """Write the physical offsets of entries with *key_hash* to *out* int64[k]; returns how many.
+    """Write the physical offsets of entries with *key_hash* to *out* int64[k]; return their number.
 
-    Goes on from *place* int64[len(Place)], file by file from the one it names down to file 0, and
-    leaves there where it stopped: at the end, when *out* was full, or where a chain led astray.
-    Then the caller may go on with the file before. ``addresses`` int64[n] are those of whole files
-    with *hash_slots* and *max_entries*, oldest first.
+    Continues from *place* int64[len(Place)], file by file from the one in it down to file 0, and
+    stores there where it stopped: at the end, when *out* was full, or where a chain was broken. In
+    the last case the caller may continue with the file before. ``addresses`` int64[n] are those of
+    whole files with *hash_slots* and *max_entries*, oldest first.
     """
     slot_count = max(hash_slots, 1)
     entries = INDEX_HEADER_BYTES + slot_count * INDEX_SLOT_BYTES

@@ -1,10 +1,10 @@
 """Machine operations that NumPy arrays lack: unaligned big-endian access, block copies, atomics.
 
 Only kernels may call these. Arrays are ``uint8[n]``, offsets count bytes, and nothing is checked:
-the kernel has tested the bounds before. Functions of an ``address`` work on raw memory, which the
+the kernel has checked the bounds before. Functions of an ``address`` work on raw memory, which the
 caller keeps alive, and, for atomic ones, aligned to the width.
 
-A plain load in a waiting loop is hoisted out of it by the compiler: loops that wait for another
+The compiler hoists a plain load out of a waiting loop: loops that wait for another
 process use ``atomic_load_*``. Loads acquire, stores release, ``atomic_add_i32`` is sequentially
 consistent and so a full fence.
 """
@@ -51,7 +51,7 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, offset: An
 def _loader(bits: int) -> Callable[..., Any]:
     @intrinsic
     def load(_typing: Any, array: Any, _offset: Any) -> Any:
-        """The signed big-endian number at *offset*."""
+        """Return the signed big-endian number at *offset*."""
 
         def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             width = ir.IntType(bits)
@@ -89,7 +89,7 @@ def _storer(bits: int) -> Callable[..., Any]:
 def _address_loader(bits: int) -> Callable[..., Any]:
     @intrinsic
     def load(_typing: Any, _address: Any) -> Any:
-        """The signed big-endian number at *address*, however aligned."""
+        """Return the signed big-endian number at *address*, of any alignment."""
 
         def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
             value = builder.load(_word(builder, args[0], bits))
@@ -109,7 +109,7 @@ store_i16, store_i32, store_i64 = _storer(16), _storer(32), _storer(64)
 
 @intrinsic
 def load_native_u64(_typing: Any, array: Any, _offset: Any) -> Any:
-    """Eight bytes at *offset* in the machine's own order."""
+    """Return the eight bytes at *offset* in the machine's own order."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
@@ -151,14 +151,14 @@ def copy16(_typing: Any, target: Any, _to: Any, source: Any, _from: Any) -> Any:
 
 @intrinsic
 def separator_mask(_typing: Any, array: Any, _offset: Any) -> Any:
-    """Which of the 64 bytes at *offset* are 0x01 or 0x02: bit i for byte i."""
+    """Return which of the 64 bytes at *offset* are 0x01 or 0x02: bit i for byte i."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = ir.VectorType(ir.IntType(8), _VECTOR_BYTES)
         pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
         value = builder.load(builder.bitcast(pointer, vector.as_pointer()))
         value.align = 1
-        # byte - 1 < 2, unsigned: true for 1 and 2 alone, because 0 wraps round to 255
+        # byte - 1 < 2, unsigned: true only for 1 and 2, because 0 wraps to 255
         shifted = builder.sub(value, ir.Constant(vector, [1] * _VECTOR_BYTES))
         hits = builder.icmp_unsigned("<", shifted, ir.Constant(vector, [2] * _VECTOR_BYTES))
         return builder.bitcast(hits, ir.IntType(_VECTOR_BYTES))
@@ -168,7 +168,7 @@ def separator_mask(_typing: Any, array: Any, _offset: Any) -> Any:
 
 @intrinsic
 def count_trailing_zeros(_typing: Any, _value: Any) -> Any:
-    """The number of the lowest set bit; *value* is not 0."""
+    """Return the number of the lowest set bit; *value* is not 0."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -178,7 +178,7 @@ def count_trailing_zeros(_typing: Any, _value: Any) -> Any:
 
 @intrinsic
 def release_fence(_typing: Any) -> Any:
-    """No store moves across this one, in the compiler or the processor."""
+    """Prevent the compiler and the processor from moving stores across this point."""
 
     def generate(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
         builder.fence("acq_rel")
@@ -189,7 +189,7 @@ def release_fence(_typing: Any) -> Any:
 
 @intrinsic
 def pause(_typing: Any) -> Any:
-    """Leave the core to its other thread for a moment, some 20 to 50 ns; x86-64 only."""
+    """Leave the core to its other thread for some 20 to 50 ns; x86-64 only."""
 
     def generate(context: Any, builder: Any, _signature: Any, _args: Any) -> Any:
         kind = ir.FunctionType(ir.VoidType(), [])
@@ -202,7 +202,7 @@ def pause(_typing: Any) -> Any:
 
 @intrinsic
 def address(_typing: Any, array: Any, _offset: Any) -> Any:
-    """The address of the byte at *offset*."""
+    """Return the address of the byte at *offset*."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, signature.args[0], args[0], args[1])
@@ -217,7 +217,7 @@ def _word(builder: Any, location: Any, bits: int) -> Any:
 
 @intrinsic
 def atomic_load_i64(_typing: Any, _address: Any) -> Any:
-    """The native number at *address*, 8-aligned; nothing after it is read earlier."""
+    """Return the native number at *address*, 8-aligned; later reads stay behind it."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         return builder.load_atomic(_word(builder, args[0], 64), "acquire", 8)
@@ -227,7 +227,7 @@ def atomic_load_i64(_typing: Any, _address: Any) -> Any:
 
 @intrinsic
 def atomic_load_u32(_typing: Any, _address: Any) -> Any:
-    """The native unsigned number at *address*, 4-aligned; nothing after it is read earlier."""
+    """Return the native unsigned number at *address*, 4-aligned; later reads stay behind it."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         value = builder.load_atomic(_word(builder, args[0], 32), "acquire", 4)
@@ -238,7 +238,7 @@ def atomic_load_u32(_typing: Any, _address: Any) -> Any:
 
 @intrinsic
 def atomic_store_i64(_typing: Any, _address: Any, _value: Any) -> Any:
-    """Publish *value* at *address*, 8-aligned: whoever reads it sees all that was written before."""
+    """Publish *value* at *address*, 8-aligned: its readers see all that was written before."""
 
     def generate(context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         builder.store_atomic(args[1], _word(builder, args[0], 64), "release", 8)
@@ -249,7 +249,7 @@ def atomic_store_i64(_typing: Any, _address: Any, _value: Any) -> Any:
 
 @intrinsic
 def atomic_add_i32(_typing: Any, _address: Any, _delta: Any) -> Any:
-    """Add *delta* to the word at *address*, 4-aligned, and return what it was."""
+    """Add *delta* to the word at *address*, 4-aligned, and return the previous value."""
 
     def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
         delta = builder.trunc(args[1], ir.IntType(32))

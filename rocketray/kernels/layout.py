@@ -1,4 +1,4 @@
-"""Where the fields of RocketMQ's records, queue entries and index files are, in bytes.
+"""The positions of the fields of RocketMQ's records, queue entries and index files, in bytes.
 
 Offsets after BORNHOST move by 12 for an IPv6 born host, and again for an IPv6 store host.
 ``measure_record`` is the only walk over a record's variable parts, and checks each length.
@@ -58,7 +58,7 @@ SYS_FLAG_INNER_BATCH = 0x80
 HOST_BYTES = 8  # IPv4 address and a port of four bytes
 HOST_IPV6_EXTRA = 12  # an IPv6 address is 16 bytes
 RECORD_MIN_BYTES = 84 + 4 + 1 + 2  # fixed fields, body length, topic length, properties length
-_BODY_LENGTH_LESS_HOSTS = 68  # all fixed fields before the body length but the two hosts
+_BODY_LENGTH_LESS_HOSTS = 68  # all fixed fields before the body length except the two hosts
 
 ENTRY_BYTES = 20  # i64 physical offset, i32 size, i64 tags code
 TAGS_CODE_EXT_MAX = -2147483649  # at or below: the address of a ConsumeQueueExt unit, no hash
@@ -69,7 +69,7 @@ INDEX_ENTRY_BYTES = 20  # i32 hash, i64 physical offset, i32 seconds after begin
 
 
 class Measure(NamedTuple):
-    """The parts of one record, as positions in its buffer. ``size`` is -1 for no whole record."""
+    """The parts of one record, as positions in its buffer. ``size`` is -1 unless it is whole."""
 
     size: int
     store_host: int
@@ -88,13 +88,13 @@ _NO_RECORD = Measure(-1, 0, 0, 0, 0, 0, 0, 0)
 
 @device
 def host_bytes(sys_flag, ipv6_bit):
-    """8 or 20: the length of a host field under *sys_flag*."""
+    """Return 8 or 20: the length of a host field under *sys_flag*."""
     return HOST_BYTES + HOST_IPV6_EXTRA if sys_flag & ipv6_bit else HOST_BYTES
 
 
 @device
 def measure_record(buffer, position, end):
-    """The record at *position*, which must lie whole before *end*, a length within *buffer*."""
+    """Measure the record at *position*, which must end at or before *end*, within *buffer*."""
     if position < 0 or position + RECORD_MIN_BYTES > end or end > len(buffer):
         return _NO_RECORD
     size = load_i32(buffer, position)
@@ -139,7 +139,7 @@ def measure_record(buffer, position, end):
 
 
 def measure_record_plain(buffer: Bytes, position: int, end: int) -> Measure:
-    """What ``measure_record`` finds, from the format's description alone."""
+    """Return the result of ``measure_record``, from the format's description alone."""
     if position < 0 or end > len(buffer) or end - position < RECORD_MIN_BYTES:
         return _NO_RECORD
     raw = buffer.data[position:end]
@@ -172,7 +172,7 @@ def measure_record_plain(buffer: Bytes, position: int, end: int) -> Measure:
 
 
 def _counted(raw: memoryview, position: int, length: struct.Struct) -> tuple[int, int]:
-    """Start and size of a field behind its length; ``struct.error`` for a length below 0."""
+    """Return start and size of a field behind its length; raise ``struct.error`` if below 0."""
     (size,) = length.unpack_from(raw, position)
     if size < 0:
         raise struct.error

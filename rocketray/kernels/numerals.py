@@ -1,8 +1,8 @@
-"""Texts of numbers as Java reads them, for the texts that people write, and numbers by their value.
+"""Texts of numbers as Java reads them, for common forms, and numbers by their value.
 
-A text is NUMERAL, BAD (Java's ``valueOf`` raises) or ODD: too unusual for a kernel, so that
-somebody else has to read it. ODD are digits of other scripts, hexadecimal doubles, ``NaN``,
-``Infinity``, and doubles that take more than one exact multiplication to round correctly.
+A text is NUMERAL, BAD (Java's ``valueOf`` raises) or ODD: too unusual for a kernel, so another
+reader must decide. ODD are digits of other scripts, hexadecimal doubles, ``NaN``,
+``Infinity``, and doubles that need more than one exact multiplication to be rounded correctly.
 
 ``order_number`` takes numbers of any width in the form that ``filters/sql92/numbers.py`` describes,
 and compares them with an integer digit by digit, so exactly; no such text is ODD unless it has
@@ -35,16 +35,16 @@ NUMERAL, BAD, ODD = 0, 1, 2
 _INT32_MIN, _INT32_MAX, _INT64_MIN = -(2**31), 2**31 - 1, -(2**63)
 _LAST_TENTH = -922_337_203_685_477_580  # -2^63 // 10, rounded towards zero; the rest is 8
 _ZERO, _PLUS, _MINUS, _POINT, _BLANK, _ASCII_END = 0x30, 0x2B, 0x2D, 0x2E, 0x20, 0x80
-_CASE = 0x20  # the bit by which an ASCII letter in lower case differs
+_CASE = 0x20  # the bit that is set in lower-case ASCII letters
 _D, _E, _F, _X, _UPPER_I, _UPPER_N = 0x64, 0x65, 0x66, 0x78, 0x49, 0x4E
 
-# A double takes 53 bits, and 10^22 is the largest power of ten that is one. So the product or
-# quotient of two such numbers is rounded once, which is correctly.
+# A double holds 53 bits, and 10^22 is the largest power of ten that is exact in one. So the
+# product or quotient of two such numbers is rounded once, which is correct.
 _EXACT_MAX = 2**53
 _EXACT_POWER_MAX = 22
 _DIGITS_MAX = 18  # fit into 63 bits
 _MANTISSA_ROOM = 10 ** (_DIGITS_MAX - 1)  # below it, one more digit fits
-_EXPONENT_CAP = 10**17  # no need to count further: no text has so many zeros
+_EXPONENT_CAP = 10**17  # enough: no text has so many zeros
 _POWERS = np.array([float(10**power) for power in range(_EXACT_POWER_MAX + 1)])
 
 _TRIMMED = bytes(range(_BLANK + 1))
@@ -55,7 +55,7 @@ _NUMBER = re.compile(rb"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-
 
 
 def read_integer_plain(text: bytes, *, is_int32: bool) -> tuple[int, int]:
-    """What *text* is, and its value if it is a NUMERAL: a sign, and digits within the range."""
+    """Return the kind of *text*, and its value if it is a NUMERAL: sign and digits within range."""
     match = _SIGNED_DIGITS.match(text)
     assert match is not None
     digits, rest = match[2].lstrip(b"0"), text[match.end() :]
@@ -96,7 +96,7 @@ def read_integer(text, start, end, is_int32):
 
 
 def read_double_plain(text: bytes) -> tuple[int, float]:
-    """What *text* is, and its value if it is a NUMERAL; blanks around and a suffix are cut."""
+    """Return the kind of *text*, and its value if it is a NUMERAL; blanks and a suffix are cut."""
     trimmed = text.strip(_TRIMMED)
     if _ODD_DOUBLE.match(trimmed):
         return ODD, 0.0
@@ -117,7 +117,7 @@ def read_double_plain(text: bytes) -> tuple[int, float]:
 
 @device
 def _read_exponent(text, start, end):
-    """Whether a text is an exponent, and which; one that is far too large may come out smaller."""
+    """Return whether a text is an exponent, and its value, perhaps smaller if far too large."""
     at = start
     is_negative = False
     if at < end and (text[at] == _MINUS or text[at] == _PLUS):
@@ -198,7 +198,7 @@ def read_double(text, start, end):
 
 
 def order_number_plain(text: bytes, integer: int) -> tuple[int, int]:
-    """What *text* is, and if it is a NUMERAL, whether it is below, at or above *integer*."""
+    """Return the kind of *text*, and for a NUMERAL -1, 0 or 1: below, at or above *integer*."""
     kind, value = read_integer_plain(text, is_int32=False)
     if kind == NUMERAL:
         return NUMERAL, (value > integer) - (value < integer)
@@ -216,7 +216,7 @@ def order_number_plain(text: bytes, integer: int) -> tuple[int, int]:
     power = match[5] or b"0"
     is_far = len(power.lstrip(b"+-0")) > len(str(_EXPONENT_CAP)) - 1
     exponent = (-1 if b"-" in power else 1) * _EXPONENT_CAP if is_far else int(power)
-    point = len(digits) - len(fraction) + exponent  # how many of the digits stand before it
+    point = len(digits) - len(fraction) + exponent  # the number of digits before it
     other = b"%d" % abs(integer)
     if point != len(other):
         return NUMERAL, (1 if point > len(other) else -1) * (-1 if is_negative else 1)
@@ -232,8 +232,8 @@ def order_number(text, start, end, integer):
     if at < end and (text[at] == _MINUS or text[at] == _PLUS):
         is_negative = text[at] == _MINUS
         at += 1
-    first = np.int64(-1)  # the first digit that is not 0
-    point = np.int64(0)  # how many digits from there stand before the point
+    first = np.int64(-1)  # the first digit other than 0
+    point = np.int64(0)  # the number of digits from there to the point
     has_digits = False
     has_point = False
     while at < end:
@@ -271,7 +271,7 @@ def order_number(text, start, end, integer):
 
 @device
 def _order_digits(text, at, end, point, integer):
-    """-1, 0 or 1 for digits, of which *point* stand before the point, beside a positive integer."""
+    """Return -1, 0 or 1 for digits, *point* of them before the point, and a positive integer."""
     count = np.int64(1)
     power = np.int64(1)  # of the integer's first digit
     while power <= integer // 10:

@@ -1,9 +1,9 @@
-"""From collected messages to a packed batch: what a producer hands to a shard, in one call.
+"""Collected messages to a packed batch, the form that a producer hands to a shard, in one call.
 
-The batch's layout is that of ``store/batches/encoded_batch.py``; its header is written by the caller. A
-record's properties are its unique key, where the producer numbers it, and then its *tail*, the
-rest of the property string, ready made. A unique key is a prefix that all of a producer share and
-twelve hex digits that count on from message to message.
+The batch's layout is that of ``store/batches/encoded_batch.py``; the caller writes its header. A
+record's properties are its unique key, if the producer numbers it, and then its *tail*, the
+ready-made rest of the property string. A unique key is a prefix that all messages of a producer
+share, and twelve hex digits that count up from message to message.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def pack_messages_plain(
     keys: Bytes,
     rows: Int64s,
 ) -> int:
-    """Write the batch behind its header and return where it ends.
+    """Write the batch behind its header and return its end.
 
     ``header`` is everything of a record before its body. ``id_field`` is the property of the
     unique key up to the digits, *id_seed* the hash of the topic, ``#`` and the prefix, *key_seed*
@@ -135,7 +135,7 @@ def pack_messages_plain(
 
 @device
 def _write_digits(out, at, number):
-    """Twelve hex digits."""
+    """Write twelve hex digits."""
     for i in range(ID_DIGITS):
         out[at + ID_DIGITS - 1 - i] = _HEX[number & 15]
         number >>= 4

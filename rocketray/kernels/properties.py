@@ -47,7 +47,7 @@ _BLOCK_BYTES = 64
 
 @lru_cache(maxsize=1024)
 def join_names(names: tuple[str, ...]) -> tuple[Bytes, Int64s]:
-    """Texts back to back in UTF-8, and their bounds: uint8[total] and int64[n + 1]."""
+    """Return the texts back to back in UTF-8, and their bounds: uint8[total] and int64[n + 1]."""
     encoded = [name.encode("utf-8", "surrogatepass") for name in names]
     bounds = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(name) for name in encoded], out=bounds[1:])
@@ -66,8 +66,8 @@ def find_properties_plain(
     """Find the values of *p* different names in the property strings of *n* records.
 
     ``starts``, ``sizes`` int64[n]: the property strings. Name k is
-    ``names[name_bounds[k]:name_bounds[k + 1]]``. ``value_starts``, ``value_sizes`` int64[p, n]
-    receive the spans; the size is -1 where a record has no such property.
+    ``names[name_bounds[k]:name_bounds[k + 1]]``. The spans are written to ``value_starts`` and
+    ``value_sizes`` int64[p, n]; the size is -1 where a record has no such property.
     """
     bounds = name_bounds.tolist()
     wanted = {names[a:b].tobytes(): k for k, (a, b) in enumerate(pairwise(bounds))}
@@ -96,7 +96,7 @@ def _same(left, left_start, right, right_start, size):
 
 @device
 def _separators(buffer, start, end):
-    """Bit i for a separator at start + i, of up to 64 bytes before *end*."""
+    """Return bit i for a separator at start + i, of up to 64 bytes before *end*."""
     if start + _BLOCK_BYTES <= len(buffer):
         mask = separator_mask(buffer, start)
         if end - start < _BLOCK_BYTES:
@@ -122,7 +122,7 @@ def _note_value(segment, pair, split, end, i, names, name_bounds, value_starts, 
 
 @device
 def find_in_string(segment, start, size, i, names, name_bounds, value_starts, value_sizes):
-    """The named values of one property string, which becomes column *i*."""
+    """Find the named values of one property string, which becomes column *i*."""
     for k in range(len(name_bounds) - 1):
         value_starts[k, i] = 0
         value_sizes[k, i] = -1
@@ -165,7 +165,7 @@ def find_properties(segment, starts, sizes, names, name_bounds, value_starts, va
 def match_values_plain(
     segment: Bytes, starts: Int64s, sizes: Int64s, wanted: Bytes, wanted_bounds: Int64s, out: Bools
 ) -> None:
-    """Say of each span whether it is exactly one of the wanted values; an absent span is not.
+    """Write for each span whether it is exactly one of the wanted values; False if absent.
 
     ``starts``, ``sizes`` int64[n], ``out`` bool[n]; value k is
     ``wanted[wanted_bounds[k]:wanted_bounds[k + 1]]``.
@@ -202,11 +202,11 @@ def list_pairs_plain(
     pair_bounds: Int32s,
     pairs: npt.NDArray[np.int64],
 ) -> int:
-    """List the properties of *n* records, without duplicates: a name stands where it came first.
+    """List the properties of *n* records, without duplicates: a name keeps its first place.
 
     Writes to ``pair_bounds`` int32[n + 1] the range of each record's pairs, and to ``pairs``
-    int64[4, m] name start, name size, value start and value size of each. Returns how many pairs
-    there are, or -1 when there are more than m.
+    int64[4, m] name start, name size, value start and value size of each. Returns the number of
+    pairs, or -1 when there are more than m.
     """
     count = 0
     for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
@@ -227,7 +227,7 @@ def list_pairs_plain(
 
 @device
 def _note_pair(segment, pair, split, end, first, count, pairs):
-    """The number of pairs after this one, or -1 when there is no room for it."""
+    """Record a pair; return the number of pairs after it, or -1 when there is no room."""
     size = split - pair
     if size <= 0 or end - 1 <= split:
         return count
@@ -280,7 +280,7 @@ def list_pairs(segment, starts, sizes, pair_bounds, pairs):
 
 
 def _pairs(segment: Bytes, start: int, end: int) -> list[tuple[int, int, int]]:
-    """Name start, position of the first 0x01 and end of each pair that counts."""
+    """Return name start, position of the first 0x01 and end of each pair that counts."""
     text = segment[start:end].tobytes()
     found = []
     at = 0

@@ -2,8 +2,8 @@
 
     "__CRC32#" 0x01, ten decimal digits, the lowest first, 0x02
 
-It is a record's if its name stands there and begins a pair; then what follows must be right. Source: RocketMQ 5.3.3,
-``MessageDecoder.createCrc32``, config ``enabledAppendPropCRC``.
+A record has one if the name is in that place and begins a pair; then the rest must be correct.
+Source: RocketMQ 5.3.3, ``MessageDecoder.createCrc32``, config ``enabledAppendPropCRC``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _NONE, _BAD = -1, -2
 
 
 def may_hold_crc_property_plain(records: Bytes, sizes: Int32s) -> bool:
-    """Whether the name of a CRC property is where it would be in any of *n* records.
+    """Return whether the name of a CRC property is in its place in any of *n* records.
 
     The records lie back to back; ``sizes`` int32[n] add up to the length of ``records``.
     """
@@ -66,10 +66,10 @@ def may_hold_crc_property(records, sizes):
 
 
 def read_property_crcs_plain(data: Bytes, starts: Int64s, sizes: Int64s, out: Int64s) -> int:
-    """Read the CRC that each of *n* records tells of itself; returns how many do.
+    """Read the CRC property of each of *n* records; return how many have one.
 
     ``starts``, ``sizes`` int64[n] are whole records; ``out`` int64[n] receives the number, -1
-    where there is none, -2 for one that is not made of digits.
+    if there is none, -2 if it is not made of digits.
     """
     count = 0
     for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):

@@ -1,8 +1,8 @@
-"""From queue entries straight to bodies: records are checked and their bodies copied in one pass.
+"""Queue entries directly to bodies: records are checked and their bodies copied in one pass.
 
-What ``spans.measure_spans``, ``hashing.crc32_spans`` and ``spans.gather_spans`` do one after the
-other, for a reader that wants nothing else of ordinary records. Of what is not ordinary it only
-says so: compressed bodies, records that may hold a CRC of their own, and all that is damaged.
+It does the work of ``spans.measure_spans``, ``hashing.crc32_spans`` and ``spans.gather_spans`` in
+one step, for a reader that needs only the bodies of ordinary records. It only reports that there
+are others: compressed bodies, records that may hold a CRC of their own, and damaged ones.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def copy_bodies_plain(
     """Copy the bodies of the records that n queue entries point to, back to back, to ``data``.
 
     ``bounds`` int32[n + 1] become those of the bodies; ``data`` uint8 has room for the records.
-    False, and then both are undefined, unless each is a whole record within the segment, whose
-    first byte has the offset *segment_start*, of just this size, physical offset, queue id and
-    queue offset, with a body that is not compressed and matches its CRC, and without what may be a
+    Returns False, and leaves both undefined, unless each is a whole record within the segment,
+    whose first byte has the offset *segment_start*, of just this size, physical offset, queue id
+    and queue offset, with a body that is not compressed and matches its CRC, and without a possible
     CRC of its own.
     """
     at = 0

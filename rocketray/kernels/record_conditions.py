@@ -1,9 +1,8 @@
-"""From queue entries straight to verdicts, in one call: for blocks of which nothing is unusual.
+"""Queue entries directly to verdicts, in one call: for blocks in which nothing is unusual.
 
 A pull of 32 messages takes a few microseconds, and each call between Python and a kernel one or
-two of them. What is unusual about a block is left to those who look closer: its records lie in
-two segments, one of them is not there or may have a CRC of its own, or a value is ODD: one that
-takes another reader than a kernel.
+two of them. Unusual blocks are left to slower code: the records lie in two segments, one of them is
+missing or may have a CRC of its own, or a value is ODD and needs a reader other than a kernel.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ def judge_records_plain(
 ) -> bool:
     """Write the state of each of the *n* records that queue entries point to; uint8[n].
 
-    As ``find_record_properties`` and ``run_program`` do it, one after the other. Returns whether
-    nothing was unusual; otherwise *states* may hold anything.
+    As ``find_record_properties`` followed by ``run_program``. Returns whether nothing was unusual;
+    otherwise the content of *states* is undefined.
     """
     value_starts = np.empty((len(name_bounds) - 1, len(sizes)), np.int64)
     value_sizes = np.empty_like(value_starts)

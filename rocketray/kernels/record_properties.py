@@ -1,8 +1,8 @@
-"""From queue entries straight to properties: records are checked and searched in one pass.
+"""Queue entries directly to properties: records are checked and searched in one pass.
 
-What ``spans.measure_spans`` and ``properties.find_properties`` do one after the other, for a filter
-that looks at nothing else of a record. And where the property strings of a batch are, of which
-nothing is stored yet.
+It does the work of ``spans.measure_spans`` and ``properties.find_properties`` in one step, for a
+filter that reads only properties. It also finds the property strings of a batch that is not
+stored yet.
 """
 
 from __future__ import annotations
@@ -60,12 +60,14 @@ def find_record_properties_plain(
     value_starts: npt.NDArray[np.int64],
     value_sizes: npt.NDArray[np.int64],
 ) -> tuple[int, bool]:
-    """As ``find_properties``, of the records that queue entries point to, from number *first* on.
+    """Do as ``find_properties``, for the records that entries point to, from number *first* on.
 
-    Returns the number of the first that is not a whole record within the segment, whose first byte
-    has the offset *segment_start*, of just this size, physical offset, queue id and queue offset;
-    or how many entries there are; and whether the records before it may have a CRC of their own,
-    which only their last 20 bytes tell.
+    Returns two values:
+      - the number of the first entry without a whole record within the segment, whose first byte
+        has the offset *segment_start*, of just this size, physical offset, queue id and queue
+        offset; or the number of entries;
+      - whether the records before it may have a CRC of their own, which only their last 20 bytes
+        tell.
     """
     may_hold_crc = False
     for i in range(first, len(sizes)):
@@ -140,9 +142,9 @@ def find_record_properties(
 def find_property_strings_plain(
     records: Bytes, sizes: Int32s, property_starts: Int64s, property_sizes: Int64s
 ) -> int:
-    """Where the property string of each of *n* records, back to back in *records*, is: int64[n].
+    """Find the property string of each of *n* records that lie back to back in *records*: int64[n].
 
-    Returns -1, or the number of the first record that is not a whole one of its size.
+    Returns -1, or the number of the first record that is not whole or not of its size.
     """
     position = 0
     for i, size in enumerate(sizes.tolist()):

@@ -1,4 +1,4 @@
-"""Where the parts of many records are, and gathering such parts into one buffer.
+"""The positions of the parts of many records, and gathering such parts into one buffer.
 
 A span is a start in a segment and a size; a size below 0 means "absent". ``measure_spans`` is the
 gate: it checks each length of each record against the record and the segment. All other kernels
@@ -62,7 +62,7 @@ __all__ = [
 
 
 class Field(IntEnum):
-    """The rows of what ``measure_spans`` writes; starts are positions in the segment."""
+    """The rows that ``measure_spans`` writes; starts are positions in the segment."""
 
     BODY_START = 0
     BODY_SIZE = 1
@@ -81,7 +81,7 @@ class Field(IntEnum):
     QUEUE_OFFSET = 14
 
 
-_SHORT_SPAN = 256  # up to here, a few vectors beat a call to memcpy
+_SHORT_SPAN = 256  # up to this size, a few vectors beat a call to memcpy
 _FIELD_COUNT = len(Field)
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 
@@ -95,7 +95,7 @@ def measure_spans_plain(
 ) -> int:
     """Find the parts of the records at *positions* int64[n] of *segment* with *sizes* int32[n].
 
-    They have to say that they stand at *physical_offsets* int64[n]; ``fields`` is
+    Each record must hold its offset of *physical_offsets* int64[n]; ``fields`` is
     int64[len(Field), n]. Returns -1, or the number of the first record that is not a whole record
     of just this size and offset within the segment; then the rows from there on are undefined.
     """
@@ -161,7 +161,7 @@ def measure_spans(segment, positions, physical_offsets, sizes, fields):
 
 
 def end_of_segment_plain(physical_offsets: Int64s, segment_bytes: int, first: int) -> int:
-    """The number of the first record after *first* that is in another segment, or how many are."""
+    """Return the number of the first record after *first* in another segment, or of all records."""
     starts = physical_offsets[first:] // segment_bytes
     others = np.flatnonzero(starts != starts[0])
     return first + int(others[0]) if len(others) else len(physical_offsets)
@@ -178,7 +178,7 @@ def end_of_segment(physical_offsets, segment_bytes, first):
 
 
 def sum_sizes_plain(sizes: Int64s) -> tuple[int, int]:
-    """The bytes of all spans together, and how many of them are absent."""
+    """Return the total bytes of all spans, and how many of them are absent."""
     return int(np.maximum(sizes, 0).sum()), int((sizes < 0).sum())
 
 
@@ -192,7 +192,7 @@ def sum_sizes(sizes):
 
 
 def is_ascii_plain(data: Bytes, size: int) -> bool:
-    """Whether the first *size* bytes are all below 128, and so UTF-8 however they are cut."""
+    """Return whether the first *size* bytes are all below 128, so UTF-8 wherever they are cut."""
     return bool((data[:size] < 0x80).all())
 
 

@@ -1,6 +1,6 @@
-"""Texts of many messages at once: which of them no reader could use, and the hashes of the keys.
+"""Texts of many messages at once: the invalid ones, and the hashes of the keys.
 
-Texts are spans of UTF-8 (see ``spans.py``); a size below 0 is a null. What is no UTF-8 is hashed as
+Texts are spans of UTF-8 (see ``spans.py``); a size below 0 is a null. Invalid UTF-8 is hashed as
 Java reads it (``hashing.py``).
 """
 
@@ -30,10 +30,11 @@ _TRIMMED = bytes(range(_BLANK + 1))
 
 
 def first_bad_text_plain(data: Bytes, starts: Int64s, sizes: Int64s, kind: int) -> int:
-    """The number of the first span that no reader could make use of, or -1; nulls are good.
+    """Return the index of the first invalid span, or -1; nulls are allowed.
 
     No text is empty or holds a separator of properties. A KEY_TEXT has no blank. A TAG_TEXT is
-    not ``*``, has no ``||`` and neither begins nor ends with what Java trims, 0x00 to 0x20.
+    not ``*``, has no ``||`` and neither begins nor ends with a character that Java trims, 0x00 to
+    0x20.
     """
     for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
         text = data[start : start + max(size, 0)].tobytes()
@@ -47,7 +48,7 @@ def first_bad_text_plain(data: Bytes, starts: Int64s, sizes: Int64s, kind: int) 
 
 @device
 def _is_plain(word):
-    """Whether none of eight bytes is 0x20 or less, or a bar: nothing to look at more closely."""
+    """Return whether none of eight bytes is 0x20 or less, or a bar: no closer check is needed."""
     low = (word - _ONES * np.uint64(_BLANK + 1)) & ~word & _HIGH_BITS
     bars = word ^ (_ONES * np.uint64(_BAR))
     return low | ((bars - _ONES) & ~bars & _HIGH_BITS) == 0
@@ -99,9 +100,9 @@ def hash_record_keys_plain(
     hashes: Int32s,
     records: Int32s,
 ) -> int:
-    """Hash each record's unique key, then its keys, which blanks separate, in order.
+    """Hash each record's unique key, then its blank-separated keys, in order.
 
-    Writes to ``hashes`` and ``records`` int32[≥ keys] and returns how many keys there are.
+    Writes to ``hashes`` and ``records`` int32[≥ keys] and returns the number of keys.
     """
     found: list[tuple[bytes, int]] = []
     for i in range(len(unique_sizes)):

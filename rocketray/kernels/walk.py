@@ -1,7 +1,7 @@
-"""Walking a log: the records that follow each other from one place in a segment on.
+"""A walk through a log: the consecutive records from one place in a segment on.
 
-This is how the end of a log is found, so every byte may be anything: a record counts when it is
-whole, says that it stands where it stands, and names a queue.
+The walk finds the end of a log, so every byte may have any value: a record counts if it is
+whole, holds its own physical offset, and names a queue.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def list_records_plain(
     """List the records from *position* of a segment on, up to the first place without one.
 
     ``segment`` is one whole file whose first byte has the offset *segment_start*. The five arrays
-    of one length receive what the records say; as many are listed as there is room for. Returns
-    their number.
+    of equal length receive the fields of the records, as many as fit. Returns the number of
+    records.
     """
     count = 0
     while count < len(sizes):
