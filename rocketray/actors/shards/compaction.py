@@ -1,18 +1,19 @@
 """Compaction: keeping the last message of each key, so that reading a changelog stays bounded.
 
-The log stays append-only. What is alive in the old files is stored once more at the end, and then
-the old files go, as retention lets files go. A message is alive when no later one has its key, and
-it is not a deletion, which is a message with an empty body. One without a key is always alive.
+The log stays append-only. The live messages of the old files are stored again at the end, and then
+the old files are removed, as by retention. A message is live if no later one has its key and it is
+not a deletion, which is a message with an empty body. A message without a key is always live.
 
 Invariants
-  1. At any moment, also after a crash, the last message of each key from the minimum on says what
-     it said before: copies are stored under the writer's lock, of what is the last at that moment,
-     and files go only when every copy is on disk. They are read before, while nobody waits.
-  2. A deletion goes only together with all that is older, from the oldest file on, so nothing that
-     was deleted comes back.
-  3. At least half of what is rewritten frees room: a round begins when the old files hold twice
-     of what was alive in them the last time, and copies only if that is still so. So a log is
-     at most about twice as large as what is alive, and two files.
+  1. At any moment, also after a crash, the last message of each key from the minimum on has the
+     same content as before. Copies are stored under the writer's lock, of the message that is the
+     last at that moment, and files are removed only when every copy is on disk. The originals are
+     read before, without blocking producers.
+  2. A deletion is removed only together with everything older, from the oldest file on, so no
+     deleted key comes back.
+  3. At least half of the rewritten space is freed: a round begins when the old files hold twice the
+     bytes that were live in them the last time, and copies only if that is still so. So a log is at
+     most about twice as large as its live messages, plus two files.
 
 The number of keys is bounded by memory: a round keeps the offset of each, about 150 bytes a key.
 """
@@ -39,12 +40,12 @@ __all__ = ["Compaction"]
 
 _LOG = logging.getLogger(__name__)
 _READ_ENTRIES = 4096
-_COPY_BYTES = 64 * 1024  # how much is copied while producers wait
+_COPY_BYTES = 64 * 1024  # bytes that are copied while producers wait
 _SUPERSEDED = RetentionPolicy(only_unneeded=True)
 
 
 class Last(NamedTuple):
-    """Where the last message of a key is."""
+    """The position of a key's last message."""
 
     queue_offset: int
     size: int
@@ -60,14 +61,14 @@ class LastOfKeys:
         self.next_offset = start
 
     def read_to(self, end: int) -> None:
-        """Note what lies before queue offset *end*."""
+        """Read the messages before queue offset *end*."""
         while self.next_offset < end:
             stop = min(end, self.next_offset + _READ_ENTRIES)
             self._note(self._reader.entries(self.next_offset, stop))
             self.next_offset = stop
 
     def alive_before(self, queue_offset: int) -> list[tuple[bytes | int, Last]]:
-        """What has to be kept of the messages before *queue_offset*, oldest first."""
+        """Return the live messages before *queue_offset*, oldest first."""
         alive = [
             (key, last)
             for key, last in self._last.items()
@@ -76,7 +77,7 @@ class LastOfKeys:
         return sorted(alive, key=lambda each: each[1].queue_offset)
 
     def is_last(self, key: bytes | int, last: Last) -> bool:
-        """No later message of *key* was read."""
+        """Return whether no later message of *key* was read."""
         return self._last[key] == last
 
     def _note(self, entries: EntryColumns) -> None:
@@ -100,11 +101,11 @@ class Compaction:
     def __init__(self, writer: ShardWriter, topic: str, queue_id: int) -> None:
         self._writer = writer
         self._place = topic, queue_id
-        self._alive_bytes = 0  # of the old files when they were looked at last
+        self._alive_bytes = 0  # of the old files, when they were last read
         self._running = threading.Lock()
 
     def run(self, disk: DiskUse) -> int:
-        """A round, if it is worth while; how many bytes of old files went.
+        """Run a round, if it is worthwhile; return the bytes of the old files that were removed.
 
         Raises:
             StoreError: an old file cannot be removed; the next round tries again.
@@ -140,7 +141,7 @@ class Compaction:
         return sum(one.file.size for one in gone)
 
     def _old_files(self, reader: QueueReader) -> tuple[Spot, Spot | None, int]:
-        """The first message, the first one of the newest file, and the queue's end."""
+        """Return the first message, the first one of the newest file, and the queue's end."""
         topic, queue_id = self._place
         store = self._writer.store
         with self._writer.reading():
@@ -153,7 +154,7 @@ class Compaction:
     ) -> bool:
         """Store those of *part* again that are still the last of their keys; False if it fails."""
         topic, queue_id = self._place
-        # The files may be long out of memory: what is read from them is read while nobody waits.
+        # The files may be out of memory: they are read before producers have to wait.
         keys.read_to(self._writer.control.visible())
         part = [(key, last) for key, last in part if keys.is_last(key, last)]
         if not part:
@@ -180,7 +181,7 @@ class Compaction:
 def _portions(
     alive: list[tuple[bytes | int, Last]], max_bytes: int
 ) -> Iterator[list[tuple[bytes | int, Last]]]:
-    """*alive* in parts that are copied at once."""
+    """Yield *alive* in parts that are copied at once."""
     part: list[tuple[bytes | int, Last]] = []
     size = 0
     for each in alive:

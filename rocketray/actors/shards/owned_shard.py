@@ -1,4 +1,4 @@
-"""One shard as its owner has it: the writer, and what others may ask of it.
+"""One shard as its process owns it: the writer, and the calls of other processes.
 
 Plain Python. The actor of a shard (shard_actor.py) has one of these, the host of system shards
 (shard_host.py) has many.
@@ -65,13 +65,13 @@ QUERY_MAX = 10_000  # messages that one call returns at most
 
 
 def why_closed(name: str, error: BaseException, advice: str) -> str:
-    """Why the shard *name* stays closed, in one line for ``rocketray status`` and its callers."""
+    """Return why *name* stays closed, in one line for ``rocketray status`` and its callers."""
     is_expected = isinstance(error, StreamError | OSError)
     return f"queue {name} stays closed: {error if is_expected else repr(error)}; {advice}"
 
 
 class Bell(Protocol):
-    """What wakes a thread."""
+    """A doorbell that wakes a thread."""
 
     def ring(self) -> None:
         """Wake it, or keep it from falling asleep."""
@@ -91,7 +91,7 @@ class OwnedShard:
         doorbell: Bell | None = None,
         filter_doorbell: Bell | None = None,
     ) -> None:
-        """Open the shard, which recovers it, and store what waits in the rings of its producers.
+        """Open the shard, which recovers it, and store the batches in the rings of its producers.
 
         *doorbell* wakes the thread that drains it: the shard's own, unless another is given;
         *filter_doorbell* wakes the node's filters.
@@ -119,7 +119,7 @@ class OwnedShard:
             opened.pop_all()
 
     def answer(self, question: Question, *arguments: Any) -> Any:
-        """What the method of that name says; each of them may be asked twice."""
+        """Call the method of that name; each of them may be called twice."""
         assert question in _QUESTIONS
         return getattr(self, question)(*arguments)
 
@@ -129,7 +129,7 @@ class OwnedShard:
         self._doorbell.ring()
 
     def drain(self) -> int:
-        """Store what the rings hold now, and wake the filters; the number of batches."""
+        """Store the batches in the rings, and wake the filters; return the number of batches."""
         count = self.writer.drain()
         if count:
             self._filter_doorbell.ring()
@@ -143,15 +143,15 @@ class OwnedShard:
         attempt: int = 0,
         not_after_ms: int | None = None,
     ) -> Ack:
-        """Store a packed batch: the way in for producers of other nodes, and for large batches.
+        """Store a packed batch: the call for producers of other nodes, and for large batches.
 
-        *attempt* is 0 for a batch that is sent once and no more. From 1 on they count: such a batch
-        has unique keys that no other has, and is stored once, however often it comes. The sender
-        waits until *not_after_ms*, by the machine's steady clock: it is not stored later.
+        *attempt* is 0 for a batch that is sent only once. From 1 on, attempts are counted: such a
+        batch has unique keys that no other has, and is stored once, however often it is sent. The
+        sender waits until *not_after_ms*, by the machine's steady clock: it is not stored later.
 
         Raises:
             ShardUnavailableError: its turn came later; nothing was stored.
-            InvalidMessageError, CorruptRecordError: it is no packed batch.
+            InvalidMessageError, CorruptRecordError: it is not a packed batch.
         """
 
         def is_too_late() -> bool:
@@ -164,14 +164,14 @@ class OwnedShard:
             with self._calls:
                 ack = self._repeated.once(unpack_batch(payload), append, is_repeat=attempt > 1)
                 if attempt > 1 and ack.status is AppendStatus.OK and durability == Durability.DISK:
-                    self.writer.flush()  # what was stored before did perhaps not come so far
+                    self.writer.flush()  # an earlier attempt may have been stored in memory only
         else:
             ack = append()
         self._filter_doorbell.ring()
         return ack
 
     def view(self, physical_offset: int) -> StoredMessage | None:
-        """The message at a physical offset, or None when no record begins there."""
+        """Return the message at a physical offset, or None if no record begins there."""
         try:
             with self.writer.reading():
                 found = self.writer.store.view(PhysicalOffset(physical_offset))
@@ -180,23 +180,24 @@ class OwnedShard:
         return found if found.physical_offset == physical_offset else None
 
     def facts(self, message: StoredMessage) -> StoredFacts:
-        """What the queue says of a message of this shard."""
+        """Return the facts on a message of this shard."""
         return self.writer.facts(message)
 
     def message_at(self, queue_offset: int) -> StoredMessage | None:
-        """The message at a queue offset, or None when there is none."""
+        """Return the message at a queue offset, or None if there is none."""
         with self.writer.reading():
             return self.writer.message_at(queue_offset)
 
     def offset_at_time(self, time_ms: int) -> int:
-        """The queue offset of the first message stored at that time or later, else the end."""
+        """Return the offset of the first message stored at that time or later, else the end."""
         with self.writer.reading():
             return self.writer.store.queue_offset_by_time(self._topic, self._queue_id, time_ms)
 
     def query(self, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
-        """The messages with that key, oldest first; also those that waited in a ring until now.
+        """Return the messages with that key, oldest first, including those in a ring until now.
 
-        Whoever does not know whether a message is stored asks this, and sends it again if not.
+        A sender that does not know whether a message is stored calls this, and sends it again if
+        not.
         """
         self.drain()
         with self.writer.reading():
@@ -205,7 +206,7 @@ class OwnedShard:
             )
 
     def query_by_time(self, begin_ms: int, end_ms: int, max_count: int) -> list[StoredMessage]:
-        """The first messages that were stored from *begin_ms* up to and including *end_ms*."""
+        """Return the first messages stored from *begin_ms* up to and including *end_ms*."""
         store = self.writer.store
         found: list[StoredMessage] = []
         with self.writer.reading():
@@ -223,11 +224,11 @@ class OwnedShard:
         return found
 
     def statistics(self) -> ShardStatistics:
-        """Counters and offsets."""
+        """Return counters and offsets."""
         return self.writer.statistics()
 
     def set_writable(self, writable: bool) -> None:  # noqa: FBT001 - one value of one switch
-        """Let producers in, or refuse their batches."""
+        """Accept batches of producers, or refuse them."""
         self.writer.writable = writable
 
     def keep_bitmaps(
@@ -245,13 +246,13 @@ class OwnedShard:
             self.writer.expire(policy, needed_from, disk)
 
     def watch_disk(self) -> None:
-        """Refuse messages from now on when the disk is too full, or take them again."""
+        """Refuse messages from now on if the disk is too full, or accept them again."""
         self.writer.watch_disk(disk_use(self._directory))
 
     def flush(self) -> None:
-        """Bring everything to disk, and forget the producers that went away.
+        """Bring everything to disk, and drop producers that are gone.
 
-        A shard that got nothing for some flushes has all of it there, and is left alone: a flush
+        A shard without new data for some flushes has everything on disk, and is skipped: a flush
         costs a millisecond, and a host may have hundreds of shards.
         """
         end = self.writer.store.max_physical_offset
@@ -262,22 +263,22 @@ class OwnedShard:
         self.writer.forget_closed_rings()
 
     def close(self) -> None:
-        """Store what waits in the rings, flush and release the directory, also when that fails."""
+        """Store the batches in the rings, flush and release the directory, also if that fails."""
         try:
             self.writer.drain()
         finally:
             self.writer.close()
 
     def _take_over(self, rings: Path) -> None:
-        """Read the rings that are there, and store what they hold before anything is asked.
+        """Attach the existing rings, and store their batches before the first call is answered.
 
-        One that is not whole holds nothing yet: its producer has it attached when it is.
+        An incomplete ring holds nothing yet: its producer attaches it when it is complete.
         """
         for path in sorted(rings.iterdir()) if rings.is_dir() else ():
             try:
                 self.writer.attach(path)
             except FileNotFoundError:
-                continue  # its producer took it back a moment ago
+                continue  # its producer removed it just now
             except StoreVersionError as error:
                 _LOG.warning("%s/%d leaves a ring alone: %s", self._topic, self._queue_id, error)
                 if not is_alive(owner_pid(path)):

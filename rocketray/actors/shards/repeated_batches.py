@@ -1,10 +1,10 @@
-"""Batches that came by a call, and may come again: each is stored once.
+"""Deduplication of batches that are sent by a call, and may be sent again: each is stored once.
 
-A producer that does not hear what became of its call sends the batch again. The batch may then be
-in the log, or on its way still. It is known by the unique key of its first message, which no other
-batch has: among the last 10,000 batches by what is remembered here, and where it says itself that
-it comes again, by the shard's key index: also after a restart of the shard, which ends all calls
-that were on their way.
+A producer that does not learn the outcome of its call sends the batch again. The batch may then be
+in the log, or still in transit. It is identified by the unique key of its first message, which no
+other batch has: among the last 10,000 batches by the outcomes kept here, and, if the call says that
+it is a repetition, by the shard's key index. The index also serves after a restart of the shard,
+which ends all calls in transit.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _REMEMBERED = 10_000
 
 
 class RepeatedBatches:
-    """What became of the last batches; for one thread at a time."""
+    """The outcomes of the last batches; for one thread at a time."""
 
     def __init__(self, find: Callable[[str, str, int], Ack | None]) -> None:
-        """*find* looks for a batch in the log: first and last unique key, and how many it has."""
+        """Take *find*, which searches the log by a batch's first and last unique key and count."""
         self._find = find
         self._acks: OrderedDict[str, Ack] = OrderedDict()
 
     def once(self, batch: EncodedBatch, append: Callable[[], Ack], *, is_repeat: bool) -> Ack:
-        """The outcome of *batch*: what it was before, or what *append* says."""
+        """Return the outcome of *batch*: an earlier one, or that of *append*."""
         key = _unique_key(batch, 0) if len(batch) else None
         if key is None:
             return append()
@@ -46,10 +46,10 @@ class RepeatedBatches:
 
 
 def _unique_key(batch: EncodedBatch, row: int) -> str | None:
-    """The unique key of one of the batch's messages.
+    """Return the unique key of one of the batch's messages.
 
     Raises:
-        CorruptRecordError: the records are not what their sizes say.
+        CorruptRecordError: the records do not match their sizes.
     """
     starts, sizes = batch.property_spans()
     start = int(starts[row])

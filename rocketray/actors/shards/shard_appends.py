@@ -1,11 +1,11 @@
-"""What a shard's writer does to its store: one batch, or a ring's ordinary frames in one call.
+"""Appends of a shard's writer to its store: one batch, or a ring's ordinary frames in one call.
 
-Plain Python beneath :class:`~rocketray.actors.shards.shard_writer.ShardWriter`, which holds its lock
-around each call.
+Plain Python beneath :class:`~rocketray.actors.shards.shard_writer.ShardWriter`, which holds its
+lock around each call.
 
 Invariants
-  1. Nothing is stored in an older incarnation than the newest (the epoch), in a topic that does
-     not take messages, or on a disk that is too full; every refusal has a status.
+  1. Nothing is stored by an incarnation older than the newest (the epoch), in a topic that is not
+     writable, or on a disk that is too full; every refusal has a status.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class ShardAppends:
-    """Appends to the store of one ``(topic, queueId)``, and their counts."""
+    """Appends to the store of one ``(topic, queueId)``, and their counters."""
 
     def __init__(
         self, store: MessageStore, control: ControlPage, topic: str, queue_id: int
@@ -45,11 +45,11 @@ class ShardAppends:
         self.batches = self.messages = self.refused = 0
 
     def next_queue_offset(self) -> int:
-        """The queue offset that the next message gets."""
+        """Return the queue offset that the next message gets."""
         return self._store.max_queue_offset(self._topic, self._queue_id)
 
     def append(self, batch: EncodedBatch) -> Ack:
-        """Store a batch, all or none of it, and say what became of it."""
+        """Store a batch, all or none of it, and return its outcome."""
         if len(batch.sizes) == 0:
             return Ack(AppendStatus.OK)
         if not self.writable:
@@ -57,7 +57,7 @@ class ShardAppends:
         if self.is_disk_full:
             self.refused += 1
             return Ack(AppendStatus.STORE_FULL)
-        if batch.transaction & PREPARED:  # nobody here could commit it
+        if batch.transaction & PREPARED:  # it could not be committed here
             self.refuse(InvalidMessageError("a prepared message was sent; send it without"))
             return Ack(AppendStatus.MESSAGE_ILLEGAL)
         try:
@@ -77,9 +77,9 @@ class ShardAppends:
         )
 
     def store_ordinary(self, ring: ShardRing) -> tuple[int, bool]:
-        """Store frames up to the first one that has to be looked at more closely.
+        """Store frames up to the first one that needs a closer check.
 
-        How many there were, and whether any is to be on disk.
+        Return their number, and whether any of them is to be on disk.
         """
         if not self.writable or self.is_disk_full or not self._store.is_sound:
             return 0, False
@@ -112,7 +112,7 @@ class ShardAppends:
         return self._store.append_through_window(self._topic, self._queue_id, write), to_disk
 
     def whole_ack(self, first_queue_offset: int, count: int) -> Ack:
-        """The outcome of a batch of which a part was found in the log after a crash."""
+        """Return the outcome of a batch of which a part was found in the log after a crash."""
         entry = self._store.queue_entry(self._topic, self._queue_id, first_queue_offset)
         message = self._store.view(entry.physical_offset)
         return Ack(
@@ -124,6 +124,6 @@ class ShardAppends:
         )
 
     def refuse(self, error: Exception) -> None:
-        """Count and tell of a batch that is not stored."""
+        """Count and log a batch that is not stored."""
         self.refused += 1
         _LOG.warning("shard %s/%d refused a batch: %s", self._topic, self._queue_id, error)

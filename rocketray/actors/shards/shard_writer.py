@@ -1,19 +1,20 @@
-"""The one writer of a shard: takes batches from rings and calls, and stores each of them once.
+"""The single writer of a shard: takes batches from rings and calls, and stores each of them once.
 
-Plain Python: :class:`~rocketray.actors.cluster.shard_actor.ShardActor` gives it threads and an address.
+Plain Python: :class:`~rocketray.actors.cluster.shard_actor.ShardActor` gives it threads and an
+address.
 
 Invariants
   1. Everything that touches the store happens under one lock, in one process (the store's file
      lock), in the newest incarnation (the epoch, checked before each pass).
-  2. Readers see a message after it is whole in the log, the queue and the index; a message that
-     was sent for ``disk`` after it is on disk, and so is every message behind it.
-  3. A batch is acknowledged after its durability was reached, and appended once even when the
-     process dies in between (ring.py, invariant 2): the frame in which an earlier incarnation died
-     is completed when its ring is attached. Rings that were there before are attached before
-     anything else is appended.
-  4. A batch that came by a call is stored before its sender gives the call up, or never: who finds
-     then that it is not there may send it again.
-  5. A writer that is closed touches no ring: they are the next one's.
+  2. Readers see a message after it is complete in the log, the queue and the index. A message that
+     was sent for ``disk`` is visible after it is on disk, and so is every message behind it.
+  3. A batch is acknowledged after its durability was reached, and appended once even if the process
+     dies in between (ring.py, invariant 2): the frame in which an earlier incarnation died is
+     completed when its ring is attached. Rings of earlier incarnations are attached before anything
+     else is appended.
+  4. A batch that was sent by a call is stored before its sender's wait ends, or never: a sender
+     that then does not find it may send it again.
+  5. A closed writer touches no ring: they belong to the next one.
 """
 
 from __future__ import annotations
@@ -62,12 +63,12 @@ __all__ = ["ShardStatistics", "ShardWriter"]
 _LOG = logging.getLogger(__name__)
 _UNKNOWN = Ack(AppendStatus.FAILED)
 _RETRY_AFTER_MS = 1000
-_SAME_BATCHES_MAX = 4  # more than one where a crash left the beginning of one in the log
+_SAME_BATCHES_MAX = 4  # more than one if a crash left the beginning of one in the log
 
 
 @dataclass(frozen=True, slots=True)
 class ShardStatistics:
-    """A shard's counters since its process started, and where it stands."""
+    """A shard's counters since its process started, and its offsets."""
 
     topic: str
     queue_id: int
@@ -84,7 +85,7 @@ class ShardStatistics:
 
 
 class ShardWriter:
-    """Owns the store directory of one ``(topic, queueId)``."""
+    """The writer and owner of the store directory of one ``(topic, queueId)``."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class ShardWriter:
     ) -> None:
         """Open the store, which recovers it, and begin a new epoch.
 
-        A directory keeps the sizes that it was made with; *config* is for a new one.
+        A directory keeps the sizes that it was created with; *config* is for a new one.
 
         Raises:
             StoreLockedError: another process owns the shard. StoreError: the directory is of
@@ -126,7 +127,7 @@ class ShardWriter:
 
     @property
     def writable(self) -> bool:
-        """Whether the topic takes messages."""
+        """Whether the topic accepts messages."""
         return self._appends.writable
 
     @writable.setter
@@ -134,13 +135,13 @@ class ShardWriter:
         self._appends.writable = writable
 
     def attach(self, path: Path) -> None:
-        """Begin to read a producer's ring; once is as good as twice.
+        """Begin to read a producer's ring; idempotent.
 
-        A frame that was cut short by a crash is completed now: how much of it is in the log can
-        be told only as long as nothing else was appended.
+        A frame that was interrupted by a crash is completed now: how much of it is in the log is
+        known only as long as nothing else was appended.
 
         Raises:
-            StoreVersionError: it is no ring, or not whole yet.
+            StoreVersionError: it is not a ring, or not complete yet.
         """
         with self._lock:
             if self._is_closed:
@@ -152,11 +153,11 @@ class ShardWriter:
                     self._drain([ring])
 
     def drain(self) -> int:
-        """Store what the rings hold now, and acknowledge it; returns the number of batches.
+        """Store the batches in the rings, and acknowledge them; return the number of batches.
 
         Raises:
             ShardFencedError: a newer process owns the shard; the rings are left to it.
-            StoreError: what is to be on disk cannot be brought there; nothing is acknowledged.
+            StoreError: data cannot be brought to disk; nothing is acknowledged.
         """
         with self._lock:
             return self._drain(list(self._rings))
@@ -168,7 +169,7 @@ class ShardWriter:
         *,
         is_too_late: Callable[[], bool] = lambda: False,
     ) -> Ack:
-        """Store one packed batch that came by a call, unless *is_too_late* when its turn comes.
+        """Store one packed batch that was sent by a call, unless *is_too_late* when its turn comes.
 
         Raises:
             ShardUnavailableError: it is; nothing was stored.
@@ -185,7 +186,7 @@ class ShardWriter:
             return ack
 
     def append_built(self, build: Callable[[], EncodedBatch | None]) -> Ack:
-        """Store what *build* makes, if anything; nothing else is stored while it does."""
+        """Store the batch of *build*, if any; nothing else is stored meanwhile."""
         with self._lock:
             batch = build()
             ack = Ack(AppendStatus.OK) if batch is None else self._appends.append(batch)
@@ -193,7 +194,7 @@ class ShardWriter:
             return ack
 
     def find_batch(self, first_key: str, last_key: str, count: int) -> Ack | None:
-        """What became of *count* messages with these unique keys, if all of them are there."""
+        """Return the outcome of *count* messages with these unique keys, if all are stored."""
         with self._lock:
             for found in self.store.query(self._topic, first_key, _SAME_BATCHES_MAX):
                 last = found.queue_offset + count - 1
@@ -208,14 +209,14 @@ class ShardWriter:
         self.control.publish_flushed(self.store.flush())
 
     def prepare_next(self) -> None:
-        """Make the files that come next, so that no append waits for them; by the timer too."""
+        """Create the next files, so that no append waits for them; also called by the timer."""
         try:
             self.store.prepare_next()
         except StoreFullError as error:
             _LOG.warning("shard %s/%d: %s", self._topic, self._queue_id, error)
 
     def watch_disk(self, disk: DiskUse) -> None:
-        """Refuse messages from now on when the disk is too full, or take them again."""
+        """Refuse messages from now on if the disk is too full, or accept them again."""
         is_full = self._disk_limits.is_reached(self._disk_limits.full, disk)
         if is_full != self._appends.is_disk_full:
             _LOG.warning(
@@ -232,9 +233,9 @@ class ShardWriter:
     def expire(
         self, policy: RetentionPolicy, needed_from: int | None, disk: DiskUse
     ) -> list[ExpiredFile]:
-        """Remove what *policy* gives up; some group still needs queue offset *needed_from* and on.
+        """Remove files by *policy*; groups still need queue offset *needed_from* and later ones.
 
-        Readers learn the new minimum before a file goes. For any thread.
+        Readers learn the new minimum before a file is removed. For any thread.
 
         Raises:
             StoreError: a file cannot be removed; the next call tries again.
@@ -266,7 +267,7 @@ class ShardWriter:
                     ring.unlink()
 
     def statistics(self) -> ShardStatistics:
-        """Counters and offsets, taken together."""
+        """Return counters and offsets, read together."""
         with self._lock:
             return ShardStatistics(
                 topic=self._topic,
@@ -284,7 +285,7 @@ class ShardWriter:
             )
 
     def facts(self, message: StoredMessage) -> StoredFacts:
-        """What the queue says of a message of this shard."""
+        """Return the facts on a message of this shard."""
         with self._lock:
             facts = StoredFacts(
                 message,
@@ -303,7 +304,7 @@ class ShardWriter:
         return replace(facts, is_dispatched=is_dispatched, tags_code=entry.tags_code, unit=unit)
 
     def message_at(self, queue_offset: int) -> StoredMessage | None:
-        """The message at a queue offset, or None; called while :meth:`reading` is held."""
+        """Return the message at a queue offset, or None; called while :meth:`reading` is held."""
         try:
             entry = self.store.queue_entry(self._topic, self._queue_id, queue_offset)
         except OffsetOutOfRangeError:
@@ -311,11 +312,11 @@ class ShardWriter:
         return self.store.view(entry.physical_offset)
 
     def reading(self) -> threading.Lock:
-        """The lock under which queries read the store beside the writer."""
+        """Return the lock under which queries read the store beside the writer."""
         return self._lock
 
     def close(self) -> None:
-        """Bring everything to disk and release the directory, also when that fails."""
+        """Bring everything to disk and release the directory, also if that fails."""
         with self._expiry_lock, self._lock:
             if self._is_closed:
                 return
@@ -341,7 +342,7 @@ class ShardWriter:
                     to_disk |= some_to_disk
             if taken:
                 self._make_durable(to_disk)
-        except BaseException:  # this process may go on, and must not acknowledge them next time
+        except BaseException:  # the process may continue, and must not acknowledge them next time
             for ring in rings:
                 ring.rewind()
             raise
@@ -350,7 +351,7 @@ class ShardWriter:
         return taken
 
     def _take_frames(self, ring: ShardRing) -> tuple[int, bool]:
-        """Store the frames of a ring; how many there were, and whether any is to be on disk."""
+        """Store a ring's frames; return their number, and whether any is to be on disk."""
         count, to_disk = 0, False
         try:
             found = ring.look()
@@ -358,10 +359,10 @@ class ShardWriter:
                 stored, some_to_disk = self._appends.store_ordinary(ring)
                 count += stored
                 to_disk |= some_to_disk
-                self.control.check_epoch(self._appends.epoch)  # the ring is a newer one's
+                self.control.check_epoch(self._appends.epoch)  # else the ring is a newer one's
                 frame = ring.next_frame()
                 if frame is None:
-                    break  # all that was there when it looked
+                    break  # everything published before the look is taken
                 self._take_frame(ring, frame)
                 count += 1
                 to_disk |= frame.durability is Durability.DISK
@@ -372,7 +373,7 @@ class ShardWriter:
         return count, to_disk
 
     def _take_frame(self, ring: ShardRing, frame: Frame) -> None:
-        """Append one frame, or as much of it as an earlier incarnation did not.
+        """Append one frame, or the part of it that an earlier incarnation did not append.
 
         Raises:
             RingCorruptError: the frame was to begin before the queue does.
@@ -393,7 +394,7 @@ class ShardWriter:
         stored = min(end - first, len(batch.sizes))
         ring.record(frame.sequence, Ack(AppendStatus.PENDING, first))
         ack = self._appends.append(batch.without_first(stored) if stored else batch)
-        if stored:  # no other status may say that nothing was
+        if stored:  # every other status means that nothing was stored
             is_whole = ack.status is AppendStatus.OK
             try:
                 count = len(batch.sizes)

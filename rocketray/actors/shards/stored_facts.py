@@ -1,4 +1,4 @@
-"""What a shard knows of one stored message and of the queue that it is in."""
+"""A shard's facts on one stored message and its queue, for explanations."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["StoredFacts"]
 
 @dataclass(frozen=True, slots=True)
 class StoredFacts:
-    """A message and its queue: ``tags_code`` of its entry, and which offsets are there.
+    """A message and its queue: ``tags_code`` of its entry, and the queue's offsets.
 
     ``is_dispatched`` says whether the entry at the message's queue offset leads to it; ``unit`` is
-    what stands beside the entry, ``filters`` of which groups the shard's bitmaps are.
+    the extension unit of the entry, ``filters`` the filters of the shard's bitmaps, by group.
     """
 
     message: StoredMessage
@@ -30,7 +30,7 @@ class StoredFacts:
     filters: Mapping[str, ConsumerFilterData] = field(default_factory=dict)
 
     def bitmap_of(self, group: str) -> BitmapFacts | None:
-        """What a stream of *group* knows of its bitmap; None where the shard never kept any."""
+        """Return the bitmap facts for a stream of *group*; None if the shard never kept bitmaps."""
         known = self.filters.get(group)
         if self.unit is not None:
             return BitmapFacts(self.unit.bitmap, self.unit.store_timestamp_ms, known)
