@@ -3,95 +3,100 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
-from support.commands import printed, rocketray, start_node, stop_node
+from support.command_server import CommandServer, Done
+from support.commands import start_node, stop_node
 
 from rocketray.actors.files.paths import shard_directory
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 
 
-def test_one_damaged_store_stops_neither_the_node_nor_its_neighbours(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    where = "--data", str(data)
-    node = start_node(data, tmp_path / "first")
+class Commands:
+    """Commands on a node that runs."""
+
+    def __init__(self, server: CommandServer, data: Path) -> None:
+        self._server = server
+        self._data = data
+
+    def __call__(self, *arguments: str) -> Done:
+        return self._server(*arguments, "--data", self._data)
+
+
+@contextmanager
+def running(data: Path, log: Path) -> Iterator[Commands]:
+    """A node on *data*, and the commands on it."""
+    node = start_node(data, log)
     try:
-        printed(rocketray("topics", "create", "Trade", "--queues", "2", "--json", *where))
-        printed(rocketray("send", "Trade", "before", "--queue", "1", "--json", *where))
+        with CommandServer(os.environ) as server:
+            yield Commands(server, data)
     finally:
         stop_node(node)
-    identity = shard_directory(data, "Trade", 0) / "store.json"
-    whole = identity.read_bytes()
-    identity.write_bytes(whole[: len(whole) // 2])
+
+
+def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
+    tmp_path: Path,
+) -> None:
+    data = tmp_path / "data"
+    start = partial(running, data)
+    damaged = shard_directory(data, "Trade", 0) / "store.json"
+    missing, elsewhere = shard_directory(data, "Audit", 0), tmp_path / "elsewhere"
+    with start(tmp_path / "first") as run:
+        for topic in "Trade", "Audit":
+            run("topics", "create", topic, "--queues", "2", "--json").lines()
+            for queue in "0", "1":
+                run("send", topic, "before", "--queue", queue, "--json").lines()
+    whole = damaged.read_bytes()
+    damaged.write_bytes(whole[: len(whole) // 2])
+    missing.rename(elsewhere)
+
+    reasons = {
+        "Audit/0": f"queue Audit/0 stays closed: {missing} is not there, and ",
+        "Trade/0": "queue Trade/0 stays closed: ",
+    }
+    with start(tmp_path / "second") as run:
+        told = sorted(
+            line["problem"] for line in run("status", "--json").lines() if "problem" in line
+        )
+        assert len(told) == len(reasons)
+        for line, reason in zip(told, reasons.values(), strict=True):
+            assert line.startswith(reason)
+        assert "store.json" in told[1]
+        for place, reason in reasons.items():
+            topic, queue = place.split("/")
+            refused = run("send", topic, "x", "--queue", queue)
+            assert refused.code == 1
+            assert reason in refused.err
+            assert len(refused.err.splitlines()) == 1
+            run("send", topic, "after", "--queue", "1", "--json").lines()
+            described = run("topics", "describe", topic)
+            assert reason in " ".join((described.out + described.err).split())
+        took = run("consume", "Audit", "--group", "audit", "--max", "2", "--json").lines()
+        assert [message["queueId"] for message in took] == [1, 1]
+    assert not missing.exists()
+
+    damaged.write_bytes(whole)
+    elsewhere.rename(missing)
     offsets = [data / "config" / f"consumerOffset.json{suffix}" for suffix in ("", ".bak")]
     for file in offsets:
         file.write_bytes(b"{")
+    with start(tmp_path / "third") as run:
+        status = run("status", "--json")
+        assert (status.code, status.err) == (1, ""), "groups are closed"
+        (problem,) = [json.loads(line)["problem"] for line in status.out.splitlines()]
+        assert problem.startswith("consumer groups are closed")
+        assert str(offsets[0]) in problem
+        for topic in "Trade", "Audit":
+            run("send", topic, "again", "--queue", "0", "--json").lines()
+            assert len(run("query", topic, "--from", "0", "--json").lines()) == 4
 
-    node = start_node(data, tmp_path / "second")
-    try:
-        status = rocketray("status", "--json", *where)
-        assert (status.returncode, status.stderr) == (1, ""), "groups are closed"
-        closed, queue = [json.loads(line)["problem"] for line in status.stdout.splitlines()]
-        assert closed.startswith("consumer groups are closed")
-        assert str(offsets[0]) in closed
-        assert queue.startswith("queue Trade/0 stays closed: ")
-        assert "store.json" in queue
-        refused = rocketray("send", "Trade", "x", "--queue", "0", *where)
-        assert refused.returncode == 1
-        assert "queue Trade/0 stays closed: " in refused.stderr
-        assert len(refused.stderr.splitlines()) == 1
-        printed(rocketray("send", "Trade", "after", "--queue", "1", "--json", *where))
-        described = rocketray("topics", "describe", "Trade", *where)
-        assert "queue Trade/0 stays closed: " in described.stdout + described.stderr
-    finally:
-        stop_node(node)
-
-    identity.write_bytes(whole)
     for file in offsets:
         file.unlink()
-    node = start_node(data, tmp_path / "third")
-    try:
-        assert printed(rocketray("status", "--json", *where)) == []
-        printed(rocketray("send", "Trade", "again", "--queue", "0", "--json", *where))
-    finally:
-        stop_node(node)
-
-
-def test_a_queue_whose_directory_is_missing_is_not_made_anew(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    where = "--data", str(data)
-    directory, elsewhere = shard_directory(data, "Trade", 0), tmp_path / "elsewhere"
-    node = start_node(data, tmp_path / "first")
-    try:
-        printed(rocketray("topics", "create", "Trade", "--queues", "2", "--json", *where))
-        for queue in "0", "1":
-            printed(rocketray("send", "Trade", "x", "--queue", queue, "--json", *where))
-    finally:
-        stop_node(node)
-    directory.rename(elsewhere)
-
-    node = start_node(data, tmp_path / "second")
-    try:
-        status = printed(rocketray("status", "--json", *where))
-        (problem,) = [line["problem"] for line in status if "problem" in line]
-        assert problem.startswith(f"queue Trade/0 stays closed: {directory} is not there, and ")
-        refused = rocketray("send", "Trade", "x", "--queue", "0", *where)
-        assert refused.returncode == 1
-        assert f"queue Trade/0 stays closed: {directory} is not there" in refused.stderr
-        took = printed(
-            rocketray("consume", "Trade", "--group", "audit", "--max", "1", "--json", *where)
-        )
-        assert [message["queueId"] for message in took] == [1]
-    finally:
-        stop_node(node)
-    assert not directory.exists()
-
-    elsewhere.rename(directory)
-    node = start_node(data, tmp_path / "third")
-    try:
-        assert printed(rocketray("status", "--json", *where)) == []
-        assert len(printed(rocketray("query", "Trade", "--from", "0", "--json", *where))) == 2
-    finally:
-        stop_node(node)
+    with start(tmp_path / "fourth") as run:
+        assert run("status", "--json").lines() == []
