@@ -33,11 +33,14 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; d
 demo: .venv/.demo
 	$(BIN)/rocketray demo $(DEMO_ARGS)
 
+# Two at a time, a file in one process: its tests share what is expensive. Those that wait come first.
+SPREAD := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+
 # The order of sets of texts is part of what a random test does: a seed repeats it only with this.
 test test-slow: export PYTHONHASHSEED := $(or $(PYTHONHASHSEED),$(shell shuf -i 0-4294967295 -n 1))
 
 test: .venv/.dev
-	$(BIN)/pytest -m "not slow" $(PYTEST_ARGS)
+	$(BIN)/pytest -m "not slow" $(SPREAD) $(PYTEST_ARGS)
 
 test-slow: .venv/.dev
 	$(BIN)/pytest -m slow $(PYTEST_ARGS)

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,10 +47,13 @@ class Running:
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    directory = tmp_path_factory.mktemp("m")
-    data = directory / "data"
-    with machines_apart(directory, data) as machines:
+def node() -> Iterator[Running]:
+    with (
+        # Ray puts sockets there, whose paths have at most 107 characters.
+        tempfile.TemporaryDirectory(prefix="two-", ignore_cleanup_errors=True) as name,
+        machines_apart(Path(name), Path(name) / "data") as machines,
+    ):
+        directory, data = Path(name), Path(name) / "data"
         running = Running(machines, data, directory / "node.log")
         try:
             yield running
