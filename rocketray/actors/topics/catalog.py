@@ -1,17 +1,17 @@
 """The topics of a cluster and the identity of each shard, as plain values and JSON.
 
-The file has the form of RocketMQ's ``topics.json``; what RocketMQ has no field for stands in a
-topic's ``attributes``. Store hosts are handed out from one counter and never used twice: the
-10.x.y.z address carries the number, so a lookup by message id finds the shard without a search.
+The file has the form of RocketMQ's ``topics.json``; settings without a RocketMQ field are in a
+topic's ``attributes``. Store hosts are assigned from one counter and never reused: the 10.x.y.z
+address has the number, so a lookup by message id finds the shard without a search.
 
 Invariants
-  1. A shard's store host is written to disk before its directory is made.
+  1. A shard's store host is written to disk before its directory is created.
   2. A deleted topic stays in the catalog, with its store hosts, until all its files are removed; no
-     topic is made under its name before that.
+     topic is created under its name before that.
   3. A topic has one id from its creation to its end, and no other topic ever has that id: a topic
-     that is made again under the name of a deleted one has a new one.
-  4. Which queues were made is noted when they answered first. Those have a directory for good; one
-     that is missing then was lost, and is not made anew (topic_files.py).
+     that is recreated under the name of a deleted one has a new id.
+  4. A queue is recorded as made when it first answers. From then on it has a directory for good; a
+     directory that is missing was lost, and is not created again (topic_files.py).
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from .system_retention import default_retention, is_kept_by_node
 
 __all__ = ["SHARD_PORT", "BitmapMode", "TopicCatalog", "TopicConfig"]
 
-SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, nobody listens there
-_SHARD_NUMBER_MAX = (1 << 24) - 1  # what is left of 10.0.0.0/8
+SHARD_PORT = 10911  # RocketMQ's broker port; part of an identity, no process listens there
+_SHARD_NUMBER_MAX = (1 << 24) - 1  # the rest of 10.0.0.0/8
 _PERM_READ_WRITE = 6
 _READABLE = 4
 _WRITABLE = 2
@@ -56,12 +56,13 @@ _CLEANUP, _COMPACTION = "cleanup.policy", "COMPACTION"  # as RocketMQ names them
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """One topic: its queues, what may be done with it, how long it keeps what, store hosts.
+    """One topic: its queues, permissions, retention and store hosts.
 
-    ``topic_id`` is 32 hexadecimal digits (invariant 3). Who keeps offsets of a topic keeps it with
-    them: offsets mean nothing in a topic with another id. The shards of a ``hosted`` topic share one
-    actor (see shard_host.py). ``bitmaps`` says whether they keep filter bitmaps: always, never, or
-    where that pays (see bitmap_orders.py). ``made`` are the queues that have answered once.
+    ``topic_id`` is 32 hexadecimal digits (invariant 3). It is saved with the topic's offsets
+    wherever they are kept: offsets are invalid in a topic with another id. The shards of a
+    ``hosted`` topic share one actor (see shard_host.py). ``bitmaps`` says whether they keep filter
+    bitmaps: always, never, or if that pays off (see bitmap_orders.py). ``made`` are the queues that
+    have answered once.
     """
 
     name: str
@@ -85,7 +86,7 @@ class TopicConfig:
         return bool(self.perm & _READABLE)
 
     def check_queue(self, queue_id: int) -> None:
-        """Raise :class:`ConfigError` where the topic has no queue of that number."""
+        """Raise :class:`ConfigError` if the topic has no queue of that number."""
         is_number = hasattr(queue_id, "__index__") and not isinstance(queue_id, bool)
         if not is_number or not 0 <= queue_id < self.queues:
             raise ConfigError(
@@ -94,7 +95,7 @@ class TopicConfig:
             )
 
     def to_json(self) -> dict[str, Any]:
-        """The topic as RocketMQ's ``TopicConfig`` writes it."""
+        """Return the topic as RocketMQ's ``TopicConfig`` writes it."""
         return {
             "topicName": self.name,
             "readQueueNums": self.queues,
@@ -115,7 +116,7 @@ class TopicConfig:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> TopicConfig:
-        """The topic that :meth:`to_json` wrote; raises :class:`ConfigError` when it is not one."""
+        """Return the topic that :meth:`to_json` wrote; raises :class:`ConfigError` otherwise."""
         try:
             name, attributes = check_topic(value["topicName"]), value["attributes"]
             parts = [text.rpartition(":") for text in attributes["store.hosts"].split(",")]
@@ -143,18 +144,18 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class TopicCatalog:
-    """All topics; every change makes a new catalog, which the owner saves before it acts on it."""
+    """All topics; a change returns a new catalog, which the owner saves before it acts on it."""
 
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
     next_shard_number: int = 1
     deleted: Mapping[str, TopicConfig] = field(default_factory=dict)
-    """Topics that were deleted and may have files still (invariant 2)."""
+    """Deleted topics that may still have files (invariant 2)."""
 
     @classmethod
     def load(cls, data: Path, *, owns: bool = False) -> TopicCatalog:
-        """The catalog in a data directory; empty when there is none.
+        """Return the catalog in a data directory; empty if there is none.
 
-        Raises as :func:`~rocketray.actors.files.state_files.read_state`; the coordinator *owns* the file.
+        Raises as ``read_state``; the coordinator *owns* the file.
         """
         catalog = read_state(config_directory(data) / "topics.json", cls._from_json, owns=owns)
         return cls() if catalog is None else catalog
@@ -181,14 +182,14 @@ class TopicCatalog:
         )
 
     def get(self, topic: str) -> TopicConfig:
-        """The topic, or :class:`TopicNotFoundError`."""
+        """Return the topic, or raise :class:`TopicNotFoundError`."""
         try:
             return self.topics[topic]
         except KeyError:
             raise TopicNotFoundError(topic) from None
 
     def queues(self) -> dict[str, int]:
-        """The number of queues of each topic."""
+        """Return the number of queues of each topic."""
         return {name: topic.queues for name, topic in self.topics.items()}
 
     def with_topic(
@@ -199,14 +200,14 @@ class TopicCatalog:
         *,
         hosted: bool = False,
     ) -> TopicCatalog:
-        """The catalog with a new topic, or with more queues on an existing one.
+        """Return the catalog with a new topic, or with more queues on an existing one.
 
-        *retention* and *hosted* are for a new one; an old one stays as it is. Topics that a node
-        keeps for itself are hosted by their name, and have limits by it (system_retention.py).
+        *retention* and *hosted* are for a new topic; an existing one keeps its own. System topics
+        are hosted by their name, and have limits by it (system_retention.py).
 
         Raises:
-            ConfigError: a queue would be taken away; its messages would be out of reach. Or a
-                topic of that name was deleted and has files still.
+            ConfigError: a queue would be removed; its messages would be out of reach. Or a
+                topic of that name was deleted and still has files.
         """
         if name in self.deleted:
             raise ConfigError(
@@ -241,7 +242,7 @@ class TopicCatalog:
         )
 
     def with_made(self, made: Mapping[str, Iterable[int]]) -> TopicCatalog:
-        """The catalog that notes of some topics, by name, which queues were made."""
+        """Return the catalog that records, by topic, which queues were made."""
         noted = {
             name: replace(topic, made=topic.made.union(made[name]))
             for name, topic in self.topics.items()
@@ -250,17 +251,17 @@ class TopicCatalog:
         return replace(self, topics={**self.topics, **noted}) if noted else self
 
     def with_permission(self, name: str, perm: int) -> TopicCatalog:
-        """The catalog with other permissions on a topic: 2 write, 4 read, 6 both."""
+        """Return the catalog with other permissions on a topic: 2 write, 4 read, 6 both."""
         if perm not in (_WRITABLE, _READABLE, _PERM_READ_WRITE):
             raise ConfigError(f"permission {perm} is not 2 (write), 4 (read) or 6 (both)")
         topics = {**self.topics, name: replace(self.get(name), perm=perm)}
         return replace(self, topics=topics)
 
     def with_retention(self, name: str, retention: RetentionPolicy) -> TopicCatalog:
-        """The catalog with another retention on a topic.
+        """Return the catalog with another retention on a topic.
 
         Raises:
-            ConfigError: the node itself knows what the topic still needs.
+            ConfigError: a service of the node decides what the topic still needs.
         """
         if is_kept_by_node(name):
             raise ConfigError(
@@ -272,12 +273,12 @@ class TopicCatalog:
         )
 
     def with_bitmaps(self, name: str, mode: str) -> TopicCatalog:
-        """The catalog with another word on filter bitmaps of a topic: auto, on or off."""
+        """Return the catalog with another bitmap mode of a topic: auto, on or off."""
         changed = replace(self.get(name), bitmaps=_bitmap_mode(mode))
         return replace(self, topics={**self.topics, name: changed})
 
     def without_topic(self, name: str) -> TopicCatalog:
-        """The catalog without a topic, of which files may be left; its store hosts are used up."""
+        """Return the catalog without a topic, which may still have files; its hosts are used up."""
         return replace(
             self,
             topics={key: topic for key, topic in self.topics.items() if key != name},
@@ -285,13 +286,13 @@ class TopicCatalog:
         )
 
     def without_deleted(self, name: str) -> TopicCatalog:
-        """The catalog when nothing is left of a deleted topic."""
+        """Return the catalog without a deleted topic, after its files are removed."""
         return replace(
             self, deleted={key: topic for key, topic in self.deleted.items() if key != name}
         )
 
     def shard_of_host(self, host: tuple[str, int]) -> tuple[str, int] | None:
-        """The (topic, queue id) whose messages carry *host* in their offset ids, or None."""
+        """Return the (topic, queue id) whose messages have *host* in their offset ids, or None."""
         for topic in self.topics.values():
             if host in topic.store_hosts:
                 return topic.name, topic.store_hosts.index(host)
@@ -305,9 +306,9 @@ def _bitmap_mode(mode: str) -> BitmapMode:
 
 
 def _topic_id(written: str | None, name: str, first_host: tuple[str, int]) -> str:
-    """The id that was written; for a topic that is older than ids, one of its first store host.
+    """Return the stored id; for a topic older than ids, one derived from its first store host.
 
-    Store hosts are never used twice, and the first one stays: so that id is the same at each load.
+    Store hosts are never reused, and the first one stays, so that id is the same at each load.
     """
     if written is None:
         ip, port = first_host

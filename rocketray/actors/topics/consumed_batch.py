@@ -1,4 +1,4 @@
-"""What a group member gets from a poll: matching messages of one queue, decoded when asked."""
+"""The result of a group member's poll: matching messages of one queue, decoded on request."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ __all__ = ["ConsumedBatch"]
 class ConsumedBatch:
     """Messages of one queue, in order; their tags were compared exactly.
 
-    ``next_queue_offset`` is what to commit once all of them are finished. It lies behind the
-    entries that the filter left out after the last match, so a batch may be empty and still
-    move the group on.
+    ``next_queue_offset`` is the offset to commit once all of them are finished. It is behind the
+    entries that the filter rejected after the last match, so an empty batch may still advance the
+    group.
     """
 
     topic: str
@@ -36,16 +36,16 @@ class ConsumedBatch:
 
     @property
     def queue_offsets(self) -> npt.NDArray[np.int64]:
-        """The queue offset of each message."""
+        """Queue offset of each message."""
         return self.entries.queue_offsets
 
     @property
     def size_bytes(self) -> int:
-        """The bytes of all records, as they are stored."""
+        """Size of all records, as they are stored."""
         return int(self.entries.sizes.sum(dtype=np.int64))
 
     def pieces(self, max_bytes: int) -> list[ConsumedBatch]:
-        """The batch in parts of *max_bytes* of records, or of one message; the last moves it on."""
+        """Return parts of *max_bytes* of records, or one message; the last moves the group on."""
         if self.size_bytes <= max_bytes:
             return [self]
         entries, found, first = self.entries, list[ConsumedBatch](), 0
@@ -60,13 +60,13 @@ class ConsumedBatch:
         return found
 
     def bodies(self) -> list[bytes]:
-        """The bodies, copied out of the log."""
+        """Return the bodies, copied out of the log."""
         return self.reader.bodies(self.entries)
 
     def messages(self) -> list[StoredMessage]:
-        """The messages, fully decoded."""
+        """Return the messages, fully decoded."""
         return self.reader.messages(self.entries)
 
     def to_arrow(self, columns: Sequence[str]) -> pa.RecordBatch:
-        """The named columns (see :func:`rocketray.store.reading.columns.read_columns`)."""
+        """Return the named columns (see :func:`rocketray.store.reading.columns.read_columns`)."""
         return read_columns(self.reader, self.entries, columns)

@@ -1,11 +1,11 @@
-"""Reading queues by position: any queue, from any offset on, without a group and without a filter.
+"""Reads of queues by position: any queue, from any offset on, without a group and without a filter.
 
-For readers that keep positions of their own and move them as they like. Messages are read straight
-from the mapped log, in batches; the bell that shards ring for the filter actor says when to look.
+For readers that keep positions of their own. Messages are read directly from the mapped log, in
+batches; the bell that shards ring for the filter actor wakes a waiting read.
 
 Invariants
-  1. Nothing at or beyond the watermark is read, and nothing below the minimum: where messages were
-     deleted a read begins at the first that is there.
+  1. Nothing at or beyond the watermark is read, and nothing below the minimum: if messages were
+     deleted, a read begins at the first that still exists.
   2. ``read`` is called by one thread at a time; ``bounds`` and ``interrupt`` by any.
 """
 
@@ -28,14 +28,14 @@ __all__ = ["LogReader", "Queue"]
 Queue = tuple[str, int]
 """A topic and a queue id."""
 
-# Shards leave the bell alone while the filter actor is awake anyway, so it may be missed.
+# Shards do not ring the bell while the filter actor is awake, so a ring may be missed.
 _LOOK_AGAIN_S = 0.01
 _READ_MAX_BYTES = 8 * 1024 * 1024  # of one queue at once, but always one message
-_LET_OTHERS_RUN_S = 0.001  # the bell rings for all topics, also for those that nobody reads here
+_LET_OTHERS_RUN_S = 0.001  # the bell rings for all topics, also for those not read here
 
 
 class LogReader:
-    """Reads the queues of one node."""
+    """A reader of the queues of one node."""
 
     def __init__(self, data: Path) -> None:
         self._data = data
@@ -46,7 +46,7 @@ class LogReader:
         self._interrupted = threading.Event()
 
     def bounds(self, queue: Queue) -> tuple[int, int]:
-        """The first queue offset that is there, and the one after the last that may be seen."""
+        """Return the first queue offset that exists, and the one after the last visible message."""
         control = self._controls.get(queue)
         if control is None:
             control = self._controls[queue] = ControlPage(control_path(self._data, *queue))
@@ -55,9 +55,9 @@ class LogReader:
     def read(
         self, positions: Mapping[Queue, int], max_messages: int, timeout_s: float
     ) -> dict[Queue, list[StoredMessage]]:
-        """Up to *max_messages* of each queue from its position on; waits until there is one.
+        """Return up to *max_messages* of each queue from its position on; wait until there is one.
 
-        They are fewer when they are large. Empty when the time is over or :meth:`interrupt` was called.
+        Large messages make them fewer. Empty if the time is over or :meth:`interrupt` was called.
 
         Raises:
             CorruptRecordError: a message is damaged.
@@ -75,11 +75,11 @@ class LogReader:
         return found
 
     def interrupt(self) -> None:
-        """Let a read that waits return now, because its positions are out of date."""
+        """Make a waiting read return now, because its positions are out of date."""
         self._interrupted.set()
 
     def close(self) -> None:
-        """Unmap everything; no read may be under way."""
+        """Unmap everything; no read may be running."""
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
@@ -123,6 +123,6 @@ class LogReader:
 
 
 def _count_within_limit(entries: EntryColumns) -> int:
-    """How many of *entries* a read takes."""
+    """Return how many of *entries* a read takes."""
     sizes = np.cumsum(entries.sizes, dtype=np.int64)
     return max(1, int(np.searchsorted(sizes, _READ_MAX_BYTES, side="right")))

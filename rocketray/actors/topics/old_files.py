@@ -1,4 +1,4 @@
-"""Which part of a queue lies in old files of its log: all but the newest one."""
+"""The part of a queue in old files of its log: all files but the newest one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Spot", "old_files"]
 
 
 class Spot(NamedTuple):
-    """A message's place in its queue, and in the log."""
+    """A message's position in its queue, and in the log."""
 
     queue_offset: int
     physical_offset: int
@@ -19,9 +19,9 @@ class Spot(NamedTuple):
 def old_files(
     reader: QueueReader, minimum: int, end: int, segment_bytes: int
 ) -> tuple[Spot, Spot | None]:
-    """The first message from *minimum* on, and the first of the newest file that *end* reaches.
+    """Return the first message from *minimum* on, and the first in the newest file before *end*.
 
-    The second is None where no file is old. It stands at the beginning of its file.
+    The second is None if no file is old. It is at the beginning of its file.
     """
     if minimum == end:
         return Spot(minimum, 0), None

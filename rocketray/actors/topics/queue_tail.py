@@ -1,8 +1,9 @@
-"""One queue from an offset to where it ends now, for readers that must not miss anything.
+"""One queue from an offset to its current end, for readers that must not miss a message.
 
-It is how a table is made again from its changelog: everything from the minimum to the end, once,
-and then what comes. What retention or compaction deletes under the reader is told as
-:class:`OffsetOutOfRangeError`, where :class:`~.log_reader.LogReader` goes on with what is there.
+A table is rebuilt from its changelog with it: everything from the minimum to the end, once, and
+then new messages. If retention or compaction deletes messages ahead of the reader, it raises
+:class:`OffsetOutOfRangeError`, where :class:`~.log_reader.LogReader` continues with the messages
+that exist.
 """
 
 from __future__ import annotations
@@ -18,22 +19,22 @@ __all__ = ["QueueTail"]
 
 
 class QueueTail:
-    """Reads queue *queue_id* of *topic*, which need not exist yet; for one thread at a time."""
+    """A reader of queue *queue_id* of *topic*, which may not exist yet; one thread at a time."""
 
     def __init__(self, data: Path, topic: str, queue_id: int) -> None:
         self._queue = topic, queue_id
         self._log = LogReader(data)
 
     def minimum(self) -> int:
-        """The first queue offset that is still there."""
+        """Return the first queue offset that still exists."""
         return self._bounds()[0]
 
     def end(self) -> int:
-        """The queue offset behind the last message."""
+        """Return the queue offset behind the last message."""
         return self._bounds()[1]
 
     def read(self, start: int, max_count: int) -> list[StoredMessage]:
-        """The messages from queue offset *start* on, at most *max_count*; [] at the end.
+        """Return the messages from queue offset *start* on, at most *max_count*; [] at the end.
 
         Raises:
             OffsetOutOfRangeError: they are deleted by now; begin again at the minimum.

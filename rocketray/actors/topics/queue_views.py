@@ -1,8 +1,8 @@
-"""The queues of one topic, for those who look and belong to no group.
+"""The queues of one topic, for readers that belong to no group.
 
 DIR is a node's data directory, running or not, one shard's directory, or a RocketMQ broker's store.
-Nothing is locked and nothing is written, so it may be in use: readers see what its writer has
-published, as it was when the view was opened.
+Nothing is locked and nothing is written, so it may be in use: readers see the messages that its
+writer had published when the view was opened.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class QueueView:
     reader: QueueReader
 
     def first_stored_at(self, time_ms: int) -> int:
-        """The first offset of a message stored at that time or later; ``maximum`` if there is none."""
+        """Return the first offset of a message stored at that time or later, else ``maximum``."""
         low, high = self.minimum, self.maximum
         while low < high:
             middle = (low + high) // 2
@@ -49,11 +49,11 @@ class QueueView:
 
 @contextmanager
 def open_queues(directory: Path, topic: str) -> Iterator[list[QueueView]]:
-    """The queues of *topic* in *directory*, by id, open until the block ends.
+    """Yield the queues of *topic* in *directory*, by id, open until the block ends.
 
     Raises:
-        InvalidNameError: that is no name of a topic.
-        StoreError: the directory is no store, or has no such topic.
+        InvalidNameError: it is not a valid topic name.
+        StoreError: the directory is not a store, or has no such topic.
     """
     check_topic(topic)
     with ExitStack() as closing:
@@ -73,14 +73,14 @@ def open_queues(directory: Path, topic: str) -> Iterator[list[QueueView]]:
 
 
 def _of_node(shards: Path, topic: str, only: Path | None = None) -> list[QueueView]:
-    """The shards of a topic, each as far as its control page says."""
+    """Return the shards of a topic, each as far as its control page says."""
     found = []
     directories = shards.glob("*") if only is None else [only]
     for directory in sorted(directories, key=lambda path: path.name.zfill(20)):
         try:
             page = ControlView(directory / CONTROL_PAGE)
         except FileNotFoundError:
-            continue  # it is only being made
+            continue  # it is being created
         queue_id = int(directory.name)
         if only is not None and not (directory / "consumequeue" / topic).is_dir():
             continue
@@ -90,7 +90,7 @@ def _of_node(shards: Path, topic: str, only: Path | None = None) -> list[QueueVi
 
 
 def _of_store(directory: Path, topic: str) -> list[QueueView]:
-    """The queues of a topic in a store of many: ours, or a broker's."""
+    """Return the queues of a topic in a store of many: ours, or a broker's."""
     config = read_foreign_settings(directory).config if is_foreign(directory) else None
     with MessageStore(directory, config, read_only=True, clock_ms=system_clock_ms) as store:
         return [

@@ -1,10 +1,9 @@
-"""How long a node keeps the messages of its own topics, and who says what is still needed.
+"""Retention of a node's own topics, and the source of the offsets that are still needed.
 
-retries         what the group has finished, for 72 h: RocketMQ's ``fileReservedTime``; what it has
-                not finished stays, however old it is and however full the disk
-dead letters    30 days, and halves that nobody decided as long: somebody has to look at them first
-halves, ops,    what is decided, for 72 h; the service of transactions removes the files
-decisions
+retries         messages that the group has finished, for 72 h: RocketMQ's ``fileReservedTime``;
+                unfinished ones stay, however old they are and however full the disk
+dead letters    30 days, and undecided halves as long, so that an operator can look at them first
+halves, ops,    decided ones, for 72 h; the service of transactions removes the files decisions
 waiting         until it is delivered; the schedule removes the files
 """
 
@@ -28,7 +27,7 @@ DECIDED = RetentionPolicy(max_age_ms=_RESERVED_MS, only_unneeded=True)
 
 
 def default_retention(topic: str) -> RetentionPolicy:
-    """What holds for a topic of which nothing is said when it is made."""
+    """Return the retention of a topic that is created without one."""
     if topic.startswith(RETRY_PREFIX):
         return RetentionPolicy(max_age_ms=_RESERVED_MS)
     if topic.startswith(DEAD_LETTER_PREFIX) or topic == GIVEN_UP_TOPIC:
@@ -37,16 +36,16 @@ def default_retention(topic: str) -> RetentionPolicy:
 
 
 def is_kept_by_node(topic: str) -> bool:
-    """Whether a service of the node knows what *topic* still needs, and removes the rest."""
+    """Return whether a service of the node knows what *topic* still needs, and removes the rest."""
     return topic in _OF_SERVICES
 
 
 def retry_orders(
     topic: str, policy: RetentionPolicy, needed_from: int | None
 ) -> tuple[RetentionPolicy, int | None]:
-    """What a shard of *topic* is told: *policy* and what is needed, which of retries is all.
+    """Return the policy and the needed offset for a shard; retries lose only unneeded messages.
 
-    A retry topic that no group reads is kept whole: its group may only be away.
+    A retry topic that no group reads is kept whole: its group may only be offline.
     """
     if not topic.startswith(RETRY_PREFIX):
         return policy, needed_from

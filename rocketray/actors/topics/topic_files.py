@@ -1,9 +1,9 @@
-"""The files of a topic: whose they are, and how they go with it.
+"""The files of a topic: which topic they belong to, and their removal with it.
 
-A queue's directory names its store host in ``store.json``, and no host is used twice. So it is
-known of each directory whether it is of the topic that has the name now, or of one before it.
-And of each queue that has answered once the catalog says that it was made: one that has no directory
-is lost then, or its disk is not mounted, and an empty one in its place would give its offsets anew.
+- A queue's directory names its store host in ``store.json``, and no host is reused. So for each
+  directory it is known whether it belongs to the topic that has the name now, or to an earlier one.
+- The catalog records each queue that has answered once as made. If such a queue has no directory,
+  that is lost, or its disk is not mounted, and an empty one in its place would reuse its offsets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["check_is_there", "check_no_files", "check_store_host", "remove_files
 
 
 def check_no_files(data: Path, topic: str) -> None:
-    """Refuse to make a topic whose name has a directory: its queues would begin with what is there.
+    """Refuse to create a topic whose name has a directory: its queues would begin with old data.
 
     Raises:
         StoreError: it has one.
@@ -36,7 +36,7 @@ def check_no_files(data: Path, topic: str) -> None:
 
 
 def check_is_there(directory: Path, topic: TopicConfig, queue_id: int) -> None:
-    """Refuse to make the directory of a queue that was made before.
+    """Refuse to create the directory of a queue that was made before.
 
     Raises:
         StoreError: it is missing.
@@ -51,7 +51,7 @@ def check_is_there(directory: Path, topic: TopicConfig, queue_id: int) -> None:
 
 
 def check_store_host(directory: Path, store_host: tuple[str, int], name: str) -> None:
-    """Refuse the directory of a queue that is of another topic than the one called *name*.
+    """Refuse the directory of a queue that belongs to another topic than the one called *name*.
 
     Raises:
         StoreError: its store host is not *store_host*.
@@ -67,7 +67,7 @@ def check_store_host(directory: Path, store_host: tuple[str, int], name: str) ->
 
 
 def remove_files(data: Path, topic: TopicConfig) -> None:
-    """Remove the shards of a topic that was deleted, and the rings that lead to them.
+    """Remove the shards of a deleted topic, and the rings that lead to them.
 
     What a crash left of it is removed as well; files of another topic stay.
 

@@ -1,9 +1,9 @@
-"""How a program has the queues of a topic started: a few at a time, until all of them answer.
+"""The start of a topic's queues by a program: a few at a time, until all of them answer.
 
-A queue is a process, and a busy machine starts few of them in a minute. So the coordinator notes the
-topic first, whole, and starts queues when it is asked: each call names a few, waits for a while, and
-tells which do not answer yet. Queues that run are left alone, so every call may be repeated, and who
-asks for a topic of which some are missing has the missing ones started.
+A queue is a process, and a busy machine starts few of them in a minute. So the coordinator first
+records the whole topic, and starts queues on request: each call names a few, waits for a while, and
+returns those that do not answer yet. Queues that run are left alone, so every call may be repeated,
+and a request for a topic with missing queues has them started.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _RETRY_AFTER_MS = 1000
 
 
 class Started(NamedTuple):
-    """What came of a call that starts shards, by ``topic/queue``; by topic where the host has them.
+    """The outcome of a call that starts shards, by ``topic/queue``; by topic if the host has them.
 
-    ``closed`` says why some stay closed, ``waiting`` which do not answer yet. ``began`` are those
-    that had no process before.
+    ``closed`` has the errors of those that stay closed, ``waiting`` those that do not answer yet.
+    ``began`` are those that had no process before.
     """
 
     closed: dict[str, StreamError]
@@ -40,7 +40,7 @@ class Started(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicProgress:
-    """How many of a topic's queues answer, and how many processes were missing so far."""
+    """The number of a topic's queues that answer, and of processes that were missing so far."""
 
     topic: str
     queues: int
@@ -49,7 +49,7 @@ class TopicProgress:
 
 
 class QueueStarter:
-    """Starts the queues of one topic, step by step, with calls of the coordinator."""
+    """The start of the queues of one topic, step by step, by calls to the coordinator."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class QueueStarter:
         clock_s: Callable[[], float] = time.monotonic,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
-        """*start* asks the coordinator for some queues once."""
+        """Take *start*, which asks the coordinator for some queues once."""
         self._topic = topic
         self._start = start
         self._on_progress = on_progress
@@ -70,11 +70,11 @@ class QueueStarter:
         self._closed: dict[str, StreamError] = {}
 
     def run(self) -> dict[str, StreamError]:
-        """Return when all queues answer, with why some of them stay closed.
+        """Return when all queues answer, with the errors of those that stay closed.
 
         Raises:
-            ShardUnavailableError: no other one has answered for two minutes. The same call goes on
-                where this one stopped.
+            ShardUnavailableError: no further queue has answered for two minutes. The same call
+                resumes where this one stopped.
         """
         queues = self._topic.queues
         step = queues if self._topic.hosted else QUEUES_A_STEP  # the host opens them all at once
