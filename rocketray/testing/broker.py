@@ -1,9 +1,9 @@
-"""The node that users test with: stepped, by a clock that stands still, with faults on request.
+"""The node for users' tests: stepped, with a clock that the test advances, and faults on request.
 
-Whoever changes something lets the rest follow before the call returns: a message that was sent is
-stored, filtered and waiting at its member. Time passes only by :meth:`Clock.advance`, which does
-in order all that is due: heartbeats, saved offsets, expired files. The only threads are those of
-what blocks by nature: an app's feeds, and predicates.
+A call that changes something completes all consequences before it returns: a message that was sent
+is stored, filtered and waiting at its member. Time passes only by :meth:`Clock.advance`, which does
+everything due, in order: heartbeats, saved offsets, expired files. The only threads are those of
+code that blocks: an app's feeds, and predicates.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ __all__ = ["Broker"]
 
 _FULL_DISK = DiskUse(used=99 << 20, free=1 << 20)
 _SIZES = {
-    "commit_log_segment_bytes": 8 << 20,  # a message of any size that is allowed, and little more
+    "commit_log_segment_bytes": 8 << 20,  # a message of the greatest allowed size, and little more
     "consume_queue_segment_entries": 10_000,
     "index_hash_slots": 1_000,
     "index_entries": 4_000,
 }
 _BEAT_MS = 1_000
-_RESTLESS_MS = SESSION_TIMEOUT_MS + 5 * _BEAT_MS  # after it, queues have changed hands
+_RESTLESS_MS = SESSION_TIMEOUT_MS + 5 * _BEAT_MS  # then all revoked queues have been reassigned
 _SAVE_MS = 5_000
 _EXPIRE_MS = 10_000
-_COMMIT_S = 0.5  # more than a commit takes that waits for nothing
-_IDLE_MS = 60_000  # while no member comes or goes, leases stand still and all is done so rarely
-_LOOK_MS = 1_000  # how soon services notice that the clock was set
+_COMMIT_S = 0.5  # longer than a commit that waits for nothing
+_IDLE_MS = 60_000  # while no member comes or goes, leases stand still and tasks run this rarely
+_LOOK_MS = 1_000  # the delay until services notice that the clock was set
 
 
 class Broker(LocalNode):
@@ -63,7 +63,7 @@ class Broker(LocalNode):
         clock: Clock | None = None,
         predicates: Sequence[str] = (),
     ) -> None:
-        """Start on *data*, or on a directory that goes with the broker.
+        """Start on *data*, or on a temporary directory that is removed with the broker.
 
         *predicates* are the modules from which groups may name class filters.
         """
@@ -74,7 +74,7 @@ class Broker(LocalNode):
         self._gates: dict[tuple[str, int], Gate] = {}
         self._members: list[Member] = []
         self._apps: list[Any] = []
-        self._commits: dict[Any, asyncio.Task[Any]] = {}  # that took longer than a settling
+        self._commits: dict[Any, asyncio.Task[Any]] = {}  # commits that outlasted one settling
         self._restless_until_ms = self.clock()
         self._has_more = False
         self._serving = _Chore(self.clock(), self._serve_in_time)
@@ -93,20 +93,20 @@ class Broker(LocalNode):
         )
         self.clock.follow(self)
 
-    # What producers, members and apps ask for
+    # The calls of producers, members and apps
 
     def is_local(self, topic: str, queue_id: int) -> bool:  # noqa: ARG002 - of the protocol
-        """Producers call the shards: their batches are stored when the call returns."""
+        """Return False: producers call the shards, and their batches are stored at return."""
         return False
 
     def producer(self, **options: Any) -> Producer:
-        """A producer; the options are those of :class:`~rocketray.actors.producers.producer.Producer`."""
+        """Return a producer; the options are those of ``Producer``."""
         return Producer(self, clock_ms=self.clock, **options)
 
     def consumer(
         self, group: str, topic: str, subscription: Subscription, **options: Unpack[MemberOptions]
     ) -> Member:
-        """A new member of *group*; see :class:`~rocketray.actors.groups.member_options.MemberOptions`."""
+        """Return a new member of *group*; the options are those of ``MemberOptions``."""
         self._restless()
         member = Member(
             self,
@@ -121,7 +121,7 @@ class Broker(LocalNode):
         return member
 
     def gate(self, topic: str, queue_id: int) -> Gate:
-        """The calls of a shard."""
+        """Return the calls of a shard."""
         key = topic, queue_id
         if key not in self._gates:
             append = partial(self._append, key)
@@ -129,7 +129,7 @@ class Broker(LocalNode):
         return self._gates[key]
 
     def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
-        """Decide by a call, which fails as the test asked of the topic of decisions."""
+        """Decide by a call, with the faults that the test set for the topic of decisions."""
         decide = partial(super().decide_transaction, wanted, to_disk=to_disk)
         with self._lock:
             try:
@@ -145,7 +145,7 @@ class Broker(LocalNode):
     # Time
 
     def step(self) -> None:
-        """Let services and filter do all that there is to do now; every change ends with it."""
+        """Run services and filter until they have nothing to do; every change ends with it."""
         with self._lock:
             if not self._is_stepping:
                 self._is_stepping = True
@@ -175,7 +175,7 @@ class Broker(LocalNode):
         self._serving.next_ms = min(self._serving.next_ms, self.clock() + _LOOK_MS)
 
     def members(self, group: str | None = None) -> list[Member]:
-        """The living members, of one group or of all, in the order in which they joined."""
+        """Return the living members, of one group or of all, in the order in which they joined."""
         self._members = [member for member in self._members if member.is_alive]
         return [member for member in self._members if group in (None, member.group)]
 
@@ -183,7 +183,7 @@ class Broker(LocalNode):
 
     @asynccontextmanager
     async def running(self, app: Any) -> AsyncIterator[Any]:
-        """*app*, started; stopped at the end of the block."""
+        """Start *app*, and stop it at the end of the block."""
         await app.start()
         self._apps.append(app)
         try:
@@ -193,11 +193,11 @@ class Broker(LocalNode):
             await app.stop()
 
     async def settle(self, timeout_s: float = 10.0) -> None:
-        """Wait until the apps finished and committed all that is there for them now.
+        """Wait until the apps have finished and committed all their messages.
 
         Raises:
-            TimeoutError: they did not within *timeout_s* seconds of real time; it says where the
-                first of them stands.
+            TimeoutError: they have not within *timeout_s* seconds of real time; it names the first
+                queue that is not finished.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
@@ -209,13 +209,13 @@ class Broker(LocalNode):
     # Results
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
-        """The group's next offset in each queue of *topic*; -1 where it has none."""
+        """Return the group's next offset in each queue of *topic*; -1 if it has none."""
         self._beat()
         queues = range(self.topic(topic).queues)
         return {queue: self.state.registry.offsets.get(group, topic, queue) for queue in queues}
 
     def lag_of(self, group: str) -> int:
-        """How many messages that its filters let through the group has not finished."""
+        """Return how many messages that match its filters the group has not finished."""
         self._beat()
         found = [description for description in self.groups() if description.group == group]
         return sum(lag.count for description in found for lag in self.lag(description).values())
@@ -223,16 +223,16 @@ class Broker(LocalNode):
     # Faults
 
     def fail_appends(self, count: int, topic: str, queue_id: int = 0) -> None:
-        """Refuse the next *count* batches for a queue, as after an error of the disk."""
+        """Refuse the next *count* batches for a queue, as after a disk error."""
         self.gate(topic, queue_id).failing = count
 
     def lose_acks(self, count: int, topic: str, queue_id: int = 0) -> None:
-        """Store the next *count* batches for a queue, and let the answers be lost."""
+        """Store the next *count* batches for a queue, and lose their acknowledgements."""
         self.gate(topic, queue_id).losing_acks = count
 
     @contextmanager
     def shard_down(self, topic: str, queue_id: int = 0) -> Iterator[None]:
-        """Let a shard not answer for the block; it recovers its store at the end."""
+        """Make a shard unavailable for the block; it recovers its store at the end."""
         gate = self.gate(topic, queue_id)
         gate.is_down = True
         try:
@@ -242,7 +242,7 @@ class Broker(LocalNode):
             gate.is_down = False
 
     def restart_shard(self, topic: str, queue_id: int = 0) -> None:
-        """Stop a shard and start it again; for a system topic, the host of all of them."""
+        """Restart a shard; for a system topic, the host of all of them."""
         with self._lock:
             config = self.topic(topic)
             if config.hosted:
@@ -255,7 +255,7 @@ class Broker(LocalNode):
 
     @contextmanager
     def disk_full(self) -> Iterator[None]:
-        """Let all shards refuse messages for the block, for want of room."""
+        """Let all shards refuse messages for the block, as on a full disk."""
         self._watch_disk(_FULL_DISK)
         try:
             yield
@@ -263,7 +263,7 @@ class Broker(LocalNode):
             self._watch_disk(EMPTY_DISK)
 
     def restart_filter(self) -> None:
-        """Start the filter again; it goes on with the streams where the old one stood."""
+        """Restart the filter; it resumes the streams where the old one stopped."""
         with self._lock:
             self.filter.close()
             self.filter = FilterEngine(self.data, self.rules)
@@ -271,15 +271,15 @@ class Broker(LocalNode):
             self.step()
 
     def restart_coordinator(self) -> None:
-        """Start the coordinator again; it forgets what it heard since it last saved offsets."""
+        """Restart the coordinator; it loses reports since it last saved offsets."""
         with self._lock:
             self.state = ClusterState(self.data, self.rules, self.clock, self.clock.steady)
             self._restless()
 
     def crash(self, member: Member) -> None:
-        """End a member as a killed process ends: its group hears nothing of it for ten seconds.
+        """End a member like a killed process: its group does not notice for ten seconds.
 
-        What it did not commit comes again, at another member.
+        Its uncommitted messages are redelivered to another member.
         """
         with self._lock:
             member.crash()
@@ -287,7 +287,7 @@ class Broker(LocalNode):
             self._restless()
 
     def silence(self, member: Member, *, seconds: float) -> None:
-        """Let the heartbeats of a member not arrive for that time; it knows nothing of it."""
+        """Drop the heartbeats of a member for that time, without its knowledge."""
         member.silent_until_ms = self.clock() + round(1000 * seconds)
         self._restless()
         self._restless_until_ms = max(
@@ -295,7 +295,7 @@ class Broker(LocalNode):
         )
 
     def close(self) -> None:
-        """Close it, and remove its directory unless it was given one."""
+        """Close it, and remove its directory if that is a temporary one."""
         self.clock.unfollow(self)
         super().close()
         if self._is_temporary:
@@ -324,7 +324,7 @@ class Broker(LocalNode):
         self.clock.set(now_ms, is_steady=self._is_restless())
 
     def _restless(self) -> None:
-        """Beat often for a while: members come or go, or queues change hands."""
+        """Beat often for a while: members come or go, or queues are reassigned."""
         self._restless_until_ms = max(self._restless_until_ms, self.clock() + _RESTLESS_MS)
         for chore, soon_ms in zip(self._chores, (_BEAT_MS, _SAVE_MS, _EXPIRE_MS), strict=False):
             chore.next_ms = min(chore.next_ms, self.clock() + soon_ms)
@@ -336,7 +336,7 @@ class Broker(LocalNode):
                 shard.writer.watch_disk(disk)
 
     async def _unfinished(self, deadline: float) -> str:
-        """Where the first app stands that has something to do, in words."""
+        """Return the position of the first app with unfinished work, in words."""
         for app in self._apps:
             if app.crash_reason is not None:
                 raise app.crash_reason
@@ -349,9 +349,9 @@ class Broker(LocalNode):
             return next(filter(None, found), "")
 
     async def _commit(self, app: Any, deadline: float) -> bool:
-        """Have *app* commit; False when it still waits for its sends at the *deadline*.
+        """Have *app* commit; False if it still waits for its sends at the *deadline*.
 
-        A commit that began shortly before has its time: it does not wait for sends.
+        A commit that began shortly before still gets its time: it does not wait for sends.
         """
         task = self._commits.get(app) or asyncio.create_task(app.consumer.force_commit())
         left_s = deadline - asyncio.get_running_loop().time()
@@ -359,7 +359,7 @@ class Broker(LocalNode):
         if done:
             self._commits.pop(app, None)
         else:
-            self._commits[app] = task  # not cancelled: what it took to commit would be lost
+            self._commits[app] = task  # not cancelled: its offsets to commit would be lost
         return bool(done)
 
     def _visible(self, topic: str, queue_id: int) -> int:
@@ -372,20 +372,20 @@ class Broker(LocalNode):
             shard.writer.watch_disk(self.disk)
 
     def _append(self, key: tuple[str, int], payload: bytes, durability: int, attempt: int) -> Ack:
-        """Store a batch in the shard that there is now: it may have been restarted."""
+        """Store a batch in the current shard: it may have been restarted."""
         with self._lock:
             ack = self.shard(*key).append(payload, durability, attempt=attempt)
             self._stored()
             return ack
 
     def _stored(self) -> None:
-        """There is something new in a shard: let services and filter have their turn."""
+        """Run services and filter after a shard got new data."""
         with self._lock:
             self._has_more = True
             self.step()
 
     def _serve(self) -> None:
-        """Let the services of the host do what is due, and what follows from it."""
+        """Run the due services of the host, and their consequences."""
         while self._has_more:
             self._has_more = False
             wakeup_ms = self.clock() + _IDLE_MS
@@ -399,7 +399,7 @@ class Broker(LocalNode):
 
 
 class _Chore:
-    """Something that is done again and again; it says itself when the next time is."""
+    """A periodic task, which returns the time until its next run."""
 
     def __init__(self, next_ms: int, run: Callable[[], int]) -> None:
         self.next_ms = next_ms

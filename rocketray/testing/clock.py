@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it, and then lets everything happen that is due."""
+"""A clock that stands still until a test advances it, and then does everything that is due."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Protocol
 
 __all__ = ["START_MS", "Clock", "Follower"]
 
-START_MS = 1_800_000_000_000  # in January 2027, so that no test depends on the day that it runs
+START_MS = 1_800_000_000_000  # in January 2027, so that no test depends on the current date
 
 
 class Follower(Protocol):
-    """What lives by a clock."""
+    """An object that is driven by a clock."""
 
     def pass_time(self, until_ms: int) -> None:
         """Do what is due up to and including *until_ms*, setting the clock to each point of time."""
 
     def jump(self, by_ms: int) -> None:
-        """The clock was set; what waits goes on waiting for as long as before."""
+        """React to a clock that was set; remaining waits keep their length."""
 
 
 class Clock:
@@ -28,11 +28,11 @@ class Clock:
         self._followers: list[Follower] = []
 
     def __call__(self) -> int:
-        """The time, in milliseconds since 1970."""
+        """Return the time, in milliseconds since 1970."""
         return self._now_ms
 
     def steady(self) -> int:
-        """Milliseconds that passed, whatever the clock was set to: leases are measured by it."""
+        """Return the milliseconds that passed, whatever the clock was set to: leases use it."""
         return self._now_ms - self._jumped_ms
 
     def advance(
@@ -44,9 +44,9 @@ class Clock:
         seconds: float = 0,
         milliseconds: int = 0,
     ) -> None:
-        """Let that time pass: what is due in it has happened, in its order, when this returns.
+        """Let that time pass: everything due in it has happened, in its order, when this returns.
 
-        Handlers of an app run in its loop, so they come after; see :meth:`Broker.settle`.
+        Handlers of an app run in its loop, so they run later; see :meth:`Broker.settle`.
         """
         minutes += 60 * (hours + 24 * days)
         passed_ms = round(1000 * (seconds + 60 * minutes)) + milliseconds
@@ -66,9 +66,9 @@ class Clock:
             follower.jump(by_ms)
 
     def set(self, now_ms: int, *, is_steady: bool = True) -> None:
-        """Go to a point of time; for a follower, on its way through what is due.
+        """Set the time; for a follower, on its way through what is due.
 
-        Without *is_steady* no lease ends meanwhile, so that nobody has to renew any.
+        Without *is_steady* no lease runs out meanwhile, so none has to be renewed.
         """
         if not is_steady:
             self._jumped_ms += now_ms - self._now_ms

@@ -1,7 +1,7 @@
 """Pytest fixtures: ``pytest_plugins = ["rocketray.testing.fixtures"]`` in a ``conftest.py``.
 
-Named there and not by an entry point, so that no test run pays for what it does not use. The
-broker is imported when a test first asks for one.
+Named there and not by an entry point, so that test runs that do not use them do not pay for them.
+The broker is imported when a test first requests one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["broker", "clock"]
 
 @pytest.fixture
 def clock() -> Clock:
-    """The broker's clock; it stands still until the test moves it."""
+    """Return the broker's clock; it stands still until the test advances it."""
     from . import Clock  # noqa: PLC0415 - see above
 
     return Clock()
@@ -28,7 +28,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def broker(tmp_path: Path, clock: Clock) -> Iterator[Broker]:
-    """A node in this process, empty, that lives by ``clock``."""
+    """Yield an empty node in this process that is driven by ``clock``."""
     from . import Broker  # noqa: PLC0415 - see above
 
     with Broker(tmp_path / "rocketray", clock=clock) as node:

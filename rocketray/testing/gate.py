@@ -1,4 +1,4 @@
-"""The way of a producer to one shard in a test: a call, which fails as the test asked."""
+"""The link from a producer to one shard in a test: a call, with the faults that the test set."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ _RETRY_AFTER_MS = 1  # of real time, so that no test waits long
 
 
 class Gate:
-    """What producers call; what they send is stored when the call returns."""
+    """The calls of producers; a batch is stored when its call returns."""
 
     def __init__(self, name: str, append: Callable[[bytes, int, int], Ack]) -> None:
-        """*append* stores a batch: payload, durability and attempt."""
+        """Take *append*, which stores a batch: payload, durability and attempt."""
         self.is_down = False
-        """It does not answer; see :meth:`Broker.shard_down`."""
+        """Whether it does not answer; see :meth:`Broker.shard_down`."""
         self.failing = 0
-        """How many of the next batches it refuses, as after an error of the disk."""
+        """Number of next batches that it refuses, as after a disk error."""
         self.losing_acks = 0
-        """How many of the next batches it stores without saying so."""
+        """Number of next batches that it stores without an acknowledgement."""
         self._name = name
         self._append = append
 
     def attach(self, path: str) -> None:
-        """Nobody shares memory with it."""
+        """Raise: no process shares memory with it."""
         raise NotImplementedError(path)
 
     def append(self, payload: bytes, durability: int, *, attempt: int = 0) -> Ack:
@@ -43,7 +43,7 @@ class Gate:
         return self._answer(partial(self._append, payload, durability, attempt))
 
     def call(self, run: Callable[[], ResultT]) -> ResultT:
-        """Do what the shard's process is asked to do beside the batches that it stores."""
+        """Run a call of the shard's process other than storing a batch, with the faults set."""
         if self.is_down:
             raise self._unavailable("it is down, as the test asked")
         if self.failing:

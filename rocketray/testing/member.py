@@ -1,4 +1,4 @@
-"""A group member in a test: it beats when the clock does, and the filter has its turn at each poll."""
+"""A group member in a test: it beats with the test's clock, and the filter runs at each poll."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["Member"]
 
 
 class Member(GroupConsumer):
-    """As a :class:`~rocketray.actors.consumers.member.GroupConsumer`, without a thread of its own.
+    """A :class:`~rocketray.actors.consumers.member.GroupConsumer` without a thread of its own.
 
-    ``Broker.consumer`` makes them.
+    ``Broker.consumer`` creates them.
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class Member(GroupConsumer):
         self.group = group
         self.topic = topic
         self.silent_until_ms = 0
-        """Until then its heartbeats do not arrive; see :meth:`Broker.silence`."""
+        """Its heartbeats are lost until then; see :meth:`Broker.silence`."""
         self._step = step
         self._crashed = False
         super().__init__(node, group, topic, *arguments, has_heart=False, **options)
@@ -38,19 +38,19 @@ class Member(GroupConsumer):
     def poll(
         self, timeout_s: float = 0.0, max_messages: int = 1000, skip: Container[int] = ()
     ) -> list[ConsumedBatch]:
-        """As the real one; without a timeout it answers at once what is there."""
+        """Poll like the real one; without a timeout, return the available messages at once."""
         if self._crashed:
             raise StreamError(f"this member of group {self.group!r} crashed, as the test asked")
         self._step()
         return super().poll(timeout_s, max_messages, skip)
 
     def close(self) -> None:
-        """Leave the group; one that crashed is gone already."""
+        """Leave the group; a crashed member does nothing."""
         if not self._crashed:
             super().close()
 
     def crash(self) -> None:
-        """End as a killed process does: nothing is committed, nobody is told."""
+        """End like a killed process: without a commit, and without notice to the group."""
         self._crashed = True
         self._closed.set()
         for stream in self._queues.streams.values():
@@ -66,16 +66,16 @@ class Member(GroupConsumer):
 
     @property
     def of_app(self) -> bool:
-        """Whether an app reads it, not the test itself."""
+        """Whether it belongs to an app, not to the test itself."""
         return self.on_revoke is not None
 
     @property
     def is_moving(self) -> bool:
-        """Whether the next poll takes queues up or gives them up."""
+        """Whether the next poll starts assigned queues or releases revoked ones."""
         return self._grants.has_to_settle or self._queues.has_to_open
 
     def unfinished(self, visible: Callable[[str, int], int]) -> str:
-        """The first queue that is not finished to its end, in words; empty when there is none."""
+        """Return the first queue not finished to its end, in words; empty if there is none."""
         if self.is_moving:
             return f"{self.topic}: queues are changing hands"
         for queue_id, stream in self._queues.streams.items():

@@ -1,7 +1,7 @@
 """A node in this process: real shards, filter engine, groups and queries, and no Ray.
 
-It answers what producers, members, apps and programs ask of a connection. Nothing in it runs by
-itself: who derives from it gives the shards and the filter their turns.
+It has the calls that producers, members, apps and programs need of a connection. It has no threads
+of its own: a subclass steps the shards and the filter.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ class LocalNode:
         rules: FilterRules,
         steady_ms: Callable[[], int] | None = None,
     ) -> None:
-        """*sizes* are fields of :class:`~rocketray.config.StoreConfig` for new shards."""
+        """Take *sizes*: fields of :class:`~rocketray.config.StoreConfig` for new shards."""
         self.data = data
         self.sizes = sizes
         self.clock_ms = clock_ms
         self.rules = rules
         self.disk = EMPTY_DISK
         self.shards: dict[tuple[str, int], OwnedShard] = {}
-        """The shards of topics that programs made; those of system topics are in ``hosting``."""
+        """The shards of programs' topics; those of system topics are in ``hosting``."""
         self.state = ClusterState(data, rules, clock_ms, steady_ms)
         self.filter = FilterEngine(data, rules)
         self._lag = LagCounter(data)
-        self._opening = threading.Lock()  # who is told of a topic finds its shards
+        self._opening = threading.Lock()  # a topic that is returned has its shards
         for deleted in self.state.deleted_topics():
             self.state.remove_files(deleted)
         for topic in self.topics().values():
             self._open(topic)
 
     def problems(self) -> list[str]:
-        """What is wrong with the node, a line each; none when all is well."""
+        """Return the node's problems, a line each; none if all is well."""
         return self.state.problems.lines()
 
     # Topics
@@ -87,7 +87,7 @@ class LocalNode:
         hosted: bool = False,
         on_progress: Callable[[TopicProgress], None] | None = None,
     ) -> TopicConfig:
-        """Make a topic unless it is there; an existing one keeps its queues and its retention.
+        """Create a topic unless it exists; an existing one keeps its queues and its retention.
 
         Queues that are missing, because an earlier call failed half-way, are opened.
         """
@@ -103,7 +103,7 @@ class LocalNode:
     def alter_topic(
         self, topic: str, queues: int, on_progress: Callable[[TopicProgress], None] | None = None
     ) -> TopicConfig:
-        """Make a topic, or give it more queues."""
+        """Create a topic, or give it more queues."""
         with self._opening:
             altered = self.state.create_topic(topic, queues)
             missing = self._missing(altered)
@@ -112,7 +112,7 @@ class LocalNode:
             return altered
 
     def set_retention(self, topic: str, retention: RetentionPolicy) -> TopicConfig:
-        """Keep a topic's messages for another time, or another number of bytes a queue."""
+        """Set a topic's retention, by time or by bytes per queue."""
         return self.state.set_retention(topic, retention)
 
     def set_permission(self, topic: str, perm: int) -> TopicConfig:
@@ -123,13 +123,13 @@ class LocalNode:
         return changed
 
     def set_bitmaps(self, topic: str, mode: str) -> TopicConfig:
-        """Keep filter bitmaps for SQL92 groups: ``on``, ``off``, or ``auto``, where that pays."""
+        """Keep filter bitmaps for SQL92 groups: ``on``, ``off``, or ``auto``, if that pays off."""
         changed = self.state.set_bitmaps(topic, mode)
         self.order_bitmaps()
         return changed
 
     def order_bitmaps(self) -> None:
-        """Tell shards of which groups they are to keep filter bitmaps, as a node does at times."""
+        """Order shards to keep groups' filter bitmaps, as a node does periodically."""
         for order in self.state.bitmap_orders():
             shards = self._shards_of(order.topic.name)
             answers = [shard.keep_bitmaps(order.living) for shard in shards]
@@ -145,17 +145,17 @@ class LocalNode:
         self.state.remove_files(deleted)
 
     def topics(self) -> dict[str, TopicConfig]:
-        """All topics."""
+        """Return all topics."""
         return self.state.topics()
 
     def topic(self, name: str) -> TopicConfig:
-        """A topic; raises :class:`TopicNotFoundError`."""
+        """Return a topic; raise :class:`TopicNotFoundError`."""
         return self.state.topic(name)
 
     def expire(self, disk: DiskUse | None = None) -> list[ExpiredFile]:
-        """Have every shard remove what its topic gives up and no group needs.
+        """Have every shard remove files beyond its topic's retention that no group needs.
 
-        *disk* says for this time how full the disk is.
+        *disk* sets for this call how full the disk is.
         """
         return [
             file
@@ -166,25 +166,25 @@ class LocalNode:
         ]
 
     def shard_statistics(self, topic: str) -> list[ShardStatistics]:
-        """The counters of a topic's shards, by queue."""
+        """Return the counters of a topic's shards, by queue."""
         return [shard.statistics() for shard in self._shards_of(topic)]
 
     # Groups
 
     def groups(self) -> list[GroupDescription]:
-        """All groups, an entry for each topic."""
+        """Return all groups, an entry for each topic."""
         return self.state.groups()
 
     def lag(self, group: GroupDescription) -> dict[int, FilteredLag]:
-        """How many messages *group* still has to get from each queue of its topic."""
+        """Return the lag of *group* in each queue of its topic."""
         return dict(zip(group.offsets, self._lag.answer(lag_questions(group)), strict=True))
 
     def journal(self, group: str) -> tuple[JournalEntry, ...]:
-        """What happened to a group's offsets and filters, oldest first, as far as that is known."""
+        """Return the known changes of a group's offsets and filters, oldest first."""
         return self.state.journal(group)
 
     def delete_group(self, group: str) -> None:
-        """Forget a group that has no members."""
+        """Delete a group that has no members."""
         self.state.delete_group(group)
 
     def ask_groups(self, question: GroupQuestion, *arguments: Any) -> Any:
@@ -206,38 +206,38 @@ class LocalNode:
     # Messages
 
     def gate(self, topic: str, queue_id: int) -> ShardGate:
-        """The calls of a shard."""
+        """Return the calls of a shard."""
         raise NotImplementedError
 
     def is_local(self, topic: str, queue_id: int) -> bool:
-        """Whether producers share memory with the shard."""
+        """Return whether producers share memory with the shard."""
         raise NotImplementedError
 
     def shard(self, topic: str, queue_id: int) -> OwnedShard:
-        """A shard, hosted or not."""
+        """Return a shard, hosted or not."""
         if self.topic(topic).hosted:
             return self.hosting.host.shard(topic, queue_id)
         return self.shards[topic, queue_id]
 
     @cached_property
     def hosting(self) -> Hosting:
-        """The host of system shards; made when it is first needed."""
+        """Host of system shards; created when it is first needed."""
         return Hosting(self.data, self.sizes, lambda: self, clock_ms=self.clock_ms)
 
     def view(self, offset_message_id: str) -> StoredMessage | None:
-        """The message with that offset id, or None."""
+        """Return the message with that offset id, or None."""
         return find_by_offset_id(self, offset_message_id)
 
     def view_at(self, topic: str, queue_id: int, physical_offset: int) -> StoredMessage | None:
-        """The message at a place in a shard's log, or None when none begins there."""
+        """Return the message at a place in a shard's log, or None if none begins there."""
         return self.shard(topic, queue_id).view(physical_offset)
 
     def message_at(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
-        """The message at a queue offset, or None."""
+        """Return the message at a queue offset, or None."""
         return self.shard(topic, queue_id).message_at(queue_offset)
 
     def offset_at_time(self, topic: str, queue_id: int, time_ms: int) -> int:
-        """The queue offset of the first message stored at that time or later, else the end."""
+        """Return the offset of the first message stored at that time or later, else the end."""
         return self.shard(topic, queue_id).offset_at_time(time_ms)
 
     def query(
@@ -248,7 +248,7 @@ class LocalNode:
         begin_ms: int = 0,
         end_ms: int = 2**63 - 1,
     ) -> list[StoredMessage]:
-        """The topic's messages with a business key or unique key, oldest first."""
+        """Return the topic's messages with a business key or unique key, oldest first."""
         answers = [
             shard.query(key, max_count, begin_ms, end_ms) for shard in self._shards_of(topic)
         ]
@@ -257,53 +257,53 @@ class LocalNode:
     def query_by_time(
         self, topic: str, begin_ms: int, end_ms: int, max_count: int = 64
     ) -> list[StoredMessage]:
-        """The topic's messages stored from *begin_ms* up to and including *end_ms*, oldest first."""
+        """Return the messages stored from *begin_ms* to *end_ms*, inclusive, oldest first."""
         answers = [
             shard.query_by_time(begin_ms, end_ms, max_count) for shard in self._shards_of(topic)
         ]
         return merge(answers, max_count)
 
     def messages(self, topic: str) -> list[StoredMessage]:
-        """All stored messages of a topic, queue by queue, in each in order."""
+        """Return all stored messages of a topic, queue by queue, in order within each."""
         return [
             message for shard in self._shards_of(topic) for message in shard.writer.store.scan()
         ]
 
     def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:
-        """Why the message with the id or key *message* was, or was not, delivered to *group*."""
+        """Explain why the message with that id or key was, or was not, delivered to *group*."""
         return inquire(self, self.groups(), message, group, topic)
 
     def stored_facts(self, message: StoredMessage) -> StoredFacts:
-        """What the message's shard knows of it."""
+        """Return the facts of the message's shard on it."""
         return self.shard(message.topic, message.queue_id).facts(message)
 
     def ask_predicate(self, subscription: Subscription, message: StoredMessage) -> bool:
-        """What a class filter says of a stored message."""
+        """Return the result of a class filter for a stored message."""
         place = message.topic, message.queue_id, message.queue_offset
         return self.filter.ask_predicate(subscription, place)
 
     def transaction_checks(self, group: str) -> list[StoredMessage]:
-        """The messages of which a producer of *group* is to say what became of them."""
+        """Return the messages for which a producer of *group* is asked to decide."""
         return self.hosting.transactions.checks(group)
 
     def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
-        """Take note of a decision, unless there is one before it; the one that counts."""
+        """Store a decision, unless there is an earlier one; return the one that counts."""
         return self.hosting.transactions.decide(wanted, to_disk=to_disk)
 
     def transactions(self, most: int) -> TransactionOverview:
-        """The transactions that nobody has decided."""
+        """Return the undecided transactions."""
         return self.hosting.transactions.overview(most)
 
     def recall(self, handle: str) -> bool:
-        """Let a delayed message never be delivered; see :meth:`ScheduleHost.recall`."""
+        """Recall a delayed message; see :meth:`ScheduleHost.recall`."""
         return self.hosting.schedule.recall(handle)
 
     def is_waiting(self, topic: str, queue_id: int, queue_offset: int) -> bool:
-        """Whether the delayed message at a place of its waiting queue is not delivered or recalled."""
+        """Return whether a delayed message still waits: it is neither delivered nor recalled."""
         return self.hosting.schedule.is_waiting(topic, queue_id, queue_offset)
 
     def queue_tail(self, topic: str, queue_id: int) -> QueueTail:
-        """A reader of one queue, without a group."""
+        """Return a reader of one queue, without a group."""
         return QueueTail(self.data, topic, queue_id)
 
     def close(self) -> None:
@@ -317,7 +317,7 @@ class LocalNode:
         remove_runtime(self.data)
 
     def __enter__(self) -> Self:
-        """The node itself; closed at the end of the block."""
+        """Return the node itself; closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -328,7 +328,7 @@ class LocalNode:
         return [self.shard(topic, queue_id) for queue_id in range(self.topic(topic).queues)]
 
     def _missing(self, topic: TopicConfig) -> int:
-        """How many queues have no shard; the host opens its own when they are asked for."""
+        """Return how many queues have no shard; the host opens its own on request."""
         queues = () if topic.hosted else range(topic.queues)
         return sum((topic.name, queue_id) not in self.shards for queue_id in queues)
 
