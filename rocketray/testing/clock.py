@@ -13,7 +13,7 @@ class Follower(Protocol):
     """An object that is driven by a clock."""
 
     def pass_time(self, until_ms: int) -> None:
-        """Do what is due up to and including *until_ms*, setting the clock to each point of time."""
+        """Do what is due up to and including *until_ms*, setting the clock to each of its times."""
 
     def jump(self, by_ms: int) -> None:
         """React to a clock that was set; remaining waits keep their length."""

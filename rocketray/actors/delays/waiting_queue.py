@@ -323,7 +323,7 @@ def _rolled(waiting: StoredMessage) -> ForwardedMessage:
 
 
 def _numbers(data: npt.NDArray[np.uint8], starts: _Int64s, sizes: _Int64s) -> _Int64s:
-    """The decimal numbers in spans of *data*; -1 where there is none."""
+    """Return the decimal numbers in spans of *data*; -1 where a span has none."""
     is_number = (sizes > 0) & (sizes <= _DIGITS_MAX)
     values = np.zeros(len(starts), np.int64)
     for place in range(int(sizes[is_number].max(initial=0))):

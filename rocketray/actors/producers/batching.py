@@ -1,7 +1,7 @@
 """The lanes of a producer: the queue and batch of each message, and when a batch is sent.
 
-A message is sent at once if none was sent for a while (``lane.collecting_s``). An earlier one is
-collected, and is sent
+A message is sent at once if none was sent for a while (``queue_link.collecting_s``). A message that
+comes sooner is collected, and is sent
 
 - with the first message after that time,
 - when ``BATCH_MAX`` or ``BATCH_BYTES`` are collected,

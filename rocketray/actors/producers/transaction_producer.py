@@ -84,7 +84,7 @@ class Transaction:
 
         Raises:
             TransactionDecidedError: it was decided otherwise before: by a check, which another
-                producer of the group answered, or by the node, which gave up on it. Its message is
+                producer of the group answered, or by the node, which abandoned it. Its message is
                 not delivered.
             ShardUnavailableError: it is not known whether it is committed; commit again.
             ConfigError: this program rolled it back before.

@@ -1,10 +1,11 @@
 """Retention of a node's own topics, and the source of the offsets that are still needed.
 
-retries         messages that the group has finished, for 72 h: RocketMQ's ``fileReservedTime``;
-                unfinished ones stay, however old they are and however full the disk
-dead letters    30 days, and undecided halves as long, so that an operator can look at them first
-halves, ops,    decided ones, for 72 h; the service of transactions removes the files decisions
-waiting         until it is delivered; the schedule removes the files
+- Retries: messages that the group has finished, for 72 h: RocketMQ's ``fileReservedTime``;
+  unfinished ones stay, however old they are and however full the disk.
+- Dead letters: 30 days, so that an operator can look at them first; halves that the node
+  abandoned, as long.
+- Halves, ops, decisions: decided ones, for 72 h; the service of transactions removes the files.
+- Delayed messages: until they are delivered; the schedule removes the files.
 """
 
 from __future__ import annotations
