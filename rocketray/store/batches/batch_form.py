@@ -42,12 +42,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """Records of one topic for one queue, with what the queue and the index need of each.
+    """Records of one topic for one queue, with the data that the queue and the index need of each.
 
-    ``records`` uint8[total] back to back, ``sizes`` int32[n], ``tags_codes`` int64[n]; for each
-    index key, unique key first, ``key_hashes`` int32[k] and in ``key_records`` int32[k] the number
-    of its record, never decreasing. All records have one transaction state. With
-    ``keeps_store_times`` they were stored before, somewhere else, and keep the times of that.
+    - ``records`` uint8[total] back to back, ``sizes`` int32[n], ``tags_codes`` int64[n].
+    - For each index key, unique key first: ``key_hashes`` int32[k], and in ``key_records`` int32[k]
+      the number of its record, never decreasing.
+    - All records have one transaction state.
+    - With ``keeps_store_times`` they were stored in another store before, and keep those store
+      times.
     """
 
     records: npt.NDArray[np.uint8]
@@ -61,17 +63,17 @@ class EncodedBatch:
         return len(self.sizes)
 
     def starts(self) -> npt.NDArray[np.int64]:
-        """Where each record begins, from the batch's own first byte: int64[n]."""
+        """Return the start of each record, from the batch's own first byte: int64[n]."""
         ends: npt.NDArray[np.int64] = np.cumsum(self.sizes, dtype=np.int64)
         return ends - self.sizes
 
     @property
     def transaction(self) -> int:
-        """The state of the first record's transaction, and so of all: 0 where there is none."""
+        """The transaction state of the first record, and so of all: 0 without a transaction."""
         return int(self.records[SYS_FLAG + 3]) & TRANSACTION if len(self.records) > SYS_FLAG else 0
 
     def without_first(self, count: int) -> EncodedBatch:
-        """The batch less its first *count* records."""
+        """Return the batch without its first *count* records."""
         kept: npt.NDArray[np.bool_] = self.key_records >= count
         return EncodedBatch(
             records=self.records[int(self.sizes[:count].sum()) :],
@@ -83,10 +85,10 @@ class EncodedBatch:
         )
 
     def property_spans(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Where each record's property string is in ``records``, and its size: int64[n] each.
+        """Return the starts of the property strings in ``records``, and their sizes: int64[n] each.
 
         Raises:
-            CorruptRecordError: the records are not what ``sizes`` says.
+            CorruptRecordError: the records do not agree with ``sizes``.
         """
         starts, sizes = np.empty(len(self), np.int64), np.empty(len(self), np.int64)
         bad = find_property_strings(self.records, self.sizes, starts, sizes)
@@ -98,11 +100,12 @@ class EncodedBatch:
 
 @dataclass(frozen=True, slots=True)
 class RecordOptions:
-    """How the messages of one batch become records.
+    """The options for encoding the messages of one batch to records.
 
-    ``compression`` of the bodies; ``sys_flag`` bits that all records get, such as MULTI_TAGS or a
-    transaction's state. The store that the batch is for says the rest: ``store_ipv6`` leaves room
-    for an IPv6 store host, ``properties_crc`` ends each property string with a CRC of the record.
+    - ``compression`` of the bodies.
+    - ``sys_flag``: bits that all records get, such as MULTI_TAGS or a transaction's state.
+    - The store of the batch determines the rest: ``store_ipv6`` leaves room for an IPv6 store host,
+      ``properties_crc`` ends each property string with a CRC of the record.
     """
 
     compression: Compression | None = None
@@ -131,10 +134,10 @@ class RecordOptions:
 def store_times(
     batch: EncodedBatch, last_ms: int, clock_ms: Callable[[], int]
 ) -> npt.NDArray[np.int64]:
-    """The store time of each record, int64[n]: now, or its own; none is before *last_ms*.
+    """Return the store time of each record, int64[n]: now, or its own; none is before *last_ms*.
 
     Raises:
-        InvalidMessageError: the batch keeps its store times, and they go back; or its sizes are
+        InvalidMessageError: the batch keeps its store times, and they decrease; or its sizes are
             not those of its records.
     """
     if not batch.keeps_store_times:
@@ -155,23 +158,23 @@ def store_times(
 
 
 class BornHost(NamedTuple):
-    """A producer's address as records hold it, with the sysflag bit that tells its width."""
+    """A producer's address in record form, with the sysflag bit for its width."""
 
     encoded: bytes
     sys_flag: int
 
 
 class TopicForm(NamedTuple):
-    """What every record of a topic shares."""
+    """The parts that all records of a topic share."""
 
     magic: int
     field: bytes  # the topic behind its length
-    key_seed: int  # the hash of "topic#", with which every index key begins
+    key_seed: int  # the hash of "topic#", the start of every index key
 
 
 @lru_cache(maxsize=1024)
 def topic_form(topic: str) -> TopicForm:
-    """The record version and the topic field for *topic*, a valid name."""
+    """Return the record version and the topic field for *topic*, a valid name."""
     name = topic.encode()
     seed = java_hash_code(f"{topic}#")
     if len(name) <= TOPIC_V1_MAX_BYTES:
@@ -181,7 +184,7 @@ def topic_form(topic: str) -> TopicForm:
 
 @lru_cache(maxsize=64)
 def born_host_form(host: str, port: int) -> BornHost:
-    """An IPv4 or IPv6 address and a port in a record's form; never a name to be resolved."""
+    """Return an IPv4 or IPv6 address and a port in record form; names are never resolved."""
     family, sys_flag = (socket.AF_INET6, BORN_IPV6) if ":" in host else (socket.AF_INET, 0)
     try:
         return BornHost(socket.inet_pton(family, host) + port.to_bytes(4, "big"), sys_flag)
@@ -193,5 +196,5 @@ def born_host_form(host: str, port: int) -> BornHost:
 
 @lru_cache(maxsize=4)
 def record_header(born_host_bytes: int, store_host_bytes: int) -> struct.Struct:
-    """All of a record up to its body: size, magic, CRC … body length."""
+    """Return the struct of a record up to its body: size, magic, CRC … body length."""
     return struct.Struct(f">iiiiiqqiq{born_host_bytes}sq{store_host_bytes}siqi")

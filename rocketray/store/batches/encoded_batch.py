@@ -1,14 +1,14 @@
-"""What a producer hands to a shard: records encoded on the producer's side, and their digests.
+"""An encoded batch, as a producer hands it to a shard: encoded records, and their digests.
 
 A batch is of one topic and goes to one queue. Its records are RocketMQ's, V1 or V2, and complete
-but for the five fields that only the store knows, which are 0: queue id, queue offset, physical
-offset, store timestamp and store host. A batch that is imported keeps its store timestamps.
+except for the five fields that only the store knows, which are 0: queue id, queue offset, physical
+offset, store timestamp and store host. An imported batch keeps its store timestamps.
 
 Frame of a packed batch, little-endian, without gaps:
     magic "RRB1" · u32 records n · u32 keys k · u32 flags · u64 record bytes
     i64[n] tags codes · i32[n] sizes · i32[k] key hashes · i32[k] key records · records
 
-Unpacking checks every length and copies nothing that is aligned, so the views live as long as the
+Unpacking checks every length and does not copy aligned data, so the views live as long as the
 buffer and change with it.
 """
 
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 _HEADER = struct.Struct("<4sIIIQ")
-_KEEPS_STORE_TIMES = 1  # a flag: the store timestamp is not for the store to say, see batch_form
+_KEEPS_STORE_TIMES = 1  # a flag: the records keep their store timestamps, see batch_form
 _NO_KEYS = np.empty(0, np.int32)
 _CRC_MASK = 0x7FFFFFFF
 _PLAIN = RecordOptions()
@@ -65,9 +65,9 @@ def encode_messages(
 ) -> EncodedBatch:
     """Encode messages of one topic, in their order.
 
-    A message without a born timestamp gets the clock's, one without a unique key that of its
-    number in *unique_keys*, if they are given. Raises :class:`InvalidMessageError` for no messages
-    or several topics, :class:`MessageTooLargeError` for too long a property string.
+    A message without a born timestamp gets the clock's; one without a unique key gets the one with
+    its number in *unique_keys*, if given. Raises :class:`InvalidMessageError` for no messages or
+    several topics, :class:`MessageTooLargeError` for too long a property string.
     """
     if not messages:
         raise InvalidMessageError("a batch has no messages; send at least one")
@@ -117,7 +117,7 @@ def encode_messages(
         if message.keys:
             keys.extend(message.keys)
             key_records.extend([number] * len(message.keys))
-        if IMPORTED_OFFSET_ID in message.properties:  # sent on, with what it came with
+        if IMPORTED_OFFSET_ID in message.properties:  # a forwarded message: keep its imported id
             keys.append(message.properties[IMPORTED_OFFSET_ID])
             key_records.append(number)
     return EncodedBatch(
@@ -132,7 +132,7 @@ def encode_messages(
 def _transformed(
     body: bytes, properties: bytes, options: RecordOptions
 ) -> tuple[bytes, bytes, int]:
-    """Body and properties as they are to be stored, and the SYSFLAG bits that say so."""
+    """Return body and properties in stored form, and the matching SYSFLAG bits."""
     if options.properties_crc:
         properties = with_crc_property(properties)
     if options.compression is None:
@@ -142,14 +142,14 @@ def _transformed(
 
 
 def pack_batch(batch: EncodedBatch) -> bytes:
-    """The batch as one frame."""
+    """Return the batch as one frame."""
     header = _header(batch)
     arrays = (batch.tags_codes, batch.sizes, batch.key_hashes, batch.key_records, batch.records)
     return b"".join((header, *[array.data for array in arrays]))
 
 
 def packed_bytes(table: MeasuredTable) -> int:
-    """The size of the frame that :func:`pack_table` writes."""
+    """Return the size of the frame that :func:`pack_table` writes."""
     return _HEADER.size + 12 * len(table) + 8 * len(table.key_hashes) + table.record_bytes
 
 
@@ -170,14 +170,14 @@ def batch_header(buffer: memoryview, records: int, keys: int, record_bytes: int)
 
 
 def record_sizes(frame: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32]:
-    """The sizes of the records in a frame that this process packed, as a copy."""
+    """Return a copy of the sizes of the records in a frame that this process packed."""
     _, records, *_ = _HEADER.unpack_from(frame.data)
     start = _HEADER.size + 8 * records
     return frame[start : start + 4 * records].view(np.int32).copy()
 
 
 def unpack_batch(buffer: bytes | bytearray | memoryview) -> EncodedBatch:
-    """The batch in a frame that fills *buffer* exactly, as views of it.
+    """Return the batch in a frame that fills *buffer* exactly, as views of it.
 
     Raises :class:`InvalidMessageError` when any length or count does not agree with the others.
     The records themselves are checked when they are appended.
@@ -226,7 +226,7 @@ def _aligned(
 
 
 def _hash_keys(keys: list[str], seed: int) -> npt.NDArray[np.int32]:
-    """The index hashes of keys whose characters :class:`Message` has checked."""
+    """Return the index hashes of keys whose characters :class:`Message` has checked."""
     hashes = np.empty(len(keys), np.int32)
     joined = "".join([key + PROPERTY_SEPARATOR for key in keys]).encode()
     if separated_key_hashes(np.frombuffer(joined, np.uint8), seed, hashes) != len(keys):
@@ -237,7 +237,7 @@ def _hash_keys(keys: list[str], seed: int) -> npt.NDArray[np.int32]:
 
 
 def _quickest_crc32() -> Callable[[bytes], int]:
-    """CRC-32 of one body: isal's where it is installed, three times as quick as zlib's."""
+    """Return the fastest CRC-32 of one body: isal's if installed, three times as fast as zlib's."""
     try:
         function: Callable[[bytes], int] = import_module("isal.isal_zlib").crc32
     except ImportError:

@@ -1,12 +1,12 @@
-"""From an Arrow table to a batch of records, without a Python object per message.
+"""Encoding of an Arrow table to a batch of records, without a Python object per message.
 
 The table's columns: ``body`` (binary or string), and optionally ``tags`` (string), ``keys``
 (string with blanks between keys, or list of string), ``properties`` (map of string to string), and
-those that the caller names as property columns. No other column is taken, so that nothing is lost
-unseen. What is refused, table_columns.py says. The order of a record's properties is that of
+those that the caller names as property columns. Any other column is an error, so no data is lost
+silently. For invalid values see table_columns.py. The order of a record's properties is that of
 :class:`~rocketray.message.Message`: unique key, keys, tags, then the others.
 
-A table is measured first, and then written: to memory of its own, or to where it is to go.
+A table is measured first, and then written: to memory of its own, or directly to its target.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _BLOCK_ROWS = 4096  # records of a block stay in the cache from one column to th
 
 
 class MeasuredTable:
-    """A checked table, and of the records that it becomes all but their bytes.
+    """A checked table, with all data of its records except their bytes.
 
     ``sizes`` int32[n], ``tags_codes`` int64[n], ``key_hashes`` and ``key_records`` int32[k] are as
-    in an :class:`~.batch_form.EncodedBatch`; ``record_bytes`` are those of all records.
+    in an :class:`~.batch_form.EncodedBatch`; ``record_bytes`` is the size of all records.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class MeasuredTable:
         property_columns: Sequence[str] = (),
         options: RecordOptions = _PLAIN,
     ) -> None:
-        """See :func:`encode_table`."""
+        """Measure *table*; see :func:`encode_table`."""
         form = topic_form(check_topic(topic))
         if len(table) == 0:
             raise InvalidMessageError("a batch has no messages; give a table with at least one row")
@@ -158,15 +158,15 @@ def encode_table(
     property_columns: Sequence[str] = (),
     options: RecordOptions = _PLAIN,
 ) -> EncodedBatch:
-    """Encode a ``pyarrow.RecordBatch`` or ``pyarrow.Table``, one message a row.
+    """Encode a ``pyarrow.RecordBatch`` or ``pyarrow.Table``, one message per row.
 
-    ``unique_ids``: one id a row, as an Arrow string array, as ``uint8[n, width]`` of ASCII, or as
-    bytes of 32 characters each. ``property_columns`` become properties of their names, absent
+    ``unique_ids``: one id per row, as an Arrow string array, as ``uint8[n, width]`` of ASCII, or as
+    bytes of 32 characters each. ``property_columns`` become properties of the same names, absent
     where null.
 
     Raises:
-        ConfigError: a column is missing, unknown or of a type that is not taken.
-        InvalidMessageError: there are no rows, or a row has what :class:`Message` refuses.
+        ConfigError: a column is missing, unknown or of an unsupported type.
+        InvalidMessageError: there are no rows, or :class:`Message` would refuse a row.
         MessageTooLargeError: a body or a property string is over its limit.
     """
     measured = MeasuredTable(
@@ -197,7 +197,7 @@ def _check_limits(body_sizes: _Int64s, property_sizes: _Int64s) -> None:
 
 def _hash_keys(columns: TableColumns, seed: int) -> tuple[_Int32s, _Int32s]:
     unique, keys = columns.unique, columns.keys
-    # A text of s characters has at most (s + 1) / 2 keys; what is not used is never touched.
+    # A text of s characters has at most (s + 1) / 2 keys; unused memory is never touched.
     room = len(unique) + int(((keys.sizes + 1) // 2).sum())
     hashes, key_records = np.empty(room, np.int32), np.empty(room, np.int32)
     count = hash_record_keys(

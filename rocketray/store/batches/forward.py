@@ -1,9 +1,9 @@
-"""Messages that are stored again, as batches: retries, delayed messages, committed transactions.
+"""Batches of messages that are stored again: retries, delayed messages, committed transactions.
 
-They keep unique key, body, flag, born time and host, and get a place and a store time of their
-own. The body is stored as it is given, so the flags that say how it was compressed are cleared;
-those that tell the width of a host follow from the hosts. RocketMQ's CRC property goes, because
-only the store can write a new one.
+They keep unique key, body, flag, born time and born host, and get a new place and store time.
+The body is stored as given, so the compression flags are cleared; the flags for the width of a
+host follow from the hosts. RocketMQ's CRC property is removed, because only the store can write a
+new one.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from .record_collector import RecordCollector
 
 __all__ = ["encode_forwarded"]
 
-_NOWHERE = ("0.0.0.0", 0)  # noqa: S104  # a place for the store's own host
+_NOWHERE = ("0.0.0.0", 0)  # noqa: S104  # a placeholder for the store's own host
 _CLEARED = COMPRESSED | COMPRESSION_TYPE | BORN_IPV6 | STORE_IPV6
 
 
 def encode_forwarded(messages: Sequence[ForwardedMessage]) -> EncodedBatch:
-    """Encode messages of one topic and one state of a transaction, in their order.
+    """Encode messages of one topic and one transaction state, in their order.
 
     Raises:
         InvalidMessageError: there are none, or not all are of one topic and one state.

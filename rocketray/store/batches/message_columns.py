@@ -1,7 +1,7 @@
-"""A producer's batch while it is collected: the columns of its messages, packed in one kernel call.
+"""A producer's batch under collection: columns of its messages, packed in one kernel call.
 
-What comes out is what :func:`~.encoded_batch.encode_messages` and ``pack_batch`` make of the same
-messages. A message without a unique key of its own is given one: the producer's prefix and a
+The result equals that of :func:`~.encoded_batch.encode_messages` and ``pack_batch`` for the same
+messages. A message without a unique key of its own gets one: the producer's prefix and a
 number, which grows by one from message to message.
 """
 
@@ -57,7 +57,7 @@ _NO_KEYS = np.empty(0, np.uint8)
 
 
 class RecordForm:
-    """What all records of one producer for one topic share, and the tags that were seen."""
+    """The parts that all records of one producer for one topic share, and the tags seen so far."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class RecordForm:
         id_prefix: str,
         compression: Compression | None = None,
     ) -> None:
-        """*id_prefix* begins every unique key that is given out."""
+        """Prepare the shared parts; *id_prefix* begins every generated unique key."""
         form = topic_form(topic)
         host = born_host_form(*born_host)
         header = record_header(len(host.encoded), HOST_BYTES).pack(
@@ -82,7 +82,7 @@ class RecordForm:
         self.key_seed = form.key_seed
         self.id_seed = java_hash_code(f"{topic}#{id_prefix}")
         self.id_bytes = len(id_field) + ID_DIGITS + len(PROPERTY_SEPARATOR)
-        self.record_bytes = len(header) + len(form.field) + 2  # and the body and the properties
+        self.record_bytes = len(header) + len(form.field) + 2  # plus the body and the properties
         self.header = np.frombuffer(header, np.uint8)
         self.topic_field = np.frombuffer(form.field, np.uint8)
         self.id_field = np.frombuffer(id_field, np.uint8)
@@ -90,7 +90,7 @@ class RecordForm:
         """The property of each tag and its code."""
 
     def unique_id(self, number: int) -> str:
-        """The unique key with that number."""
+        """Return the unique key with that number."""
         return f"{self.id_prefix}{number:0{ID_DIGITS}X}"
 
     def tail(
@@ -100,7 +100,7 @@ class RecordForm:
         properties: Mapping[str, str] = _NO_PROPERTIES,
         unique_key: str | None = None,
     ) -> bytes:
-        """The properties but for the unique key that is given out; all parts were checked."""
+        """Return the properties except a generated unique key; all parts were checked."""
         tail = encode_stored(self.topic, tags, keys, properties, unique_key)
         size = len(tail) + (0 if unique_key else self.id_bytes)
         if size > PROPERTIES_MAX_BYTES:
@@ -111,24 +111,24 @@ class RecordForm:
 
 
 class _KnownTags(dict[str | None, tuple[bytes, int]]):
-    """Property and code of the tags that were seen; asked for another, it checks and adds it."""
+    """Property and code of each tag seen so far; a new tag is checked and added on access."""
 
     def __init__(self, form: RecordForm) -> None:
         super().__init__()
         self._form = form
 
     def __missing__(self, tags: str | None) -> tuple[bytes, int]:
-        """Raises :class:`InvalidMessageError` for what is no tag."""
+        """Add *tags*; raise :class:`InvalidMessageError` if it is not a tag."""
         if len(self) >= _KNOWN_TAGS_MAX:
             self.clear()
-        Message(self._form.topic, b"", tags)  # refuses what is no tag
+        Message(self._form.topic, b"", tags)  # raises for an invalid tag
         known = (self._form.tail(tags), tags_code(tags))
         self[tags] = known
         return known
 
 
 class MessageColumns:
-    """Messages of one topic in the order they were added; each is checked then."""
+    """Messages of one topic in the order they were added; each is checked when added."""
 
     __slots__ = ("_bodies", "_codes", "_form", "_keys", "_own", "_tails", "own_ids", "size")
 
@@ -137,12 +137,12 @@ class MessageColumns:
         self._bodies: list[bytes] = []
         self._tails: list[bytes] = []
         self._codes: list[int] = []
-        self._keys: dict[int, bytes] = {}  # by the number of the message, where there are some
+        self._keys: dict[int, bytes] = {}  # by the number of the message, if it has keys
         self._own: dict[int, Message] = {}  # those with more than body, tags, keys and properties
         self.own_ids: dict[int, str] = {}
-        """The unique keys that messages brought, by the number of the message."""
+        """The unique keys of messages that had one, by the number of the message."""
         self.size = 0
-        """Bytes of the bodies, not compressed, and the properties."""
+        """Bytes of the uncompressed bodies and the properties."""
 
     def __len__(self) -> int:
         return len(self._bodies)
@@ -161,7 +161,7 @@ class MessageColumns:
         """
         try:
             tail, code = self._form.tags[tags]
-        except TypeError:  # a list, say, which is no tag either
+        except TypeError:  # such as a list, which is not a tag either
             check_tag(tags or "")
             raise
         if body.__class__ is not bytes or len(body) > BODY_MAX_BYTES:
@@ -195,15 +195,15 @@ class MessageColumns:
         return number
 
     def _note_keys(self, keys: Sequence[str], properties: Mapping[str, str]) -> None:
-        """Keep what the message that is added next can be looked up by."""
-        if IMPORTED_OFFSET_ID in properties:  # sent on, with what it came with
+        """Keep the lookup keys of the message that is added next."""
+        if IMPORTED_OFFSET_ID in properties:  # a forwarded message: keep its imported id
             keys = (*keys, properties[IMPORTED_OFFSET_ID])
         if keys:
             joined = PROPERTY_SEPARATOR.join(keys) + PROPERTY_SEPARATOR
             self._keys[len(self._bodies)] = joined.encode()
 
     def extend(self, messages: Sequence[Message]) -> None:
-        """Add messages of the topic; raises as :meth:`add`, and some of them may be added then."""
+        """Add messages of the topic; raise as :meth:`add`, perhaps after adding some of them."""
         special = [
             one
             for one in messages
@@ -228,10 +228,10 @@ class MessageColumns:
         self.size = sum(map(len, bodies)) + sum(map(len, self._tails))
 
     def pack(self, first_id: int, now_ms: int) -> npt.NDArray[np.uint8]:
-        """The packed batch; lets go of the messages.
+        """Return the packed batch, and release the messages.
 
         *first_id* is the number in the unique key of the first message, *now_ms* the born time of
-        those that have none.
+        messages without one.
         """
         form, n = self._form, len(self._bodies)
         stored = self._bodies
@@ -239,7 +239,7 @@ class MessageColumns:
             stored = [form.compression.compress(body) for body in stored]
         sizes, tails = [*map(len, stored)], self._tails
         alike = (sizes[0], len(tails[0]), 0, self._codes[0], 0, form.sys_flag, now_ms, 1)
-        if n == 1:  # in half the time
+        if n == 1:  # takes half the time
             rows = np.array(alike, np.int64).reshape(1, COLUMN_COUNT)
         else:
             rows = np.empty((n, COLUMN_COUNT), np.int64)

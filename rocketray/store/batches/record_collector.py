@@ -1,7 +1,7 @@
-"""Whole records of one topic collected into a batch, with what queue and index need of each.
+"""Whole records of one topic, collected to a batch with the data that queue and index need.
 
-For records that come one by one and bring more than a producer's message has: those that are
-imported, and those that are stored again elsewhere.
+For records that come one by one and hold more than a producer's message does: imported records,
+and records that are stored again elsewhere.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEY_END = b"\x02"
 
 
 class RecordCollector:
-    """Records in the order they were added, all in one state of a transaction; ``size`` in bytes."""
+    """Records in the order they were added, all in one transaction state; ``size`` in bytes."""
 
     def __init__(self, topic: str) -> None:
         self._key_seed = topic_form(topic).key_seed
@@ -34,7 +34,7 @@ class RecordCollector:
         return len(self._records)
 
     def add(self, record: bytes, code: int, keys: Iterable[bytes]) -> None:
-        """Add a record with its tags code and its index keys, unique key first; empty ones do not count."""
+        """Add a record with its tags code and its index keys, unique key first; skip empty keys."""
         keys = [key for key in keys if key]
         self._keys += keys
         self._key_records += [len(self._records)] * len(keys)
@@ -43,7 +43,7 @@ class RecordCollector:
         self.size += len(record)
 
     def encode(self, *, keeps_store_times: bool) -> EncodedBatch:
-        """The batch; see :class:`EncodedBatch`."""
+        """Return the batch; see :class:`EncodedBatch`."""
         joined = b"".join([key + _KEY_END for key in self._keys])
         hashes = np.empty(len(self._keys), np.int32)
         count = separated_key_hashes(np.frombuffer(joined, np.uint8), self._key_seed, hashes)

@@ -1,7 +1,7 @@
-"""The columns of an Arrow table of messages, checked, as spans: what records are made of.
+"""The columns of an Arrow table of messages, checked, as spans: the input of the encoder.
 
-What :class:`~rocketray.message.Message` refuses is refused here, with the row. A null is "absent",
-and so is an empty ``keys``; there is no null body.
+Values that :class:`~rocketray.message.Message` refuses are refused here, with their row. A null is
+"absent", and so is an empty ``keys``; a body cannot be null.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MESSAGE_COLUMNS = ("body", "tags", "keys", "properties")
 
 @dataclass(frozen=True, slots=True)
 class TableColumns:
-    """A checked table as spans, one a row."""
+    """A checked table as spans, one per row."""
 
     body: Spans
     unique: Spans
@@ -49,7 +49,7 @@ class TableColumns:
     pair_bounds: _Int64s
 
     def property_sizes(self) -> _Int64s:
-        """The bytes of each record's property string."""
+        """Return the bytes of each record's property string."""
         sizes = np.zeros(len(self.body), np.int64)
         for name, spans in self.named:
             around = len(name.encode()) + 2
@@ -62,7 +62,7 @@ class TableColumns:
 
 
 def read_table(table: Any, unique_ids: Any, property_columns: Sequence[str]) -> TableColumns:
-    """The columns of *table*; raises as :func:`~.encoded_table.encode_table`."""
+    """Return the columns of *table*; raise as :func:`~.encoded_table.encode_table`."""
     names = table.schema.names
     _check_names(names, property_columns)
     arrays = {name: _one_array(table.column(name)) for name in names}
@@ -142,7 +142,7 @@ def _unique_spans(unique_ids: Any, count: int) -> Spans:
 
 
 def _keys_spans(array: Any) -> Spans:
-    """Keys as they are stored, blanks between them; an empty text becomes a null."""
+    """Return keys in stored form, separated by blanks; an empty text becomes a null."""
     if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
         keys, rows = list_of_keys(array)
         if (keys.sizes < 0).any():

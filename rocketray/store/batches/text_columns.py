@@ -1,7 +1,7 @@
 """Arrow columns of texts and bytes as spans of one buffer, without a copy of the values.
 
-A null is a span of size -1. Sliced arrays, dictionaries and the large types are understood; views
-are cast first. The spans hold the Arrow buffer alive.
+A null is a span of size -1. Sliced arrays, dictionaries and the large types are supported; views
+are cast first. The spans keep the Arrow buffer alive.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ class Spans:
         return len(self.sizes)
 
     def text(self, row: int) -> str:
-        """One value; not of a null."""
+        """Return one value; the row must not be null."""
         start = int(self.starts[row])
         raw = self.data[start : start + int(self.sizes[row])].tobytes()
         return decode_text(raw)
 
     @classmethod
     def nulls(cls, count: int) -> Spans:
-        """*count* nulls."""
+        """Return *count* nulls."""
         zeros = np.zeros(count, np.int64)
         return cls(np.empty(0, np.uint8), zeros, np.full(count, -1, np.int64))
 
 
 def bytes_column(name: str, array: Any) -> Spans:
-    """A column of ``binary`` or ``string`` of any width, or a dictionary of such."""
+    """Return a column of ``binary`` or ``string`` of any width, or a dictionary of these."""
     kind = array.type
     if pa.types.is_dictionary(kind):
         return _dictionary_spans(name, array)
@@ -73,7 +73,7 @@ def bytes_column(name: str, array: Any) -> Spans:
 
 
 def text_column(name: str, array: Any) -> Spans:
-    """A column of ``string`` of any width, or a dictionary of such."""
+    """Return a column of ``string`` of any width, or a dictionary of it."""
     kind = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
     if not (_is_text(kind) or pa.types.is_string_view(kind) or pa.types.is_null(kind)):
         raise ConfigError(f"column {name!r} is {array.type}; give string")
@@ -81,7 +81,7 @@ def text_column(name: str, array: Any) -> Spans:
 
 
 def property_column(name: str, array: Any) -> Spans:
-    """A column of text, whole numbers or truth values, as the text of properties."""
+    """Return a column of text, whole numbers or truth values, as the text of properties."""
     if pa.types.is_integer(array.type) or pa.types.is_boolean(array.type):
         array = array.cast(pa.string())
     try:
@@ -94,7 +94,7 @@ def property_column(name: str, array: Any) -> Spans:
 
 
 def compressed_column(spans: Spans, compression: Compression) -> tuple[Spans, Int64s]:
-    """Bodies as they are to be stored, and int64[m] the rows of those that were compressed."""
+    """Return bodies in stored form, and int64[m] the rows of the compressed ones."""
     starts, sizes = spans.starts.copy(), spans.sizes.copy()
     parts, end, rows = [spans.data], len(spans.data), []
     for row in np.flatnonzero(sizes >= compression.over_bytes).tolist():
@@ -111,7 +111,7 @@ def compressed_column(spans: Spans, compression: Compression) -> tuple[Spans, In
 
 
 def list_of_keys(array: Any) -> tuple[Spans, npt.NDArray[np.int64]]:
-    """A ``list<string>`` column: the spans of all keys, and int64[keys] the row of each."""
+    """Return a ``list<string>`` column: the spans of all keys, and int64[keys] the row of each."""
     if len(array) == 0:
         return Spans.nulls(0), np.empty(0, np.int64)
     rows = pc.list_parent_indices(array).to_numpy().astype(np.int64)
@@ -119,7 +119,7 @@ def list_of_keys(array: Any) -> tuple[Spans, npt.NDArray[np.int64]]:
 
 
 def pairs_column(array: Any) -> tuple[Spans, Spans, npt.NDArray[np.int64]]:
-    """A ``map<string, string>`` column: names, values, and int64[n + 1] the bounds of each row.
+    """Return a ``map<string, string>`` column: names, values, and the rows' bounds int64[n + 1].
 
     A null row has no pairs.
     """
@@ -127,7 +127,7 @@ def pairs_column(array: Any) -> tuple[Spans, Spans, npt.NDArray[np.int64]]:
         raise ConfigError(f"column 'properties' is {array.type}; give map<string, string>")
     bounds = np.zeros(len(array) + 1, np.int64)
     valid = array.is_valid().to_numpy(zero_copy_only=False)
-    array = array.filter(pa.array(valid))  # also undoes slices: pairs then stand without gaps
+    array = array.filter(pa.array(valid))  # also undoes slices: the pairs then have no gaps
     offsets = array.offsets.to_numpy().astype(np.int64)
     counts = np.zeros(len(valid), np.int64)
     counts[valid] = np.diff(offsets)
