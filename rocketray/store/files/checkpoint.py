@@ -1,4 +1,4 @@
-"""The checkpoint: up to which store time each kind of file is known to be on disk.
+"""The checkpoint: the store time up to which each kind of file is known to be on disk.
 
 4096 bytes: i64 physicMsgTimestamp, logicsMsgTimestamp, indexMsgTimestamp, masterFlushedOffset and
 confirmPhyOffset, then zeros. A file that is missing or too short counts as all zeros: then nothing
@@ -18,7 +18,7 @@ __all__ = ["Checkpoint", "ensure_checkpoint", "read_checkpoint", "write_checkpoi
 
 _FIELDS = struct.Struct(">qqqqq")
 _FILE_BYTES = 4096
-_MARGIN_MS = 3000  # as RocketMQ's, for store times that are not quite in order
+_MARGIN_MS = 3000  # as RocketMQ's, for store times that are slightly out of order
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,12 @@ class Checkpoint:
     index_timestamp_ms: int = 0
 
     def trusted_until_ms(self) -> int:
-        """Records stored at or before this time, and their queue entries, are on disk."""
+        """Return the store time at or before which records and their queue entries are on disk."""
         return max(0, min(self.log_timestamp_ms, self.queue_timestamp_ms) - _MARGIN_MS)
 
 
 def read_checkpoint(path: Path, file_system: FileSystem = SYSTEM_FILES) -> Checkpoint:
-    """What *path* says, or zeros."""
+    """Return the checkpoint in *path*, or zeros."""
     try:
         raw = file_system.read(path, _FIELDS.size)
     except FileNotFoundError:
@@ -46,10 +46,10 @@ def read_checkpoint(path: Path, file_system: FileSystem = SYSTEM_FILES) -> Check
 
 
 def ensure_checkpoint(path: Path, file_system: FileSystem = SYSTEM_FILES) -> None:
-    """Have the file and its blocks, so that no full disk fails a later flush.
+    """Create the file with its blocks, so that a full disk cannot fail a later flush.
 
     Raises:
-        StoreFullError: there is no room for it.
+        StoreFullError: there is no space for it.
     """
     if not file_system.exists(path):
         create_file(file_system, path, _FILE_BYTES, _FILE_BYTES)
@@ -58,7 +58,7 @@ def ensure_checkpoint(path: Path, file_system: FileSystem = SYSTEM_FILES) -> Non
 def write_checkpoint(
     path: Path, checkpoint: Checkpoint, file_system: FileSystem = SYSTEM_FILES
 ) -> None:
-    """Make *path* say *checkpoint*; on disk when it returns."""
+    """Write *checkpoint* to *path*; durable on return."""
     times = (
         checkpoint.log_timestamp_ms,
         checkpoint.queue_timestamp_ms,

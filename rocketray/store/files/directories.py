@@ -1,4 +1,4 @@
-"""Directories whose names survive power loss: a new name is on disk when its directory is synced."""
+"""Directories whose names survive power loss: a name is durable once its directory is synced."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["make_directory"]
 
 
 def make_directory(file_system: FileSystem, directory: Path) -> None:
-    """Make *directory* and what is missing above it; their names are on disk when it returns."""
+    """Create *directory* and its missing parents; their names are durable on return."""
     missing: list[Path] = []
     while not file_system.exists(directory):
         missing.append(directory)

@@ -1,14 +1,14 @@
-"""What the store asks of a file system, and the one that the system has.
+"""The store's interface to a file system, and the implementation for the operating system's.
 
-A store is handed its file system as it is handed its clock, so that a test can hold in its own
-hands what was not synced yet. Only this file calls the system for the store.
+The file system of a store is a parameter, as its clock is, so that a test can control the data
+that was not synced yet. Only this file makes system calls for the store.
 
 Invariants
-  1. A new content is on disk when its file is synced, a new name when its directory is.
-  2. The file system has given all blocks of what :meth:`OpenFile.allocate` was asked for before
-     it returns: behind an mmap a full disk is a SIGBUS, not an error.
-Every method raises what the system does: ``OSError``; and the system's own :class:`StoreError` where
-a directory stands in a file's place, or where no more files may be open.
+  1. New content is durable when its file is synced, a new name when its directory is.
+  2. The file system has allocated all blocks of an :meth:`OpenFile.allocate` before it returns:
+     behind an mmap a full disk is a SIGBUS, not an error.
+Every method raises the system's ``OSError``. The system's implementation also raises
+:class:`StoreError` for a directory in a file's place, and when no more files may be open.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ _NO_FILE = "{} is a directory, and a file of the store's should be there; restor
 
 
 class OpenFile(Protocol):
-    """A file that is open to be mapped. :meth:`sync` may run in another thread."""
+    """A file that is open for mapping. :meth:`sync` may run in another thread."""
 
     @property
     def size(self) -> int:
-        """How many bytes it had when it was opened."""
+        """Its number of bytes when it was opened."""
         ...
 
     def map(self) -> mmap.mmap:
-        """All of it as memory; raises ``ValueError`` for an empty file."""
+        """Map the whole file; raise ``ValueError`` for an empty file."""
         ...
 
     def allocate(self, start: int, size: int) -> None:
-        """Have blocks for *size* bytes from *start*; what is there stays."""
+        """Allocate blocks for *size* bytes from *start*; existing content stays."""
         ...
 
     def sync(self) -> None:
-        """Bring the content to disk; the GIL is released while it waits."""
+        """Sync the content to disk; the GIL is released meanwhile."""
         ...
 
     def close(self) -> None:
-        """Let go of it; maps stay."""
+        """Close the file; maps stay valid."""
         ...
 
 
@@ -68,7 +68,7 @@ class FileLock(Protocol):
     """A lock that is held until :meth:`release`, or until the process ends."""
 
     def release(self) -> None:
-        """Give it back."""
+        """Release the lock."""
         ...
 
 
@@ -76,60 +76,60 @@ class FileSystem(Protocol):
     """Files and directories by their paths."""
 
     def exists(self, path: Path) -> bool:
-        """Whether there is anything of that name."""
+        """Return whether *path* exists."""
         ...
 
     def is_directory(self, path: Path) -> bool:
-        """Whether it is a directory."""
+        """Return whether *path* is a directory."""
         ...
 
     def names(self, directory: Path) -> list[str]:
-        """The names in *directory*, ascending; none when it is no directory."""
+        """Return the names in *directory*, ascending; none if it is not a directory."""
         ...
 
     def size(self, path: Path) -> int:
-        """The number of bytes of a file."""
+        """Return the number of bytes of a file."""
         ...
 
     def read(self, path: Path, limit: int) -> bytes:
-        """The first *limit* bytes of a file."""
+        """Return the first *limit* bytes of a file."""
         ...
 
     def write(self, path: Path, content: bytes) -> None:
-        """Let a file, made if need be, hold *content* and no more, in the blocks that it has."""
+        """Replace a file's content, create it if needed, and keep its allocated blocks."""
         ...
 
     def create(self, path: Path, size: int, allocated_size: int) -> None:
-        """Make a file of *size* zeros, or make it anew, with blocks for the first of them."""
+        """Create or replace a file of *size* zeros, with blocks for the first of them."""
         ...
 
     def open(self, path: Path, *, read_only: bool) -> OpenFile:
-        """Open a file to map it."""
+        """Open a file for mapping."""
         ...
 
     def lock(self, path: Path, content: bytes) -> FileLock:
-        """Lock a file, made with *content* if need be; ``BlockingIOError`` when another has it."""
+        """Lock a file, created with *content* if needed; raise ``BlockingIOError`` if locked."""
         ...
 
     def rename(self, path: Path, new_path: Path) -> None:
-        """Give a file another name in its directory; a file of that name is replaced."""
+        """Rename a file within its directory; a file of the new name is replaced."""
         ...
 
     def unlink(self, path: Path) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         ...
 
     def make_directory(self, path: Path) -> None:
-        """Make a directory, if it is not there."""
+        """Create a directory, if it does not exist."""
         ...
 
     def sync(self, path: Path) -> None:
-        """Bring a file's content, or a directory's names, to disk."""
+        """Sync a file's content, or a directory's names, to disk."""
         ...
 
 
 def replace_file(file_system: FileSystem, path: Path, content: bytes) -> None:
-    """Let *path* hold *content*, on disk when it returns; after a crash it has the old or the new."""
+    """Replace the content of *path*, durable on return; after a crash it has the old or the new."""
     half_made = path.with_name(path.name + ".tmp")
     file_system.write(half_made, content)
     file_system.sync(half_made)
@@ -138,7 +138,7 @@ def replace_file(file_system: FileSystem, path: Path, content: bytes) -> None:
 
 
 class _SystemFiles:
-    """The system's own: thin calls of ``os``."""
+    """The operating system's file system: thin calls of ``os``."""
 
     def exists(self, path: Path) -> bool:
         return path.exists()
@@ -213,7 +213,7 @@ class _SystemFile:
         self.size = os.fstat(self._descriptor).st_size
 
     def map(self) -> mmap.mmap:
-        with few_enough_files(self._path):  # a map has a descriptor of its own
+        with few_enough_files(self._path):  # a map needs its own descriptor
             return mmap.mmap(self._descriptor, self.size, access=self._access)
 
     def allocate(self, start: int, size: int) -> None:
@@ -227,7 +227,7 @@ class _SystemFile:
 
 
 class _SystemLock:
-    """Two locks: ``flock`` also keeps this process out, the other is the one that Java takes."""
+    """Two locks: ``flock`` also excludes other holders in this process, the other is Java's."""
 
     def __init__(self, path: Path, content: bytes) -> None:
         self._descriptor = _open(path, os.O_RDWR | os.O_CREAT)
@@ -245,7 +245,7 @@ class _SystemLock:
 
 
 def _open(path: Path, flags: int) -> int:
-    """A descriptor of a file; the system itself opens a directory, too, where it is only read."""
+    """Return a descriptor of a file; refuse a directory, which the system opens for reading."""
     try:
         with few_enough_files(path):
             descriptor = os.open(path, flags | os.O_CLOEXEC, 0o644)
@@ -259,7 +259,7 @@ def _open(path: Path, flags: int) -> int:
 
 @contextmanager
 def few_enough_files(path: Path) -> Iterator[None]:
-    """Raise :class:`StoreError` where the system opens no more files for this process."""
+    """Raise :class:`StoreError` when the system opens no more files for this process."""
     try:
         yield
     except OSError as error:
@@ -275,7 +275,7 @@ def _allocate(descriptor: int, start: int, size: int) -> None:
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, start, size)
         return
-    end = start + size  # by writing it; only new ends of files are ever asked for there
+    end = start + size  # by writing; there it is called only for new ends of files
     position = max(start, os.fstat(descriptor).st_size)
     while position < end:
         position += os.pwrite(descriptor, _ZEROS[: end - position], position)

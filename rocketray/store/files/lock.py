@@ -1,7 +1,7 @@
-"""One writer a directory: an exclusive file lock, and a file that tells of an unclean end.
+"""One writer per directory: an exclusive file lock, and a file that marks an unclean end.
 
-Files, as RocketMQ's: ``lock`` is locked while the store is open; ``abort`` holds the process id
-while the store is open for writing and is removed by a clean close, so finding it means a crash.
+Files, as in RocketMQ: ``lock`` is locked while the store is open. ``abort`` holds the process id
+while the store is open for writing; a clean close removes it, so finding it means a crash.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _LOCK, _ABORT = "lock", "abort"
 
 
 class StoreLock:
-    """Holds a directory; ``was_clean`` says how its last writer ended."""
+    """A held directory; ``was_clean`` says whether its last writer closed it cleanly."""
 
     def __init__(self, directory: Path, file_system: FileSystem = SYSTEM_FILES) -> None:
         """Take the lock.
 
         Raises:
-            StoreLockedError: another open store has it.
+            StoreLockedError: another open store holds it.
         """
         self._file_system = file_system
         self._abort = directory / _ABORT
@@ -39,12 +39,12 @@ class StoreLock:
         self.was_clean = was_clean(directory, file_system)
 
     def mark_open(self) -> None:
-        """From now on an end without :meth:`release` counts as a crash."""
+        """Mark the store open: from now on an end without :meth:`release` counts as a crash."""
         self._file_system.write(self._abort, str(os.getpid()).encode())
         self._file_system.sync(self._abort.parent)
 
     def release(self, *, clean: bool) -> None:
-        """Give the directory back; *clean* says that all of it is on disk and consistent."""
+        """Release the directory; *clean* means that all of it is on disk and consistent."""
         if clean:
             self._file_system.unlink(self._abort)
             self._file_system.sync(self._abort.parent)
@@ -59,5 +59,5 @@ class StoreLock:
 
 
 def was_clean(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
-    """Whether the last writer of *directory* closed it, or there was none."""
+    """Return whether the last writer of *directory* closed it, or there was none."""
     return not file_system.exists(directory / _ABORT)

@@ -1,10 +1,10 @@
-"""One file of fixed size, mapped into memory whole.
+"""One file of fixed size, mapped whole into memory.
 
 Invariants
-  1. The file system has given all of the file's blocks before a byte is written through the
+  1. The file system has allocated all of the file's blocks before a byte is written through the
      mapping: behind an mmap a full disk is a SIGBUS, not an error.
   2. A file appears under its name with its full size and zeros in it, or not at all.
-  3. The size of the file says nothing about what was written.
+  3. The size of the file says nothing about how much was written.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _LOG = logging.getLogger(__name__)
 
 
 def create_file(file_system: FileSystem, path: Path, size: int, allocated_size: int) -> None:
-    """Make a file of *size* zeros of which the first *allocated_size* have their blocks.
+    """Create a file of *size* zeros, with blocks for the first *allocated_size* bytes.
 
     Raises:
-        StoreFullError: there is no room; the half-made file was removed.
+        StoreFullError: there is no space; the incomplete file was removed.
     """
     half_made = path.with_name(path.name + HALF_MADE_SUFFIX)
     try:
@@ -49,9 +49,9 @@ def create_file(file_system: FileSystem, path: Path, size: int, allocated_size: 
 
 
 def keep_aside(file_system: FileSystem, path: Path, content: bytes) -> None:
-    """Write *content* to a new file, on disk when it returns; raises :class:`StoreFullError`.
+    """Write *content* to a new file, durable on return; raise :class:`StoreFullError`.
 
-    A file of that name that is there already stays, and this one's name gets a number.
+    If a file of that name exists, it stays, and the new one's name gets a number.
     """
     number, free = 1, path
     while file_system.exists(free):
@@ -80,7 +80,7 @@ class MappedFile:
         read_only: bool,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Map *path*, whose first byte has the offset *start* in the whole of its files.
+        """Map *path*, whose first byte has the offset *start* in the sequence of files.
 
         Raises:
             CorruptRecordError: the file has another size.
@@ -93,37 +93,37 @@ class MappedFile:
         try:
             self._check_size()
             self._map = self._file.map()
-            self._is_open = not read_only  # the map has a descriptor of its own
+            self._is_open = not read_only  # the map has its own descriptor
         finally:
             if not self._is_open:
                 self._file.close()
         self.data: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
 
     def read(self, position: int, size: int) -> bytes:
-        """A copy of *size* bytes from *position*, fewer at the end of the file."""
+        """Return a copy of *size* bytes from *position*, fewer at the end of the file."""
         return self._map[position : position + size]
 
     def write(self, position: int, content: bytes) -> None:
-        """Put *content* at *position*."""
+        """Write *content* at *position*."""
         self._map[position : position + len(content)] = content
 
     def find(self, content: bytes, position: int) -> int:
-        """Where *content* stands next from *position* on; -1 for nowhere."""
+        """Return the position of *content* at or after *position*; -1 if there is none."""
         return self._map.find(content, position)
 
     def view(self) -> memoryview:
-        """The content without a copy; release it before :meth:`close`."""
+        """Return the content without a copy; release it before :meth:`close`."""
         return memoryview(self._map)
 
     def allocate(self, position: int, size: int) -> None:
-        """Blocks for a part of the file; raises :class:`StoreFullError`."""
+        """Allocate blocks for a part of the file; raise :class:`StoreFullError`."""
         with no_room_is_full(self.path):
             self._file.allocate(position, size)
 
     def populate(self) -> None:
-        """Touch every page now, with the GIL released, so that the writer need not.
+        """Touch every page, with the GIL released, so that the writer meets no page faults.
 
-        Where the system cannot, nothing is lost but time.
+        If the system does not support it, the only effect is slower writes.
         """
         libc = ctypes.CDLL(None, use_errno=True)
         address = ctypes.c_void_p(self.data.ctypes.data)
@@ -131,11 +131,11 @@ class MappedFile:
             _LOG.debug("%s: not populated: %s", self.path, os.strerror(ctypes.get_errno()))
 
     def flush(self) -> None:
-        """Bring the content to disk; releases the GIL, which ``mmap.flush`` does not."""
+        """Sync the content to disk; releases the GIL, which ``mmap.flush`` does not."""
         self._file.sync()
 
     def close(self) -> None:
-        """Unmap. Where an array over ``data`` still lives, the memory goes when that does."""
+        """Unmap. If an array over ``data`` is still alive, the memory is freed with it."""
         self.data = np.empty(0, np.uint8)
         try:
             self._map.close()
@@ -157,7 +157,7 @@ class MappedFile:
 
 @contextmanager
 def no_room_is_full(path: Path) -> Iterator[None]:
-    """Raise :class:`StoreFullError` where the file system, or a limit, gives *path* no room."""
+    """Raise :class:`StoreFullError` when the file system, or a limit, has no space for *path*."""
     try:
         yield
     except OSError as error:

@@ -1,13 +1,11 @@
-"""A row of mapped files of one size that together are one long space of bytes.
+"""A sequence of mapped files of one size that together are one long range of bytes.
 
-A file is named by the offset of its first byte, 20 digits; so the file of an offset is found by
-arithmetic. Files follow each other without a gap, from wherever old ones were deleted.
-
-After a crash a file may be short, for its size is on disk only when it was flushed: such files
-are mended, which makes them whole with zeros, and what they hold now is for their owner to judge.
-
-Threads: one writer. ``prepare_next``, ``flush`` and ``remove_forgotten`` may run beside it in other
-threads.
+- A file is named by the offset of its first byte, 20 digits, so the file of an offset is found by
+  arithmetic. Files follow each other without a gap, starting behind the deleted ones.
+- After a crash a file may be short, because its size is durable only after a flush. Such files are
+  repaired: extended with zeros to full size. Their owner decides which content is valid.
+- Threads: one writer. ``prepare_next``, ``flush`` and ``remove_forgotten`` may run beside it in
+  other threads.
 """
 
 from __future__ import annotations
@@ -30,17 +28,17 @@ __all__ = ["MappedFileQueue", "Mend", "segment_name"]
 _BROKEN = "broken"
 _NAME = re.compile(r"\d{20}\Z")
 _SEARCH_BYTES = 1 << 20
-_MISSING_MAX = 256  # files that are made in gaps; what is farther away is a stray file
+_MISSING_MAX = 256  # files created in gaps; a file beyond such a gap is a stray file
 _OFFSET_MAX = 1 << 62
 
 
 def segment_name(start: int) -> str:
-    """The name of the file whose first byte has the offset *start*."""
+    """Return the name of the file whose first byte has the offset *start*."""
     return f"{start:020d}"
 
 
 class Mend(Enum):
-    """Which files are made whole, with zeros, when a directory is opened."""
+    """The files that are repaired with zeros when a directory is opened."""
 
     NOTHING = "none"
     SHORT = "those that are too short, as after a power failure"
@@ -48,7 +46,7 @@ class Mend(Enum):
 
 
 class MappedFileQueue:
-    """The files of one directory. What was written, and up to where, its owner knows."""
+    """The files of one directory. The owner knows which part of them was written."""
 
     def __init__(
         self,
@@ -59,9 +57,9 @@ class MappedFileQueue:
         mend: Mend = Mend.NOTHING,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Find the files; each is mapped when it is first used.
+        """Find the files; each is mapped on first use.
 
-        *mend* says which files are made whole with zeros.
+        *mend* selects the files that are repaired with zeros.
 
         Raises:
             CorruptRecordError: a file has another size, or one between two others is missing.
@@ -75,7 +73,7 @@ class MappedFileQueue:
         self._to_close: list[MappedFile] = []
         self._lock = threading.Lock()
         self.mended: list[int] = []
-        """The first offsets of the files that were mended."""
+        """The first offsets of the repaired files."""
         self._starts = self._find()
         self._check_multiples()
         if mend is not Mend.NOTHING:
@@ -83,7 +81,7 @@ class MappedFileQueue:
         if mend is Mend.SHORT_AND_MISSING:
             self._make_missing()
         self._check_gaps()
-        self._names_changed = bool(self._starts)  # who made them may have died before a flush
+        self._names_changed = bool(self._starts)  # their creator may have died before a flush
 
     @property
     def starts(self) -> list[int]:
@@ -92,7 +90,7 @@ class MappedFileQueue:
 
     @property
     def min_offset(self) -> int:
-        """The first offset that there is a file for; 0 without files."""
+        """The first offset that has a file; 0 without files."""
         return self._starts[0] if self._starts else 0
 
     @property
@@ -101,11 +99,11 @@ class MappedFileQueue:
         return self._starts[-1] + self.segment_bytes if self._starts else 0
 
     def start_of(self, offset: int) -> int:
-        """The first offset of the file that *offset* belongs into."""
+        """Return the first offset of the file of *offset*."""
         return offset - offset % self.segment_bytes
 
     def file(self, offset: int) -> MappedFile | None:
-        """The file that holds *offset*, or None when there is none."""
+        """Return the file that holds *offset*, or None when there is none."""
         start = offset - offset % self.segment_bytes
         found = self._files.get(start)
         if found is None and self.min_offset <= start < self.end:
@@ -113,16 +111,16 @@ class MappedFileQueue:
         return found
 
     def files_between(self, start: int, end: int) -> Iterator[MappedFile]:
-        """The files that hold a byte from *start* up to, not including, *end*."""
+        """Yield the files that hold a byte from *start* up to, not including, *end*."""
         for first in self.starts:
             if first < end and first + self.segment_bytes > start:
                 yield self._open(first)
 
     def ensure(self, offset: int) -> MappedFile:
-        """The file that holds *offset*, made if need be; it follows the last one.
+        """Return the file that holds *offset*, created behind the last one if needed.
 
         Raises:
-            StoreFullError: there is no room for it; nothing changed.
+            StoreFullError: there is no space for it; nothing changed.
         """
         start = offset - offset % self.segment_bytes
         found = self._files.get(start)
@@ -135,10 +133,10 @@ class MappedFileQueue:
         return self._open(start)
 
     def prepare_next(self, written: int) -> None:
-        """Make the next file and touch its pages, once the one that *written* is in is half full.
+        """Create the next file and touch its pages, once the file of *written* is half full.
 
-        For a thread beside the writer, who then rolls without waiting. Without files nothing is
-        prepared: an empty queue keeps no file.
+        For a thread beside the writer, so that the writer rolls without waiting. Without files
+        nothing is prepared: an empty queue keeps no file.
         """
         if 2 * (written % self.segment_bytes) < self.segment_bytes:
             return
@@ -150,17 +148,17 @@ class MappedFileQueue:
         self._open(start).populate()
 
     def flush(self, start: int, end: int) -> None:
-        """Bring what stands from *start* to *end* to disk, and the files' names."""
+        """Sync the bytes from *start* to *end* to disk, and the files' names."""
         for file in self.files_between(start, end):
             file.flush()
         self._sync_names()
 
     def cut(self, end: int, *, keep: bool) -> int:
-        """Forget everything from *end* on; returns how many bytes that were not zero stood there.
+        """Discard everything from *end* on; return its bytes, without trailing zeros.
 
-        With *keep* they go to a file first, ``broken/<segment>.broken-<offset>``: in a directory
-        of its own, for RocketMQ takes every file beside a segment for one.
-        The file that *end* belongs into is zero from there; those behind it are removed.
+        With *keep* they are first copied to ``broken/<segment>.broken-<offset>``: a directory of
+        its own, because RocketMQ takes every file beside a segment for a segment. The file of *end*
+        is zero from there; the files behind it are removed.
         """
         count = 0
         for start in reversed(self.starts):
@@ -175,9 +173,9 @@ class MappedFileQueue:
         self.cut(-1, keep=False)
 
     def forget_before(self, offset: int) -> None:
-        """Let the files that end at or before *offset* be no part of this any more; never the last.
+        """Forget the files that end at or before *offset*, except the last file.
 
-        They stay on disk until :meth:`remove_forgotten`: that takes its time, this does not.
+        They stay on disk until :meth:`remove_forgotten`, which is slow; this call is not.
         """
         with self._lock:
             gone = [start for start in self._starts[:-1] if start + self.segment_bytes <= offset]
@@ -186,9 +184,9 @@ class MappedFileQueue:
             self._forgotten += gone
 
     def remove_forgotten(self) -> None:
-        """Remove the forgotten files, oldest first, and what fails again at the next call.
+        """Remove the forgotten files, oldest first; a failed removal is retried by the next call.
 
-        A name is gone on disk before the next one goes, so no crash leaves a gap in the row.
+        A removed name is durable before the next file is removed, so no crash leaves a gap.
         """
         while self._to_close:
             self._to_close.pop().close()
@@ -211,14 +209,14 @@ class MappedFileQueue:
                 self._file_system.unlink(self.directory / half_made)
         starts = [int(name) for name in names if _NAME.match(name)]
         if self.read_only and starts and not self._size(starts[-1]):
-            starts.pop()  # a broker that is at work, or died, had made no more than the name
+            starts.pop()  # a running or crashed broker had created only the name
         return starts
 
     def _size(self, start: int) -> int:
         return self._file_system.size(self.directory / segment_name(start))
 
     def _mend_short(self) -> None:
-        """Make files that are too short whole, oldest first."""
+        """Extend files that are too short with zeros, oldest first."""
         for start in self._starts:
             path = self.directory / segment_name(start)
             if self._file_system.size(path) < self.segment_bytes:
@@ -230,7 +228,7 @@ class MappedFileQueue:
                 self.mended.append(start)
 
     def _make_missing(self) -> None:
-        """Make the files that are missing between others, oldest first."""
+        """Create the files that are missing between others, oldest first."""
         gaps = [
             range(start + self.segment_bytes, following, self.segment_bytes)
             for start, following in pairwise(self._starts)
@@ -271,9 +269,10 @@ class MappedFileQueue:
                 )
 
     def _create(self, start: int) -> None:
-        """Make the file after the last one, whose name is on disk then.
+        """Create the file after the last one; its name is durable on return.
 
-        So no power failure takes a file and leaves a later one, as if the first had been deleted.
+        So a power failure cannot lose a file and keep a later one, as if the first had been
+        deleted.
         """
         make_directory(self._file_system, self.directory)
         self._sync_names()
@@ -284,7 +283,7 @@ class MappedFileQueue:
 
     def _sync_names(self) -> None:
         if self._names_changed:
-            self._names_changed = False  # before it, for names that come meanwhile
+            self._names_changed = False  # set before, for names that are added meanwhile
             try:
                 self._file_system.sync(self.directory)
             except BaseException:
@@ -304,12 +303,12 @@ class MappedFileQueue:
                     file_system=self._file_system,
                 )
                 if not self.read_only and start == self._starts[-1]:
-                    file.allocate(0, self.segment_bytes)  # a copied file may have holes
+                    file.allocate(0, self.segment_bytes)  # a copied file may be sparse
                 self._files[start] = file
             return file
 
     def _cut_file(self, file: MappedFile, position: int, *, keep: bool) -> int:
-        """Zero *file* from *position*; what was not zero is kept aside first, if asked for."""
+        """Zero *file* from *position*, with *keep* after saving its bytes; return their number."""
         tail = file.data[position:]
         blocks = range(0, len(tail), _SEARCH_BYTES)
         dirty = [at for at in blocks if tail[at : at + _SEARCH_BYTES].any()]

@@ -1,8 +1,7 @@
-"""Read-only maps of the segments of one directory, the most recently used ones kept.
+"""Read-only maps of the segments of one directory; the most recently used ones are kept.
 
-The file of an offset is found by arithmetic; the directory is listed only to say what is wrong.
-Closing a map never takes memory from under an array: what is still in use goes when its last
-array does.
+The file of an offset is found by arithmetic; the directory is listed only to explain an error.
+Closing a map never invalidates an array: memory in use is freed with its last array.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _KEPT_SEGMENTS = 16
 
 
 class SegmentCache:
-    """Maps segments of one size as they are asked for. For one thread at a time."""
+    """Maps segments of one size on demand. For one thread at a time."""
 
     def __init__(
         self,
@@ -31,7 +30,7 @@ class SegmentCache:
         limit: int = _KEPT_SEGMENTS,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Map nothing yet; *directory* may come to be later."""
+        """Start without maps; *directory* may be created later."""
         self.directory = directory
         self.segment_bytes = segment_bytes
         self._limit = limit
@@ -42,7 +41,7 @@ class SegmentCache:
         return len(self._files)
 
     def get(self, start: int) -> MappedFile:
-        """The segment whose first byte has the offset *start*.
+        """Return the segment whose first byte has the offset *start*.
 
         Raises:
             OffsetOutOfRangeError: there is no such file, or not any more.
@@ -58,12 +57,12 @@ class SegmentCache:
         return file
 
     def let_go_before(self, offset: int) -> None:
-        """Unmap the segments that end at or before *offset*: a deleted file takes room until then."""
+        """Unmap the segments that end at or before *offset*, to free the space of deleted files."""
         for start in [start for start in self._files if start + self.segment_bytes <= offset]:
             self._files.pop(start).close()
 
     def close(self) -> None:
-        """Let go of all maps; the cache can be used again."""
+        """Close all maps; the cache can be used again."""
         while self._files:
             self._files.popitem()[1].close()
 

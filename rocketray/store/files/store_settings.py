@@ -1,13 +1,13 @@
-"""``store.json``: what a store directory was made with, so that it is always opened with that.
+"""``store.json``: the settings that a store directory was created with, used whenever it is opened.
 
     {"version": 2, "commit_log_segment_bytes": …, "store_host": ["127.0.0.1", 10911], …}
 
-Version 2 may have what version 1 knew nothing of: ext units, IPv6 store hosts, RocketMQ's CRC
-property. A newer version is refused; an older one can be read, and is written after an upgrade
-that somebody asked for, so that an older rocketray is not locked out without a word.
-
-A directory with a log and without this file was written by RocketMQ; its sizes are the caller's
-to say, and it is opened read-only, or to be recovered.
+- Version 2 may use features that version 1 lacks: ext units, IPv6 store hosts, RocketMQ's CRC
+  property.
+- A newer version is refused. An older one can be read; it can be written only after an explicit
+  upgrade, so that an older rocketray is not locked out silently.
+- A directory with a log and without this file was written by RocketMQ. The caller gives its sizes,
+  and it is opened read-only, or for recovery.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 _NAME = "store.json"
 _VERSION = 2
 _MAX_BYTES = 64 * 1024
-_NOT_OF_THE_DIRECTORY = {"flush_interval_ms"}  # may differ from one opening to the next
+_NOT_OF_THE_DIRECTORY = {"flush_interval_ms"}  # may differ between openings
 
 
 def settle_config(
@@ -46,13 +46,13 @@ def settle_config(
     salvage: bool = False,
     file_system: FileSystem = SYSTEM_FILES,
 ) -> StoreConfig:
-    """The settings to open *directory* with; a new directory is given *given* or the defaults.
+    """Return the settings for opening *directory*; a new directory gets *given* or the defaults.
 
     A directory that RocketMQ wrote is opened read-only, or to *salvage* it, with *given*.
 
     Raises:
-        ConfigError: *given* and the directory disagree, or nobody says what the sizes are.
-        StoreVersionError: a newer rocketray made the directory, or an older one and it is to be
+        ConfigError: *given* and the directory disagree, or neither has the sizes.
+        StoreVersionError: a newer rocketray created the directory, or an older one and it is to be
             written.
     """
     found = _read(file_system, directory / _NAME)
@@ -77,26 +77,27 @@ def settle_config(
 
 
 def read_settings(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> StoreConfig | None:
-    """What *directory* was made with; None where it does not say, or is not there.
+    """Return the settings that *directory* was created with; None without settings or directory.
 
     Raises:
-        ConfigError: the file is damaged. StoreVersionError: a newer rocketray wrote it.
+        ConfigError: the file is damaged.
+        StoreVersionError: a newer rocketray wrote it.
     """
     found = _read(file_system, directory / _NAME)
     return None if found is None else found[1]
 
 
 def is_store(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
-    """Whether *directory* looks like a store, of ours or of RocketMQ's."""
+    """Return whether *directory* looks like a store, of ours or of RocketMQ's."""
     return not is_foreign(directory, file_system) or file_system.is_directory(
         directory / "commitlog"
     )
 
 
 def upgrade_settings(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> int:
-    """Let *directory* have the present version; returns the one that it had.
+    """Upgrade *directory* to the current version; return the previous one.
 
-    The caller holds its lock. Raises :class:`ConfigError` where RocketMQ wrote it.
+    The caller holds its lock. Raises :class:`ConfigError` if RocketMQ wrote it.
     """
     found = _read(file_system, directory / _NAME)
     if found is None:
@@ -115,7 +116,7 @@ def allow_units(directory: Path, config: StoreConfig, file_system: FileSystem) -
 
 
 def is_foreign(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> bool:
-    """Whether *directory* is not described by us: then a RocketMQ broker wrote it."""
+    """Return whether *directory* has no settings of ours: then a RocketMQ broker wrote it."""
     return not file_system.exists(directory / _NAME)
 
 
@@ -144,7 +145,7 @@ def _agreed(directory: Path, kept: StoreConfig, given: StoreConfig | None) -> St
 
 
 def _read(file_system: FileSystem, path: Path) -> tuple[int, StoreConfig] | None:
-    """The version and the settings."""
+    """Return the version and the settings."""
     try:
         raw = file_system.read(path, _MAX_BYTES)
     except FileNotFoundError:
