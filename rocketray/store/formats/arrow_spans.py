@@ -1,8 +1,8 @@
-"""From spans in a mapped segment to Arrow arrays, without a Python object per value.
+"""Spans in a mapped segment to Arrow arrays, without a Python object per value.
 
 Every array is a copy: none keeps the segment mapped. A span with a size below 0 becomes null.
-Text that is not UTF-8, which no writer makes, is decoded with U+FFFD in place of what is wrong, as
-Java does; Arrow would refuse the whole array.
+Text that is not UTF-8, which no writer produces, is decoded with U+FFFD for each invalid part, as
+in Java; Arrow would refuse the whole array.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ __all__ = [
 ]
 
 ARROW_BYTES_MAX = 2**31 - 1  # offsets of binary and string are int32
-_PAIR_MIN_BYTES = 4  # name, 0x01, value, 0x02; the last of a string may lack the last of these
+_PAIR_MIN_BYTES = 4  # name, 0x01, value, 0x02; a string may lack its last 0x02
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 
 
 def fixed_array(kind: Any, values: npt.NDArray[Any]) -> Any:
-    """*values*, of the width of the Arrow type *kind*, as an array without nulls."""
+    """Return *values*, of the width of the Arrow type *kind*, as an array without nulls."""
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def binary_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:
-    """The spans as ``binary``, null where the size is below 0."""
+    """Return the spans as ``binary``, null where the size is below 0."""
     return pa.Array.from_buffers(pa.binary(), len(starts), _gathered(segment, starts, sizes))
 
 
 def string_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:
-    """The spans as ``string``, null where the size is below 0."""
+    """Return the spans as ``string``, null where the size is below 0."""
     buffers = _gathered(segment, starts, sizes)
     data = np.frombuffer(buffers[2], np.uint8)
     if is_ascii(data, len(data)):
@@ -61,9 +61,9 @@ def string_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:
 
 
 def properties_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:
-    """Property strings as ``map<string, string>``, each name once, with its last value."""
+    """Return property strings as ``map<string, string>``, each name once, with its last value."""
     bounds = np.empty(len(starts) + 1, np.int32)
-    # A string of s bytes has at most (s + 1) / 4 pairs. Memory that no pair fills is not touched.
+    # A string of s bytes has at most (s + 1) / 4 pairs. Unused memory is never touched.
     room = int(((sizes + 1) // _PAIR_MIN_BYTES).sum())
     pairs = np.empty((4, room), np.int64)
     count = list_pairs(segment, starts, sizes, bounds, pairs)
@@ -76,7 +76,7 @@ def properties_array(segment: Bytes, starts: Int64s, sizes: Int64s) -> Any:
 def find_values(
     segment: Bytes, starts: Int64s, sizes: Int64s, names: Sequence[str]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Starts and sizes, each int64[names, records], of named values in property strings."""
+    """Return starts and sizes, each int64[names, records], of named values in property strings."""
     joined, bounds = join_names(tuple(names))
     value_starts = np.empty((len(names), len(starts)), np.int64)
     value_sizes = np.empty_like(value_starts)
@@ -87,7 +87,7 @@ def find_values(
 def match_exactly(
     segment: Bytes, starts: Int64s, sizes: Int64s, wanted: Sequence[str]
 ) -> npt.NDArray[np.bool_]:
-    """Which of the spans are exactly one of the *wanted* texts; absent ones are not."""
+    """Return which of the spans equal one of the *wanted* texts; absent ones do not."""
     joined, bounds = join_names(tuple(wanted))
     matches = np.empty(len(starts), np.bool_)
     match_values(segment, starts, sizes, joined, bounds, matches)
@@ -95,7 +95,7 @@ def match_exactly(
 
 
 def _gathered(segment: Bytes, starts: Int64s, sizes: Int64s) -> list[Any]:
-    """Validity, offsets and data of a copy of the spans."""
+    """Return validity, offsets and data of a copy of the spans."""
     total, absent = sum_sizes(sizes)
     if total > ARROW_BYTES_MAX:
         raise ConfigError(

@@ -1,13 +1,13 @@
-"""Bodies that are stored compressed: zlib streams, LZ4 frames and zstd frames, read and written.
+"""Compressed bodies: zlib streams, LZ4 frames and zstd frames, read and written.
 
-What is written is what RocketMQ's own clients read: zlib with its two-byte header, LZ4 frames of
-independent blocks of 4 MiB without checksums, as lz4-java's, and plain zstd frames. Several frames
-in a row are read as one body, as Java does; bytes that belong to no frame are refused, as is a
-stream that is cut short. The CRC of a record is that of the stored, compressed body.
-
-Memory while inflating: what is inflated is counted block by block of 1 MiB, and stops at
-``INFLATED_BODY_MAX_BYTES``. Until then there are at most this, an eighth of it as room to grow, and
-a few blocks; a zstd decoder's window besides has never more in it than was inflated.
+- RocketMQ's own clients can read the written form: zlib with its two-byte header, LZ4 frames of
+  independent blocks of 4 MiB without checksums, as lz4-java's, and plain zstd frames.
+- Several frames in a row are read as one body, as in Java. Bytes outside a frame and truncated
+  streams are refused.
+- The CRC of a record is that of the stored, compressed body.
+- Memory while inflating: the output is counted in blocks of 1 MiB, and stops at
+  ``INFLATED_BODY_MAX_BYTES``. Until then there are at most this, an eighth of it as room to grow,
+  and a few blocks; the window of a zstd decoder never holds more than was inflated.
 
 Source: RocketMQ 5.3.3, ``CompressorFactory``, ``CompressionType``, ``MessageSysFlag``.
 """
@@ -44,7 +44,7 @@ _LEVELS = {"zlib": (0, 9), "lz4": (1, 12), "zstd": (1, 19)}
 _DEFAULT_LEVELS = {"zlib": 5, "lz4": 1, "zstd": 3}
 _BLOCK_BYTES = 1 << 20
 _LZ4_BLOCK_BYTES = 4 << 20
-_LZ4_STORED = 0x80000000  # in a block's size: the block is not compressed
+_LZ4_STORED = 0x80000000  # in a block's size: the block is stored, not compressed
 # Magic; version 1 and independent blocks; blocks up to 4 MiB; the checksum of these two bytes.
 _LZ4_HEADER = bytes.fromhex("04224d18607073")
 _LZ4_END = bytes(4)
@@ -52,7 +52,7 @@ _LZ4_END = bytes(4)
 
 @dataclass(frozen=True, slots=True)
 class Compression:
-    """How a producer compresses: bodies of at least *over_bytes* that get smaller by it.
+    """A producer's compression: bodies of at least *over_bytes* that it makes smaller.
 
     ``level``: zlib 0 to 9, LZ4 1 to 12, zstd 1 to 19; None for 5, 1 and 3.
     """
@@ -74,11 +74,11 @@ class Compression:
 
     @property
     def sys_flag(self) -> int:
-        """The SYSFLAG bits of a body that was compressed."""
+        """The SYSFLAG bits of a compressed body."""
         return COMPRESSED | _WRITTEN_AS[self.kind] << 8
 
     def compress(self, body: bytes) -> bytes:
-        """*body* as it is to be stored; *body* itself where it is short, or got no smaller."""
+        """Return *body* in stored form; *body* itself if it is short, or did not become smaller."""
         if len(body) < self.over_bytes:
             return body
         level = _DEFAULT_LEVELS[self.kind] if self.level is None else self.level
@@ -87,7 +87,7 @@ class Compression:
 
 
 def inflate(stored: bytes, sys_flag: int, path: str, physical_offset: int) -> bytes:
-    """The body that is stored as *stored* under *sys_flag*; itself where it is not compressed.
+    """Return the body stored as *stored* under *sys_flag*; itself if it is not compressed.
 
     An empty body is never compressed, whatever the flag says. *path* and *physical_offset* are of
     the record, for errors.
@@ -95,7 +95,7 @@ def inflate(stored: bytes, sys_flag: int, path: str, physical_offset: int) -> by
     Raises:
         CorruptRecordError: the kind of compression is unknown, or the stream is damaged, cut
             short, or followed by other bytes.
-        MessageTooLargeError: there is more than ``INFLATED_BODY_MAX_BYTES`` in it.
+        MessageTooLargeError: it inflates to more than ``INFLATED_BODY_MAX_BYTES``.
     """
     if not sys_flag & COMPRESSED or not stored:
         return stored
@@ -125,11 +125,11 @@ def inflate(stored: bytes, sys_flag: int, path: str, physical_offset: int) -> by
 
 
 class _DamagedStreamError(Exception):
-    """A stream does not end where its bytes end."""
+    """A stream that does not end with its bytes."""
 
 
 def _collect(blocks: Iterator[bytes]) -> bytes | None:
-    """All blocks in one, or None when they are over the limit."""
+    """Return all blocks in one, or None when they are over the limit."""
     first = next(blocks, b"")
     second = next(blocks, None)
     if second is None:
@@ -169,7 +169,7 @@ def _frame_blocks(stored: bytes, kind: CompressionKind) -> Iterator[bytes]:
 
 
 def _lz4_frame(body: bytes, level: int) -> bytes:
-    """One frame; made here because Arrow's blocks depend on each other, which Java refuses."""
+    """Return one frame; built here because Arrow's blocks are linked, which Java refuses."""
     codec = pa.Codec("lz4_raw", compression_level=level)
     parts = [_LZ4_HEADER]
     for start in range(0, len(body), _LZ4_BLOCK_BYTES):

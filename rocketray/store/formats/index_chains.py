@@ -1,7 +1,7 @@
-"""The chains of an index file as they must be: found from the entries' hashes alone.
+"""The correct chains of an index file, computed from the entries' hashes alone.
 
-An entry names the last one before it with the same hash modulo the slots, 0 for none; a slot names
-the newest of its own. So both can be computed, and what stands in a file compared with them.
+An entry names the previous one with the same hash modulo the slots, 0 for none; a slot names
+its newest entry. So both can be computed, and the content of a file compared with them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _Int64s = npt.NDArray[np.int64]
 
 
 def expected_chains(hashes: _Int64s, hash_slots: int) -> tuple[_Int64s, _Int64s]:
-    """What entries 1, 2, … with *hashes* int64[n] must name, and which are the newest of a slot.
+    """Return the predecessor of each entry 1, 2, … with *hashes* int64[n], and each slot's newest.
 
     int64[n] the entry before each, 0 for none, and int64[slots in use] numbers of entries.
     """

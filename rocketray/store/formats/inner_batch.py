@@ -1,12 +1,13 @@
 """Several messages in one body: RocketMQ's batch form, read and written.
 
 A unit: i32 size, i32 0 (magic), i32 0 (CRC), i32 flag, i32 body length, body, i16 properties
-length, properties. A producer sends a batch so; a broker stores it as ordinary records, but in a
-topic of the type BatchCQ as one record, an *inner batch*, with NEED_UNWRAP and INNER_BATCH set.
+length, properties. A producer sends a batch in this form; a broker stores it as ordinary records,
+but in a topic of the type BatchCQ as one record, an *inner batch*, with NEED_UNWRAP and INNER_BATCH
+set.
 
-We write no inner batches and have no BatchConsumeQueue. In a log that RocketMQ wrote they are taken
-apart when it is scanned: message i has the record's queue offset + i, and all else that a unit does
-not say is the record's. Source: RocketMQ 5.3.3, ``MessageDecoder.decodeMessages``, ``decodeMessage``.
+We write no inner batches and have no BatchConsumeQueue. A scan of a log that RocketMQ wrote unpacks
+them: message i has the record's queue offset + i, and all fields that a unit lacks are the
+record's. Source: RocketMQ 5.3.3, ``MessageDecoder.decodeMessages``, ``decodeMessage``.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class BatchUnit(NamedTuple):
 
 
 def encode_units(units: Iterable[BatchUnit]) -> bytes:
-    """The batch's body; raises :class:`MessageTooLargeError` for too long a property string."""
+    """Return the batch's body; raise ``MessageTooLargeError`` for too long a property string."""
     parts: list[bytes] = []
     for unit in units:
         if len(unit.properties) > PROPERTIES_MAX_BYTES:
@@ -61,7 +62,7 @@ def encode_units(units: Iterable[BatchUnit]) -> bytes:
 
 
 def decode_units(batch: bytes, path: str, physical_offset: int) -> Iterator[BatchUnit]:
-    """The messages in the body of a batch, whose record stands at *physical_offset* of *path*.
+    """Yield the messages in the body of a batch, whose record is at *physical_offset* of *path*.
 
     Raises:
         CorruptRecordError: the lengths do not add up.
@@ -86,7 +87,7 @@ def decode_units(batch: bytes, path: str, physical_offset: int) -> Iterator[Batc
 
 
 def unwrap(message: StoredMessage, path: str) -> Iterator[StoredMessage]:
-    """The messages in an inner batch; *message* itself when it is none.
+    """Yield the messages in an inner batch; *message* itself when it is none.
 
     Raises:
         CorruptRecordError: the lengths in it do not add up.

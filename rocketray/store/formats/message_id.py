@@ -1,8 +1,9 @@
 """The two kinds of message ids, both upper-case hex of 32 characters, or 56 with an IPv6 address.
 
-An *offset id* says where a record is: address of the store, i32 port, i64 physical offset. A
-*unique id* is given by the producer: its address, 16 bits of its process id, 32 bits that tell
-generators of one process apart, 32 bits of milliseconds since the month began, a 16-bit counter.
+- An *offset id* is the place of a record: address of the store, i32 port, i64 physical offset.
+- A *unique id* is created by the producer: its address, 16 bits of its process id, 32 bits for the
+  generator within the process, 32 bits of milliseconds since the month began, a 16-bit counter.
+
 The two cannot be told apart by their form. Source: RocketMQ 5.3.3, ``MessageDecoder``,
 ``MessageClientIDSetter``.
 """
@@ -44,7 +45,7 @@ _NUMBER_MASK = (1 << 8 * _NUMBER_BYTES) - 1
 
 @dataclass(frozen=True, slots=True)
 class OffsetMessageId:
-    """Where a record is: the host that names its store, and its place in that store's log."""
+    """The place of a record: the host that names its store, and its offset in that store's log."""
 
     store_host: tuple[str, int]
     physical_offset: PhysicalOffset
@@ -61,7 +62,7 @@ class UniqueId:
     counter: int
 
     def created_ms(self, now_ms: int) -> int:
-        """When it was made, if that was less than a month before *now_ms*."""
+        """Return its creation time, if that was less than a month before *now_ms*."""
         this_month = _month_start_ms(now_ms)
         if this_month + self.month_ms <= now_ms:
             return this_month + self.month_ms
@@ -69,36 +70,36 @@ class UniqueId:
 
 
 class UniqueIdGenerator:
-    """Makes ids that are unique as long as address, process and *generator* are, from any thread.
+    """Creates ids that are unique as long as address, process and *generator* are, from any thread.
 
-    Ids of one generator grow within a month. The counter allows 65,536 ids a millisecond; a
-    burst beyond that borrows from the milliseconds to come, where Java's would repeat itself.
+    Ids of one generator grow within a month. The counter allows 65,536 ids per millisecond; a
+    larger burst uses the following milliseconds, where Java's would repeat ids.
     """
 
     def __init__(
         self, address: str, process_id: int, generator: int, *, clock_ms: Callable[[], int]
     ) -> None:
-        """Make ids for *address*, IPv4 or IPv6, as text."""
+        """Create ids for *address*, IPv4 or IPv6, as text."""
         head = _UNIQUE_TAIL.pack(process_id & 0xFFFF, generator & 0xFFFFFFFF, 0, 0)[:-_NUMBER_BYTES]
         self.prefix = (_pack_address(address) + head).hex().upper()
-        """What every id begins with; twelve hex digits follow."""
+        """The common start of every id; twelve hex digits follow."""
         self._clock_ms = clock_ms
         self._next = 0  # milliseconds since 1970 << 16 | counter
         self._lock = threading.Lock()
 
     def next_id(self) -> str:
-        """One id."""
+        """Return a new id."""
         return f"{self.prefix}{self.take(1):012X}"
 
     def next_ids(self, count: int) -> npt.NDArray[np.uint8]:
-        """*count* ids as ASCII, uint8[count, 32], or uint8[count, 56] with an IPv6 address."""
+        """Return *count* ids as ASCII: uint8[count, 32], or uint8[count, 56] for IPv6."""
         prefix = np.frombuffer(self.prefix.encode(), np.uint8)
         ids = np.empty((count, len(prefix) + ID_DIGITS), np.uint8)
         number_ids(ids.reshape(-1), prefix, self.take(count))
         return ids
 
     def take(self, count: int) -> int:
-        """The number behind the prefix of the first of *count* new ids; the others count on."""
+        """Return the number behind the prefix of the first of *count* consecutive new ids."""
         with self._lock:
             number = self._clock_ms() << 16
             number = max(number, self._next)
@@ -107,9 +108,9 @@ class UniqueIdGenerator:
 
 
 def encode_offset_id(store_host: tuple[str, int], physical_offset: int) -> str:
-    """The id of the record at *physical_offset* in the store named by *store_host*.
+    """Return the id of the record at *physical_offset* in the store named by *store_host*.
 
-    Raises :class:`ConfigError` for a name in place of an address, or a number that no id holds.
+    Raises :class:`ConfigError` for a name in place of an address, or a number that does not fit.
     """
     address, port = store_host
     if not 0 <= port < 1 << 31 or not 0 <= physical_offset < 1 << 63:
@@ -122,7 +123,7 @@ def encode_offset_id(store_host: tuple[str, int], physical_offset: int) -> str:
 
 
 def decode_offset_id(text: str) -> OffsetMessageId:
-    """The parts of an offset id; raises :class:`ConfigError` for a text of another form."""
+    """Return the parts of an offset id; raise :class:`ConfigError` for a text of another form."""
     raw = _unhex(text)
     port, offset = _PORT_AND_OFFSET.unpack(raw[-12:])
     if port < 0 or offset < 0:
@@ -131,7 +132,7 @@ def decode_offset_id(text: str) -> OffsetMessageId:
 
 
 def decode_unique_id(text: str) -> UniqueId:
-    """The parts of a unique id; raises :class:`ConfigError` for a text of another form."""
+    """Return the parts of a unique id; raise :class:`ConfigError` for a text of another form."""
     raw = _unhex(text)
     return UniqueId(_unpack_address(raw[:-12]), *_UNIQUE_TAIL.unpack(raw[-12:]))
 
@@ -162,12 +163,12 @@ def _unpack_address(raw: bytes) -> str:
 
 
 def _month_start_ms(now_ms: int) -> int:
-    """Local midnight of the first day of the month that *now_ms* is in."""
+    """Return local midnight of the first day of the month of *now_ms*."""
     return _month_start_of(now_ms // _QUARTER_HOUR_MS)
 
 
 @lru_cache(maxsize=16)
 def _month_start_of(quarter_hour: int) -> int:
-    """The same for a quarter of an hour; local midnights fall on their bounds everywhere."""
+    """Return the same for a quarter of an hour; local midnights are on its bounds everywhere."""
     now = time.localtime(quarter_hour * _QUARTER_HOUR_MS // 1000)
     return int(time.mktime((now.tm_year, now.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000

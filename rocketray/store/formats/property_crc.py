@@ -1,12 +1,13 @@
-"""A CRC over the whole record, as its last property: what else has no checksum, has one then.
+"""A CRC over the whole record, as its last property: it also covers the fields without a checksum.
 
-Off by default, as RocketMQ's ``enabledAppendPropCRC``. A producer leaves room for it; the store
-fills it in when it appends, because it covers the offsets and the store time. Wherever a record
-has the property it is checked: when it is read, and when the end of a log is looked for. One
-without it is as good as any, also in a store that writes it, as with RocketMQ unless it is told
-``forceVerifyPropCRC``. So damage to its name, or to the separator before it, hides it.
+- Off by default, as RocketMQ's ``enabledAppendPropCRC``.
+- A producer leaves room for it; the store fills it in when it appends, because it covers the
+  offsets and the store time.
+- A record with the property is checked when it is read, and in the search for the end of a log.
+- A record without it is valid, also in a store that writes it, as in RocketMQ without
+  ``forceVerifyPropCRC``. So damage to its name, or to the separator before it, hides it.
 
-The CRC is CRC-32 without its top bit over all of the record but the property itself, as ten
+The CRC is CRC-32 without its top bit over all of the record except the property itself, as ten
 digits, the lowest first. Source: RocketMQ 5.3.3, ``CommitLog``, ``MessageDecoder``.
 """
 
@@ -48,9 +49,9 @@ _Int64s = npt.NDArray[np.int64]
 
 
 def with_crc_property(properties: bytes) -> bytes:
-    """A property string with room for the CRC at its end.
+    """Return a property string with room for the CRC at its end.
 
-    A string without its last separator gets it first. Raises :class:`MessageTooLargeError`.
+    A missing last separator is added first. Raises :class:`MessageTooLargeError`.
     """
     ended = properties if not properties or properties.endswith(_SEPARATOR) else properties + b"\2"
     size = len(ended) + CRC_PROPERTY_BYTES
@@ -60,13 +61,13 @@ def with_crc_property(properties: bytes) -> bytes:
 
 
 def crc_property(record: bytes | memoryview) -> bytes:
-    """The property that belongs at the end of *record*, which has room for it there."""
+    """Return the property for the end of *record*, which has room for it there."""
     crc = zlib.crc32(record[:-CRC_PROPERTY_BYTES]) & _CRC_MASK
     return CRC_NAME.tobytes() + f"{crc}"[::-1].ljust(10, "0").encode() + _SEPARATOR
 
 
 def find_crc_mismatches(data: _Bytes, starts: _Int64s, sizes: _Int64s) -> npt.NDArray[np.bool_]:
-    """Which of the records at *starts* with *sizes* have a CRC property that is not theirs."""
+    """Return which of the records at *starts* with *sizes* have a wrong CRC property."""
     told = np.empty(len(starts), np.int64)
     if read_property_crcs(data, starts, sizes, told) == 0:
         return np.zeros(len(starts), np.bool_)
@@ -78,9 +79,9 @@ def find_crc_mismatches(data: _Bytes, starts: _Int64s, sizes: _Int64s) -> npt.ND
 
 
 def rows_with_crc(records: _Bytes, sizes: npt.NDArray[np.int32]) -> list[int]:
-    """The numbers of the records, which lie back to back, that end with a CRC property."""
+    """Return the numbers of the back-to-back records that end with a CRC property."""
     if int(sizes.sum(dtype=np.int64)) != len(records) or (sizes <= 0).any():
-        return []  # no batch; appending it will say so
+        return []  # not a valid batch; appending it will raise
     if not may_hold_crc_property(records, sizes):
         return []
     lengths = sizes.astype(np.int64)

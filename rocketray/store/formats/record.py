@@ -62,7 +62,7 @@ __all__ = [
 MAGIC_BLANK = -875286124
 BLANK_BYTES = 8  # i32 size, i32 magic
 
-_HEAD = struct.Struct(">iiiiiqqiq")  # up to and with BORNTIMESTAMP
+_HEAD = struct.Struct(">iiiiiqqiq")  # up to and including BORNTIMESTAMP
 _STORE_TIMESTAMP = struct.Struct(">q")
 _TAIL = struct.Struct(">iqi")  # reconsume times, prepared transaction offset, body length
 _INT, _SHORT, _BYTE = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">b")
@@ -71,12 +71,12 @@ _IPV4_HOST_BYTES = HOST_BYTES
 _IPV6_HOST_BYTES = HOST_BYTES + HOST_IPV6_EXTRA
 _FIRST = np.zeros(1, np.int64)
 _CRC_NAME = CRC_PROPERTY.encode()
-_KNOWN_HOSTS = 1024  # how many host fields are kept with what they say
+_KNOWN_HOSTS = 1024  # decoded host fields in the cache
 _Buffer = Any  # bytes, memoryview or uint8 array: whatever struct reads from
 
 
 class RecordFields(NamedTuple):
-    """One record's fields; hosts, body, topic and properties as positions in its buffer."""
+    """The fields of one record; hosts, body, topic and properties as positions in its buffer."""
 
     size: int
     body_crc: int
@@ -117,13 +117,13 @@ def encode_record(
     prepared_transaction_offset: int = 0,
     properties_crc: bool = False,
 ) -> bytes:
-    """One record: V1, or V2 where the topic has more than 127 characters.
+    """Encode one record: V1, or V2 if the topic has more than 127 characters.
 
-    *body* and *properties* are stored as they are given; with *properties_crc* the latter get a
-    CRC of the record. The bits of *sys_flag* that say which host is IPv6 are set here.
+    *body* and *properties* are stored as given; with *properties_crc* the latter get a
+    CRC of the record. The bits of *sys_flag* for IPv6 hosts are set here.
 
     Raises:
-        MessageTooLargeError: the properties, or the record, are longer than their lengths can say.
+        MessageTooLargeError: the properties, or the record, exceed their length fields.
     """
     if properties_crc:
         properties = with_crc_property(properties)
@@ -162,9 +162,9 @@ def encode_record(
 
 
 def parse_record(buffer: _Buffer, start: int, end: int) -> RecordFields | str:
-    """The fields of the record at *start*, which must lie whole before *end*; else what is wrong.
+    """Return the fields of the record at *start*, all of it before *end*; else the reason.
 
-    A text and not an exception, because where a log ends, not being a record is the normal case.
+    A text and not an exception, because at the end of a log, bytes that are no record are normal.
     """
     if end - start < RECORD_MIN_BYTES:
         return f"only {end - start} bytes are left of the file"
@@ -223,10 +223,10 @@ def parse_record(buffer: _Buffer, start: int, end: int) -> RecordFields | str:
 
 
 def decode_record(record: bytes, path: str, physical_offset: int) -> StoredMessage:
-    """The message in *record*, the bytes that stand at *physical_offset* in the file *path*.
+    """Return the message in *record*, the bytes at *physical_offset* in the file *path*.
 
     Raises:
-        CorruptRecordError: they are not exactly one record, or it stood somewhere else, or its
+        CorruptRecordError: they are not exactly one record, or it belongs to another place, or its
             body does not match its CRC or cannot be inflated.
         MessageTooLargeError: its body inflates to more than the limit.
     """
@@ -275,7 +275,7 @@ def decode_record(record: bytes, path: str, physical_offset: int) -> StoredMessa
 
 
 def checksums_match(buffer: memoryview, start: int, fields: RecordFields) -> bool:
-    """Whether the body matches its CRC, and the whole record the one in its properties, if any.
+    """Return whether the body matches its CRC, and the record the one in its properties, if any.
 
     An empty body always does.
     """
@@ -293,18 +293,18 @@ def _property_crc_matches(record: bytes | memoryview) -> bool:
 
 
 def encode_blank(free_bytes: int) -> bytes:
-    """The record that closes a segment of which *free_bytes*, at least 8, are left."""
+    """Return the record that closes a segment with *free_bytes*, at least 8, left."""
     assert free_bytes >= BLANK_BYTES
     return _BLANK.pack(free_bytes, MAGIC_BLANK)
 
 
 def is_blank(buffer: _Buffer, start: int, end: int) -> bool:
-    """Whether a BLANK record stands at *start*."""
+    """Return whether a BLANK record is at *start*."""
     return end - start >= BLANK_BYTES and _INT.unpack_from(buffer, start + 4)[0] == MAGIC_BLANK
 
 
 def encode_host(host: tuple[str, int]) -> bytes:
-    """Address and port as a record holds them: 8 bytes for IPv4, 20 for IPv6."""
+    """Return address and port as in a record: 8 bytes for IPv4, 20 for IPv6."""
     family = socket.AF_INET6 if ":" in host[0] else socket.AF_INET
     return socket.inet_pton(family, host[0]) + _INT.pack(host[1])
 
@@ -322,7 +322,7 @@ def _host_bytes(sys_flag: int, ipv6_bit: int) -> int:
 def _counted(
     buffer: _Buffer, start: int, stop: int, length: struct.Struct
 ) -> tuple[int, int] | None:
-    """Start and end of a field that follows its length, or None when it passes *stop*."""
+    """Return start and end of a field behind its length, or None when it passes *stop*."""
     first = start + length.size
     if first > stop:
         return None

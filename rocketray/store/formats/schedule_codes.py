@@ -1,6 +1,6 @@
-"""The third field of entries in SCHEDULE_TOPIC_XXXX: when a message is due, not what its tag is.
+"""The third field of entries in SCHEDULE_TOPIC_XXXX: the due time of a message, not its tags code.
 
-It is the store time and the delay of the level that the property ``DELAY`` names. A message there
+It is the store time plus the delay of the level in the property ``DELAY``. A message there
 without a level has the code of its tag, as everywhere. Source: RocketMQ 5.3.3,
 ``CommitLog.checkMessageAndReturnSize``.
 """
@@ -16,7 +16,7 @@ from .arrow_spans import find_values
 
 __all__ = ["entry_codes"]
 
-_LEVEL_DIGITS_MAX = 10  # of an int32; a longer one is no level
+_LEVEL_DIGITS_MAX = 10  # of an int32; a longer text is not a level
 _END_OF_TIME = 2**63 - 1  # no checksum covers a store time: a damaged one may be any number
 _Int64s = npt.NDArray[np.int64]
 
@@ -28,7 +28,7 @@ def entry_codes(
     property_sizes: _Int64s,
     store_timestamps_ms: _Int64s,
 ) -> _Int64s:
-    """The codes int64[n] that go into the entries of records of that topic.
+    """Return the codes int64[n] for the entries of records of that topic.
 
     ``tags_codes``, ``store_timestamps_ms`` and the spans of the property strings in *data* are
     int64[n].

@@ -1,9 +1,9 @@
 """The bits of a record's SYSFLAG, and their names for people.
 
-Every bit is carried as it came. What a bit means for us:
+Every bit is stored unchanged. Their meaning here:
 
     COMPRESSED, with its type in COMPRESSION_TYPE   the body is inflated when it is read
-    MULTI_TAGS                                      shown only; RocketMQ ignores it too
+    MULTI_TAGS                                      only displayed; RocketMQ ignores it too
     PREPARED, COMMIT, ROLLBACK in TRANSACTION       PREPARED and ROLLBACK are in no queue
     BORN_IPV6, STORE_IPV6                           that host has 20 bytes, not 8
     NEED_UNWRAP, INNER_BATCH                        the body is a batch (see inner_batch.py)
@@ -42,7 +42,7 @@ STORE_IPV6 = SYS_FLAG_STORE_IPV6
 NEED_UNWRAP = 0x40
 INNER_BATCH = 0x80
 COMPRESSION_TYPE = 0x700  # three bits: 0 is zlib of old clients
-SETTABLE = MULTI_TAGS | TRANSACTION  # the others follow from what a record holds
+SETTABLE = MULTI_TAGS | TRANSACTION  # the others follow from the content of a record
 
 _TRANSACTIONS = {PREPARED: "PREPARED", COMMIT: "COMMIT", ROLLBACK: "ROLLBACK"}
 _COMPRESSION_TYPES = {0: "ZLIB", 1: "LZ4", 2: "ZSTD", 3: "ZLIB"}
@@ -57,14 +57,14 @@ _KNOWN = COMPRESSED | TRANSACTION | COMPRESSION_TYPE | sum(_SINGLE_BITS)
 
 
 def sys_flag_names(sys_flag: int) -> list[str]:
-    """What the bits say, one text each; bits that RocketMQ does not define as a hex number."""
+    """Return the names of the bits, one text each; bits unknown to RocketMQ as a hex number."""
     names = []
     kind = sys_flag >> 8 & 7
     kind_name = _COMPRESSION_TYPES.get(kind, f"type {kind}")
     if sys_flag & COMPRESSED:
         names.append(f"COMPRESSED({kind_name})")
     elif kind:
-        names.append(f"INFLATED({kind_name})")  # RocketMQ's decoder clears bit 0 alone
+        names.append(f"INFLATED({kind_name})")  # RocketMQ's decoder clears only bit 0
     if sys_flag & TRANSACTION:
         names.append(_TRANSACTIONS[sys_flag & TRANSACTION])
     names += [name for bit, name in _SINGLE_BITS.items() if sys_flag & bit]
