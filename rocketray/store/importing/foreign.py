@@ -1,12 +1,11 @@
-"""How a RocketMQ broker set its store up, read off the files: a directory without ``store.json``.
+"""The settings of a RocketMQ broker's store, inferred from its files: it has no ``store.json``.
 
-The sizes of log, queue and ext files are their lengths. How an index file is divided does not
-follow from its length: RocketMQ's default is taken where the file agrees with it, else what
-index_division.py finds. When that is nothing, or several numbers, keys cannot be looked up until
-the caller says how many hash slots there are.
-
-Refused, because their queues are not in the files that are read here: stores whose queues are in
-RocksDB, and stores with batch queues. Compaction files are copies and are passed over.
+- The sizes of log, queue and ext files are their lengths.
+- The number of hash slots of an index file does not follow from its length. It is RocketMQ's
+  default if the file agrees with it, else the result of index_division.py. If that finds none, or
+  several numbers, keys cannot be looked up until the caller gives the number of hash slots.
+- Stores whose queues are in RocksDB, and stores with batch queues, are refused, because their
+  queues are not in the files that are read here. Compaction files are copies and are skipped.
 """
 
 from __future__ import annotations
@@ -42,9 +41,9 @@ _END_OF_LOG = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class ForeignSettings:
-    """The settings to open a broker's directory with, and where the number of hash slots is from.
+    """The settings for opening a broker's directory, and the source of the number of hash slots.
 
-    ``slots_from`` is ``nothing`` for a store without keys, and ``unknown`` where none or several
+    ``slots_from`` is ``nothing`` for a store without keys, and ``unknown`` if none or several
     numbers, ``slot_counts``, agree with the files. ``warnings`` are sentences for the user.
     """
 
@@ -61,7 +60,7 @@ class ForeignSettings:
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """The number of hash slots to open with, and what :class:`ForeignSettings` says of it."""
+    """The number of hash slots, and its description in :class:`ForeignSettings`."""
 
     count: int
     source: SlotsFrom
@@ -72,10 +71,10 @@ class _Slots:
 def read_foreign_settings(
     directory: Path, *, index_hash_slots: int | None = None
 ) -> ForeignSettings:
-    """The settings of the broker that wrote *directory*; its number of hash slots if it is known.
+    """Return the settings of the broker that wrote *directory*; *index_hash_slots* if known.
 
     Raises:
-        StoreError: its queues are of a kind that is not read here, or its log is elsewhere.
+        StoreError: its queues are of an unsupported kind, or its log is elsewhere.
         ConfigError: an index file cannot have *index_hash_slots*.
     """
     _refuse_other_kinds(directory)
@@ -165,7 +164,7 @@ def _find_slots(directory: Path, index: list[Path], log_bytes: int, given: int |
             if slots_that_agree(index, key_hashes, only=default).counts:
                 return _Slots(default, "default", (default,))
         agreed = slots_that_agree(index, key_hashes)
-        if not agreed.counts and agreed.has_entries:  # one that is damaged spoils it for all
+        if not agreed.counts and agreed.has_entries:  # one damaged file prevents agreement of all
             alone = [slots_that_agree([path], key_hashes).counts for path in index]
             found = Counter(counts[0] for counts in alone if len(counts) == 1).most_common(1)
             counts = tuple(count for count, _ in found)
@@ -176,7 +175,7 @@ def _find_slots(directory: Path, index: list[Path], log_bytes: int, given: int |
 
 
 def _inferred(index: Path, length: int, agreed: SlotCounts) -> _Slots:
-    """What the files' content says; the smallest number stands where it says nothing."""
+    """Infer the slots from the files' content; without evidence use the smallest number."""
     if len(agreed.counts) == 1:
         warning = f"{index}: some entries do not agree with the {agreed.counts[0]} hash slots"
         return _Slots(
@@ -197,9 +196,9 @@ def _inferred(index: Path, length: int, agreed: SlotCounts) -> _Slots:
 
 
 def _usual_size(paths: Iterable[Path]) -> int:
-    """The size that most files have, the largest of several; 0 without files.
+    """Return the size of most files, the largest on a tie; 0 without files.
 
-    The others were cut short, or a crash came before their size was on disk.
+    The others were cut short, or a crash came before their size was durable.
     """
     sizes = Counter(
         path.stat().st_size for path in paths if path.name.isdecimal() and path.is_file()

@@ -1,11 +1,10 @@
-"""Records of another store made into batches for one of ours.
+"""Records of another store, converted to batches for one of ours.
 
-A record keeps all that it says of its message: body as it is stored, flag, sysflag, born time and
-host, store time, reconsume times, transaction offset and properties, with the unique key, keys and
-tag among them. What it says of its place becomes ours: queue offset, physical offset and store
-host. The place it had is kept as the property ``IMPORTED_OFFSET_ID``, which is indexed.
-
-RocketMQ's CRC property covers the place too, so the store makes a new one where there was one.
+- A record keeps all fields of its message: body as stored, flag, sysflag, born time and host, store
+  time, reconsume times, transaction offset and properties, with the unique key, keys and tag.
+- The fields of its place become ours: queue offset, physical offset and store host. The former
+  place is kept as the property ``IMPORTED_OFFSET_ID``, which is indexed.
+- RocketMQ's CRC property covers the place too, so the store replaces an existing one.
 """
 
 from __future__ import annotations
@@ -56,14 +55,14 @@ class ImportBatch:
         return self._records.size
 
     def suits(self, source: SourceRecord) -> bool:
-        """Whether a record can be in this batch: all are committed transactions, or none is."""
+        """Return whether a record fits this batch: all are committed transactions, or none is."""
         return not len(self._records) or self._transaction == source.fields.sys_flag & TRANSACTION
 
     def add(self, source: SourceRecord, store_timestamp_ms: int) -> None:
-        """Take a record over that suits the batch, stored at *store_timestamp_ms*.
+        """Add a record that suits the batch, stored at *store_timestamp_ms*.
 
         Raises:
-            MessageTooLargeError: its properties leave no room for where it came from.
+            MessageTooLargeError: its properties leave no room for its former place.
         """
         fields = source.fields
         end = fields.born_host_start - BORN_HOST + fields.size
@@ -88,17 +87,17 @@ class ImportBatch:
         self._transaction = fields.sys_flag & TRANSACTION
 
     def encode(self) -> EncodedBatch:
-        """The batch, which keeps the store times of its records."""
+        """Return the batch, which keeps the store times of its records."""
         return self._records.encode(keeps_store_times=True)
 
 
 def _as_read(key: bytes) -> bytes:
-    """The UTF-8 of a key as readers have it, which is what the index hashes."""
+    """Return the UTF-8 of a key as readers decode it, which is the form that the index hashes."""
     return key if key.isascii() else decode_text(key).encode()
 
 
 def _read_properties(text: bytes) -> tuple[list[bytes], dict[bytes, bytes]]:
-    """The pairs that are kept, each with its end, and the values that count, by name."""
+    """Return the pairs to keep, each with its end, and the effective values, by name."""
     kept: list[bytes] = []
     named: dict[bytes, bytes] = {}
     for pair in text.split(_PAIR_END):
@@ -111,7 +110,7 @@ def _read_properties(text: bytes) -> tuple[list[bytes], dict[bytes, bytes]]:
 
 
 def _record(source: SourceRecord, store_timestamp_ms: int, properties: bytes) -> bytes:
-    """The record with an IPv4 store host, *store_timestamp_ms* and *properties*."""
+    """Return the record with an IPv4 store host, *store_timestamp_ms* and *properties*."""
     fields, buffer = source.fields, source.buffer
     start = fields.born_host_start - BORN_HOST
     record = bytearray().join(

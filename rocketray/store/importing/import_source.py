@@ -1,8 +1,8 @@
 """A store directory from which messages are imported, read record by record in its log's order.
 
-It is opened as it lies and nothing is changed, also beside a broker that runs, and after one that
-crashed. Every record is whole, stands where it says, and its body matches its CRC; the first place
-where that is not so ends the reading with an error that names it.
+It is opened without any change, also beside a running broker, and after a crash. Every record
+must be whole, in its own place, with a body that matches its CRC; the first place without such a
+record ends the reading with an error that names it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["ImportSource", "SourceRecord"]
 
 
 class SourceRecord(NamedTuple):
-    """A record where it lies; ``fields`` are positions in ``buffer``, valid until the next one."""
+    """A record in place; ``fields`` are positions in ``buffer``, valid until the next record."""
 
     topic: str
     physical_offset: int
@@ -31,7 +31,7 @@ class SourceRecord(NamedTuple):
 
     @property
     def offset_id(self) -> str:
-        """The offset id by which the store that wrote it finds it."""
+        """The offset id of the record in the store that wrote it."""
         host = self.buffer[self.fields.store_host_start : self.fields.store_host_end]
         return f"{host.hex()}{self.physical_offset:016x}".upper()
 
@@ -47,11 +47,11 @@ class ImportSource:
         clock_ms: Callable[[], int],
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Open *directory*; *config* has the sizes of its files where RocketMQ wrote it.
+        """Open *directory*; *config* has the sizes of its files if RocketMQ wrote it.
 
         Raises:
             CorruptRecordError: a file has a wrong size, or is missing.
-            ConfigError: nobody says what the sizes are.
+            ConfigError: the sizes are unknown.
         """
         self.directory = directory
         config = settle_config(directory, config, read_only=True, file_system=file_system)
@@ -61,7 +61,7 @@ class ImportSource:
 
     @property
     def begin(self) -> int:
-        """The physical offset of the first record that is still there."""
+        """The physical offset of the first remaining record."""
         return int(self._log.min_offset)
 
     @property
@@ -70,14 +70,14 @@ class ImportSource:
         return int(self._log.max_offset)
 
     def queues(self) -> list[tuple[str, int]]:
-        """Topic and queue id of every queue that ever had a message, in order."""
+        """Return topic and queue id of every queue that ever had a message, in order."""
         return self._queues.names()
 
     def records(self, start: int) -> Iterator[SourceRecord]:
-        """The records from *start*, the offset of one or of a file, to the end of the log.
+        """Yield the records from *start*, the offset of one or of a file, to the end of the log.
 
         Raises:
-            CorruptRecordError: no whole record stands where one should.
+            CorruptRecordError: no whole record is where one should be.
         """
         at = start
         for offset, fields, buffer in self._log.walk(start, verify=True):
@@ -94,9 +94,10 @@ class ImportSource:
             raise self._corrupt(at, "no whole record stands there")
 
     def next_known(self, offset: int) -> int | None:
-        """The first physical offset above *offset* that an entry of a queue names; None at the end.
+        """Return the first physical offset above *offset* in a queue entry; None at the end.
 
-        So reading goes on behind a damaged place: what no queue names was no message to a consumer.
+        Reading continues there behind a damaged place: bytes that no queue names were no message to
+        a consumer.
         """
         found = []
         for queue in self._queues.all():
@@ -106,7 +107,7 @@ class ImportSource:
         return min(found, default=None)
 
     def entries_between(self, start: int, end: int) -> dict[tuple[str, int], int]:
-        """How many messages each queue has whose records begin from *start* up to before *end*."""
+        """Return how many messages of each queue have records that begin in [*start*, *end*)."""
         counts = {}
         for topic, queue_id in self._queues.names():
             queue = self._queues.get(topic, queue_id)
@@ -121,11 +122,11 @@ class ImportSource:
         self._files.close()
 
     def __enter__(self) -> Self:
-        """The source itself; closed at the end of the block."""
+        """Return the source itself; it is closed at the end of the block."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Close it."""
+        """Close the source."""
         self.close()
 
     def _topic(self, name: bytes, offset: int) -> str:
