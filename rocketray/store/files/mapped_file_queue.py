@@ -154,7 +154,7 @@ class MappedFileQueue:
         self._sync_names()
 
     def cut(self, end: int, *, keep: bool) -> int:
-        """Discard everything from *end* on; return its bytes, without trailing zeros.
+        """Discard everything from *end* on; return its size in bytes, without trailing zeros.
 
         With *keep* they are first copied to ``broken/<segment>.broken-<offset>``: a directory of
         its own, because RocketMQ takes every file beside a segment for a segment. The file of *end*
