@@ -1,8 +1,8 @@
-"""Searching the index files of a store for the hash of a key.
+"""Searches for the hash of a key in the index files of a store.
 
-The files that are searched are fixed when a search is made, and their memory stays mapped as long
-as it lives: beside a writer that makes files and lets old ones go, a reader takes the search that
-is there, and no file is unmapped under it.
+The set of files is fixed when a search is created, and their memory stays mapped as long as
+the search lives. So beside a writer that creates and drops files, a reader uses the current
+search, and none of its files is unmapped.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from .index_file import IndexFile
 __all__ = ["ChainSearch"]
 
 _LOG = logging.getLogger(__name__)
-_AT_ONCE = 64  # physical offsets asked of the kernel in one call: as many as a query returns
+_AT_ONCE = 64  # physical offsets per kernel call: as many as a query returns
 
 
 class ChainSearch:
-    """Searches of the same files, for any number of threads."""
+    """Searches of a fixed set of files, for any number of threads."""
 
     def __init__(self, files: Sequence[IndexFile]) -> None:
-        """Search *files*, which are open, of one size, and in order from the oldest on."""
+        """Search *files*, which are open, of one size, and ordered from the oldest."""
         self._files = tuple(files)
         self._memory = tuple(file.data for file in files)  # keeps it mapped
         self._addresses = np.array([data.ctypes.data for data in self._memory], np.int64)
 
     def find(self, key_hash: int) -> Iterator[int]:
-        """The physical offsets of all entries with *key_hash*, newest first.
+        """Yield the physical offsets of all entries with *key_hash*, newest first.
 
-        A chain that leads out of its file, not backwards, or to another slot's entry is followed to
-        that place, and the file is told.
+        A chain that leads out of its file, not backwards, or to another slot's entry is followed up
+        to that place, and the damage is reported to the file.
         """
         if not self._files:
             return

@@ -1,16 +1,16 @@
-"""How many hash slots an index file has, found out from what is in it.
+"""The number of hash slots of an index file, inferred from its content.
 
-``40 + 4 slots + 20 entries`` bytes leave the division open: one slot more in five, one entry less.
-A number of slots is right when, with it,
+The length, ``40 + 4 slots + 20 entries`` bytes, does not determine the division: five more slots
+take the place of one entry. A number of slots is right if, with it,
   1. the first entry has the header's begin offset, or the last one its end offset, and its slot
      is in use;
-  2. every entry names, as the one before it, the last one with the same hash modulo the slots, and
-     each slot names the newest of its own;
-  3. the records that the entries lead to have a key of that hash, as far as the log still has them.
-Numbers for which both ends agree in the first of these are tried alone; the others, of which a file
-that begins with the offset 0 has thousands, only when none of those is right.
-A damaged file may break one of them here and there, so a number counts too when nearly all agrees
-and no other comes near. What is left open is said, never guessed.
+  2. every entry names as its predecessor the previous one with the same hash modulo the slots, and
+     each slot names its newest entry;
+  3. the records that the entries point to have a key of that hash, as far as the log still has
+     them. Numbers for which both ends agree in rule 1 are tried first. The others (thousands for a
+     file that begins with the offset 0) are tried only if none of these is right. A damaged file
+     may break a rule in places, so a number also counts when nearly all agrees and no other comes
+     near. An undecided result is reported, never guessed.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ __all__ = [
 ]
 
 KeyHashes = Callable[[int], frozenset[int] | None]
-"""The index hashes of the keys of the record at a physical offset; None when it is gone."""
+"""The index hashes of the keys of the record at a physical offset; None when it was deleted."""
 
 _WORD = np.dtype(">i4")
 _HEADER_WORDS = INDEX_HEADER_BYTES // 4
 _ENTRY_WORDS = INDEX_ENTRY_BYTES // 4
 _NEARLY_ALL = 0.9
-_BLOCK = 1 << 20  # numbers of slots looked at together
-_MOST_CHECKED = 256  # numbers that pass the first test, which few but the right one do
+_BLOCK = 1 << 20  # numbers of slots per step
+_MOST_CHECKED = 256  # numbers that pass the first test; few but the right one do
 _CHECKED_ENTRIES = 1 << 16  # of each file, from its first
 _CHECKED_RECORDS = 16  # of each file, spread over those entries
 _Words = npt.NDArray[np.int32]
 
 
 class SlotCounts(NamedTuple):
-    """The numbers that agree: one when it is found, several or none when it is not.
+    """The numbers that agree: one if it was found, several or none if not.
 
-    ``all_agree`` is False when nearly all does. ``has_entries`` is False for files without a key.
+    ``all_agree`` is False when only nearly all agrees. ``has_entries`` is False for files without a
+    key.
     """
 
     counts: tuple[int, ...]
@@ -60,7 +61,7 @@ class SlotCounts(NamedTuple):
 
 
 class _File(NamedTuple):
-    """A file as words of four bytes, and what its header says."""
+    """A file as words of four bytes, and the fields of its header."""
 
     words: _Words
     begin_offset: int
@@ -70,25 +71,25 @@ class _File(NamedTuple):
 
 
 def is_division(file_bytes: int, hash_slots: int) -> bool:
-    """Whether a file of that length can have so many slots, and two entries at least."""
+    """Return whether a file of that length can have so many slots, and at least two entries."""
     rest = file_bytes - INDEX_HEADER_BYTES - hash_slots * INDEX_SLOT_BYTES
     return hash_slots > 0 and rest % INDEX_ENTRY_BYTES == 0 and rest >= 2 * INDEX_ENTRY_BYTES
 
 
 def smallest_division(file_bytes: int) -> int:
-    """The smallest number of slots for that length; the others are 5 more each."""
+    """Return the smallest number of slots for that length; the others are in steps of 5."""
     return (file_bytes - INDEX_HEADER_BYTES) // INDEX_SLOT_BYTES % _ENTRY_WORDS or _ENTRY_WORDS
 
 
 def entries_beside(file_bytes: int, hash_slots: int) -> int:
-    """How many entries there are beside *hash_slots* slots."""
+    """Return the number of entries beside *hash_slots* slots."""
     return (file_bytes - INDEX_HEADER_BYTES - hash_slots * INDEX_SLOT_BYTES) // INDEX_ENTRY_BYTES
 
 
 def slots_that_agree(
     paths: Sequence[Path], key_hashes: KeyHashes, *, only: int | None = None
 ) -> SlotCounts:
-    """The numbers of slots with which files of one length make sense; tries one alone for *only*."""
+    """Return the numbers of slots that fit files of one length; with *only*, try just that one."""
     files = [file for path in paths if (file := _read(path)).entries > 0]
     if not files:
         return SlotCounts((), all_agree=True, has_entries=False)
@@ -124,7 +125,7 @@ def _read(path: Path) -> _File:
 
 
 def _candidates(file: _File, both_ends: bool) -> list[int]:  # noqa: FBT001 - two passes, one loop
-    """The numbers of slots by which the first and the last entry, or one, has its offset."""
+    """Return the numbers of slots by which the first and last entry, or one, has its offset."""
     smallest = smallest_division(4 * len(file.words))
     largest = len(file.words) - _HEADER_WORDS - _ENTRY_WORDS * (file.entries + 1)
     found: list[int] = []
@@ -143,7 +144,7 @@ def _candidates(file: _File, both_ends: bool) -> list[int]:  # noqa: FBT001 - tw
 def _is_entry(
     file: _File, slot_counts: npt.NDArray[np.int64], entry: int, physical_offset: int
 ) -> npt.NDArray[np.bool_]:
-    """With which numbers of slots the entry of that number may be one for *physical_offset*."""
+    """Return for which numbers of slots that entry may be one for *physical_offset*."""
     words, at = file.words, _HEADER_WORDS + slot_counts + _ENTRY_WORDS * entry
     high, low = np.frombuffer(physical_offset.to_bytes(8, "big", signed=True), _WORD).tolist()
     hashes = words[at].astype(np.int64)
@@ -153,7 +154,7 @@ def _is_entry(
 
 
 def _agreement(file: _File, hash_slots: int, key_hashes: KeyHashes) -> float:
-    """How much of the file makes sense with *hash_slots*: 0 to 1."""
+    """Return which part of the file is consistent with *hash_slots*: 0 to 1."""
     first = _HEADER_WORDS + hash_slots + _ENTRY_WORDS
     checked = min(file.entries, _CHECKED_ENTRIES)
     if first + _ENTRY_WORDS * file.entries > len(file.words) or file.slots_used > hash_slots:
@@ -174,7 +175,7 @@ def _agreement(file: _File, hash_slots: int, key_hashes: KeyHashes) -> float:
 
 
 def _agreement_with_log(rows: _Words, key_hashes: KeyHashes) -> float:
-    """How many of some entries lead to a record with a key of their hash."""
+    """Return which part of some entries leads to a record with a key of their hash."""
     asked = agreed = 0
     for number in np.unique(np.linspace(0, len(rows) - 1, _CHECKED_RECORDS).astype(int)).tolist():
         raw = rows[number].tobytes()

@@ -1,14 +1,17 @@
-"""One IndexFile: from the hash of a key to the physical offsets of the records that carry it.
+"""One IndexFile: from the hash of a key to the physical offsets of the records with that key.
 
-Header, 40 bytes: i64 begin and end store time, i64 begin and end physical offset, i32 slots used,
-i32 number of the next entry (they count from 1). Then the slots, i32 each: the newest entry of a
-hash modulo the slot count, 0 for none. Then the entries, 20 bytes each: i32 key hash, i64 physical
-offset, i32 seconds after begin, i32 the entry before it in its slot. Entry 0 is never used. A file
-is named by the local time of its making, yyyyMMddHHmmssSSS. Source: RocketMQ 5.3.3, ``IndexFile``.
+- Header, 40 bytes: i64 begin and end store time, i64 begin and end physical offset, i32 slots used,
+  i32 number of the next entry (they count from 1).
+- Slots, i32 each: the newest entry of a hash modulo the slot count, 0 for none.
+- Entries, 20 bytes each: i32 key hash, i64 physical offset, i32 seconds after begin, i32 the entry
+  before it in its slot. Entry 0 is never used.
+- The file name is the local time of its creation, yyyyMMddHHmmssSSS.
+
+Source: RocketMQ 5.3.3, ``IndexFile``.
 
 Invariants
   1. Entries are put in the order of the log; every entry's predecessor has a smaller number.
-  2. The file is sparse; blocks are given before a part of it is written (mapped_file.py).
+  2. The file is sparse; blocks are allocated before a part of it is written (mapped_file.py).
 """
 
 from __future__ import annotations
@@ -35,7 +38,7 @@ _ENTRY = struct.Struct(">iqii")
 _ENTRY_FIELDS = np.dtype(
     [("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 )
-_ALLOCATION_BYTES = 1 << 20  # blocks are asked for in steps of this
+_ALLOCATION_BYTES = 1 << 20  # blocks are allocated in steps of this size
 
 
 class IndexHeader(NamedTuple):
@@ -50,17 +53,17 @@ class IndexHeader(NamedTuple):
 
 
 def index_file_bytes(hash_slots: int, max_entries: int) -> int:
-    """The size of a file."""
+    """Return the size of a file."""
     return INDEX_HEADER_BYTES + hash_slots * INDEX_SLOT_BYTES + max_entries * INDEX_ENTRY_BYTES
 
 
 def index_file_name(now_ms: int) -> str:
-    """The name of a file made at *now_ms*: local time to the millisecond."""
+    """Return the name of a file created at *now_ms*: local time to the millisecond."""
     return f"{time.strftime('%Y%m%d%H%M%S', time.localtime(now_ms // 1000))}{now_ms % 1000:03d}"
 
 
 def index_file_time_ms(name: str) -> int:
-    """When a file of that *name* was made; 0 for digits that are no time."""
+    """Return when a file of that *name* was created; 0 for digits that are not a time."""
     try:
         return int(time.mktime(time.strptime(name[:14], "%Y%m%d%H%M%S"))) * 1000 + int(name[14:])
     except (ValueError, OverflowError):
@@ -68,7 +71,7 @@ def index_file_time_ms(name: str) -> int:
 
 
 class IndexFile:
-    """One file, open. One writer; :meth:`flush` may run beside it in another thread."""
+    """An open index file. One writer; :meth:`flush` may run beside it in another thread."""
 
     def __init__(
         self,
@@ -79,7 +82,7 @@ class IndexFile:
         read_only: bool,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Map *path*; raises :class:`CorruptRecordError` when its size is another."""
+        """Map *path*; raise :class:`CorruptRecordError` when its size differs."""
         size = index_file_bytes(hash_slots, max_entries)
         self._file = MappedFile(path, 0, size, read_only=read_only, file_system=file_system)
         self.hash_slots = hash_slots
@@ -87,9 +90,9 @@ class IndexFile:
         self._allocated = 0
         self._is_dirty = False
         self.room = max(max_entries - self.header().next_entry, 0)
-        """How many entries still fit, for the writer."""
+        """The number of entries that still fit, for the writer."""
         self.damaged_slots: set[int] = set()
-        """The slots whose chains a search (chain_search.py) found damaged."""
+        """The slots in whose chains a search (chain_search.py) found damage."""
 
     @classmethod
     def create(
@@ -99,10 +102,10 @@ class IndexFile:
         max_entries: int,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> IndexFile:
-        """Make an empty file.
+        """Create an empty file.
 
         Raises:
-            StoreFullError: there is no room for its header and slots.
+            StoreFullError: there is no space for its header and slots.
         """
         slots_end = INDEX_HEADER_BYTES + hash_slots * INDEX_SLOT_BYTES
         create_file(file_system, path, index_file_bytes(hash_slots, max_entries), slots_end)
@@ -116,7 +119,7 @@ class IndexFile:
         return self._file.path
 
     def table(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.void]]:
-        """The slots, and the entries from the first one, as views of the file.
+        """Return the slots, and the entries from the first one, as views of the file.
 
         Fields of an entry: ``hash``, ``physical_offset``, ``seconds`` and ``previous``.
         """
@@ -126,29 +129,30 @@ class IndexFile:
         return slots, entries.view(_ENTRY_FIELDS)
 
     def entry_position(self, number: int) -> int:
-        """Where the entry *number* stands in the file."""
+        """Return the position of the entry *number* in the file."""
         return self._position(number)
 
     def slot_position(self, slot: int) -> int:
-        """Where a slot stands in the file."""
+        """Return the position of a slot in the file."""
         return INDEX_HEADER_BYTES + slot * INDEX_SLOT_BYTES
 
     def header(self) -> IndexHeader:
-        """The header; ``next_entry`` kept within the file whatever stands there."""
+        """Return the header; ``next_entry`` is kept within the file, whatever its bytes."""
         header = IndexHeader(*_HEADER.unpack(self._file.read(0, INDEX_HEADER_BYTES)))
         next_entry = min(max(header.next_entry, 1), self.max_entries)
         return header._replace(next_entry=next_entry)
 
     def follow(self, previous: IndexHeader) -> None:
-        """Begin, still empty, where the full file with the header *previous* ends.
+        """Begin, still empty, at the end of the full file with the header *previous*.
 
-        As RocketMQ: the seconds of the first entry are counted from the end of the file before.
+        As in RocketMQ: the seconds of the first entry are counted from the end of the previous
+        file.
         """
         time_ms, offset = previous.end_timestamp_ms, previous.end_physical_offset
         self._file.write(0, _HEADER.pack(time_ms, time_ms, offset, offset, 0, 1))
 
     def reserve(self, count: int) -> None:
-        """Have blocks for *count* entries more, as far as they fit; raises StoreFullError."""
+        """Allocate blocks for *count* more entries, as far as they fit; raise StoreFullError."""
         last = self.max_entries - max(self.room - count, 0)
         needed = self._position(last)
         if needed > self._allocated:
@@ -163,7 +167,7 @@ class IndexFile:
 
     @property
     def reserved(self) -> int:
-        """How many more entries have blocks."""
+        """The number of further entries that have blocks."""
         given = (self._allocated - self._position(0)) // INDEX_ENTRY_BYTES
         return max(min(given, self.max_entries) - (self.max_entries - self.room), 0)
 
@@ -174,7 +178,7 @@ class IndexFile:
         store_timestamps_ms: npt.NDArray[np.int64],
         first: int,
     ) -> int:
-        """Put the keys from *first* on; returns how many fitted. :meth:`reserve` comes before."""
+        """Put the keys from *first* on; return how many fitted. Call :meth:`reserve` first."""
         count = put_keys(
             self._file.data,
             self.hash_slots,
@@ -188,14 +192,14 @@ class IndexFile:
         return count
 
     def advance(self, count: int) -> None:
-        """Know of *count* keys that a kernel put."""
+        """Account for *count* keys that a kernel put."""
         self.room -= count
-        self._is_dirty = True  # behind the writing, so that a flush beside it is not the last
+        self._is_dirty = True  # set after writing: a concurrent flush is not the last
 
     def report_damage(self, slot: int, entry: int, named: int) -> None:
-        """Know, and say once, that an *entry* of the chain of *slot*, or the slot, leads astray.
+        """Record, and log once, that an *entry* of the chain of *slot*, or the slot, is damaged.
 
-        *named* is what it names as the one before; *entry* is 0 for the slot.
+        *named* is the predecessor that it names; *entry* is 0 for the slot.
         """
         if slot in self.damaged_slots:
             return
@@ -209,7 +213,7 @@ class IndexFile:
         )
 
     def entries_at(self, physical_offset: int) -> int:
-        """How many of the last entries belong to the record at *physical_offset*."""
+        """Return how many of the last entries belong to the record at *physical_offset*."""
         number = self.header().next_entry - 1
         count = 0
         while number - count > 0:
@@ -220,7 +224,7 @@ class IndexFile:
         return count
 
     def flush(self) -> None:
-        """Bring all entries to disk."""
+        """Sync all entries to disk."""
         if self._is_dirty:
             self._is_dirty = False
             self._file.flush()

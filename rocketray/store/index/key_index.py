@@ -1,9 +1,9 @@
 """The index files of a store, oldest to newest; the last one is being written.
 
 Invariants
-  1. Every key of every record of the log is in a file, in the order of the log, once or more.
-  2. A file that is full and whose last store time is before the checkpoint's is on disk whole.
-     The newest one after a crash is not to be trusted: it is made again from the log.
+  1. Every key of every record of the log is in a file, in the order of the log, at least once.
+  2. A full file whose last store time is before the checkpoint's is whole on disk.
+     The newest one is not trusted after a crash: it is rebuilt from the log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NAME_DIGITS = 17  # yyyyMMddHHmmssSSS
 
 
 def index_paths(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> list[Path]:
-    """The index files in *directory*, oldest to newest; none when there is no directory."""
+    """Return the index files in *directory*, oldest to newest; none without a directory."""
     return [
         directory / name
         for name in file_system.names(directory)
@@ -56,7 +56,7 @@ class KeyIndex:
         clock_ms: Callable[[], int],
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Open the files; with *mend* the first that has another size is removed, and all behind.
+        """Open the files; with *mend* remove the first of another size, and all behind it.
 
         Raises:
             CorruptRecordError: a file has another size.
@@ -69,7 +69,7 @@ class KeyIndex:
         self._clock_ms = clock_ms
         self._forgotten: list[IndexFile] = []
         paths = self._find()
-        self._names_changed = bool(paths)  # who made them may have died before a flush
+        self._names_changed = bool(paths)  # their creator may have died before a flush
         usable = self._usable(paths) if mend else paths
         self._files = [
             IndexFile(path, hash_slots, max_entries, read_only=read_only, file_system=file_system)
@@ -86,26 +86,26 @@ class KeyIndex:
 
     @property
     def file_count(self) -> int:
-        """How many files there are."""
+        """The number of files."""
         return len(self._files)
 
     def headers(self) -> list[tuple[str, IndexHeader]]:
-        """Name and header of each file, oldest first."""
+        """Return name and header of each file, oldest first."""
         return [(file.path.name, file.header()) for file in self._files]
 
     def damaged_chain_count(self) -> int:
-        """How many chains lookups found damaged."""
+        """Return how many chains lookups found damaged."""
         return sum(len(file.damaged_slots) for file in self._files)
 
     def entry_count(self) -> int:
-        """How many keys there are in all files."""
+        """Return the number of keys in all files."""
         return sum(file.header().next_entry - 1 for file in self._files)
 
     def reserve(self, count: int) -> None:
-        """Make sure that *count* keys can be put; raises :class:`StoreFullError`.
+        """Ensure that *count* keys can be put; raise :class:`StoreFullError`.
 
-        A file is made for them at the first key of the store; a file that becomes full in the
-        middle of a batch is followed by one made here, before anything is put.
+        The first key of the store creates a file. If a file will become full within a batch, the
+        next one is created here, before any key is put.
         """
         room = 0
         for file in self._files[self._first_with_room() :]:
@@ -135,16 +135,16 @@ class KeyIndex:
                 self._files[at].follow(self._files[at - 1].header())
 
     def newest(self) -> IndexFile | None:
-        """The file that the next key goes into, if it was made."""
+        """Return the file for the next key, if it was created."""
         first = self._first_with_room()
         return self._files[first] if first < len(self._files) else None
 
     def search(self, key_hash: int) -> Iterator[int]:
-        """The physical offsets of all entries with *key_hash*, newest first; some may repeat."""
+        """Yield the physical offsets of entries with *key_hash*, newest first; some may repeat."""
         return self._search.find(key_hash)
 
     def position(self) -> tuple[int, int]:
-        """How far the log was indexed: the last record's physical offset, and how many of its keys.
+        """Return the last indexed record's physical offset, and the number of its indexed keys.
 
         (0, 0) for an empty index.
         """
@@ -161,16 +161,16 @@ class KeyIndex:
         return last, count
 
     def summary(self) -> list[list[int | str]]:
-        """Name, number of the next entry and end of each file: what a clean stop writes down."""
+        """Return name, number of the next entry and end of each file, for ``stopped.json``."""
         return [
             [file.path.name, file.header().next_entry, file.header().end_physical_offset]
             for file in self._files
         ]
 
     def keep_trusted(self, timestamp_ms: int) -> None:
-        """After a crash, remove the files that may not be whole on disk.
+        """Remove, after a crash, the files that may not be whole on disk.
 
-        Kept are full ones whose last entry was stored before *timestamp_ms*.
+        Full files whose last entry was stored before *timestamp_ms* are kept.
         """
         trusted = 0
         while trusted < len(self._files) and self._is_trusted(self._files[trusted], timestamp_ms):
@@ -184,7 +184,7 @@ class KeyIndex:
             self._names_changed = True
 
     def forget_before(self, log_min_offset: int) -> None:
-        """Let full files whose records are all before *log_min_offset* be no part of the index.
+        """Forget full files whose records are all before *log_min_offset*.
 
         They stay on disk until :meth:`remove_forgotten`.
         """
@@ -198,7 +198,7 @@ class KeyIndex:
         self._search = ChainSearch(self._files)
 
     def remove_forgotten(self) -> None:
-        """Remove the forgotten files; may run beside the writer."""
+        """Remove the forgotten files from disk; may run beside the writer."""
         while self._forgotten:
             file = self._forgotten.pop()
             file.close()
@@ -206,7 +206,7 @@ class KeyIndex:
             self._names_changed = True
 
     def flush(self) -> None:
-        """Bring all keys to disk."""
+        """Sync all keys to disk."""
         for file in list(self._files):
             file.flush()
         self._sync_names()
@@ -238,7 +238,7 @@ class KeyIndex:
 
     def _sync_names(self) -> None:
         if self._names_changed:
-            self._names_changed = False  # before it, for names that come meanwhile
+            self._names_changed = False  # set before, for names that are added meanwhile
             try:
                 self._file_system.sync(self._directory)
             except BaseException:
@@ -246,17 +246,17 @@ class KeyIndex:
                 raise
 
     def _usable(self, paths: list[Path]) -> list[Path]:
-        """The files up to the first one that has not the size of an index file."""
+        """Return the files before the first one without the size of an index file."""
         size = index_file_bytes(self._hash_slots, self._max_entries)
         return list(takewhile(lambda path: self._file_system.size(path) == size, paths))
 
     def _add_file(self) -> IndexFile:
-        """A new file, named by the clock, or the next free name after the newest one's."""
+        """Add a file, named by the clock, or with the next free name after the newest one's."""
         make_directory(self._file_system, self._directory)
-        self._sync_names()  # no later file without the ones before it
+        self._sync_names()  # no later file without the previous ones
         now_ms = self._clock_ms()
         newest = self._files[-1].path.name if self._files else ""
-        if newest >= index_file_name(now_ms):  # a clock that went back
+        if newest >= index_file_name(now_ms):  # the clock went back
             now_ms = max(now_ms, index_file_time_ms(newest))
         while (name := index_file_name(now_ms)) <= newest:
             now_ms += 1
