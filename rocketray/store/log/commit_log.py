@@ -1,7 +1,7 @@
 """The commit log: every message of a store, in arrival order, in fixed-size mmap'd files.
 
 Layout: files named by their first physical offset, 20 digits. A record never crosses a file
-boundary; what is left of a file, at least 8 bytes, is closed with a BLANK record. See record.py
+boundary; the rest of a file, at least 8 bytes, is closed with a BLANK record. See record.py
 for the bytes.
 
 Invariants
@@ -9,7 +9,7 @@ Invariants
   2. Below ``flushed_offset`` everything survives power loss; below ``max_offset``, the end of the
      process.
   3. One writer. A batch is in one file, all of it or nothing.
-  4. Files are made with zeros in them, so the file size says nothing: recovery finds the end.
+  4. Files are created full of zeros, so the file size says nothing: recovery finds the end.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class CommitLog:
-    """The log in one directory. Reading is safe beside the writer, below ``max_offset``."""
+    """The log in one directory. Reads are safe beside the writer, below ``max_offset``."""
 
     def __init__(
         self,
@@ -62,48 +62,48 @@ class CommitLog:
         is_foreign: bool = False,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Find the files; :mod:`.recovery` says where the log ends before it is used."""
+        """Find the files; :mod:`.recovery` sets the end of the log before it is used."""
         self._files = MappedFileQueue(
             directory, segment_bytes, read_only=read_only, mend=mend, file_system=file_system
         )
         self.store_host = np.frombuffer(encode_host(store_host), np.uint8)
         self.is_foreign = is_foreign
-        """Whether RocketMQ wrote it, whose property strings need not end as ours do."""
+        """Whether RocketMQ wrote it; its property strings may lack the last separator."""
         self._end = self._flushed = self._files.min_offset
 
     @property
     def min_offset(self) -> PhysicalOffset:
-        """The first offset that is still there."""
+        """The first remaining offset."""
         return PhysicalOffset(self._files.min_offset)
 
     @property
     def max_offset(self) -> PhysicalOffset:
-        """The offset behind the last record: where the next one goes, if its file has room."""
+        """The offset behind the last record: the next record's, if its file has room."""
         return PhysicalOffset(self._end)
 
     @property
     def flushed_offset(self) -> PhysicalOffset:
-        """Every record below survives power loss."""
+        """The offset below which every record survives power loss."""
         return PhysicalOffset(self._flushed)
 
     @property
     def segment_starts(self) -> list[int]:
-        """The first offset of each file, ascending; the last files may be empty yet."""
+        """The first offset of each file, ascending; the last files may still be empty."""
         return self._files.starts
 
     @property
     def directory(self) -> Path:
-        """Where its files are."""
+        """The directory of its files."""
         return self._files.directory
 
     @property
     def mended(self) -> list[int]:
-        """The first offsets of files that were short or missing and are whole now."""
+        """The first offsets of files that were short or missing and were repaired."""
         return list(self._files.mended)
 
     @property
     def files_end(self) -> int:
-        """The offset behind the last file, wherever the log itself ends."""
+        """The offset behind the last file, independent of the end of the log."""
         return self._files.end
 
     @property
@@ -112,13 +112,13 @@ class CommitLog:
         return self._files.segment_bytes
 
     def reserve(self, size: int) -> None:
-        """Make sure that *size* bytes of records fit at ``max_offset`` in one file.
+        """Ensure that *size* bytes of records fit at ``max_offset`` in one file.
 
-        Closes the present file with a BLANK record when they do not fit there.
+        If they do not fit, the current file is closed with a BLANK record.
 
         Raises:
             MessageTooLargeError: no file is large enough.
-            StoreFullError: there is no room for another file. Nothing changed.
+            StoreFullError: there is no space for another file. Nothing changed.
         """
         segment_bytes = self._files.segment_bytes
         if size + BLANK_BYTES > segment_bytes:
@@ -135,13 +135,13 @@ class CommitLog:
     def append(
         self, batch: EncodedBatch, queue_id: int, first_queue_offset: int, store_timestamp_ms: int
     ) -> PhysicalOffset:
-        """Store a batch for which :meth:`reserve` made room; returns its first physical offset.
+        """Store a batch for which :meth:`reserve` made room; return its first physical offset.
 
         Records of prepared and rolled back transactions get the queue offset 0.
 
         Raises:
-            CorruptRecordError: the batch's records are not what its sizes say, or not made for
-                this store; nothing changed.
+            CorruptRecordError: the batch's records do not agree with its sizes, or were not encoded
+                for this store; nothing changed.
         """
         first, sizes = self._end, batch.sizes
         segment = self._files.ensure(first)
@@ -155,7 +155,8 @@ class CommitLog:
         )
         records = batch.records
         if rows := rows_with_crc(records, sizes):
-            # The CRC covers what is filled in, so that is done once aside and once in place.
+            # The CRC covers the filled-in fields, so they are filled in once in a copy and once in
+            # place.
             records = np.empty(len(records), np.uint8)
             if append_records(records, 0, batch.records, sizes, *rest) < 0:
                 raise _refused(batch)
@@ -167,11 +168,11 @@ class CommitLog:
         return PhysicalOffset(first)
 
     def advance(self, end: int) -> None:
-        """Let the log end at *end*: a kernel wrote whole records up to there (append_window.py)."""
+        """Move the end of the log to *end*: a kernel wrote whole records (append_window.py)."""
         self._end = end
 
     def read(self, physical_offset: int, size: int) -> bytes:
-        """A copy of *size* bytes, which lie in one file; a view would block :meth:`close`.
+        """Return a copy of *size* bytes, which lie in one file; a view would block :meth:`close`.
 
         Raises:
             OffsetOutOfRangeError: the log does not hold all of them.
@@ -185,11 +186,11 @@ class CommitLog:
         return segment.read(physical_offset - segment.start, size)
 
     def message(self, physical_offset: int, size: int | None = None) -> StoredMessage:
-        """The message whose record begins at *physical_offset* and has *size* bytes, if known.
+        """Return the message of the record at *physical_offset*, of *size* bytes if known.
 
         Raises:
             OffsetOutOfRangeError: the log does not reach there.
-            CorruptRecordError: no whole record stands there.
+            CorruptRecordError: there is no whole record.
         """
         if size is None:
             size = int.from_bytes(self.read(physical_offset, _SIZE_BYTES), "big", signed=True)
@@ -200,7 +201,7 @@ class CommitLog:
         return decode_record(self.read(physical_offset, size), path, physical_offset)
 
     def store_timestamp_ms(self, physical_offset: int, size: int) -> int | None:
-        """When the record of *size* bytes there was stored, or None when there is no such."""
+        """Return the store time of the record of *size* bytes at an offset, or None without one."""
         segment = self._files.file(physical_offset)
         if segment is None:
             return None
@@ -213,15 +214,15 @@ class CommitLog:
         return fields.store_timestamp_ms if is_this else None
 
     def segment(self, physical_offset: int) -> MappedFile | None:
-        """The file that *physical_offset* belongs into; for recovery, which looks behind the end."""
+        """Return the file of *physical_offset*; for recovery, which reads behind the end."""
         return self._files.file(physical_offset)
 
     def walk(self, start: int, *, verify: bool) -> Iterator[tuple[int, RecordFields, memoryview]]:
-        """Each whole record from *start* on: its offset, its fields, and the buffer they are in.
+        """Yield each whole record from *start* on: its offset, its fields, and their buffer.
 
-        Ends at the first place that holds no record, which may be a torn one; BLANK records are
-        stepped over. With *verify* a body must match its CRC. Looks beyond ``max_offset``: this
-        is how recovery finds it. The buffer may be used until the next step.
+        Ends at the first place without a record, which may hold a torn one; BLANK records are
+        skipped. With *verify* a body must match its CRC. Reads beyond ``max_offset``: recovery
+        finds it this way. The buffer is valid until the next step.
         """
         offset = start
         while (segment := self._files.file(offset)) is not None:
@@ -240,10 +241,10 @@ class CommitLog:
             offset = segment.start + segment.size
 
     def scan(self, start: int) -> Iterator[StoredMessage]:
-        """The messages from *start*, a record's offset, up to ``max_offset``.
+        """Yield the messages from *start*, a record's offset, up to ``max_offset``.
 
-        An inner batch, which only RocketMQ writes, is taken apart. A place without a whole record
-        is logged and left out.
+        An inner batch, which only RocketMQ writes, is unpacked. A place without a whole record
+        is logged and skipped.
         """
         at = start
         while at < self._end:
@@ -271,9 +272,9 @@ class CommitLog:
                 at = following
 
     def next_record(self, offset: int) -> tuple[int, int] | None:
-        """The first whole record behind *offset*, where none is: its offset and store time.
+        """Return offset and store time of the first whole record behind *offset*, which has none.
 
-        Found by its magic code; it must say that it stands where it stands, and match its CRC.
+        Found by its magic code; it must hold its own physical offset, and match its CRC.
         """
         position = offset - self._files.start_of(offset) + 1
         for segment in self._files.files_between(offset, self._files.end):
@@ -284,9 +285,9 @@ class CommitLog:
         return None
 
     def end_after(self, offset: int) -> int:
-        """Where the log ends when its last record ends at *offset*: there, or in the next file.
+        """Return the end of a log whose last record ends at *offset*: there, or in the next file.
 
-        A BLANK record that stands at *offset* counts only when the file after it was made.
+        A BLANK record at *offset* counts only when the next file was created.
         """
         while (segment := self._files.file(offset)) is not None:
             with segment.view() as buffer:
@@ -298,42 +299,42 @@ class CommitLog:
         return offset
 
     def bytes_behind(self, end: int) -> int:
-        """How many bytes that are not zero stand from the offset *end* on."""
+        """Return how many bytes from the offset *end* on are not zero."""
         return sum(
             int(np.count_nonzero(file.data[max(end - file.start, 0) :]))
             for file in self._files.files_between(end, self._files.end)
         )
 
     def cut(self, end: int, *, flushed: int) -> int:
-        """Let the log end at *end*, on disk up to *flushed*; returns the bytes kept aside.
+        """End the log at *end*, on disk up to *flushed*; return the bytes kept aside.
 
-        What stands behind *end* is moved out of the log.
+        The bytes behind *end* are moved out of the log.
         """
         kept = self._files.cut(end, keep=True)
         self._end, self._flushed = end, min(flushed, end)
         return kept
 
     def trust_end(self, end: int) -> None:
-        """Let the log end at *end*, all of it on disk; nothing is touched."""
+        """End the log at *end*, all of it on disk; change no file."""
         self._end = self._flushed = end
 
     def forget_before(self, physical_offset: int) -> None:
-        """Let the log begin with the file that *physical_offset* is in, at the latest the last one.
+        """Begin the log with the file of *physical_offset*, at the latest with the last one.
 
         The files before it stay on disk until :meth:`remove_forgotten`.
         """
         self._files.forget_before(physical_offset)
 
     def remove_forgotten(self) -> None:
-        """Remove the forgotten files; may run beside the writer."""
+        """Remove the forgotten files from disk; may run beside the writer."""
         self._files.remove_forgotten()
 
     def prepare_next(self) -> None:
-        """Make the next file when the present one is half full; for a thread beside the writer."""
+        """Create the next file if the current one is half full; for a thread beside the writer."""
         self._files.prepare_next(self._end)
 
     def flush(self) -> PhysicalOffset:
-        """Bring everything up to ``max_offset``, as it is now, to disk; returns that offset.
+        """Sync everything up to the current ``max_offset`` to disk; return that offset.
 
         May run beside the writer; two flushes may not run at once.
         """
@@ -358,7 +359,7 @@ def _refused(batch: EncodedBatch) -> CorruptRecordError:
 
 
 def _find_record(segment: MappedFile, position: int) -> tuple[int, int] | None:
-    """The first whole record that begins at *position* of *segment* or behind it."""
+    """Return the first whole record that begins at or behind *position* of *segment*."""
     with segment.view() as buffer:
         at = segment.find(_MAGIC_BEGIN, position + MAGIC)
         while at >= 0:

@@ -1,10 +1,13 @@
-"""Reading a log from one place to its end in blocks of columns, each record verified.
+"""Reading of a log from one place to its end in blocks of columns, each record verified.
 
-This is recovery's way through the log: no Python object a record. A record counts when it is
-whole, stands where it says, its body matches its CRC, its topic is a name and its property string
-ends as every one of ours does; in a log of RocketMQ's the last separator may be missing. Topic and
-properties have no CRC, unless the store writes one as a property, which is checked: a part of them
-that never came to disk shows as zeros.
+Recovery reads the log this way, without a Python object per record. A record counts if
+- it is whole, and in its own place,
+- its body matches its CRC,
+- its topic is a valid name,
+- its property string ends with a separator, as all of ours do; in a log of RocketMQ's the last
+  separator may be missing.
+Topic and properties have no CRC, unless the store writes one as a property, which is then checked.
+A part of them that never reached the disk reads as zeros.
 """
 
 from __future__ import annotations
@@ -50,11 +53,11 @@ _Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class LogBlock:
-    """Whole records that follow each other in one file; all arrays are of one length.
+    """Consecutive whole records of one file; all arrays have the same length.
 
-    ``topic_numbers`` says which of ``topics`` a record belongs to. The spans of the properties, of
-    the unique key, of the keys and of the offset id from before an import are positions in
-    ``data``, uint8, the whole file; a size below 0 is "none".
+    ``topic_numbers`` are indexes into ``topics``. The spans of the properties, of the unique key,
+    of the keys and of the offset id from before an import are positions in ``data``, uint8, the
+    whole file; a size below 0 is "none".
     """
 
     data: npt.NDArray[np.uint8]
@@ -85,15 +88,15 @@ class LogBlock:
         return int(self.physical_offsets[-1]) + int(self.sizes[-1])
 
     def only(self, chosen: npt.NDArray[np.bool_]) -> LogBlock:
-        """The records for which *chosen* is true."""
+        """Return the records for which *chosen* is true."""
         columns = [getattr(self, field.name) for field in fields(self)]
         return LogBlock(*columns[:2], *(column[chosen] for column in columns[2:]))
 
 
 def read_blocks(log: CommitLog, start: int) -> Iterator[LogBlock]:
-    """The whole records from *start*, the offset of a record or of a file, to the first bad one.
+    """Yield the whole records from *start*, of a record or of a file, to the first bad one.
 
-    BLANK records are stepped over. Looks beyond ``max_offset``: this is how it is found.
+    BLANK records are skipped. Reads beyond ``max_offset``: it is found this way.
     """
     offset = log.end_after(start)
     while (segment := log.segment(offset)) is not None:
@@ -109,9 +112,9 @@ def read_blocks(log: CommitLog, start: int) -> Iterator[LogBlock]:
 
 
 def record_keys(block: LogBlock) -> tuple[_Int32s, _Int32s]:
-    """The index hashes of all keys, in log order, and the number of the record of each.
+    """Return the index hashes of all keys, in log order, and the number of the record of each.
 
-    Of one record the unique key comes first, then its keys, then the imported offset id.
+    The order for one record: the unique key, its keys, the imported offset id.
     """
     room = int((np.maximum(block.key_sizes, 0) // 2 + 2).sum())
     hashes, records = np.empty(room, np.int32), np.empty(room, np.int32)
@@ -142,7 +145,7 @@ def record_keys(block: LogBlock) -> tuple[_Int32s, _Int32s]:
 
 
 def _read_block(segment: MappedFile, position: int, *, is_foreign: bool) -> tuple[LogBlock, bool]:
-    """The good records at *position*, and whether no good one follows in the file."""
+    """Return the valid records at *position*, and whether no valid one follows in the file."""
     data, n = segment.data, _BLOCK_RECORDS
     offsets, queue_offsets = np.empty(n, np.int64), np.empty(n, np.int64)
     sizes, queue_ids, crcs = (np.empty(n, np.int32) for _ in range(3))
@@ -183,7 +186,7 @@ def _read_block(segment: MappedFile, position: int, *, is_foreign: bool) -> tupl
 
 
 def _topics(data: npt.NDArray[np.uint8], spans: _Int64s) -> tuple[list[str], _Int32s]:
-    """The different topics and the number of each record's; -1 for one that is no name."""
+    """Return the different topics and the number of each record's; -1 for an invalid name."""
     starts, sizes = spans[Field.TOPIC_START], spans[Field.TOPIC_SIZE]
     topics: list[str] = []
     numbers = np.full(len(starts), -1, np.int32)
@@ -199,7 +202,7 @@ def _topics(data: npt.NDArray[np.uint8], spans: _Int64s) -> tuple[list[str], _In
             numbers[same] = len(topics)
             topics.append(name.tobytes().decode())
         else:
-            break  # nothing behind a bad record counts
+            break  # no record behind a bad one counts
     return topics, numbers
 
 
@@ -224,7 +227,7 @@ def _properties_end_well(
     data: npt.NDArray[np.uint8], spans: _Int64s, *, is_foreign: bool
 ) -> npt.NDArray[np.bool_]:
     starts, sizes = spans[Field.PROPERTIES_START], spans[Field.PROPERTIES_SIZE]
-    last = data[starts + sizes - 1]  # before the string where it is empty
+    last = data[starts + sizes - 1]  # the byte before the string if it is empty
     ended = last != 0 if is_foreign else last == _PROPERTIES_END
     whole: npt.NDArray[np.bool_] = (sizes == 0) | ended
     return whole
@@ -237,7 +240,7 @@ def _entry_codes(
     topic_numbers: _Int32s,
     tags_codes: _Int64s,
 ) -> _Int64s:
-    """What the queue entries hold: *tags_codes*, and times of delivery for delay levels."""
+    """Return the codes of the queue entries: *tags_codes*, and due times for delay levels."""
     if SCHEDULE_TOPIC in topics:
         rows = np.flatnonzero(topic_numbers == topics.index(SCHEDULE_TOPIC))
         tags_codes[rows] = entry_codes(
