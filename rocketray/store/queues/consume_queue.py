@@ -1,13 +1,13 @@
 """A consume queue: for each message of one (topic, queueId) an entry of 20 bytes, in order.
 
 Entry: i64 physical offset | i32 record size | i64 tags code, or the address of an ext unit.
-Entry n stands at byte 20 n of the queue's files. Source: RocketMQ 5.3.3, ``ConsumeQueue``.
+Entry n is at byte 20 n of the queue's files. Source: RocketMQ 5.3.3, ``ConsumeQueue``.
 
 Invariants
-  1. The log is the truth: every entry below ``max_offset`` can be made again from it.
+  1. The log is the source of truth: every entry below ``max_offset`` can be rebuilt from it.
   2. Entries are written in place and never zeroed below ``max_offset``, so a reader in another
      process that knows an old maximum is always right.
-  3. A queue that begins above 0 is filled up to there with filler entries in its first file.
+  3. A queue that begins above 0 has filler entries before its begin in its first file.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ __all__ = ["ENTRY", "FILLER_SIZE", "HOLE_SIZE", "ConsumeQueue", "QueueEntry"]
 
 ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 FILLER_SIZE = 0x7FFFFFFF
-HOLE_SIZE = 1  # in the entry of a message that a hole of the log swallowed (replay.py)
-_BLOCK_ENTRIES = 1024  # made into Python numbers at once
+HOLE_SIZE = 1  # in the entry of a message lost in a hole of the log (replay.py)
+_BLOCK_ENTRIES = 1024  # converted to Python numbers at once
 _Rows = npt.NDArray[np.void]
 _Int64s = npt.NDArray[np.int64]
 _Int32s = npt.NDArray[np.int32]
 
 
 class QueueEntry(NamedTuple):
-    """One entry. ``tags_code`` is None where an ext unit should hold it and does not."""
+    """One entry. ``tags_code`` is None if its ext unit is missing."""
 
     queue_offset: int
     physical_offset: int
@@ -51,7 +51,7 @@ class QueueEntry(NamedTuple):
 
 
 class ConsumeQueue:
-    """The entries of one queue. Reading is safe beside the writer, below ``max_offset``."""
+    """The entries of one queue. Reads are safe beside the writer, below ``max_offset``."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class ConsumeQueue:
         ext: ConsumeQueueExt | None = None,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Find the files; recovery says where the queue ends and begins before it is used."""
+        """Find the files; recovery sets the queue's end and begin before it is used."""
         self._files = MappedFileQueue(
             directory,
             segment_entries * ENTRY_BYTES,
@@ -72,9 +72,9 @@ class ConsumeQueue:
             file_system=file_system,
         )
         if self._files.mended and min(self._files.mended) < self._files.starts[-1]:
-            self._files.clear()  # entries in the middle are gone: all are made again
+            self._files.clear()  # entries in the middle are missing: all are rebuilt
         self.ext = ext
-        """The units that entries may have; None where none ever had one."""
+        """The units that entries may have; None if no entry ever had one."""
         self.adds_units = ext is not None
         """Whether new entries get a unit in ConsumeQueueExt; the writer may change it."""
         self.segment_entries = segment_entries
@@ -83,12 +83,12 @@ class ConsumeQueue:
         self.has_lost_units = False
 
     def begin_ext(self, ext: ConsumeQueueExt) -> None:
-        """Let entries have units in *ext* from now on; what stands there belongs to none."""
+        """Start to give entries units in *ext*; its existing units belong to none."""
         ext.clear()
         self.ext = ext
 
     def reserve(self, count: int, bitmap_bytes: int = 0) -> None:
-        """Make sure that *count* entries fit, with filter bitmaps of *bitmap_bytes* each.
+        """Ensure that *count* entries fit, with filter bitmaps of *bitmap_bytes* each.
 
         Raises :class:`StoreFullError`; nothing changed.
         """
@@ -101,7 +101,7 @@ class ConsumeQueue:
             start = file.start + file.size
 
     def segment(self) -> MappedFile | None:
-        """The file that the next entry goes into, if it was made."""
+        """Return the file for the next entry, if it was created."""
         return self._files.file(self.max_offset * ENTRY_BYTES)
 
     def append(
@@ -134,9 +134,9 @@ class ConsumeQueue:
         store_timestamps_ms: npt.NDArray[np.int64],
         bitmaps: npt.NDArray[np.uint8] | None = None,
     ) -> int:
-        """Add entries of records that lie anywhere; returns how many did not stand there already.
+        """Add entries of records that lie anywhere; return how many were not there already.
 
-        For recovery. An entry that says the same by way of a good ext unit stays as it is. Raises
+        For recovery. An entry with the same content in a valid ext unit stays. Raises
         :class:`StoreFullError`.
         """
         self.reserve(len(sizes), 0 if bitmaps is None else bitmaps.shape[1])
@@ -166,9 +166,9 @@ class ConsumeQueue:
         return changed
 
     def columns(self, start: int, stop: int) -> tuple[_Int64s, _Int32s, _Int64s]:
-        """Physical offsets, sizes and third fields of the entries from *start* to *stop*.
+        """Return physical offsets, sizes and third fields of the entries from *start* to *stop*.
 
-        As they stand in the files, also beyond ``max_offset``; fewer where the files end.
+        As in the files, also beyond ``max_offset``; fewer where the files end.
         """
         parts = [np.empty(0, ENTRY)]
         for file in self._files.files_between(start * ENTRY_BYTES, stop * ENTRY_BYTES):
@@ -182,7 +182,7 @@ class ConsumeQueue:
         )
 
     def tags_code(self, field: int) -> int | None:
-        """The tags code that the third *field* of an entry stands for; None for a lost ext unit."""
+        """Return the tags code for an entry's third *field*; None if its ext unit is missing."""
         if field > TAGS_CODE_EXT_MAX:
             return field
         unit = self.ext.unit(field) if self.ext else None
@@ -190,21 +190,21 @@ class ConsumeQueue:
 
     @property
     def files_end(self) -> int:
-        """The queue offset behind the last entry that the files have room for."""
+        """The queue offset behind the last entry that fits into the files."""
         return self._files.end // ENTRY_BYTES
 
     @property
     def directory(self) -> Path:
-        """Where its files are."""
+        """The directory of its files."""
         return self._files.directory
 
     @property
     def file_count(self) -> int:
-        """How many files there are."""
+        """The number of files."""
         return len(self._files.starts)
 
     def restart_at(self, queue_offset: int) -> None:
-        """Drop all entries and let the queue begin at *queue_offset*; for recovery."""
+        """Drop all entries and begin the queue at *queue_offset*; for recovery."""
         self._files.clear()
         if self.ext is not None:
             self.ext.clear()
@@ -215,7 +215,7 @@ class ConsumeQueue:
         self._flushed = file.start // ENTRY_BYTES
 
     def entry(self, queue_offset: int) -> QueueEntry:
-        """The entry at *queue_offset*; raises :class:`OffsetOutOfRangeError`."""
+        """Return the entry at *queue_offset*; raise :class:`OffsetOutOfRangeError`."""
         rows = self._rows(queue_offset)
         if not len(rows):
             raise OffsetOutOfRangeError(
@@ -227,7 +227,7 @@ class ConsumeQueue:
         return self._decode(queue_offset, rows[0].item())
 
     def entries(self, queue_offset: int) -> Iterator[QueueEntry]:
-        """The entries from *queue_offset* to the end of that one file, or of the queue."""
+        """Yield the entries from *queue_offset* to the end of its file, or of the queue."""
         rows = self._rows(queue_offset)
         for start in range(0, len(rows), _BLOCK_ENTRIES):
             for at, row in enumerate(
@@ -236,11 +236,11 @@ class ConsumeQueue:
                 yield self._decode(at, row)
 
     def next_file(self, queue_offset: int) -> int:
-        """The queue offset at which the file after that of *queue_offset* begins."""
+        """Return the first queue offset of the file after that of *queue_offset*."""
         return queue_offset + self.segment_entries - queue_offset % self.segment_entries
 
     def first_at_or_after(self, key: Callable[[QueueEntry], bool]) -> int:
-        """The first queue offset whose entry satisfies *key*, which is false, then true for all.
+        """Return the first queue offset whose entry satisfies *key*: false, then true for all.
 
         ``max_offset`` when no entry does.
         """
@@ -254,7 +254,7 @@ class ConsumeQueue:
         return low
 
     def find_end(self, log_end: int) -> int:
-        """How far the files hold good entries of records below *log_end*: a queue offset.
+        """Return the end of the valid entries of records below *log_end*: a queue offset.
 
         Files before the last one with an entry are trusted: they were written and synced first.
         For the writer the last entry has its ext unit, and the units end there;
@@ -284,7 +284,7 @@ class ConsumeQueue:
         return self._files.min_offset // ENTRY_BYTES
 
     def _addresses_before(self, end: int) -> Iterator[tuple[int, int]]:
-        """The entries with an ext address before *end*, newest first: queue offset and address."""
+        """Yield queue offset and address of ext addresses in entries before *end*, newest first."""
         for start in reversed(self._files.starts):
             first = start // ENTRY_BYTES
             fields = self._file_rows(start)["tags_code"][: max(end - first, 0)].astype(np.int64)
@@ -292,7 +292,7 @@ class ConsumeQueue:
                 yield first + number, int(fields[number])
 
     def _first_address(self) -> int | None:
-        """The address in the first entry that has one."""
+        """Return the address in the first entry that has one."""
         at = self.min_offset
         while len(rows := self._rows(at)):
             fields = rows["tags_code"].astype(np.int64)
@@ -303,7 +303,7 @@ class ConsumeQueue:
         return None
 
     def last_before(self, end: int) -> QueueEntry | None:
-        """The entry before the queue offset *end*, when it is one of a record."""
+        """Return the entry before the queue offset *end*, if it is one of a record."""
         file = self._files.file((end - 1) * ENTRY_BYTES) if end > 0 else None
         if file is None:
             return None
@@ -313,16 +313,15 @@ class ConsumeQueue:
         return found if 0 < found.size < FILLER_SIZE else None
 
     def find_begin(self, log_min_offset: int) -> None:
-        """Let the queue begin with the first record that is still in the log."""
+        """Begin the queue with the first remaining record of the log."""
         self.min_offset = min(self._files.min_offset // ENTRY_BYTES, self.max_offset)
         self.forget_before(log_min_offset)
 
     def forget_before(self, log_min_offset: int) -> None:
-        """Let the queue begin with the first record that is still in the log, or at its end.
+        """Begin the queue with the first remaining record of the log, or at the queue's end.
 
-        Files without an entry of such a record are no part of it any more, but for the one of the
-        last entry, which says where the queue goes on. They stay on disk until
-        :meth:`remove_forgotten`.
+        Files without an entry of such a record are forgotten, except the file of the last entry,
+        which tells where the queue continues. They stay on disk until :meth:`remove_forgotten`.
         """
         self.min_offset = self.first_at_or_after(
             lambda entry: entry.size != FILLER_SIZE and entry.physical_offset >= log_min_offset
@@ -333,25 +332,25 @@ class ConsumeQueue:
         self._files.forget_before(min(self.min_offset, last) * ENTRY_BYTES)
 
     def remove_forgotten(self) -> None:
-        """Remove the forgotten files; may run beside the writer."""
+        """Remove the forgotten files from disk; may run beside the writer."""
         self._files.remove_forgotten()
         if self.ext is not None:
             self.ext.remove_forgotten()
 
     def clear_tail(self) -> int:
-        """Zero what stands behind ``max_offset``, after recovery; returns how many entries."""
+        """Zero the entries behind ``max_offset``, after recovery; return their number."""
         if self.ext is not None:
             self.ext.cut_tail()
         return -(-self._files.cut(self.max_offset * ENTRY_BYTES, keep=False) // ENTRY_BYTES)
 
     def prepare_next(self) -> None:
-        """Make the next file when the present one is half full; for a thread beside the writer."""
+        """Create the next file if the current one is half full; for a thread beside the writer."""
         self._files.prepare_next(self.max_offset * ENTRY_BYTES)
         if self.ext is not None:
             self.ext.prepare_next()
 
     def flush(self) -> None:
-        """Bring all entries to disk; may run beside the writer."""
+        """Sync all entries to disk; may run beside the writer."""
         end = self.max_offset
         if self.ext is not None:
             self.ext.flush()
@@ -376,7 +375,7 @@ class ConsumeQueue:
         return file.data.view(ENTRY)
 
     def _rows(self, queue_offset: int) -> _Rows:
-        """Rows from *queue_offset* to the end of its file, none outside minimum and maximum."""
+        """Return rows from *queue_offset* to the end of its file, within minimum and maximum."""
         if not self.min_offset <= queue_offset < self.max_offset:
             return np.empty(0, ENTRY)
         file = self._files.file(queue_offset * ENTRY_BYTES)

@@ -1,15 +1,15 @@
-"""ConsumeQueueExt: what a queue entry has beside its 20 bytes, when the store keeps filter bitmaps.
+"""ConsumeQueueExt: the units beside queue entries in a store that keeps filter bitmaps.
 
-The third field of the entry then holds an address, at most -2147483649: the unit's offset in this
+The third field of such an entry holds an address, at most -2147483649: the unit's offset in this
 space minus 2**63. Unit: i16 size | i64 tags code | i64 store time | i16 bitmap bytes | bitmap.
 Source: RocketMQ 5.3.3, ``ConsumeQueueExt``.
 
 Invariants
-  1. A unit lies in one file and leaves at least 4 bytes of it free. Where the next one does not
+  1. A unit lies in one file and leaves at least 4 bytes of it free. If the next one does not
      fit, the i16 -1 closes the file, and the unit goes to the next one.
-  2. Units are in the order of the queue's entries. The last entry with an address says where they
+  2. Units are in the order of the queue's entries. The last entry with an address tells where they
      end; the files do not.
-  3. An entry may have no unit: its third field is the tags code then. So it is while the writer
+  3. An entry may have no unit: its third field is then the tags code. So it is while the writer
      adds none, and where none could be put.
 """
 
@@ -31,7 +31,7 @@ from rocketray.store.files.mapped_file_queue import MappedFileQueue, Mend
 __all__ = ["FIRST_ADDRESS", "BitmapSource", "ConsumeQueueExt", "ExtUnit", "unit_row"]
 
 _UNIT = struct.Struct(">hqqh")
-_UNIT_MAX_BYTES = 32_767  # what an i16 can say
+_UNIT_MAX_BYTES = 32_767  # the maximum of an i16
 _ADDRESS_BASE = 1 << 63
 FIRST_ADDRESS = -_ADDRESS_BASE
 _FREE_BYTES = 4  # END_BLANK_DATA_LENGTH
@@ -46,7 +46,7 @@ class BitmapSource(Protocol):
     def bitmaps(
         self, topic: str, data: npt.NDArray[np.uint8], starts: _Int64s, sizes: _Int64s
     ) -> _Bitmaps | None:
-        """The bitmaps of messages of *topic*, uint8[n, bytes]; None where it has no filters.
+        """Return the bitmaps of messages of *topic*, uint8[n, bytes]; None if it has no filters.
 
         Their property strings lie in *data* uint8, at *starts* int64[n] with *sizes* int64[n].
         """
@@ -54,7 +54,7 @@ class BitmapSource(Protocol):
 
 
 class ExtUnit(NamedTuple):
-    """One unit. Bit *j* of ``bitmap`` is ``1 << (j % 8)`` of byte ``j // 8``; None for no bitmap."""
+    """One unit. Bit *j* of ``bitmap`` is ``1 << (j % 8)`` of byte ``j // 8``; None: no bitmap."""
 
     tags_code: int
     store_timestamp_ms: int
@@ -73,14 +73,14 @@ class ConsumeQueueExt:
         mend: Mend = Mend.NOTHING,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Find the files; the writer says where the units end before it appends."""
+        """Find the files; the writer sets the end of the units before it appends."""
         self._files = MappedFileQueue(
             directory, segment_bytes, read_only=read_only, mend=mend, file_system=file_system
         )
         self._end = self._flushed = self._files.min_offset
 
     def unit(self, address: int) -> ExtUnit | None:
-        """The unit at *address*, the third field of a queue entry; None when there is none."""
+        """Return the unit at *address*, the third field of a queue entry; None without one."""
         offset = address + _ADDRESS_BASE
         file = self._files.file(offset) if offset >= 0 and address <= TAGS_CODE_EXT_MAX else None
         if file is None:
@@ -98,7 +98,7 @@ class ConsumeQueueExt:
         return ExtUnit(tags_code, store_timestamp_ms, bitmap or None)
 
     def reserve(self, count: int, bitmap_bytes: int) -> None:
-        """Make sure that *count* units fit; raises :class:`StoreFullError`, no unit changed."""
+        """Ensure that *count* units fit; raise :class:`StoreFullError`, no unit changed."""
         if self._fits(_UNIT.size + bitmap_bytes):
             for _ in self._places(count, _UNIT.size + bitmap_bytes):
                 pass
@@ -106,7 +106,7 @@ class ConsumeQueueExt:
     def append(
         self, tags_codes: _Int64s, store_timestamps_ms: _Int64s, bitmaps: _Bitmaps | None
     ) -> _Int64s:
-        """Add a unit for each message, and return what goes into its queue entry.
+        """Add a unit for each message, and return the third field of its queue entry.
 
         That is the unit's address; or the tags code, for bitmaps that are too large for a unit.
         :meth:`reserve` made room.
@@ -133,7 +133,7 @@ class ConsumeQueueExt:
         return addresses
 
     def end_with(self, address: int) -> bool:
-        """Let the units end with the one at *address*; False when there is none."""
+        """End the units with the one at *address*; return False when there is none."""
         unit = self.unit(address)
         if unit is None:
             return False
@@ -144,12 +144,12 @@ class ConsumeQueueExt:
     def keep(
         self, old_fields: _Int64s, tags_codes: _Int64s, store_timestamps_ms: _Int64s
     ) -> tuple[_Int64s, int]:
-        """Let the units that entries lead to, and that are good, stay; for recovery.
+        """Keep the valid units that entries point to; for recovery.
 
-        *old_fields* int64[n] are the third fields of the entries. Returns the new ones, and how
-        many rows there are up to the last unit that stays. Where there is none, the tags code
-        stands in its place, as it does in RocketMQ's when a unit cannot be put. A unit that no
-        entry leads to belongs to nobody: the bitmap in it may be another message's.
+        *old_fields* int64[n] are the third fields of the entries. Returns the new ones, and the
+        number of rows up to the last unit that stays. An entry without a unit gets the tags code,
+        as in RocketMQ when a unit cannot be put. A unit to which no entry points is dropped: its
+        bitmap may be another message's.
         """
         fields, kept = tags_codes.copy(), 0
         for row in np.flatnonzero(old_fields <= TAGS_CODE_EXT_MAX).tolist():
@@ -160,7 +160,7 @@ class ConsumeQueueExt:
         return fields, kept
 
     def end_at_begin(self) -> None:
-        """Let there be no unit."""
+        """End the units at their begin: keep none."""
         self._end = self._flushed = self._files.min_offset
 
     def clear(self) -> None:
@@ -169,31 +169,31 @@ class ConsumeQueueExt:
         self._end = self._flushed = 0
 
     def cut_tail(self) -> None:
-        """Zero what stands behind the last unit, after recovery."""
+        """Zero the bytes behind the last unit, after recovery."""
         self._files.cut(self._end, keep=False)
 
     @property
     def file_count(self) -> int:
-        """How many files there are."""
+        """The number of files."""
         return len(self._files.starts)
 
     def forget_before(self, address: int | None) -> None:
-        """Let the files before the one of *address*, the first in use, be no part of this any more.
+        """Forget the files before the one of *address*, the first in use.
 
-        For None no unit is in use.
+        None means that no unit is in use.
         """
         self._files.forget_before(self._end if address is None else address + _ADDRESS_BASE)
 
     def remove_forgotten(self) -> None:
-        """Remove the forgotten files; may run beside the writer."""
+        """Remove the forgotten files from disk; may run beside the writer."""
         self._files.remove_forgotten()
 
     def prepare_next(self) -> None:
-        """Make the next file when the present one is half full; for a thread beside the writer."""
+        """Create the next file if the current one is half full; for a thread beside the writer."""
         self._files.prepare_next(self._end)
 
     def flush(self) -> None:
-        """Bring all units to disk; may run beside the writer."""
+        """Sync all units to disk; may run beside the writer."""
         end = self._end
         if end > self._flushed:
             self._files.flush(self._flushed, end)
@@ -204,7 +204,7 @@ class ConsumeQueueExt:
         self._files.close()
 
     def _keep(self, address: int, tags_code: int, store_timestamp_ms: int) -> bool:
-        """Let the units end with the one at *address*, if it is that and behind those before."""
+        """End the units with the one at *address*, if it matches and follows the previous ones."""
         unit = self.unit(address)
         return (
             unit is not None
@@ -217,7 +217,7 @@ class ConsumeQueueExt:
         return size <= min(_UNIT_MAX_BYTES, self._files.segment_bytes - _FREE_BYTES)
 
     def _places(self, count: int, size: int) -> Iterator[tuple[MappedFile, int, int]]:
-        """Where *count* units of *size* bytes go: file, position, how many; 0 where it is full."""
+        """Yield places for *count* units of *size* bytes: file, position, number (0: file full)."""
         end = self._end
         while count:
             file = self._files.ensure(end)
@@ -229,7 +229,7 @@ class ConsumeQueueExt:
 
 
 def unit_row(bitmap_bytes: int) -> np.dtype[np.void]:
-    """A unit with a bitmap of *bitmap_bytes* as a NumPy record."""
+    """Return a unit with a bitmap of *bitmap_bytes* as a NumPy record."""
     return np.dtype(
         [
             ("size", ">i2"),

@@ -1,4 +1,4 @@
-"""What the ConsumeQueueExt units say to which queue entries lead, many at once.
+"""Batch lookups of the ConsumeQueueExt units that queue entries point to.
 
 For readers of a queue that another process writes: no lock and no directory listing. The files
 and their units are described in consume_queue_ext.py.
@@ -25,16 +25,16 @@ from .consume_queue_ext import FIRST_ADDRESS
 __all__ = ["BitTest", "ExtReader", "bit_test"]
 
 _FIELD = struct.Struct(">q")
-_KEPT_FILES = 2  # a queue is read in order; a file that was deleted takes room while it is mapped
+_KEPT_FILES = 2  # a queue is read in order; a deleted file takes room while mapped
 _FIELD_AT = 12  # in a queue entry
 _NO_UNITS: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
 _Int64s = npt.NDArray[np.int64]
 
 
 class BitTest(NamedTuple):
-    """A filter's look at bitmaps: of the right size, and stored after *after_ms*.
+    """A filter's test of bitmaps: of the right size, and stored after *after_ms*.
 
-    A message does not match where one of *bits* int64[k] is not set in such a bitmap.
+    A message does not match if one of *bits* int64[k] is not set in such a bitmap.
     """
 
     bits: _Int64s
@@ -43,26 +43,26 @@ class BitTest(NamedTuple):
 
 
 def bit_test(positions: Sequence[int], bit_count: int, after_ms: int) -> BitTest:
-    """The test for bits at *positions* in bitmaps of *bit_count*, all below it."""
+    """Return the test for bits at *positions* in bitmaps of *bit_count*, all below it."""
     return BitTest(np.array(positions, np.int64), bit_count // 8, after_ms)
 
 
 class ExtReader:
-    """Looks units of one queue up. For one thread at a time."""
+    """Looks up units of one queue. For one thread at a time."""
 
     def __init__(
         self, directory: Path, segment_bytes: int, file_system: FileSystem = SYSTEM_FILES
     ) -> None:
-        """Map nothing yet; *directory* may come to be later."""
+        """Start without maps; *directory* may be created later."""
         self._files = SegmentCache(directory, segment_bytes, _KEPT_FILES, file_system)
 
     def resolve(self, fields: _Int64s) -> _Int64s:
-        """The tags codes for the third *fields* int64[n] of entries.
+        """Return the tags codes for the third *fields* int64[n] of entries.
 
-        A field that is a tags code stays as it is, and so does an address of nothing.
+        A field that is a tags code stays, and so does an address without a unit.
         """
         resolved = fields.copy()
-        at, units, start = 0, _NO_UNITS, -self._files.segment_bytes  # where no address leads
+        at, units, start = 0, _NO_UNITS, -self._files.segment_bytes  # no address is in there
         while (at := read_codes(resolved, at, units, start, self._files.segment_bytes)) < len(
             fields
         ):
@@ -72,13 +72,13 @@ class ExtReader:
     def match_bits(
         self, raw: npt.NDArray[np.uint8], first: int, count: int, test: BitTest, out: _Int64s
     ) -> tuple[int, int]:
-        """Find the entries that no bitmap rules out, among *count* of *raw* from *first* on.
+        """Find the entries that no bitmap excludes, among *count* of *raw* from *first* on.
 
-        Their numbers go to the front of *out* int64[n] until it is full. Returns how many they
-        are, and the number of the first entry that was not looked at.
+        Their numbers go to the front of *out* int64[n] until it is full. Returns their count,
+        and the number of the first entry that was not examined.
         """
         found, at, end = 0, first, first + count
-        units, start = _NO_UNITS, -self._files.segment_bytes  # where no address leads
+        units, start = _NO_UNITS, -self._files.segment_bytes  # no address is in there
         while True:
             found, at = match_bits(
                 *(raw, at, end - at, units, start, self._files.segment_bytes), *test, out, found
@@ -89,7 +89,7 @@ class ExtReader:
             start, units = self._file_of(address)
 
     def _file_of(self, address: int) -> tuple[int, npt.NDArray[np.uint8]]:
-        """The file that a unit is in, and where it begins; empty for one that is not there."""
+        """Return the begin and content of a unit's file; empty content if it is missing."""
         offset = address - FIRST_ADDRESS
         start = offset - offset % self._files.segment_bytes
         try:

@@ -1,7 +1,7 @@
 """All consume queues of a store, by topic and queue id.
 
 Layout: ``consumequeue/<topic>/<queueId>/``, and beside it ``consumequeue_ext`` in the same shape
-where the store keeps filter bitmaps. A queue has no directory before its first message.
+if the store keeps filter bitmaps. A queue has no directory before its first message.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class QueueTable:
     ) -> None:
         """Open every queue that has a directory.
 
-        With *adds_units*, entries get units where the store has ``consume_queue_ext``.
+        With *adds_units*, entries get units if the store has ``consume_queue_ext``.
         """
         self._directory = directory
         self._config = config
@@ -59,23 +59,23 @@ class QueueTable:
                     self._open(topic, int(queue_id))
 
     def names(self) -> list[tuple[str, int]]:
-        """Topic and queue id of every queue, in order."""
+        """Return topic and queue id of every queue, in order."""
         return sorted(self._queues)
 
     def items(self) -> list[tuple[tuple[str, int], ConsumeQueue]]:
-        """Name and queue, in the order of names."""
+        """Return name and queue, in the order of names."""
         return sorted(self._queues.items(), key=lambda item: item[0])
 
     def all(self) -> list[ConsumeQueue]:
-        """Every queue."""
+        """Return every queue."""
         return list(self._queues.values())
 
     def find(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """The queue, if it ever had a message."""
+        """Return the queue, if it ever had a message."""
         return self._queues.get((topic, queue_id))
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """The queue, made if need be; raises :class:`InvalidNameError`, :class:`ConfigError`."""
+        """Return the queue, created if needed; raise ``InvalidNameError``, ``ConfigError``."""
         queue = self._queues.get((topic, queue_id))
         if queue is not None:
             return queue
@@ -91,13 +91,13 @@ class QueueTable:
         starts: npt.NDArray[np.int64],
         sizes: npt.NDArray[np.int64],
     ) -> npt.NDArray[np.uint8] | None:
-        """The filter bitmaps of messages whose property strings are in *data*; None for none."""
+        """Return the filter bitmaps of messages with property strings in *data*, or None."""
         if self._bitmap_source is None or not self._adds_units or not self._has_ext:
             return None
         return self._bitmap_source.bitmaps(topic, data, starts, sizes)
 
     def begin_units(self, source: BitmapSource) -> None:
-        """Give new entries units with bitmaps of *source*."""
+        """Start to give new entries units with bitmaps of *source*."""
         self._bitmap_source, self._adds_units, self._has_ext = source, True, True
         for name, queue in self._queues.items():
             if queue.ext is None:
@@ -105,18 +105,18 @@ class QueueTable:
             queue.adds_units = True
 
     def end_units(self) -> None:
-        """Give new entries no units any more; those that there are stay."""
+        """Stop giving new entries units; existing ones stay."""
         self._adds_units = False
         for queue in self.all():
             queue.adds_units = False
 
     def prepare_next(self) -> None:
-        """Make the files that will be needed next; for a thread beside the writer."""
+        """Create the files that will be needed next; for a thread beside the writer."""
         for queue in self.all():
             queue.prepare_next()
 
     def flush(self) -> None:
-        """Bring all entries to disk."""
+        """Sync all entries to disk."""
         for queue in self.all():
             queue.flush()
 
@@ -127,7 +127,7 @@ class QueueTable:
 
     def _open(self, topic: str, queue_id: int) -> ConsumeQueue:
         ext_directory = self._directory / _EXTS / topic / str(queue_id)
-        # A broker that went on in a store of ours may have begun one; a writer makes all anew.
+        # A broker that continued in a store of ours may have begun one; a writer rebuilds all.
         begun = self._read_only and self._file_system.is_directory(ext_directory)
         queue = ConsumeQueue(
             self._directory / _QUEUES / topic / str(queue_id),
