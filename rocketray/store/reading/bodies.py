@@ -1,6 +1,6 @@
 """The bodies of many records at once: checked against their CRCs, and inflated.
 
-Most blocks have no compressed body. One look at their flags tells, and then the bodies are copied
+Most blocks have no compressed body, as one test of their flags shows. Then the bodies are copied
 out of the segment without an object for each.
 """
 
@@ -28,12 +28,12 @@ def read_bodies(
     path: str,
     physical_offsets: npt.NDArray[np.int64],
 ) -> Any:
-    """The bodies of the records that ``measure_spans`` described in *fields*, as ``binary``.
+    """Return the bodies of the records that ``measure_spans`` described in *fields*, as ``binary``.
 
     Raises:
         CorruptRecordError: a body does not match its CRC, or does not inflate.
         MessageTooLargeError: a body inflates to more than its limit.
-        ConfigError: together they are more than one Arrow column holds.
+        ConfigError: together they exceed one Arrow column.
     """
     starts, sizes = fields[Field.BODY_START], fields[Field.BODY_SIZE]
     crcs = np.empty(len(starts), np.int32)

@@ -1,8 +1,8 @@
 """Messages of a queue as Arrow columns.
 
-Only what is asked for is read: queue offsets need no record, and properties are parsed last and
-least, because they cost more than all else together. Every column is nullable and has one type,
-whatever its values: see ``COLUMN_TYPES``.
+Only the requested columns are read: queue offsets need no record, and properties are parsed last
+and only if needed, because they cost more than all other columns together. Every column is nullable
+and has one type, whatever its values: see ``COLUMN_TYPES``.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ID_CHARS_MAX = 2 * (HOST_BYTES + HOST_IPV6_EXTRA + 8)
 
 @lru_cache(maxsize=256)
 def column_schema(columns: tuple[str, ...]) -> Any:
-    """The Arrow schema of *columns*; raises :class:`ConfigError` for one that does not exist."""
+    """Return the Arrow schema of *columns*; raise :class:`ConfigError` for an unknown column."""
     unknown = [name for name in columns if name not in COLUMN_TYPES]
     if unknown:
         raise ConfigError(
@@ -52,15 +52,15 @@ def column_schema(columns: tuple[str, ...]) -> Any:
 
 
 def read_columns(reader: RecordReader, entries: EntryColumns, columns: Sequence[str]) -> Any:
-    """The messages of *entries* as a ``pyarrow.RecordBatch`` with just *columns*, in that order.
+    """Return the messages of *entries* as a ``pyarrow.RecordBatch`` with *columns*, in that order.
 
-    Times are whole milliseconds. Raises :class:`ConfigError` for an unknown column, or where one
+    Times are whole milliseconds. Raises :class:`ConfigError` for an unknown column, or if one
     column has more than 2 GiB.
     """
     schema = column_schema(tuple(columns))
     from_entries = _entry_columns(reader, entries)
     rest = [name for name in columns if name not in from_entries]
-    if rest == ["body"]:  # as most ask for
+    if rest == ["body"]:  # the most common request
         found = {"body": reader.body_array(entries)}
     else:
         found = _record_columns(reader.records(entries) if rest else [], rest)
@@ -69,7 +69,7 @@ def read_columns(reader: RecordReader, entries: EntryColumns, columns: Sequence[
 
 
 def _entry_columns(reader: RecordReader, entries: EntryColumns) -> dict[str, Callable[[], Any]]:
-    """The columns that need no record."""
+    """Return the columns that need no record."""
     count = len(entries)
     return {
         "topic": lambda: pa.repeat(pa.scalar(reader.topic, pa.string()), count),

@@ -1,4 +1,4 @@
-"""Finding messages by key and by time.
+"""Lookups of messages by key and by time.
 
 The index finds by the hash of a key and may hold an entry twice after a crash; every hit is read
 and compared before it counts.
@@ -34,9 +34,9 @@ def find_by_key(
     span: tuple[int, int],
     distinct: bool,
 ) -> list[StoredMessage]:
-    """The newest *max_count* messages with *key* stored within *span*, oldest first.
+    """Return the newest *max_count* messages with *key* stored within *span*, oldest first.
 
-    Without *distinct* a message that carries the key twice is there, and counts, twice.
+    Without *distinct* a message with the key twice is returned, and counts, twice.
     """
     hits: dict[int, int] = {}
     found: list[StoredMessage] = []
@@ -60,9 +60,9 @@ def find_by_key(
 def find_by_time(
     queue: ConsumeQueue, log: CommitLog, timestamp_ms: int, boundary: Literal["lower", "upper"]
 ) -> int:
-    """The queue offset of the first message stored at or after a time, or the last at or before.
+    """Return the queue offset of the first message stored at or after a time, or last at or before.
 
-    A record that cannot be read counts as old.
+    An unreadable record counts as old.
     """
 
     def stored_ms(entry: QueueEntry) -> int:
@@ -75,7 +75,7 @@ def find_by_time(
 
 
 def _key_hash(topic: str, key: str) -> int:
-    """What the index has for *key*: as ``index_key_hash``, in a tenth of its time."""
+    """Return the index hash of *key*: as ``index_key_hash``, in a tenth of its time."""
     try:
         text = f"{topic}#{key}\x02".encode()
     except UnicodeEncodeError:  # a lone surrogate, which is never stored
@@ -86,7 +86,7 @@ def _key_hash(topic: str, key: str) -> int:
 
 
 def _indexed_message(log: CommitLog, physical_offset: int) -> StoredMessage | None:
-    """The record that an index entry leads to; None, and a word of it, when there is none."""
+    """Return the record of an index entry; log and return None when there is none."""
     try:
         return log.message(physical_offset)
     except (CorruptRecordError, OffsetOutOfRangeError) as error:

@@ -1,11 +1,11 @@
 """Stored records of one queue as bytes, for readers that cannot map the queue's files.
 
 Frame, little-endian, without gaps:
-    magic "RRR1" · u32 records n · u32 queue id · u32 topic bytes · i64 next queue offset
-    u64 record bytes · i64[n] physical offsets · i64[n] queue offsets · i32[n] sizes · topic · records
+    magic "RRR1" · u32 records n · u32 queue id · u32 topic bytes · i64 next queue offset u64 record
+    bytes · i64[n] physical offsets · i64[n] queue offsets · i32[n] sizes · topic · records
 
-The records are whole, as they are stored, so the reader at the other end checks and decodes them
-just like one that maps the files. Every length is checked before it is used.
+The records are whole, as they are stored, so the receiver checks and decodes them like a reader
+that maps the files. Every length is checked before it is used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WHERE = "a batch from another node"
 
 
 def pack_records(reader: RecordReader, entries: EntryColumns, next_queue_offset: int) -> bytes:
-    """The records of *entries*, and where the queue goes on behind them.
+    """Return the records of *entries*, and the next queue offset behind them.
 
     Raises:
         CorruptRecordError: one of them is damaged.
@@ -51,7 +51,7 @@ def pack_records(reader: RecordReader, entries: EntryColumns, next_queue_offset:
 
 
 class Unpacked(NamedTuple):
-    """What :func:`pack_records` was given; the reader knows the records of the entries only."""
+    """The input of :func:`pack_records`; the reader knows only the records of the entries."""
 
     reader: PackedRecords
     entries: EntryColumns
@@ -72,7 +72,7 @@ class PackedRecords(RecordReader):
         self._positions = ends - entries.sizes
 
     def records(self, entries: EntryColumns) -> list[SegmentSpans]:
-        """The records of *entries*, which are among those that were packed."""
+        """Return the records of *entries*, which must be among the packed ones."""
         if not len(entries):
             return []
         rows = np.searchsorted(self._queue_offsets, entries.queue_offsets)
@@ -80,7 +80,7 @@ class PackedRecords(RecordReader):
 
 
 def unpack_records(frame: bytes | memoryview) -> Unpacked:
-    """What is in a frame, as views of it.
+    """Return the content of a frame, as views of it.
 
     Raises:
         InvalidMessageError: its lengths do not agree, or its queue offsets do not ascend.
@@ -115,7 +115,7 @@ def unpack_records(frame: bytes | memoryview) -> Unpacked:
 
 
 def _copied(part: SegmentSpans) -> memoryview:
-    """The records of *part*, back to back."""
+    """Return the records of *part*, back to back."""
     ends = part.fields[Field.PROPERTIES_START] + part.fields[Field.PROPERTIES_SIZE]
     sizes = part.sizes.astype(np.int64)
     copy = np.empty(int(sizes.sum()), np.uint8)

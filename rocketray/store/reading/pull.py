@@ -1,11 +1,11 @@
-"""Reading a queue from an offset with a filter: RocketMQ's statuses, next offsets and limits.
+"""Reading of a queue from an offset with a filter: RocketMQ's statuses, next offsets and limits.
 
 Source: RocketMQ 5.3.3, ``DefaultMessageStore.getMessage`` and ``isTheBatchFull``.
 
 Rules
-  1. The next offset is one past the last entry that was looked at, matched or not.
+  1. The next offset is one past the last examined entry, whether it matched or not.
   2. The first match is returned whatever its size; limits count from the second.
-  3. A status and a next offset, never an exception, for any offset that is asked for.
+  3. Every requested offset gets a status and a next offset, never an exception.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ENTRIES_BETWEEN_CLOCK_LOOKS = 256
 
 
 class GetMessageStatus(Enum):
-    """How a read ended, in RocketMQ's order."""
+    """The outcome of a read, in RocketMQ's order."""
 
     FOUND = 0
     NO_MATCHED_MESSAGE = 1
@@ -51,28 +51,28 @@ class GetMessageStatus(Enum):
 
 
 class MessageFilterLike(Protocol):
-    """What the store asks of a filter; the filters package has the real ones."""
+    """The store's interface to a filter; the filters package has the implementations."""
 
     @property
     def needs_record(self) -> bool:
-        """Whether :meth:`matches_record` has a say."""
+        """Whether :meth:`matches_record` must be called."""
 
     def matches_entry(self, tags_code: int | None, unit: ExtUnit | None) -> bool:
-        """Stage one, on the queue entry and its ext unit, if it has one.
+        """Run stage one, on the queue entry and its ext unit, if it has one.
 
         None is a tags code that could not be read.
         """
 
     def matches_record(self, message: StoredMessage) -> bool:
-        """Stage two, on the record."""
+        """Run stage two, on the record."""
 
 
 @dataclass(frozen=True, slots=True)
 class PullLimits:
-    """Where one read stops; None is no limit. The defaults are rocketray's own.
+    """The limits of one read; None is no limit. The defaults are rocketray's own.
 
-    ``resident_bytes`` is how much of the log's end counts as being in memory; what is read from
-    before it falls under the limits for disk.
+    ``resident_bytes`` is how much of the log's end counts as being in memory; records before it
+    fall under the limits for disk.
     """
 
     max_bytes: int = 8 * 1024 * 1024
@@ -87,7 +87,7 @@ class PullLimits:
 
     @classmethod
     def broker(cls) -> PullLimits:
-        """A RocketMQ broker's defaults: 800 entries, 32 messages or 8 from disk, one queue file."""
+        """Return a broker's defaults: 800 entries, 32 messages or 8 from disk, one queue file."""
         return cls(
             max_bytes=128 * 1024 * 1024,
             max_time_ms=None,
@@ -103,7 +103,7 @@ class PullLimits:
 
 @dataclass(frozen=True, slots=True)
 class GetMessageResult:
-    """What a read found. ``filter_message_count`` counts rejections by stage two only."""
+    """The result of a read. ``filter_message_count`` counts rejections by stage two only."""
 
     status: GetMessageStatus
     next_queue_offset: int
@@ -114,12 +114,12 @@ class GetMessageResult:
 
     @property
     def size(self) -> int:
-        """The records' bytes in all."""
+        """The total bytes of the records."""
         return sum(message.size for message in self.messages)
 
 
 def empty_result() -> GetMessageResult:
-    """What a queue without a message answers."""
+    """Return the result for a queue without a message."""
     return GetMessageResult(GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0, (), 0, 0)
 
 
@@ -154,7 +154,7 @@ def pull(
 
 @dataclass(slots=True)
 class _Scan:
-    """One walk over a queue's entries."""
+    """One scan of a queue's entries."""
 
     queue: ConsumeQueue
     log: CommitLog
@@ -185,7 +185,7 @@ class _Scan:
         )
 
     def run(self, maximum: int) -> None:
-        """Walk file by file until a limit is met or the queue ends."""
+        """Scan file by file until a limit is reached or the queue ends."""
         files = 0
         while self.next < maximum:
             if self.limits.max_queue_files is not None and (
@@ -202,7 +202,7 @@ class _Scan:
                 return
 
     def _walk_file(self, maximum: int) -> bool:
-        """Take the entries of one file; False when a limit was met."""
+        """Take the entries of one file; return False when a limit was reached."""
         for entry in self.queue.entries(self.next):
             if entry.queue_offset >= maximum or self._is_over(entry) or self._is_full(entry):
                 return False
@@ -218,7 +218,7 @@ class _Scan:
             return
         try:
             message = self.log.message(entry.physical_offset, entry.size)
-        except CorruptRecordError as error:  # RocketMQ would hand the bytes out
+        except CorruptRecordError as error:  # RocketMQ would return the bytes
             _LOG.warning("queue offset %d is left out: %s", entry.queue_offset, error)
             self._miss(GetMessageStatus.MESSAGE_WAS_REMOVING)
             return

@@ -1,11 +1,11 @@
-"""Reading one queue of a store that another process writes.
+"""Reading of one queue of a store that another process writes.
 
 Rules
   1. No lock and no directory listing: files are found by arithmetic, and mapped read-only.
   2. Nothing beyond the visible queue offset is read. The caller knows it, from the watermark.
-  3. What is handed out is copied, but for ``SegmentSpans.segment``, which keeps its file mapped.
+  3. Results are copies, except ``SegmentSpans.segment``, which keeps its file mapped.
   4. A queue entry is not trusted: the record must be whole, of just that size, at just that place,
-     and say that it is this queue's, at this queue offset. A body must match its CRC.
+     and hold this queue's id and this queue offset. A body must match its CRC.
 
 A reader belongs to one thread at a time; a process may have many.
 """
@@ -55,10 +55,10 @@ class QueueReader(RecordReader):
         *,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Read the store's sizes, from *config* where given, as for RocketMQ's own directories.
+        """Read the store's sizes, from *config* if given, as for RocketMQ's own directories.
 
         Raises:
-            ConfigError: *config* and the directory's ``store.json`` disagree, or neither is there.
+            ConfigError: *config* and the directory's ``store.json`` disagree, or both are missing.
         """
         config = settle_config(directory, config, read_only=True, file_system=file_system)
         self.topic = topic
@@ -79,7 +79,7 @@ class QueueReader(RecordReader):
         )
 
     def entries(self, start: int, stop: int) -> EntryColumns:
-        """The entries from queue offset *start* up to, not including, *stop*.
+        """Return the entries from queue offset *start* up to, not including, *stop*.
 
         Raises:
             OffsetOutOfRangeError: the queue has no such entries, or not any more.
@@ -95,16 +95,16 @@ class QueueReader(RecordReader):
         return columns
 
     def match_tags(self, start: int, stop: int, codes: _Int32s | None) -> EntryColumns:
-        """The entries whose tags code is one of *codes* int32[c], or is lost; all for None.
+        """Return the entries whose tags code is in *codes* int32[c], or is lost; all for None.
 
-        Those of messages that a hole of the log swallowed match nothing.
+        Entries of messages lost in a hole of the log match nothing.
         """
         if codes is None:
             return self.entries(start, stop).without_holes()
         codes = np.ascontiguousarray(codes, np.int32)
         parts = []
         for raw, first, count, queue_offset in self._queue_parts(start, stop):
-            numbers = np.empty(count, np.int64)  # only as much of it as matches is ever touched
+            numbers = np.empty(count, np.int64)  # only the part with matches is ever touched
             found = match_tags(raw, first, count, codes, numbers)
             if found:
                 part = EntryColumns.room_for(found)
@@ -116,7 +116,7 @@ class QueueReader(RecordReader):
     def match_bits(
         self, start: int, stop: int, test: BitTest, limit: int
     ) -> tuple[EntryColumns, int]:
-        """The entries that no filter bitmap rules out, at most *limit*; and where it ended."""
+        """Return at most *limit* entries that no filter bitmap excludes; and where it ended."""
         raw, first, count, queue_offset = next(self._queue_parts(start, stop))
         numbers = np.empty(min(count, limit), np.int64)
         found, at = self._ext.match_bits(raw, first, count, test, numbers)
@@ -126,16 +126,16 @@ class QueueReader(RecordReader):
         return part.without_holes(), start + at - first
 
     def _with_tags(self, found: EntryColumns, codes: _Int32s) -> EntryColumns:
-        """Those of *found* that the units behind their addresses do not rule out."""
+        """Return the entries of *found* that the units behind their addresses do not exclude."""
         tags_codes = found.tags_codes[:] = self._ext.resolve(found.tags_codes)
         unknown = tags_codes <= TAGS_CODE_EXT_MAX
         return found.select(unknown | np.isin(tags_codes.astype(np.int32), codes))
 
     def records(self, entries: EntryColumns) -> list[SegmentSpans]:
-        """Where the parts of the entries' records are, in order; a new item for each segment.
+        """Return the parts of the entries' records, in order; a new item for each segment.
 
         Raises:
-            OffsetOutOfRangeError: a segment is not there, or not any more.
+            OffsetOutOfRangeError: a segment is missing, or was deleted.
             CorruptRecordError: an entry does not point to a whole record of its size.
         """
         parts = []
@@ -147,19 +147,19 @@ class QueueReader(RecordReader):
         return parts
 
     def bodies(self, entries: EntryColumns) -> list[bytes]:
-        """The messages' bodies, inflated where they are stored compressed; raises as ``records``."""
+        """Return the messages' bodies, inflated if stored compressed; raise as ``records``."""
         copied = self._ordinary_bodies(entries)
         return (
             super().bodies(entries) if copied is None else cast("list[bytes]", copied.to_pylist())
         )
 
     def body_array(self, entries: EntryColumns) -> Any:
-        """The same as Arrow ``binary``."""
+        """Return the same as Arrow ``binary``."""
         copied = self._ordinary_bodies(entries)
         return super().body_array(entries) if copied is None else copied
 
     def _ordinary_bodies(self, entries: EntryColumns) -> Any | None:
-        """Bodies of ordinary records of one segment, checked and copied in one go; else None."""
+        """Return bodies of ordinary records of one segment, checked and copied, else None."""
         room = int(entries.sizes.sum(dtype=np.int64))
         if not len(entries) or not 0 <= room <= self._log.segment_bytes:
             return None
@@ -175,9 +175,9 @@ class QueueReader(RecordReader):
     def find_properties(
         self, entries: EntryColumns, names: tuple[str, ...]
     ) -> Iterator[tuple[npt.NDArray[np.uint8], _Int64s, _Int64s]]:
-        """Segment, and starts and sizes int64[names, n] of named properties; for each segment.
+        """Yield segment, starts and sizes int64[names, n] of named properties, for each segment.
 
-        The quick way to what ``records`` and ``SegmentSpans.find`` find; raises as they do.
+        The fast way to the result of ``records`` and ``SegmentSpans.find``; raises as they do.
         """
         joined, bounds = join_names(names)
         count, first = len(entries), 0
@@ -200,14 +200,14 @@ class QueueReader(RecordReader):
                 sizes,
             )
             if last == first:
-                self.records(entries.select(slice(first, first + 1)))  # raises, and says why
+                self.records(entries.select(slice(first, first + 1)))  # raises, with the reason
             part = slice(first, last)
             if may_hold_crc:
                 places = entries.physical_offsets[part] - file.start
                 record_sizes = entries.sizes[part].astype(np.int64)
                 if find_crc_mismatches(file.data, places, record_sizes).any():
                     self.records(entries.select(part))  # the same
-            if last - first == count:  # as a rule; and a view of all takes time as well
+            if last - first == count:  # the usual case; a view of all takes time as well
                 yield file.data, starts, sizes
             else:
                 rows = np.ascontiguousarray(starts[:, part]), np.ascontiguousarray(sizes[:, part])
@@ -215,9 +215,9 @@ class QueueReader(RecordReader):
             first = last
 
     def judge(self, entries: EntryColumns, conditions: Conditions) -> npt.NDArray[np.uint8] | None:
-        """The state of each entry's record by *conditions*: uint8[n].
+        """Return the state of each entry's record by *conditions*: uint8[n].
 
-        None where something is unusual, if only that the records lie in two segments; then
+        None in an unusual case, such as records in two segments; then
         ``find_properties`` finds them, or raises. Raises :class:`OffsetOutOfRangeError` as it does.
         """
         if not len(entries):
@@ -238,10 +238,10 @@ class QueueReader(RecordReader):
         return states if is_done else None
 
     def map_records(self, entries: EntryColumns) -> None:
-        """Map the files of the records of *entries*, ascending, so that nobody can delete them.
+        """Map the files of the records of *entries*, ascending, so that no deletion takes effect.
 
         Raises:
-            OffsetOutOfRangeError: one is gone already.
+            OffsetOutOfRangeError: one was deleted already.
         """
         if len(entries):
             size = self._log.segment_bytes
@@ -250,9 +250,9 @@ class QueueReader(RecordReader):
                 self._log.get(start)
 
     def let_go_before(self, queue_offset: int) -> None:
-        """Unmap the files that hold nothing from *queue_offset*, a visible one, on.
+        """Unmap the files without data from *queue_offset*, a visible one, on.
 
-        When that was deleted by now, nothing is unmapped: the next call is about a later one.
+        If that offset was deleted by now, nothing is unmapped: the next call is for a later one.
         """
         try:
             entries = self.entries(queue_offset, queue_offset + 1)
@@ -276,7 +276,7 @@ class QueueReader(RecordReader):
     def _queue_parts(
         self, start: int, stop: int
     ) -> Iterator[tuple[npt.NDArray[np.uint8], int, int, int]]:
-        """Segment, first entry in it, how many, and the queue offset of the first; in order."""
+        """Yield segment, first entry in it, count, and the queue offset of the first; in order."""
         assert 0 <= start <= stop
         while start < stop:
             first = start % self._segment_entries

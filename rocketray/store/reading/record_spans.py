@@ -1,9 +1,9 @@
-"""Records taken apart: where in memory the parts of each are, checked against its queue entry.
+"""Records in parts: where in memory the parts of each are, checked against its queue entry.
 
 Rules
-  1. A queue entry is not trusted: the record must be whole, of just that size, say that it stands
-     at just that place, and that it is this queue's, at this queue offset.
-  2. What is handed out is copied, but for ``SegmentSpans.segment``.
+  1. A queue entry is not trusted: the record must be whole, of just that size, hold the physical
+     offset of its place, this queue's id and this queue offset.
+  2. Results are copies, except ``SegmentSpans.segment``.
 """
 
 from __future__ import annotations
@@ -55,27 +55,27 @@ class EntryColumns:
         return len(self.sizes)
 
     def arrays(self) -> tuple[_Int64s, _Int32s, _Int64s, _Int64s]:
-        """The columns in the order in which the kernels take them."""
+        """Return the columns in the kernels' order."""
         return self.physical_offsets, self.sizes, self.tags_codes, self.queue_offsets
 
     def select(self, which: Any) -> EntryColumns:
-        """The entries that *which*, a slice, a mask bool[n] or numbers int64[m], picks."""
+        """Return the entries that *which* picks, a slice, a mask bool[n] or numbers int64[m]."""
         return EntryColumns(
-            np.ascontiguousarray(self.physical_offsets[which]),  # a stepped slice is not
+            np.ascontiguousarray(self.physical_offsets[which]),  # a stepped slice is not contiguous
             np.ascontiguousarray(self.sizes[which]),
             np.ascontiguousarray(self.tags_codes[which]),
             np.ascontiguousarray(self.queue_offsets[which]),
         )
 
     def without_holes(self) -> EntryColumns:
-        """The entries but for those of messages that recovery found lost (replay.py)."""
+        """Return the entries without those of messages that recovery found lost (replay.py)."""
         if not len(self) or (self.sizes.min() > HOLE_SIZE and self.sizes.max() < FILLER_SIZE):
             return self
         return self.select((self.sizes != HOLE_SIZE) & (self.sizes != FILLER_SIZE))
 
     @classmethod
     def room_for(cls, count: int) -> Self:
-        """Columns of *count* entries yet to be filled."""
+        """Return columns of *count* entries, not filled yet."""
         return cls(
             np.empty(count, np.int64),
             np.empty(count, np.int32),
@@ -85,7 +85,7 @@ class EntryColumns:
 
     @classmethod
     def concatenated(cls, parts: Sequence[EntryColumns]) -> EntryColumns:
-        """All of *parts* in a row."""
+        """Return all of *parts* in a row."""
         if len(parts) == 1:
             return parts[0]
         if not parts:
@@ -100,10 +100,10 @@ class EntryColumns:
 
 @dataclass(frozen=True, slots=True)
 class SegmentSpans:
-    """Records of one segment, taken apart: row i is entry ``first + i``.
+    """Records of one segment, in parts: row i is entry ``first + i``.
 
     ``segment`` uint8 is the whole file; ``fields`` int64[len(Field), n] holds positions in it and
-    numbers, one row a :class:`~rocketray.kernels.spans.Field`.
+    numbers, one row per :class:`~rocketray.kernels.spans.Field`.
     """
 
     path: str
@@ -117,23 +117,23 @@ class SegmentSpans:
         return len(self.sizes)
 
     def record(self, row: int) -> bytes:
-        """A copy of one whole record."""
+        """Return a copy of one whole record."""
         end = int(
             self.fields[Field.PROPERTIES_START, row] + self.fields[Field.PROPERTIES_SIZE, row]
         )
         return self.segment[end - int(self.sizes[row]) : end].tobytes()
 
     def message(self, row: int) -> StoredMessage:
-        """One record, decoded; its body is checked and inflated."""
+        """Return one record, decoded; its body is checked and inflated."""
         return decode_record(self.record(row), self.path, int(self.physical_offsets[row]))
 
     def find(self, names: Sequence[str]) -> tuple[_Int64s, _Int64s]:
-        """Starts and sizes, int64[names, n], of the named properties; size -1 where absent."""
+        """Return starts and sizes, int64[names, n], of the named properties; size -1 if absent."""
         starts, sizes = self.fields[Field.PROPERTIES_START], self.fields[Field.PROPERTIES_SIZE]
         return find_values(self.segment, starts, sizes, names)
 
     def bodies(self) -> Any:
-        """The bodies as Arrow ``binary``, checked, and inflated where they are stored compressed.
+        """Return the bodies as Arrow ``binary``, checked, and inflated if stored compressed.
 
         Raises:
             CorruptRecordError: a body does not match its CRC, or does not inflate.
@@ -151,21 +151,21 @@ class RecordReader(ABC):
 
     @abstractmethod
     def records(self, entries: EntryColumns) -> list[SegmentSpans]:
-        """Where the parts of the entries' records are, in order; an item for each memory block."""
+        """Return the parts of the entries' records, in order; an item for each memory block."""
 
     def bodies(self, entries: EntryColumns) -> list[bytes]:
-        """The messages' bodies, inflated where they are stored compressed."""
+        """Return the messages' bodies, inflated if stored compressed."""
         return [body for part in self.records(entries) for body in part.bodies().to_pylist()]
 
     def body_array(self, entries: EntryColumns) -> Any:
-        """The same as Arrow ``binary``; raises as :meth:`SegmentSpans.bodies`."""
+        """Return the same as Arrow ``binary``; raise as :meth:`SegmentSpans.bodies`."""
         pieces = [part.bodies() for part in self.records(entries)]
         if len(pieces) == 1:
             return pieces[0]
         return pa.concat_arrays(pieces) if pieces else pa.array([], pa.binary())
 
     def tags(self, entries: EntryColumns) -> list[str | None]:
-        """The messages' tags."""
+        """Return the messages' tags."""
         found: list[str | None] = []
         for part in self.records(entries):
             starts, sizes = part.find([TAGS])
@@ -173,7 +173,7 @@ class RecordReader(ABC):
         return found
 
     def property_strings(self, entries: EntryColumns) -> list[bytes]:
-        """The messages' properties as they are stored."""
+        """Return the messages' property strings."""
         found: list[bytes] = []
         for part in self.records(entries):
             starts, sizes = part.fields[Field.PROPERTIES_START], part.fields[Field.PROPERTIES_SIZE]
@@ -181,11 +181,11 @@ class RecordReader(ABC):
         return found
 
     def messages(self, entries: EntryColumns) -> list[StoredMessage]:
-        """The messages, decoded one by one."""
+        """Return the messages, decoded one by one."""
         return [part.message(i) for part in self.records(entries) for i in range(len(part))]
 
     def have_tags(self, entries: EntryColumns, tags: Sequence[str]) -> npt.NDArray[np.bool_]:
-        """Which of the messages have exactly one of *tags*: bool[n]; those without a tag do not."""
+        """Return which messages have exactly one of *tags*: bool[n]; False without a tag."""
         matches = [np.empty(0, np.bool_)]
         for part in self.records(entries):
             starts, sizes = part.find([TAGS])
@@ -201,13 +201,13 @@ class RecordReader(ABC):
         *,
         first: int,
     ) -> SegmentSpans:
-        """The records of *entries*, which begin at *positions* int64[n] of *segment* uint8.
+        """Return the records of *entries*, which begin at *positions* int64[n] of *segment* uint8.
 
-        *first* is the number of the first of them among the entries that were asked for.
+        *first* is the number of their first one among the requested entries.
 
         Raises:
-            CorruptRecordError: an entry does not point to a whole record of its size, or to that of
-                another place in a queue. *path* says where it is.
+            CorruptRecordError: an entry does not point to a whole record of its size, or to the
+                record of another place in a queue. *path* is for the error.
         """
         offsets, sizes, _, queue_offsets = entries.arrays()
         found = np.empty((len(Field), len(entries)), np.int64)
