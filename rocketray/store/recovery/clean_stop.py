@@ -1,10 +1,10 @@
-"""``stopped.json``: what a store held when it was closed, so that the next opening notices a loss.
+"""``stopped.json``: the content of a store at its close, so that the next opening notices a loss.
 
     {"log": [0, 4711], "queues": {"Trade/0": [0, 12]}, "index": [["2026…", 37, 4500]], "time": 17…}
 
 It is written when everything else is on disk, and removed before anything is written again. A file
-that was lost or cut short while nobody had the store open shows as a difference. RocketMQ does not
-know the file and leaves it alone: then a store that RocketMQ wrote to differs from it, rightly.
+that was lost or cut short while the store was closed shows as a difference. RocketMQ does not
+know the file and does not change it: a store that RocketMQ wrote to then differs from it, rightly.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ class CleanStop:
     """The file in one directory."""
 
     def __init__(self, directory: Path, file_system: FileSystem) -> None:
-        """Nothing is read yet."""
+        """Prepare the file; nothing is read yet."""
         self._path = directory / _NAME
         self._file_system = file_system
 
     def write(
         self, log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint
     ) -> None:
-        """Say what there is; on disk when it returns."""
+        """Write the current ends; durable on return."""
         content = orjson.dumps(_summary(log, queues, index, checkpoint))
         replace_file(self._file_system, self._path, content)
 
     def difference(
         self, log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint
     ) -> str | None:
-        """What is not as it was written down, or None."""
+        """Return a difference to the written ends, or None."""
         before = self._read()
         now = _summary(log, queues, index, checkpoint)
         if before is None:
@@ -59,7 +59,7 @@ class CleanStop:
         return None
 
     def check_log(self, log: CommitLog) -> None:
-        """Raise :class:`CorruptRecordError` when the log's files do not hold what it held."""
+        """Raise :class:`CorruptRecordError` if files of the log lost content."""
         before = self._read()
         held = before.get("log") if before else None
         if not isinstance(held, list) or held[1] <= held[0]:
@@ -76,7 +76,7 @@ class CleanStop:
             )
 
     def remove(self) -> None:
-        """From now on the store may change; the name is gone when the directory is synced."""
+        """Remove the file before the store changes; durable when the directory is synced."""
         self._file_system.unlink(self._path)
 
     def _read(self) -> dict[str, Any] | None:

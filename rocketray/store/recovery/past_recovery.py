@@ -1,9 +1,9 @@
-"""``recovered.json``: what the last recovery of a store found and did, for whoever asks later.
+"""``recovered.json``: the report of a store's last recovery, for later questions.
 
     {"time_ms": 17…, "start_offset": 0, "end_offset": 4711, "records_read": 12, …, "holes": […]}
 
-It is for people: nothing is decided by it, and a store without it, or with a damaged one, is as
-good as any. An opening after a clean stop leaves it as it is. A directory of RocketMQ's gets none.
+It is for people: no code depends on it, and a store without it, or with a damaged one, is
+valid. An opening after a clean stop leaves it unchanged. A directory of RocketMQ's gets none.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = ["PastRecovery", "read_past_recovery", "write_past_recovery"]
 
 _NAME = "recovered.json"
 _MAX_BYTES = 1 << 20
-_HOLES_MAX = 1000  # of the first; the log has a line for each
+_HOLES_MAX = 1000  # the first ones; the log has a line for each
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class PastRecovery:
-    """When a store was recovered, and what came of it."""
+    """The time of a store's recovery, and its report."""
 
     time_ms: int
     report: RecoveryReport
@@ -40,7 +40,7 @@ class PastRecovery:
 def write_past_recovery(
     directory: Path, report: RecoveryReport, time_ms: int, file_system: FileSystem
 ) -> None:
-    """Keep *report* in *directory*; where that fails it is said, and nothing else is wrong."""
+    """Write *report* to *directory*; a failure is only logged."""
     kept = replace(report, holes=report.holes[:_HOLES_MAX])
     content = orjson.dumps({"time_ms": time_ms, **asdict(kept)})
     try:
@@ -52,7 +52,7 @@ def write_past_recovery(
 def read_past_recovery(
     directory: Path, file_system: FileSystem = SYSTEM_FILES
 ) -> PastRecovery | None:
-    """The last recovery of *directory*; None where there was none, or nothing readable is kept."""
+    """Return the last recovery of *directory*; None if there was none, or no readable report."""
     try:
         value: Any = orjson.loads(file_system.read(directory / _NAME, _MAX_BYTES))
         holes = tuple(

@@ -1,24 +1,27 @@
-"""What happens when a store is opened: the end of the log is found, and all else made to agree.
+"""Opening of a store: find the end of the log, and make queues and index agree with it.
 
-The log is the truth. After a clean stop the queues say where it ends, and ``stopped.json`` whether
-anything was lost since. After a crash (the ``abort`` file is there) everything that the checkpoint
-does not vouch for is read again: records are verified one by one, and the queue entries and keys
-of the records read are put again. To *salvage* a store all of its log is read so, and the index is
-compared with it.
+The log is the source of truth.
+- After a clean stop the queues tell where it ends, and ``stopped.json`` whether anything was lost
+  since.
+- After a crash (the ``abort`` file is there) everything that the checkpoint does not cover is
+  replayed: records are verified one by one, and their queue entries and keys are put again.
+- To *salvage* a store all of its log is read this way, and the index is compared with it.
 
-Where a record is not whole, two things may have happened. The power went while it was written:
-then it was never acknowledged for ``disk``, nor was anything behind it, and the log is cut there,
-the bytes behind it kept aside. Or it was whole once and was damaged later: so it is when whole
-records follow that the checkpoint, or a clean stop, vouches for. Then nothing is cut. The place is
-a hole, reported and stepped over. RocketMQ makes no such difference: from the file on in which it
-begins to read, it cuts at the first bad record. So it is done in a directory that RocketMQ wrote.
+A record that is not whole has one of two causes.
+- The power failed while it was written. Then neither it nor anything behind it was acknowledged for
+  ``disk``. The log is cut there, and the bytes behind are kept aside.
+- It was whole and was damaged later: this is so if whole records follow that the checkpoint, or a
+  clean stop, covers. Then nothing is cut. The place is a hole, reported and skipped.
+
+RocketMQ does not distinguish the two: from the file on in which it begins to read, it cuts at the
+first bad record. A directory that RocketMQ wrote is recovered this way.
 
 Invariants
-  1. No record that anything vouches for is lost unless it is itself damaged; no damaged record is
-     ever handed out; behind a cut there was nothing acknowledged for ``disk``.
-  2. Recovery may be cut short and repeated: it ends the same.
-  3. A queue's entries follow each other without a gap; where that cannot be had from the part of
-     the log that is read, all of the log is read.
+  1. No record that the recovery's trust covers is lost unless it is damaged itself; no
+     damaged record is ever returned; nothing behind a cut was acknowledged for ``disk``.
+  2. Recovery may be interrupted and repeated: the result is the same.
+  3. A queue's entries follow each other without a gap; if the replayed part of the log cannot
+     ensure this, all of the log is read.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ _NO_LIMIT = 1 << 62
 
 
 class Trust(Enum):
-    """What an opening takes on trust."""
+    """The evidence that an opening trusts."""
 
     CLEAN_STOP = "everything, as the last writer closed the store"
     CHECKPOINT = "what the checkpoint vouches for"
@@ -51,10 +54,10 @@ class Trust(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RecoveryReport:
-    """What opening a store found and did. Offsets and sizes are bytes of the log.
+    """The findings and actions of a store's opening. Offsets and sizes are bytes of the log.
 
-    ``queue_entries_cut`` counts entries of records that are gone: messages that were acknowledged
-    for ``memory`` at most. ``files_mended`` were short or missing and are whole with zeros now.
+    ``queue_entries_cut`` counts entries of lost records: messages that were acknowledged for
+    ``memory`` at most. ``files_mended`` were short or missing and are extended with zeros now.
     """
 
     was_clean: bool
@@ -83,13 +86,13 @@ def recover(
     keep_index: bool = False,
     clock_ms: Callable[[], int],
 ) -> RecoveryReport:
-    """Make log, queues and index agree and say where they end. The caller is the writer.
+    """Make log, queues and index agree and set their ends. The caller is the writer.
 
-    *was_closed* says whether the last writer ended well, *salvage* that all of the log is read,
-    *keep_index* that the index is not to be touched then.
+    *was_closed* says whether the last writer closed the store, *salvage* that all of the log is
+    read, *keep_index* that the index is then not changed.
 
     Raises:
-        StoreFullError: there is no room for entries or keys; opening again goes on.
+        StoreFullError: there is no space for entries or keys; opening again continues.
     """
     began_ms = clock_ms()
     trusting = trust is Trust.CLEAN_STOP and not salvage
@@ -130,7 +133,7 @@ def recover(
 def recover_read_only(
     log: CommitLog, queues: QueueTable, checkpoint: Checkpoint, *, was_clean: bool
 ) -> None:
-    """Find the ends of log and queues and change nothing on disk."""
+    """Find the ends of log and queues without any change on disk."""
     start = _clean_start(log, queues) if was_clean else None
     vouched_until_ms = _NO_LIMIT if was_clean else checkpoint.log_timestamp_ms
     at: int | None = _crash_start(log, checkpoint) if start is None else start
@@ -147,7 +150,7 @@ def recover_read_only(
 
 
 def last_store_timestamp_ms(log: CommitLog, queues: QueueTable) -> int:
-    """The newest store time of a queue's last message; 0 in an empty store."""
+    """Return the newest store time of a queue's last message; 0 in an empty store."""
     newest = 0
     for queue in queues.all():
         entry = queue.last_before(queue.max_offset)
@@ -157,7 +160,7 @@ def last_store_timestamp_ms(log: CommitLog, queues: QueueTable) -> int:
 
 
 def _clean_start(log: CommitLog, queues: QueueTable) -> int | None:
-    """The end of the last record that a queue knows; None when a queue's end is no record."""
+    """Return the end of the last record in a queue; None when a queue's end is not a record."""
     start = int(log.min_offset)
     for queue in queues.all():
         queue.max_offset = queue.find_end(_NO_LIMIT)
@@ -171,7 +174,7 @@ def _clean_start(log: CommitLog, queues: QueueTable) -> int | None:
 
 
 def _crash_start(log: CommitLog, checkpoint: Checkpoint) -> int:
-    """The newest file whose first record is old enough for the checkpoint to vouch for it."""
+    """Return the newest file whose first record is old enough to be covered by the checkpoint."""
     trusted_until = checkpoint.trusted_until_ms()
     for start in reversed(log.segment_starts):
         for _, fields, _ in log.walk(start, verify=True):
@@ -182,7 +185,7 @@ def _crash_start(log: CommitLog, checkpoint: Checkpoint) -> int:
 
 
 def _after_clean_stop(log: CommitLog, queues: QueueTable, index: KeyIndex) -> Replay | None:
-    """Read what stands behind the last record in a queue; None when it was no clean stop."""
+    """Replay behind the last record in a queue; return None when it was no clean stop."""
     start = _clean_start(log, queues)
     if start is None:
         return None
@@ -218,7 +221,7 @@ def _replay_all(
     *,
     was_closed: bool,
 ) -> Replay:
-    """Read the whole log; an index that agrees with it stays, any other is made again."""
+    """Replay the whole log; an index that agrees with it stays, any other is rebuilt."""
     vouched_until_ms, vouched_below = _NO_LIMIT, 0
     if trust is Trust.BROKER:
         vouched_until_ms = 0
@@ -243,7 +246,7 @@ def _replay_all(
 def _broker_start(
     log: CommitLog, queues: QueueTable, checkpoint: Checkpoint, *, was_closed: bool
 ) -> int:
-    """The file in which RocketMQ begins to read: ``recoverNormally``, ``recoverAbnormally``."""
+    """Return the file in which RocketMQ begins: ``recoverNormally``, ``recoverAbnormally``."""
     if not was_closed:
         return _crash_start(log, checkpoint)
     dispatched = 0
@@ -265,7 +268,7 @@ def _replay_from(start: int, replay: Replay, queues: QueueTable) -> Replay:
 
 
 def _check_end(replay: Replay, checkpoint: Checkpoint) -> None:
-    """Report it when the log ends before what the checkpoint vouches for."""
+    """Report a log that ends before the checkpoint's times."""
     missing = replay.records and replay.last_timestamp_ms < checkpoint.log_timestamp_ms
     if missing:
         reason = (

@@ -1,12 +1,12 @@
-"""Reading a log again, from one place to its end, and making queues and index agree with it.
+"""Replay of a log, from one place to its end, so that queues and index agree with it.
 
-The end is the first place without a whole record, unless somebody vouches that more follows: then
-the place is a *hole*. It is stepped over and reported, and the queue offsets that it swallowed get
-entries that lead into it, to nothing, so that a consumer steps over them too.
+The end is the first place without a whole record, unless the caller vouches for later
+records: then the place is a *hole*. It is skipped and reported, and the queue offsets of its
+messages get entries that point into it, to no record, so that a consumer skips them too.
 
-Queue offsets have no checksum. Where they jump, the records after the jump are believed when the
-missing ones could have stood between, unless those behind go on as if there had been no jump: then
-the record itself is damaged, and a hole like any other.
+Queue offsets have no checksum. Where they jump, the records after the jump are trusted if the
+missing ones could have been between. If the later ones continue as if there had been no jump, the
+record itself is damaged, and a hole like any other.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _Int64s = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Bytes of the log, from ``start`` up to ``end``, that hold no record one could hand out."""
+    """Bytes of the log, from ``start`` up to ``end``, without a valid record."""
 
     start: int
     end: int
@@ -41,11 +41,11 @@ class Hole:
 
 
 class QueueGapError(Exception):
-    """A queue lacks entries from before the part of the log that was read."""
+    """A queue lacks entries from before the replayed part of the log."""
 
 
 class Replay:
-    """One reading of the log. What it did is in its counters."""
+    """One replay of the log. Its counters report the changes."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Replay:
         vouched_until_ms: int,
         vouched_below: int = 0,
     ) -> None:
-        """Keys are put from the record at the first of *keys_after* on, less so many of it.
+        """Put keys from the record at the first of *keys_after* on, without so many of it.
 
-        Without *index* none are put.
+        Without *index* no keys are put.
 
         Records stored before *vouched_until_ms*, or that begin below the offset *vouched_below*,
         are known to have been whole once.
@@ -76,11 +76,11 @@ class Replay:
         self.holes: list[Hole] = []
 
     def run(self, start: int) -> None:
-        """Read from *start*, the offset of a record or of a file.
+        """Replay from *start*, the offset of a record or of a file.
 
         Raises:
-            QueueGapError: entries are missing that only records before *start* can tell.
-            StoreFullError: there is no room for entries or keys.
+            QueueGapError: entries are missing whose records are before *start*.
+            StoreFullError: there is no space for entries or keys.
         """
         self.start = self.end = start
         lost = any(queue.has_lost_units for queue in self._queues.all())
@@ -129,14 +129,14 @@ class Replay:
             begins_at = int(block.queue_offsets[first])
             resumes_at = int(block.queue_offsets[following[0]]) if following else -1
             if begins_at > queue.max_offset and resumes_at == queue.max_offset + end - first:
-                self._misplaced(block, first, end)  # the next ones go on as if these were right
+                self._misplaced(block, first, end)  # the next ones continue as if these were right
             else:
                 self._put_run(topic, queue, block, first, end)
 
     def _begin(self, queue: ConsumeQueue, block: LogBlock, runs: list[tuple[int, int]]) -> None:
-        """Let *queue* begin with the first record of the log that is its own.
+        """Begin *queue* with the first record of the log that is its own.
 
-        Where that record's offset does not lead to the next ones', theirs are believed.
+        If that record's offset does not lead to the next ones', theirs are trusted.
         """
         first = next((first for first, end in runs if end - first > 1), 0)
         begins_at = int(block.queue_offsets[first]) - first
@@ -152,7 +152,7 @@ class Replay:
         if missing > 0 and not self._fill(queue, missing, int(block.physical_offsets[first])):
             self._misplaced(block, first, end)
             return
-        if missing < 0:  # RocketMQ's redispatch: what is there already is not put again
+        if missing < 0:  # RocketMQ's redispatch: existing entries are not put again
             there = min(-missing, end - first)
             known, _, _ = queue.columns(begins_at, begins_at + there)
             if not np.array_equal(known, block.physical_offsets[first : first + there]):
@@ -173,9 +173,9 @@ class Replay:
             )
 
     def _fill(self, queue: ConsumeQueue, count: int, before: int) -> bool:
-        """Put entries for *count* messages that a hole swallowed; False when none can have.
+        """Put entries for *count* messages lost in a hole; return False if none can be there.
 
-        They lead into the hole, one byte further each, so that entries still ascend.
+        They point into the hole, one byte further each, so that entries still ascend.
         """
         if self.start > self._log.min_offset and not self.holes:
             raise QueueGapError
@@ -194,7 +194,7 @@ class Replay:
         return True
 
     def _misplaced(self, block: LogBlock, first: int, end: int) -> None:
-        """Report records of which one of the numbers that say where they belong is wrong."""
+        """Report records with a wrong queue id or queue offset."""
         if self.start > self._log.min_offset:
             raise QueueGapError
         for row in range(first, end):
@@ -213,10 +213,10 @@ class Replay:
 
 
 def put_keys(log: CommitLog, index: KeyIndex, end: int) -> int:
-    """Put the keys of all records below *end* into an empty index; returns how many.
+    """Put the keys of all records below *end* into an empty index; return their number.
 
     Raises:
-        StoreFullError: there is no room for them.
+        StoreFullError: there is no space for them.
     """
     count, at = 0, int(log.min_offset)
     while at < end:
@@ -232,7 +232,7 @@ def put_keys(log: CommitLog, index: KeyIndex, end: int) -> int:
 
 
 def _keys_of(block: LogBlock) -> tuple[_Int32s, _Int64s, _Int64s]:
-    """Hash, physical offset and store time of each key of *block*, in log order."""
+    """Return hash, physical offset and store time of each key of *block*, in log order."""
     block = block.only((block.sys_flags & TRANSACTION) != ROLLBACK)
     if not len(block):
         return np.empty(0, np.int32), np.empty(0, np.int64), np.empty(0, np.int64)

@@ -1,4 +1,4 @@
-"""Bringing a store that an older rocketray made up to the present version, when somebody asks."""
+"""The explicit upgrade of a store of an older rocketray to the current version."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ __all__ = ["upgrade_store"]
 
 
 def upgrade_store(directory: Path, file_system: FileSystem = SYSTEM_FILES) -> int:
-    """Upgrade *directory*, which nobody may have open; returns the version that it had.
+    """Upgrade *directory*, which must not be open; return the version that it had.
 
-    Its files stay as they are, for every version since the first is a part of the next; only older
-    ones cannot open it for writing any more. Done twice is as good as once.
+    Its files stay unchanged, because every version since the first is a part of the next; but older
+    versions cannot open it for writing any more. Repeating it has no effect.
 
     Raises:
-        StoreLockedError: somebody has it open.
-        ConfigError: RocketMQ wrote it. StoreVersionError: a newer rocketray did.
+        StoreLockedError: the directory is open.
+        ConfigError: RocketMQ wrote it.
+        StoreVersionError: a newer rocketray did.
     """
     lock = StoreLock(directory, file_system)
     try:

@@ -1,12 +1,12 @@
-"""Looking at everything in a store and changing nothing: does log, queues and index agree?
+"""A check of everything in a store, without changes: do log, queues and index agree?
 
 The log is read from its first to its last byte, as recovery reads it. Every record must have its
-queue entry and its keys, every entry and every key must lead to a record that has it, and nothing
-may stand behind the ends. What does not hold is a :class:`Problem`, with file and place.
+queue entry and its keys, every entry and every key must point to its record, and there must be
+nothing behind the ends. Each violation is a :class:`Problem`, with file and place.
 
 Topic, properties and most of a record's header have no checksum in RocketMQ's format (unless the
-store appends a CRC over all of a record). What is wrong there shows only where it contradicts
-another file.
+store appends a CRC over all of a record). Damage there is found only where it contradicts another
+file.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from rocketray.store.queues.queue_table import QueueTable
 
 __all__ = ["Problem", "Verification", "index_agrees", "verify"]
 
-_SHOWN_OF_A_KIND = 20  # problems of one queue or index file; the rest is counted
+_SHOWN_OF_A_KIND = 20  # problems per queue or index file; the rest is counted
 _Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is not as it should be, at byte ``offset`` of ``file``."""
+    """A defect at byte ``offset`` of ``file``."""
 
     file: str
     offset: int
@@ -48,7 +48,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """What there was to look at, and what is wrong with it."""
+    """The numbers of checked items, and the problems found."""
 
     log_files: int
     queue_files: int
@@ -62,7 +62,7 @@ class Verification:
 def verify(
     log: CommitLog, queues: QueueTable, index: KeyIndex, checkpoint: Checkpoint
 ) -> Verification:
-    """Look at all of it, as it is opened; may run on a store that is only read."""
+    """Check a store as it is opened; also works on a read-only store."""
     marks = [_Marks(queue) for queue in queues.all()]
     walk = _Walk(log, {id(mark.queue): mark for mark in marks}, queues)
     keys = _Keys(log, index)
@@ -87,7 +87,7 @@ def verify(
 
 
 def index_agrees(log: CommitLog, index: KeyIndex, end: int) -> bool:
-    """Whether the index holds the keys of all records below *end* and nothing else."""
+    """Return whether the index holds the keys of all records below *end* and nothing else."""
     keys = _Keys(log, index)
     at = int(log.min_offset)
     while at < end:
@@ -101,7 +101,7 @@ def index_agrees(log: CommitLog, index: KeyIndex, end: int) -> bool:
 
 @dataclass(slots=True)
 class _Walk:
-    """One reading of the log, record by record."""
+    """One pass over the log, record by record."""
 
     log: CommitLog
     marks: dict[int, _Marks]
@@ -163,7 +163,7 @@ class _Walk:
 
 
 class _Marks:
-    """Which entries of a queue a record was found for."""
+    """The entries of a queue for which a record was found."""
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self.queue = queue
@@ -171,7 +171,7 @@ class _Marks:
         self._met: _Bools = np.zeros(queue.max_offset - queue.min_offset, np.bool_)
 
     def check(self, block: LogBlock) -> _Bools:
-        """Which records of *block*, all of this queue, have their entry."""
+        """Return which records of *block*, all of this queue, have their entry."""
         numbers = block.queue_offsets - self._first
         good: _Bools = (numbers >= 0) & (numbers < len(self._met))
         rows = np.flatnonzero(good)
@@ -192,7 +192,7 @@ class _Marks:
         return good
 
     def leftovers(self, log: CommitLog) -> Iterator[Problem]:
-        """Entries without a record, and what stands behind the last one."""
+        """Yield entries without a record, and content behind the last one."""
         lost = np.flatnonzero(~self._met)
         for number in lost[:_SHOWN_OF_A_KIND].tolist():
             yield self._problem(self._first + number, "the entry leads to no record of this queue")
@@ -231,11 +231,11 @@ class _Keys:
                 *(table["physical_offset"].astype(np.int64) for table in tables),
             ]
         )
-        self._next = int((self._offsets < log.min_offset).sum())  # of files that were deleted
+        self._next = int((self._offsets < log.min_offset).sum())  # of deleted files
         self._problems: list[Problem] = []
 
     def check(self, block: LogBlock) -> None:
-        """The keys of *block* must come next."""
+        """Check that the keys of *block* come next."""
         block = block.only((block.sys_flags & TRANSACTION) != ROLLBACK)
         if self._problems or not len(block):
             return
@@ -257,7 +257,7 @@ class _Keys:
         self._next = stop
 
     def leftovers(self) -> list[Problem]:
-        """The first key that is missing or different, or keys of no record."""
+        """Return the first key that is missing or different, or keys of no record."""
         if not self._problems and self._next < len(self._hashes):
             what = f"{len(self._hashes) - self._next} keys belong to no record"
             return [self._problem(self._next, what)]
@@ -275,7 +275,7 @@ class _Keys:
 
 
 def _chain_problems(file: IndexFile) -> list[Problem]:
-    """Slots and predecessors that are not what putting the entries one by one leaves."""
+    """Return slots and predecessors that differ from putting the entries one by one."""
     slots, entries = file.table()
     count = len(entries)
     hashes = entries["hash"].astype(np.int64)
