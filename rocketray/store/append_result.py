@@ -1,4 +1,4 @@
-"""Where what was appended went."""
+"""The places of appended messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["AppendResult", "PutResult", "put_results"]
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """Where a batch went: its messages have consecutive queue offsets, and this is the last one's store time."""
+    """The place of a batch, whose queue offsets are consecutive; the time is its last message's."""
 
     first_queue_offset: QueueOffset
     first_physical_offset: PhysicalOffset
@@ -24,7 +24,7 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class PutResult:
-    """Where one message went."""
+    """The place of one message."""
 
     queue_id: int
     queue_offset: QueueOffset
@@ -35,7 +35,7 @@ class PutResult:
 def put_results(
     done: AppendResult, queue_id: int, starts: npt.NDArray[np.int64]
 ) -> list[PutResult]:
-    """The result of each message of a batch; ``starts`` int64[n] count from the batch's first."""
+    """Return the result of each message of a batch; ``starts`` int64[n] are relative to it."""
     return [
         PutResult(
             queue_id,

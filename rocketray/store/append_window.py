@@ -1,11 +1,11 @@
-"""Where the next records of one queue go: the ends of log, queue and index, for a kernel to write.
+"""The window for the next records of one queue: the ends of log, queue and index, for a kernel.
 
-A window is open while every one of the three has a file with room. It is a short cut: what does
-not fit goes through :meth:`~.message_store.MessageStore.append`, which makes files, and after
+A window is open while each of the three has a file with room. It is a fast path: records that do
+not fit go through :meth:`~.message_store.MessageStore.append`, which creates files, and after
 which a new window is opened.
 
-The kernel knows nothing of ConsumeQueueExt. Where entries get units, they get them behind it, all
-of a pass at once, before the queue ends behind them.
+The kernel does not write ConsumeQueueExt. If entries get units, these are added after the kernel,
+for all entries of a pass at once, before the end of the queue moves behind the entries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NO_INDEX = np.empty(0, np.uint8)
 
 
 def open_window(log: CommitLog, queue: ConsumeQueue | None, index: KeyIndex) -> AppendWindow | None:
-    """The window at the present ends, or None when a file has to be made first."""
+    """Return the window at the current ends, or None when a file has to be created first."""
     if queue is None:
         return None
     log_file, queue_file = log.segment(log.max_offset), queue.segment()
@@ -46,7 +46,7 @@ def open_window(log: CommitLog, queue: ConsumeQueue | None, index: KeyIndex) -> 
 
 
 class AppendWindow:
-    """The files, and in ``cursor`` where a kernel stands in them (:class:`StoreCursor`)."""
+    """The files, and in ``cursor`` a kernel's position in them (:class:`StoreCursor`)."""
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class AppendWindow:
         self.cursor[StoreCursor.INDEX_ROOM] = index_room
 
     def add_units(self, make_bitmaps: MakeBitmaps, store_timestamp_ms: int) -> None:
-        """Give each entry that was written since :meth:`settle` a unit, if the queue adds units.
+        """Add a unit to each entry written since :meth:`settle`, if the queue adds units.
 
-        Without room for units they stay without: readers then look at the records.
+        Without room for units the entries have none: readers then read the records.
         """
         count, ext = int(self.cursor[StoreCursor.MESSAGES]), self.queue.ext
         if not count or ext is None or not self.queue.adds_units:
@@ -92,7 +92,7 @@ class AppendWindow:
         records = self.log[log_end - int(sizes.sum(dtype=np.int64)) : log_end]
         starts, property_sizes = np.empty(count, np.int64), np.empty(count, np.int64)
         bad = find_property_strings(records, sizes, starts, property_sizes)
-        assert bad < 0  # the kernel wrote whole ones
+        assert bad < 0  # the kernel wrote whole records
         bitmaps = make_bitmaps(records, starts, property_sizes)
         times = np.full(count, store_timestamp_ms)
         codes = entries["tags_code"].astype(np.int64)
@@ -101,9 +101,9 @@ class AppendWindow:
             entries["tags_code"] = ext.append(codes, times, bitmaps)
 
     def settle(self) -> tuple[int, int]:
-        """Let log, queue and index end where the cursor stands; returns batches and messages.
+        """Move the ends of log, queue and index to the cursor; return batches and messages.
 
-        The counts in the cursor begin again.
+        The counts in the cursor restart at 0.
         """
         cursor = self.cursor
         start, position, _, _, queue_offset, _, batches, messages, keys, _ = cursor.tolist()

@@ -1,11 +1,11 @@
-"""Carrying out retention on one store: facts for the policy, then what it decided.
+"""Retention on one store: collect the facts for the policy, then carry out its decision.
 
-A round goes like this, so that a crash anywhere leaves a store that opens and holds all that stays:
-  1. The policy (retention.py) looks at the leading files of the log and decides.
-  2. All that stays is brought to disk. A queue's end must be there before the records go that it
-     could be counted from again.
-  3. Log, queues and index forget the files, and readers are told of the new minimum. What they
-     have mapped stays readable for them.
+Steps of a round; a crash at any point leaves a store that opens and holds all retained messages:
+  1. The policy (retention.py) decides about the leading files of the log.
+  2. All retained data is flushed to disk. A queue's end must be durable before the records are
+     removed from which it could be counted again.
+  3. Log, queues and index forget the files, and readers get the new minimum. Files that a reader
+     has mapped stay readable for it.
   4. The files are removed, the log's first (see :meth:`StoreFiles.remove_forgotten`).
 """
 
@@ -27,13 +27,13 @@ _LOG = logging.getLogger(__name__)
 
 
 class Expiry:
-    """The rounds of one store. For one thread at a time."""
+    """The retention rounds of one store. For one thread at a time."""
 
     def __init__(self, files: StoreFiles, name: str) -> None:
-        """*name* says in messages which store it is."""
+        """Expire *files*; messages name the store *name*."""
         self._files = files
         self._name = name
-        self._store_times: dict[int, int | None] = {}  # of files that were looked at and stay
+        self._store_times: dict[int, int | None] = {}  # of checked files that stay
 
     def run(
         self,
@@ -47,9 +47,9 @@ class Expiry:
         flush: Callable[[], object],
         announce: Callable[[], None],
     ) -> list[ExpiredFile]:
-        """One round (see the module's docstring); returns the files that went.
+        """Run one round (see the module's docstring); return the removed files.
 
-        *guard* is held where the store's lists are read or changed, and not while the disk works.
+        *guard* is held while the store's lists are read or changed, and not during disk operations.
 
         Raises:
             StoreError: a file could not be removed; the next round tries again.
@@ -97,7 +97,7 @@ class Expiry:
             yield LogFile(start, log.segment_bytes, self._store_times.get(start))
 
     def _last_store_ms(self, start: int, end: int) -> int | None:
-        """When the last record of a file was stored, or, where no queue tells, the one behind it."""
+        """Return the store time of a file's last record, or of the next one if no queue has it."""
         log = self._files.log
         times = [
             log.store_timestamp_ms(entry.physical_offset, entry.size)
@@ -108,7 +108,7 @@ class Expiry:
         return max(known) if known else log.store_timestamp_ms(end, log.segment_bytes)
 
     def _needed_from(self, needed: Mapping[tuple[str, int], int]) -> int | None:
-        """The first physical offset that somebody needs."""
+        """Return the first physical offset that a reader still needs."""
         first: int | None = None
         for name, queue_offset in needed.items():
             queue = self._files.queues.find(*name)
@@ -121,6 +121,6 @@ class Expiry:
 
 
 def _last_before(queue: ConsumeQueue, physical_offset: int) -> QueueEntry | None:
-    """The queue's last entry of a record before *physical_offset*."""
+    """Return the queue's last entry of a record before *physical_offset*."""
     after = queue.first_at_or_after(lambda entry: entry.physical_offset >= physical_offset)
     return queue.entry(after - 1) if after > queue.min_offset else None

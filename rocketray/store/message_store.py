@@ -6,8 +6,8 @@ Layout, as RocketMQ's: ``commitlog/`` ``consumequeue/<topic>/<queueId>/`` ``inde
 Invariants
   1. A batch is stored whole or not at all: room in log, queue and index is made before the first
      byte is written, and the log has all of it before the queue has an entry.
-  2. Store times never go back, whatever the clock does, so that a time is found by bisection.
-  3. Queues and index can be made again from the log, and are, after a crash (recovery.py).
+  2. Store times never decrease, whatever the clock does, so that a time is found by bisection.
+  3. Queues and index can be rebuilt from the log, and are, after a crash (recovery.py).
 
 Threads: one writer. ``flush`` and ``prepare_next`` may run in other threads beside it. Reads may
 run beside the writer too, and see a message when ``append`` has returned, or a little before.
@@ -58,7 +58,7 @@ __all__ = ["MessageStore", "StoreStatistics"]
 
 
 class MessageStore(StoreReads):
-    """The one way to write a store directory, and to read it in the same process."""
+    """The only way to write a store directory, and to read it in the same process."""
 
     def __init__(
         self,
@@ -73,19 +73,20 @@ class MessageStore(StoreReads):
         bitmap_source: BitmapSource | None = None,
         adds_units: bool = True,
     ) -> None:
-        """Open *directory*, or make it; after a crash it is recovered first.
+        """Open *directory*, or create it; after a crash it is recovered first.
 
         *bitmap_source* makes the filter bitmaps of a store with ``consume_queue_ext``; without
         *adds_units* no entry gets a unit before :meth:`begin_units`.
 
         To *salvage* it, all of the log is read, queues and index are made to agree with it, and
-        files that are missing or cut short are holes. Also where RocketMQ wrote it, with *config*;
-        with *keep_index* its index stays as it is, for want of the number of its hash slots.
+        missing or truncated files are holes. This also works for RocketMQ's directories, with
+        *config*; with *keep_index* the index is not changed, because the number of its hash slots
+        is unknown.
 
         Raises:
             StoreLockedError: another process has it open for writing.
-            ConfigError: *config* is not what the directory was made with.
-            StoreVersionError: a newer rocketray made the directory, or an older one; see
+            ConfigError: *config* differs from the directory's settings.
+            StoreVersionError: a newer rocketray created the directory, or an older one; see
                 upgrade.py.
             CorruptRecordError: a file has a wrong size, or is missing.
         """
@@ -151,12 +152,15 @@ class MessageStore(StoreReads):
         """Store a batch of *topic*; on return it survives the end of this process.
 
         Messages of prepared and rolled back transactions get the queue offset 0 and are in no
-        queue, the latter also in no index; they are in the log alone.
+        queue, the latter also in no index; they are only in the log.
+
+        If it raises, nothing was stored.
 
         Raises:
             MessageTooLargeError: the batch is larger than a file of the log.
-            StoreFullError: there is no room. CorruptRecordError: the batch is not what it says it
-                is. InvalidMessageError: times that it keeps go back. Then nothing was stored.
+            StoreFullError: there is no space.
+            CorruptRecordError: the batch's records do not agree with its sizes.
+            InvalidMessageError: its own store times decrease.
         """
         self._check_writable()
         count = len(batch)
@@ -195,17 +199,17 @@ class MessageStore(StoreReads):
             raise
         self._batches += 1
         self._messages += count
-        last_ms = self._last_timestamp_ms = int(times[-1])  # behind the writing: see flush
+        last_ms = self._last_timestamp_ms = int(times[-1])  # after writing: see flush
         return AppendResult(QueueOffset(first_queue_offset), first, count, last_ms)
 
     def append_through_window(
         self, topic: str, queue_id: int, write: Callable[[AppendWindow, int], int]
     ) -> int:
-        """Let *write*, a kernel, append batches to a queue; returns what it returns.
+        """Let *write*, a kernel, append batches to a queue; return its result.
 
-        It gets the window on the ends of the present files, whose cursor it moves on, and the
-        store time. It is not called, and 0 returned, when :meth:`append` has to make a file first,
-        and for a topic whose entries hold more than the window's kernel knows.
+        It gets the window on the ends of the current files, whose cursor it advances, and the store
+        time. It is not called, and 0 returned, when :meth:`append` has to create a file first, and
+        for a topic whose entries hold data that the window's kernel cannot write.
         """
         self._check_writable()
         if topic == SCHEDULE_TOPIC:
@@ -225,15 +229,15 @@ class MessageStore(StoreReads):
             self._damage = "an append was interrupted between log and queue"
             raise
         if messages:
-            self._last_timestamp_ms = now_ms  # behind the writing, as above
+            self._last_timestamp_ms = now_ms  # after writing, as above
         self._batches += batches
         self._messages += messages
         return done
 
     def begin_units(self, source: BitmapSource) -> None:
-        """Give new queue entries a ConsumeQueueExt unit each, with a bitmap of *source*.
+        """Start to give new queue entries a ConsumeQueueExt unit each, with a bitmap of *source*.
 
-        The directory is one with ``consume_queue_ext`` from now on.
+        The directory has ``consume_queue_ext`` from now on.
         """
         self._check_writable()
         if not self.config.consume_queue_ext:
@@ -242,13 +246,13 @@ class MessageStore(StoreReads):
         self._window = None
 
     def end_units(self) -> None:
-        """Give new queue entries no unit any more."""
+        """Stop giving new queue entries units."""
         self._check_writable()
         self._files.queues.end_units()
         self._window = None
 
     def prepare_next(self) -> None:
-        """Make the files that will be needed next; for a thread beside the writer.
+        """Create the files that will be needed next; for a thread beside the writer.
 
         Called often enough, no append waits for a new file. Raises :class:`StoreFullError`.
         """
@@ -259,7 +263,7 @@ class MessageStore(StoreReads):
             self._queues.prepare_next()
 
     def flush(self, *, everything: bool = False) -> PhysicalOffset:
-        """Bring the log to disk, and queues, index and checkpoint once a second, or now.
+        """Sync the log to disk, and queues, index and checkpoint once a second, or now.
 
         Returns the offset below which every message survives power loss. May be called from any
         thread, beside the writer; it releases the GIL while it waits.
@@ -281,11 +285,11 @@ class MessageStore(StoreReads):
         guard: AbstractContextManager[object] | None = None,
         announce: Callable[[], None] = lambda: None,
     ) -> list[ExpiredFile]:
-        """Remove the files of the log that *policy* gives up, and what led into them only.
+        """Remove the files of the log that *policy* expires, and the files that point only to them.
 
-        *needed* maps queues to the first offset that somebody still needs. Where other threads
-        append or read, they do it under *guard*; *announce* is called when the minimum has moved
-        and the files are still there. Raises :class:`StoreError` when a file cannot be removed.
+        *needed* maps queues to the first offset that a reader still needs. If other threads append
+        or read, they do it under *guard*; *announce* is called when the minimum has moved and
+        before the files are removed. Raises :class:`StoreError` when a file cannot be removed.
         """
         with self._expiry_lock:
             self._check_writable()
@@ -301,7 +305,7 @@ class MessageStore(StoreReads):
             )
 
     def close(self) -> None:
-        """Bring everything to disk and release the directory; again is allowed.
+        """Sync everything to disk and release the directory; repeated calls are allowed.
 
         The writer's threads have ended before. When flushing fails, the next opening recovers.
         """
@@ -333,21 +337,21 @@ class MessageStore(StoreReads):
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing went wrong that only opening anew repairs."""
+        """Whether no error occurred that only reopening repairs."""
         return self._damage is None
 
     @property
     def recovery(self) -> RecoveryReport | None:
-        """What opening found and did; None for a store that is open read-only."""
+        """The report of the recovery at opening; None for a store that is open read-only."""
         return self._files.recovery
 
     def verify(self) -> Verification:
-        """Look at every record, queue entry and key; see verify.py. Nothing is changed."""
+        """Check every record, queue entry and key; see verify.py. Nothing is changed."""
         self._check_open()
         return self._files.verify()
 
     def statistics(self) -> StoreStatistics:
-        """Counts and offsets now."""
+        """Return the current counts and offsets."""
         self._check_open()
         return self._files.statistics(self._batches, self._messages)
 
@@ -356,7 +360,7 @@ class MessageStore(StoreReads):
         return self._queues.bitmaps(topic, batch.records, starts, sizes)
 
     def _flush(self, *, everything: bool, stop: bool = False) -> PhysicalOffset:
-        """Flush; a failure ends the store's life, for the system forgets what it did not write."""
+        """Flush; a failure makes the store unsound: the system drops data it could not write."""
         try:
             flushed = self._files.flush(self._last_timestamp_ms, everything=everything)
             if stop:

@@ -1,21 +1,21 @@
-"""Which files of a log are too old, too many or in the way of a full disk: decided, not done.
+"""The retention policy: which files of a log to remove for their age, for size or for a full disk.
 
-Pure: facts go in (the files with the store time of their last record, how full the disk is, what
-the groups still need, the time), and out come the leading files that go, each with its reason.
+Pure: the input is facts (the files with the store time of their last record, the use of the disk,
+the groups' needs, the time), the output the leading files to remove, each with its reason.
 
 Rules
-  1. Only whole files go, oldest first, and a file that stays keeps all behind it. The newest one,
-     which holds the last record, always stays.
+  1. Only whole files are removed, oldest first, and a file that stays keeps all behind it. The
+     newest one, which holds the last record, always stays.
   2. Without a limit of time or size nothing is ever deleted; a full disk then refuses messages.
   3. A file that a consumer group has not finished stays until it is twice as old, or there is
      twice as much behind it, as the policy says, or until the disk is ``crowded``.
-  4. From ``forcibly`` on, files go whatever their age and whoever needs them, until the disk is
+  4. From ``forcibly`` on, files are removed whatever their age and their readers, until the disk is
      below it.
-  5. With a policy of ``only_unneeded`` nothing goes that somebody needs, however full the disk is:
-     for a node's own queues, whose messages have one reader that says what it is done with.
+  5. With a policy of ``only_unneeded`` no file is removed that a reader needs, however full the
+     disk is: for a node's own queues, whose single reader says which messages it has finished.
 
 Source: RocketMQ 5.3.3, ``DefaultMessageStore.CleanCommitLogService``, which dates a file by its
-last modification. That moves when a file is copied, restored or flushed late; store times do not.
+last modification. That changes when a file is copied, restored or flushed late; store times do not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
     "expired_files",
 ]
 
-_HELD_FACTOR = 2  # how often the policy's limit a group may hold a file
+_HELD_FACTOR = 2  # how many times the policy's limit a group may hold a file
 _LIMIT_MAX = 1 << 62
 
 
@@ -45,9 +45,11 @@ _LIMIT_MAX = 1 << 62
 class RetentionPolicy:
     """How long the messages of a queue are kept, and how many bytes of its log; None: no limit.
 
-    What is over either limit goes. With ``only_unneeded``, what nobody needs any more goes, when it
-    is over a limit if there is one, and nothing else ever does. With ``compacts`` the last message of each key stays
-    (see actors/shards/compaction.py), and nothing goes for its age or for room.
+    - A file over either limit is removed.
+    - With ``only_unneeded``, files that no reader needs any more are removed, if over a limit when
+      there is one, and no other files ever.
+    - With ``compacts`` the last message of each key stays (see actors/shards/compaction.py), and no
+      file is removed for its age or for disk space.
     """
 
     max_age_ms: int | None = None
@@ -75,7 +77,7 @@ KEEP_ALL = RetentionPolicy()
 
 @dataclass(frozen=True, slots=True)
 class DiskUse:
-    """How full a file system is, in bytes; ``free`` is what we may still take."""
+    """The use of a file system, in bytes; ``free`` is the part still available to us."""
 
     used: int
     free: int
@@ -88,12 +90,14 @@ class DiskUse:
 
 @dataclass(frozen=True, slots=True)
 class DiskLimits:
-    """From which part of a disk in use on what happens; each includes those before it.
+    """The parts of a disk in use at which measures begin; each includes the previous ones.
 
-    ``crowded``: expired files go though a group needs them. ``forcibly``: files go that are not
-    expired. ``full``: messages are refused. While ``ample_bytes`` are free, none of them holds.
+    - ``crowded``: expired files are removed though a group needs them.
+    - ``forcibly``: files are removed that are not expired.
+    - ``full``: messages are refused.
+    - While ``ample_bytes`` are free, none of them holds.
 
-    The ranges are RocketMQ's; it moves a value that is outside of them without a word.
+    The ranges are RocketMQ's, which silently corrects a value outside of them.
     """
 
     crowded: float = 0.75
@@ -118,13 +122,13 @@ class DiskLimits:
             raise ConfigError(f"disk limit ample_bytes is {self.ample_bytes}; it is 0 or more")
 
     def is_reached(self, limit: float, disk: DiskUse) -> bool:
-        """Whether *limit*, one of ours, holds for *disk*."""
+        """Return whether *limit*, one of ours, is reached by *disk*."""
         return disk.free < self.ample_bytes and disk.ratio >= limit
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file of a log. ``last_store_ms`` is None where no record tells: time keeps it then."""
+    """One file of a log. ``last_store_ms`` is None if unknown: no time limit applies then."""
 
     start: int
     size: int
@@ -132,12 +136,12 @@ class LogFile:
 
     @property
     def end(self) -> int:
-        """The physical offset behind it."""
+        """The physical offset behind the file."""
         return self.start + self.size
 
 
 class Reason(Enum):
-    """Why a file goes."""
+    """The reason that a file is removed."""
 
     TIME = "too old"
     SIZE = "too much behind it"
@@ -147,7 +151,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ExpiredFile:
-    """A file that goes. ``was_held``: a group had not finished it."""
+    """A file to remove. ``was_held``: a group had not finished it."""
 
     file: LogFile
     reason: Reason
@@ -164,10 +168,10 @@ def expired_files(
     limits: DiskLimits,
     now_ms: int,
 ) -> list[ExpiredFile]:
-    """The leading *files*, in order, that go now.
+    """Return the leading *files*, in order, to remove now.
 
-    *log_end* is the physical offset behind the last record, *needed_from* the first one that some
-    group has not finished, None without groups. Looks at no file behind the first that stays.
+    *log_end* is the physical offset behind the last record, *needed_from* the first one that a
+    group has not finished, None without groups. No file behind the first that stays is examined.
     """
     gone: list[ExpiredFile] = []
     if policy.keeps_all or policy.compacts:
@@ -198,7 +202,7 @@ def expired_files(
 def _reason(
     file: LogFile, policy: RetentionPolicy, factor: int, log_end: int, now_ms: int
 ) -> Reason | None:
-    """Which of the policy's limits, *factor* times as large, the file is over."""
+    """Return the policy's limit, *factor* times as large, that the file exceeds."""
     age, size, stored_ms = policy.max_age_ms, policy.max_bytes, file.last_store_ms
     if age is not None and stored_ms is not None and now_ms - stored_ms >= factor * age:
         return Reason.TIME

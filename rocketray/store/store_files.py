@@ -1,6 +1,6 @@
-"""The files of one store directory, opened together, recovered, flushed in the right order.
+"""The files of one store directory: opened together, recovered, flushed in the right order.
 
-Invariant: the checkpoint is written after everything it vouches for is on disk.
+Invariant: the checkpoint is written after everything that it covers is on disk.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _DERIVED_FLUSH_MS = 1000  # queues, index and checkpoint follow the log this oft
 
 @dataclass(frozen=True, slots=True)
 class StoreStatistics:
-    """What a store holds, and what was appended since it was opened. Offsets are bytes.
+    """The content of a store, and the appends since it was opened. Offsets are bytes.
 
     ``damaged_chains`` counts chains of the key index that lookups could not follow to their end.
     """
@@ -72,14 +72,14 @@ def open_files(
     keep_index: bool = False,
     is_foreign: bool = False,
 ) -> StoreFiles:
-    """Open what is there and find its ends; without *lock* read-only, nothing is touched.
+    """Open the files and find their ends; without *lock* read-only, nothing is changed.
 
-    With *salvage* all of the log is read, and what is missing of it counts as a hole; RocketMQ's
-    own rules hold where the directory *is_foreign*.
+    With *salvage* all of the log is read, and its missing parts count as holes; RocketMQ's
+    own rules apply if the directory *is_foreign*.
 
     Raises:
         CorruptRecordError: a file has a wrong size, or is missing.
-        StoreFullError: there is no room for what recovery puts; opening again goes on.
+        StoreFullError: there is no space for recovered entries or keys; opening again continues.
     """
     read_only = lock is None
     trust = Trust.CLEAN_STOP if lock and lock.was_clean else Trust.CHECKPOINT
@@ -151,7 +151,7 @@ class StoreFiles:
         file_system: FileSystem,
         is_foreign: bool = False,
     ) -> None:
-        """Hold files whose ends are not known yet; :func:`open_files` makes one that is ready."""
+        """Hold files whose ends are not known yet; :func:`open_files` returns a ready one."""
         self.log = log
         self.queues = queues
         self.index = index
@@ -166,7 +166,7 @@ class StoreFiles:
         self._derived_flushed_ms = clock_ms()
 
     def find_ends(self) -> None:
-        """Find the ends of all files and change nothing."""
+        """Find the ends of all files without changes."""
         checkpoint = read_checkpoint(self._checkpoint, self._file_system)
         clean = was_clean(self._directory, self._file_system)
         recover_read_only(self.log, self.queues, checkpoint, was_clean=clean)
@@ -176,8 +176,9 @@ class StoreFiles:
         """Find the ends of all files, for the writer, and make them agree.
 
         Raises:
-            CorruptRecordError: files of the log went missing after a clean stop.
-            StoreFullError: there is no room for what recovery puts; opening again goes on.
+            CorruptRecordError: files of the log are missing after a clean stop.
+            StoreFullError: there is no space for recovered entries or keys; opening again
+                continues.
         """
         checkpoint = read_checkpoint(self._checkpoint, self._file_system)
         if trust is Trust.CLEAN_STOP:
@@ -198,7 +199,7 @@ class StoreFiles:
                 write_past_recovery(self._directory, report, self._clock_ms(), self._file_system)
         if not keep_index:
             self.index.forget_before(self.log.min_offset)
-        self.remove_forgotten()  # what a crash amid deletion left behind
+        self.remove_forgotten()  # left over from a crash during deletion
         self._clean_stop.remove()
         _LOG.info("%s: opened: %s", self._directory, report)
         for hole in report.holes:
@@ -228,14 +229,14 @@ class StoreFiles:
         )
 
     def verify(self) -> Verification:
-        """Look at everything; see verify.py."""
+        """Check everything; see verify.py."""
         checkpoint = read_checkpoint(self._checkpoint, self._file_system)
         return verify(self.log, self.queues, self.index, checkpoint)
 
     def stop(self) -> None:
-        """Write down what there is, all of it flushed, for the next opening.
+        """Write down the ends of all files, already flushed, for the next opening.
 
-        Not in a directory of RocketMQ's, where nobody would read it.
+        Not in a directory of RocketMQ's, where no program would read it.
         """
         if self._is_foreign:
             return
@@ -243,9 +244,9 @@ class StoreFiles:
         self._clean_stop.write(self.log, self.queues, self.index, checkpoint)
 
     def flush(self, last_timestamp_ms: int, *, everything: bool) -> PhysicalOffset:
-        """Bring the log to disk, and the rest if it is time for it or *everything* is asked.
+        """Sync the log to disk, and the rest if it is due or *everything* is requested.
 
-        *last_timestamp_ms* is the store time of the last batch, taken before this is called: all
+        *last_timestamp_ms* is the store time of the last batch, read before this call: all
         batches of an earlier time are whole in log, queues and index.
         """
         flushed = self.log.flush()
@@ -262,7 +263,7 @@ class StoreFiles:
         return flushed
 
     def forget_before(self, physical_offset: int) -> None:
-        """Let the log begin with the file of *physical_offset*, and queues and index follow it.
+        """Begin the log with the file of *physical_offset*; queues and index follow.
 
         Nothing is removed from disk before :meth:`remove_forgotten`.
         """
@@ -274,7 +275,7 @@ class StoreFiles:
     def remove_forgotten(self) -> None:
         """Remove the forgotten files, those of the log first; may run beside the writer.
 
-        A crash in the middle leaves files of queues and index that lead to nothing. They are
+        A crash in the middle leaves files of queues and index that point to nothing. They are
         removed when the store is opened.
         """
         self.log.remove_forgotten()
@@ -283,7 +284,7 @@ class StoreFiles:
         self.index.remove_forgotten()
 
     def statistics(self, appended_batches: int, appended_messages: int) -> StoreStatistics:
-        """Counts and offsets now; the caller knows what it appended."""
+        """Return the current counts and offsets; the caller knows what it appended."""
         queues = self.queues.all()
         return StoreStatistics(
             min_physical_offset=self.log.min_offset,
@@ -300,7 +301,7 @@ class StoreFiles:
         )
 
     def close(self) -> None:
-        """Unmap everything; what was not flushed is in the system's hands."""
+        """Unmap everything; unflushed data is left to the operating system."""
         self.log.close()
         self.queues.close()
         self.index.close()

@@ -1,4 +1,4 @@
-"""Reading a store that is open: by offset, by id, by key, by time, and from end to end."""
+"""Reads of an open store: by offset, by id, by key, by time, and from end to end."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _END_OF_TIME = 2**63 - 1
 
 
 class StoreReads:
-    """What a store answers. Safe beside its writer."""
+    """The read operations of a store. Safe beside its writer."""
 
     def __init__(self, directory: Path, files: StoreFiles, *, clock_ms: Callable[[], int]) -> None:
         """Read from *files* of *directory*, which are ready."""
@@ -44,7 +44,7 @@ class StoreReads:
     ) -> GetMessageResult:
         """Read up to *max_count* matching messages from *queue_offset* on.
 
-        A status and a next offset for whatever is asked, as RocketMQ's ``getMessage``; see pull.py.
+        Returns a status and a next offset for any input, as RocketMQ's ``getMessage``; see pull.py.
         """
         self._check_open()
         queue = self._queues.find(topic, queue_id)
@@ -61,7 +61,7 @@ class StoreReads:
         )
 
     def view(self, physical_offset: int) -> StoredMessage:
-        """The message whose record begins at *physical_offset*.
+        """Return the message whose record begins at *physical_offset*.
 
         Raises:
             OffsetOutOfRangeError: the log does not reach there.
@@ -71,7 +71,7 @@ class StoreReads:
         return self._log.message(physical_offset)
 
     def view_by_id(self, offset_message_id: str) -> StoredMessage | None:
-        """The message with this offset id, or None; raises ConfigError for what is no id."""
+        """Return the message with this offset id, or None; raise ConfigError for an invalid id."""
         offset = decode_offset_id(offset_message_id).physical_offset
         try:
             message = self.view(offset)
@@ -89,11 +89,11 @@ class StoreReads:
         *,
         distinct: bool = True,
     ) -> list[StoredMessage]:
-        """The newest *max_count* messages of *topic* with *key*, oldest first.
+        """Return the newest *max_count* messages of *topic* with *key*, oldest first.
 
         *key* is a business key or the unique key, compared exactly; the store time is within
-        *begin_ms* and *end_ms*, both included. Without *distinct*, a message that carries the key
-        twice is there twice and counts twice, as in RocketMQ's ``queryMessage``.
+        *begin_ms* and *end_ms*, both included. Without *distinct*, a message with the key twice is
+        returned twice and counts twice, as in RocketMQ's ``queryMessage``.
         """
         self._check_open()
         span = (begin_ms, end_ms)
@@ -108,9 +108,9 @@ class StoreReads:
         timestamp_ms: int,
         boundary: Literal["lower", "upper"] = "lower",
     ) -> QueueOffset:
-        """The first message stored at or after a time, or the last at or before it.
+        """Return the offset of the first message stored at or after a time, or last at or before.
 
-        ``lower`` gives the queue's maximum when all are older, ``upper`` its minimum when all are
+        ``lower`` returns the queue's maximum when all are older, ``upper`` its minimum when all are
         younger.
         """
         self._check_open()
@@ -120,7 +120,7 @@ class StoreReads:
         return QueueOffset(find_by_time(queue, self._log, timestamp_ms, boundary))
 
     def queue_entry(self, topic: str, queue_id: int, queue_offset: int) -> QueueEntry:
-        """One entry of a queue; raises :class:`OffsetOutOfRangeError`."""
+        """Return one entry of a queue; raise :class:`OffsetOutOfRangeError`."""
         self._check_open()
         queue = self._queues.find(topic, queue_id)
         if queue is None:
@@ -128,32 +128,32 @@ class StoreReads:
         return queue.entry(queue_offset)
 
     def min_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
-        """The first offset that is still there; 0 for a queue without a message."""
+        """Return the first remaining offset; 0 for a queue without a message."""
         queue = self._queues.find(topic, queue_id)
         return QueueOffset(queue.min_offset if queue else 0)
 
     def max_queue_offset(self, topic: str, queue_id: int) -> QueueOffset:
-        """The offset that the next message will get."""
+        """Return the offset of the next message."""
         queue = self._queues.find(topic, queue_id)
         return QueueOffset(queue.max_offset if queue else 0)
 
     def queues(self) -> list[tuple[str, int]]:
-        """Topic and queue id of each queue with a message, in order."""
+        """Return topic and queue id of each queue with a message, in order."""
         return [name for name in self._queues.names() if self.max_queue_offset(*name)]
 
     def scan(self, start: int = 0) -> Iterator[StoredMessage]:
-        """Every message from *start*, a record's physical offset, in the order of arrival."""
+        """Yield every message from *start*, a record's physical offset, in order of arrival."""
         self._check_open()
         return self._log.scan(max(start, self._log.min_offset))
 
     def index_headers(self) -> list[tuple[str, IndexHeader]]:
-        """Name and header of each index file, oldest first."""
+        """Return name and header of each index file, oldest first."""
         self._check_open()
         return self._index.headers()
 
     @property
     def min_physical_offset(self) -> PhysicalOffset:
-        """The first offset of the log that is still there."""
+        """The first remaining offset of the log."""
         return self._log.min_offset
 
     @property
@@ -163,7 +163,7 @@ class StoreReads:
 
     @property
     def flushed_offset(self) -> PhysicalOffset:
-        """Every message below survives power loss."""
+        """The offset below which every message survives power loss."""
         return self._log.flushed_offset
 
     def _check_open(self) -> None:
