@@ -255,7 +255,7 @@ class ShardUnavailableError(ActorError):
 
 
 class UnknownMemberError(ActorError):
-    """The coordinator dropped a group member on another node; the member has to join again."""
+    """A group member on another Ray node was dropped; it has to join again."""
 
 
 class ShardFencedError(ActorError):

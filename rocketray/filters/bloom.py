@@ -93,7 +93,7 @@ class RocketBloomFilter(pybloom_live.BloomFilter):  # type: ignore[misc] # pyblo
         return new
 
     def to_bytes(self) -> bytes:
-        """RocketMQ's bitmap, ``m / 8`` bytes."""
+        """Return RocketMQ's bitmap, ``m / 8`` bytes."""
         return self.bitarray.tobytes()
 
     def make_hashes(self, key: str) -> list[int]:

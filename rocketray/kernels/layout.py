@@ -94,7 +94,7 @@ def host_bytes(sys_flag, ipv6_bit):
 
 @device
 def measure_record(buffer, position, end):
-    """Measure the record at *position*, which must end at or before *end*, within *buffer*."""
+    """Measure the record at *position*, all of it before *end*, a length within *buffer*."""
     if position < 0 or position + RECORD_MIN_BYTES > end or end > len(buffer):
         return _NO_RECORD
     size = load_i32(buffer, position)

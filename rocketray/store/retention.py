@@ -84,7 +84,7 @@ class DiskUse:
 
     @property
     def ratio(self) -> float:
-        """From 0, empty, to 1, full."""
+        """The used part, from 0 (empty) to 1 (full)."""
         return self.used / max(self.used + self.free, 1)
 
 

@@ -266,7 +266,7 @@ def _repeated(node: Expression) -> Iterator[Advice]:
 
 
 def _may_be_absent(root: Expression, name: str, sample: Sample | None) -> bool:
-    """Return whether to warn: no if *root* handles absence or all recent messages have *name*."""
+    """Return whether to warn: not if *root* tests absence or no recent message lacks *name*."""
     if any(isinstance(each, IsNull) and each.operand == Property(name) for each in walk(root)):
         return False
     seen = sample.values.get(name) if sample is not None and sample.count else None

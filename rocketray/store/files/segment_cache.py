@@ -21,7 +21,7 @@ _KEPT_SEGMENTS = 16
 
 
 class SegmentCache:
-    """Maps segments of one size on demand. For one thread at a time."""
+    """The mapped segments of a directory, of one size. For one thread at a time."""
 
     def __init__(
         self,

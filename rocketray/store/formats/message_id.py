@@ -70,7 +70,7 @@ class UniqueId:
 
 
 class UniqueIdGenerator:
-    """Creates ids that are unique as long as address, process and *generator* are, from any thread.
+    """A source of ids, unique as long as address, process and *generator* are, for any thread.
 
     Ids of one generator grow within a month. The counter allows 65,536 ids per millisecond; a
     larger burst uses the following milliseconds, where Java's would repeat ids.

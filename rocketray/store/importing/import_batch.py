@@ -40,7 +40,7 @@ _SIZE, _TIME, _LENGTH = struct.Struct(">i"), struct.Struct(">q"), struct.Struct(
 
 
 class ImportBatch:
-    """Collects records of one queue; ``size`` is in bytes."""
+    """The collected records of one queue; ``size`` is in bytes."""
 
     def __init__(self, topic: str) -> None:
         self._records = RecordCollector(topic)

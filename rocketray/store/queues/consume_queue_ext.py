@@ -41,7 +41,7 @@ _Bitmaps = npt.NDArray[np.uint8]
 
 
 class BitmapSource(Protocol):
-    """Makes the filter bitmaps of messages."""
+    """A source of the filter bitmaps of messages."""
 
     def bitmaps(
         self, topic: str, data: npt.NDArray[np.uint8], starts: _Int64s, sizes: _Int64s

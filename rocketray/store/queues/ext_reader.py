@@ -48,7 +48,7 @@ def bit_test(positions: Sequence[int], bit_count: int, after_ms: int) -> BitTest
 
 
 class ExtReader:
-    """Looks up units of one queue. For one thread at a time."""
+    """A reader of the units of one queue. For one thread at a time."""
 
     def __init__(
         self, directory: Path, segment_bytes: int, file_system: FileSystem = SYSTEM_FILES

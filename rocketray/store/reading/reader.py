@@ -44,7 +44,7 @@ _Int32s = npt.NDArray[np.int32]
 
 
 class QueueReader(RecordReader):
-    """Reads one (topic, queue id) of a store directory."""
+    """A reader of one (topic, queue id) of a store directory."""
 
     def __init__(
         self,

@@ -144,7 +144,7 @@ class SegmentSpans:
 
 
 class RecordReader(ABC):
-    """Reads messages of one queue, given their entries."""
+    """A reader of messages of one queue, given their entries."""
 
     topic: str
     queue_id: int
