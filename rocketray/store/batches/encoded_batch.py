@@ -117,7 +117,7 @@ def encode_messages(
         if message.keys:
             keys.extend(message.keys)
             key_records.extend([number] * len(message.keys))
-        if IMPORTED_OFFSET_ID in message.properties:  # a forwarded message: keep its imported id
+        if IMPORTED_OFFSET_ID in message.properties:  # a forwarded message: index this id
             keys.append(message.properties[IMPORTED_OFFSET_ID])
             key_records.append(number)
     return EncodedBatch(

@@ -196,7 +196,7 @@ class MessageColumns:
 
     def _note_keys(self, keys: Sequence[str], properties: Mapping[str, str]) -> None:
         """Keep the lookup keys of the message that is added next."""
-        if IMPORTED_OFFSET_ID in properties:  # a forwarded message: keep its imported id
+        if IMPORTED_OFFSET_ID in properties:  # a forwarded message: index this id
             keys = (*keys, properties[IMPORTED_OFFSET_ID])
         if keys:
             joined = PROPERTY_SEPARATOR.join(keys) + PROPERTY_SEPARATOR
