@@ -272,5 +272,8 @@ class AppMember:
             except StreamError as error:
                 self._on_failure(error)
                 return
+            except Exception as error:  # noqa: BLE001  # else the heartbeat stops without a trace
+                self._on_failure(StreamError(f"the coordinator failed at a heartbeat: {error!r}"))
+                return
             if self.has_changed():
                 self._on_change()

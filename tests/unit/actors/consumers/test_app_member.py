@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
+from queue import SimpleQueue
 
 import pytest
 
+from rocketray.actors.consumers import app_member
 from rocketray.actors.consumers.app_member import AppMember
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
@@ -107,6 +109,21 @@ def test_commits_survive_a_coordinator_that_is_away_and_go_out_at_the_end() -> N
     one.close()
     assert coordinator.offset(("A", 0)) == 42
     assert not failures
+
+
+@pytest.mark.parametrize("error", [StreamError("closed"), RuntimeError("a fault")])
+def test_the_app_hears_of_whatever_ends_the_heartbeats(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """Without a heartbeat the lease ends, and an app that was not told would only fall silent."""
+    monkeypatch.setattr(app_member, "HEARTBEAT_INTERVAL_S", 0.01)
+    coordinator, told = Coordinator(), SimpleQueue[Exception]()
+    one = AppMember(coordinator, "g", "one", bounds, on_change=lambda: None, on_failure=told.put)
+    one.subscribe(["A"])
+    coordinator.failure = error
+    assert str(error) in str(told.get(timeout=60))
+    coordinator.failure = None
+    one.close()
 
 
 @pytest.mark.parametrize("how", ["beats", "adopts", "closes"])
