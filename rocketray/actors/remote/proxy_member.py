@@ -45,6 +45,7 @@ class StandIn:
         self._polling = threading.Lock()
         self._committing = threading.Lock()
         self._last_number = 0  # of the commit calls
+        self._returns = 0, 0  # sent back and dead-lettered, as far as counted
         self._closing = threading.Event()
         self._revoking: frozenset[int] = frozenset()
         self._left_alone: frozenset[int] = frozenset()
@@ -93,8 +94,11 @@ class StandIn:
         return CommitReply(lease_ms, *self._backlog.revocation)
 
     def count_returns(self, sent_back: int, dead_lettered: int) -> None:
-        """Add to the member's counters."""
-        self._member.count_returns(sent_back=sent_back, dead_lettered=dead_lettered)
+        """Raise the member's counters to these sums; ignore sums of a late or repeated call."""
+        with self._committing:
+            more = max(sent_back - self._returns[0], 0), max(dead_lettered - self._returns[1], 0)
+            self._returns = self._returns[0] + more[0], self._returns[1] + more[1]
+        self._member.count_returns(sent_back=more[0], dead_lettered=more[1])
 
     def report_failing(self, failing: Mapping[int, FailingMessage]) -> None:
         """Report for the member the messages at which it holds queues."""

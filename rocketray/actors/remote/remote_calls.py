@@ -61,7 +61,7 @@ class Gateway(Protocol):
         """Pass on commits; *number* grows from call to call, here and below."""
 
     def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
-        """Pass on how many messages were sent back and dead-lettered."""
+        """Pass on how many messages were sent back and dead-lettered since the member joined."""
 
     def report_failing(self, name: str, failing: Mapping[int, FailingMessage]) -> None:
         """Pass on the messages at which the member holds queues."""

@@ -106,7 +106,7 @@ class RemoteMembers:
         return self._find(name).commit(commits, number)
 
     def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
-        """Count messages that the member sent back or dead-lettered; raises as :meth:`poll`."""
+        """Take sums of messages sent back and dead-lettered since it joined; raises as :meth:`poll`."""
         self._find(name).count_returns(sent_back, dead_lettered)
 
     def report_failing(self, name: str, failing: Mapping[int, FailingMessage]) -> None:

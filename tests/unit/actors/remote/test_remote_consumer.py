@@ -229,6 +229,47 @@ def test_no_message_is_lost_with_a_reply(node: LocalNode, monkeypatch: pytest.Mo
     assert gateway.polls > 2
 
 
+class LosingCounts:
+    """Loses every second reply to counts of returned messages, once they were taken."""
+
+    def __init__(self, members: RemoteMembers) -> None:
+        self._members = members
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._members, name)
+
+    def count_returns(self, name: str, sent_back: int, dead_lettered: int) -> None:
+        self._members.count_returns(name, sent_back, dead_lettered)
+        self.calls += 1
+        if self.calls % 2:
+            raise ShardUnavailableError("gateway", 0, "the reply was lost by the test")
+
+
+def test_returned_messages_count_once_though_a_reply_is_lost(node: LocalNode) -> None:
+    gateway = LosingCounts(node.gateway)
+    with RemoteGroupConsumer(gateway, "g", "Trade", ALL) as member:
+        member.poll(0.1)
+        for sent_back, dead_lettered, counted in (2, 1, (2, 1)), (1, 1, (3, 2)):
+            member.count_returns(sent_back=sent_back, dead_lettered=dead_lettered)
+            for _ in range(2):
+                member.beat()
+            until_counted(node, counted)
+    assert gateway.calls == 4
+
+
+def member_counts(node: LocalNode) -> tuple[int, int]:
+    (group,) = node.groups()
+    return group.counters.sent_back, group.counters.dead_lettered
+
+
+def until_counted(node: LocalNode, counts: tuple[int, int]) -> None:
+    deadline = time.monotonic() + 60
+    while member_counts(node) != counts:
+        assert time.monotonic() < deadline, f"{member_counts(node)} and not {counts}"
+        time.sleep(0.01)
+
+
 class DeafGateway:
     """It does not answer for some time when queues are given up."""
 
