@@ -126,13 +126,11 @@ def explain_stored(
     yield from _in_queue(stored.message, facts, judge)
 
 
-def explain_copy(
-    retries: RetryTrace, facts: GroupFacts | None, judge: Judge, wait: str = ""
-) -> Iterator[Found]:
+def explain_copy(retries: RetryTrace, facts: GroupFacts | None, judge: Judge) -> Iterator[Found]:
     """Yield the steps of a message that a group returned; the facts are of the newest copy."""
     newest, failed = retries.newest, f"a handler failed on it {_times(retries.returns)}"
     if retries.stage is Stage.WAITING:
-        detail = f"{failed}; it comes again at {time_text(retries.due_ms)}{wait}"
+        detail = f"{failed}; it comes again at {time_text(retries.due_ms)}"
         yield Cause.WAITS_FOR_RETRY, ExplainStep("retry", "waiting", detail)
     elif retries.stage is Stage.GIVEN_UP:
         detail = f"{failed}, and it is a dead letter: {newest.topic}, {newest.offset_message_id}"

@@ -95,12 +95,17 @@ class JournalFiles:
     def _read(self, path: Path) -> GroupJournal:
         with path.open("rb") as file:
             header = file.readline(_LINE_MAX_BYTES)
-            if path.stat().st_size > _FILE_MAX_BYTES or not _is_header(header):
+            is_too_large = path.stat().st_size > _FILE_MAX_BYTES
+            if is_too_large or not _is_header(header):
                 aside = path.replace(path.with_name(path.name + ".unreadable"))
                 _LOG.warning(
-                    "%s is no journal of this version; it is kept as %s, and explanations know "
-                    "nothing from before now", path, aside.name,
-                )  # fmt: skip
+                    "%s %s; it is kept as %s, and explanations know nothing from before now",
+                    path,
+                    f"is larger than {_FILE_MAX_BYTES:,} bytes"
+                    if is_too_large
+                    else "is no journal of this version",
+                    aside.name,
+                )
                 return GroupJournal(is_cut=True, is_certain=False)
             entries: list[JournalEntry] = []
             while line := file.readline(_LINE_MAX_BYTES):

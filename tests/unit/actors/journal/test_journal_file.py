@@ -90,6 +90,15 @@ def test_a_file_of_a_later_version_is_put_aside(
     assert "explanations know nothing from before now" in caplog.text
 
 
+def test_a_file_that_is_too_large_is_put_aside_for_that_reason(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path)
+    monkeypatch.setattr(journal_file, "_FILE_MAX_BYTES", 64)
+    assert read(tmp_path).entries("g") == ()
+    assert "g.journal is larger than 64 bytes; it is kept as g.journal.unreadable" in caplog.text
+
+
 def test_an_endless_line_is_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     written(tmp_path)
     with (tmp_path / "g.journal").open("ab") as file:
