@@ -12,6 +12,7 @@ Invariants
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,25 +58,25 @@ class LogReader:
     ) -> dict[Queue, list[StoredMessage]]:
         """Return up to *max_messages* of each queue from its position on; wait until there is one.
 
-        Large messages make them fewer. Empty if the time is over or :meth:`interrupt` was called.
+        Large messages make them fewer. Empty if the time is over, or :meth:`interrupt` was called
+        since the last read.
 
         Raises:
             CorruptRecordError: a message is damaged.
         """
-        self._interrupted.clear()
         found = self._take(positions, max_messages)
-        left_s = timeout_s
-        while not found and left_s > 0 and not self._interrupted.is_set():
+        end_s = time.monotonic() + timeout_s
+        while not found and time.monotonic() < end_s and not self._interrupted.is_set():
             rung = self._doorbell.count()
             found = self._take(positions, max_messages)
             if not found:
                 self._doorbell.wait(rung, _LOOK_AGAIN_S)
                 self._interrupted.wait(_LET_OTHERS_RUN_S)
-                left_s -= _LOOK_AGAIN_S
+        self._interrupted.clear()
         return found
 
     def interrupt(self) -> None:
-        """Make a waiting read return now, because its positions are out of date."""
+        """Make the read that waits, or else the next one, return at once: its positions are outdated."""
         self._interrupted.set()
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,12 @@ def test_a_read_waits_for_the_next_message_or_until_it_is_interrupted(tmp_path: 
         interrupting.start()
         assert reader.read({("T", 0): 9, ("T", 1): 9}, 10, 60) == {}
         interrupting.join()
+        began_s = time.monotonic()
+        reader.interrupt()  # as positions change between two reads
+        assert reader.read({("T", 0): 9, ("T", 1): 9}, 10, 60) == {}
+        assert time.monotonic() - began_s < 50, "it waits with positions that are outdated"
+        put(node, "T", [b"next"])
+        assert bodies(reader.read({("T", 0): 0, ("T", 1): 0}, 10, 60)) == [b"late", b"next"]
         reader.close()
 
 
