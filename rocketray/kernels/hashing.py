@@ -106,7 +106,7 @@ def crc32_spans_plain(data: Bytes, starts: Int64s, sizes: Int64s, out: Int32s) -
 def _hash_of_eight(word):
     """Return the hash of eight ASCII bytes, lowest byte first: 8 bytes, 4 pairs, 2 fours.
 
-    Neighbouring lanes hold the terms; none overflows its lane: 127 * 31 + 127 < 2**16, and
+    Neighbouring links hold the terms; none overflows its link: 127 * 31 + 127 < 2**16, and
     4064 * 31**2 + 4064 < 2**32.
     """
     pairs = (word & _EVEN_BYTES) * _POWER_1 + ((word >> np.uint64(8)) & _EVEN_BYTES)

@@ -77,11 +77,11 @@ class Broker(LocalNode):
         self._commits: dict[Any, asyncio.Task[Any]] = {}  # commits that outlasted one settling
         self._restless_until_ms = self.clock()
         self._has_more = False
-        self._serving = _Chore(self.clock(), self._serve_in_time)
-        self._chores = [
-            _Chore(self.clock() + _BEAT_MS, self._beat),
-            _Chore(self.clock() + _SAVE_MS, self._save),
-            _Chore(self.clock() + _EXPIRE_MS, self._expire),
+        self._serving = _PeriodicTask(self.clock(), self._serve_in_time)
+        self._tasks = [
+            _PeriodicTask(self.clock() + _BEAT_MS, self._beat),
+            _PeriodicTask(self.clock() + _SAVE_MS, self._save),
+            _PeriodicTask(self.clock() + _EXPIRE_MS, self._expire),
             self._serving,
         ]
         super().__init__(
@@ -158,19 +158,19 @@ class Broker(LocalNode):
     def pass_time(self, until_ms: int) -> None:
         """See :meth:`Clock.advance`."""
         with self._lock:
-            while (chore := min(self._chores, key=lambda chore: chore.next_ms)).is_due(until_ms):
-                self._go_to(max(chore.next_ms, self.clock()))
-                chore.next_ms = self.clock() + chore.run()
+            while (task := min(self._tasks, key=lambda task: task.next_ms)).is_due(until_ms):
+                self._go_to(max(task.next_ms, self.clock()))
+                task.next_ms = self.clock() + task.run()
             self._go_to(until_ms)
             if not self._is_restless():
-                for chore in self._chores[:3]:
-                    chore.run()
+                for task in self._tasks[:3]:
+                    task.run()
             self.step()
 
     def jump(self, by_ms: int) -> None:
         """See :meth:`Clock.jump`."""
-        for chore in self._chores:
-            chore.next_ms += by_ms
+        for task in self._tasks:
+            task.next_ms += by_ms
         self._restless_until_ms += by_ms
         self._serving.next_ms = min(self._serving.next_ms, self.clock() + _LOOK_MS)
 
@@ -326,8 +326,8 @@ class Broker(LocalNode):
     def _restless(self) -> None:
         """Beat often for a while: members come or go, or queues are reassigned."""
         self._restless_until_ms = max(self._restless_until_ms, self.clock() + _RESTLESS_MS)
-        for chore, soon_ms in zip(self._chores, (_BEAT_MS, _SAVE_MS, _EXPIRE_MS), strict=False):
-            chore.next_ms = min(chore.next_ms, self.clock() + soon_ms)
+        for task, soon_ms in zip(self._tasks, (_BEAT_MS, _SAVE_MS, _EXPIRE_MS), strict=False):
+            task.next_ms = min(task.next_ms, self.clock() + soon_ms)
 
     def _watch_disk(self, disk: DiskUse) -> None:
         self.disk = disk
@@ -398,7 +398,7 @@ class Broker(LocalNode):
         return max(self._serving.next_ms - self.clock(), 1)
 
 
-class _Chore:
+class _PeriodicTask:
     """A periodic task, which returns the time until its next run."""
 
     def __init__(self, next_ms: int, run: Callable[[], int]) -> None:

@@ -72,7 +72,7 @@ class Member(GroupConsumer):
     @property
     def is_moving(self) -> bool:
         """Whether the next poll starts assigned queues or releases revoked ones."""
-        return self._grants.has_to_settle or self._queues.has_to_open
+        return self._ownership.needs_rebalance or self._queues.has_to_open
 
     def unfinished(self, visible: Callable[[str, int], int]) -> str:
         """Return the first queue not finished to its end, in words; empty if there is none."""

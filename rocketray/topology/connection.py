@@ -107,7 +107,7 @@ class GroupConsumer(Protocol):
         ...
 
     @property
-    def has_to_settle(self) -> bool:
+    def needs_rebalance(self) -> bool:
         """Whether a poll is due even without room: queues change owner, or it raises."""
         ...
 

@@ -206,7 +206,9 @@ def test_offsets_move_under_a_group_that_runs(connection: Connection, stack: Exi
             send(connection, "Moved", range(100, 150))
             skipping = threads.submit(groups, connection, "skip", "moved")
             wait_until(
-                lambda: skipping.done() or all(member.has_to_settle for member in readers.members),
+                lambda: (
+                    skipping.done() or all(member.needs_rebalance for member in readers.members)
+                ),
                 lambda: "the members do not hear of it",
             )
             assert not skipping.done(), skipping.result()
@@ -290,7 +292,7 @@ def test_a_gateway_that_dies_costs_what_was_not_committed_a_second_delivery_and_
     wait_until(lambda: len(readers.seen) == 400, lambda: f"{len(readers.seen)} came")
     ray.kill(find_actor(GATEWAY_NAME), no_restart=False)  # with commits that are on their way
     send(connection, "Away", range(400, 500))
-    assert revoked.wait(60), "the member does not hear that its stand-in is gone"
+    assert revoked.wait(60), "the member does not hear that its proxy is gone"
     committed = offsets()  # nobody else commits before the session of the dead is over
     wait_until(
         lambda: all(numbers(queue)[-1:] == [249] for queue in range(2)), lambda: "not all came"

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from support.machines import run_histories
 
-from rocketray.actors.consumers.queue_ownership import Grants
+from rocketray.actors.consumers.queue_ownership import QueueOwnership
 from rocketray.actors.groups.assignment import Strategy
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.groups.heartbeat import Heartbeat
@@ -53,7 +53,7 @@ class Member:
         self.world = world
         self.name = name
         self.life = f"{name}{world.lives}"
-        self.grants = Grants(Lease(lambda: world.now_ms))
+        self.ownership = QueueOwnership(Lease(lambda: world.now_ms))
         self.reading: frozenset[int] = frozenset()
         self.opening: list[int] = []
         self.beats = 0
@@ -62,12 +62,12 @@ class Member:
     def beat(self) -> Heartbeat:
         self.beats += 1
         return Heartbeat(
-            "g", "T", ALL, self.name, self.life, self.grants.held(),
+            "g", "T", ALL, self.name, self.life, self.ownership.held(),
             strategy=self.world.strategy, number=self.beats,
         )  # fmt: skip
 
     def report(self, *, delay_ms: int, lost: bool) -> None:
-        beat, asked_ms = self.beat(), self.grants.lease.asked_at()
+        beat, asked_ms = self.beat(), self.ownership.lease.asked_at()
         self.world.sent.append(beat)
         self.world.now_ms += delay_ms
         try:
@@ -77,16 +77,16 @@ class Member:
             return
         self.world.now_ms += delay_ms
         if not lost:
-            self.grants.answer(beat.held, asked_ms, reply.granted)
+            self.ownership.answer(beat.held, asked_ms, reply.granted)
 
     def begin_poll(self) -> None:
         """Give up what is lost, and begin to open what is new."""
-        lost, late_answer = self.grants.lost()
+        lost, late_answer = self.ownership.lost()
         self.reading -= lost
         self.opening = [queue for queue in self.opening if queue not in lost]
-        self.grants.give_up(lost)
-        self.grants.renew(late_answer)
-        self.opening += self.grants.take_up()
+        self.ownership.give_up(lost)
+        self.ownership.renew(late_answer)
+        self.opening += self.ownership.take_up()
 
     def end_poll(self) -> None:
         self.reading |= set(self.opening)
@@ -98,7 +98,9 @@ class Member:
 
     @property
     def hands_out(self) -> frozenset[int]:
-        return self.reading if not self.has_failed and self.grants.lease.is_running else frozenset()
+        return (
+            self.reading if not self.has_failed and self.ownership.lease.is_running else frozenset()
+        )
 
 
 class Leases(RuleBasedStateMachine):

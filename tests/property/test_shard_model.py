@@ -75,7 +75,7 @@ class Sent:
 
 
 @dataclass
-class Lane:
+class QueueLink:
     """A producer's ring, and what went there."""
 
     ring: ProducerRing
@@ -97,18 +97,18 @@ class Machine:
         self.sent: list[Sent] = []
         self._writable = True
         self.shard = self._open()
-        self.lanes = [self._lane() for _ in range(RINGS)]
+        self.links = [self._link() for _ in range(RINGS)]
 
     # What happens
 
-    def send(self, lane: int, count: int, durability: int) -> None:
+    def send(self, link: int, count: int, durability: int) -> None:
         first, payload = self._payload(count)
-        ring = self.lanes[lane].ring
+        ring = self.links[link].ring
         sequence = ring.try_write(payload, Durability(durability))
         assert sequence is not None
         ring.publish()
         sent = Sent(first, count, lambda: ring.ack(sequence))
-        self.lanes[lane].sent.append(sent)
+        self.links[link].sent.append(sent)
         self.sent.append(sent)
 
     def call(self, count: int, durability: int, steps: int | None) -> None:
@@ -132,16 +132,16 @@ class Machine:
         found = self._until_killed(lambda: self._count(number), steps)
         assert found is None or found == self._expected(number)
         assert self._count(number) == self._expected(number)
-        assert all(lane.is_answered() for lane in self.lanes)
+        assert all(link.is_answered() for link in self.links)
 
     def allow(self, writable: bool) -> None:
         self._writable = writable
         self.shard.set_writable(writable)
 
-    def leave(self, lane: int) -> None:
+    def leave(self, link: int) -> None:
         """A producer goes, and another one comes."""
-        self.lanes[lane].ring.close()
-        self.lanes[lane] = self._lane()
+        self.links[link].ring.close()
+        self.links[link] = self._link()
 
     def tidy(self, half_made: int) -> None:
         """A producer begins to make a ring; the shard flushes and forgets those that went."""
@@ -166,7 +166,7 @@ class Machine:
         """All that was sent is known, and is so."""
         self.shard.set_writable(writable=True)
         self.shard.drain()
-        assert all(lane.is_answered() for lane in self.lanes)
+        assert all(link.is_answered() for link in self.links)
         stored = [message.body for message in self.shard.writer.store.scan()]
         known: dict[int, bytes] = {}
         for sent in self.sent:
@@ -198,11 +198,11 @@ class Machine:
             encode_messages(messages, born_host=("127.0.0.1", 1), clock_ms=lambda: 1)
         )
 
-    def _lane(self) -> Lane:
+    def _link(self) -> QueueLink:
         self._made += 1
         ring = ProducerRing(self._rings / owned_name(f"{self._made % 7}-{self._made}"), 64 * 1024)
         self.shard.attach(str(ring.path))
-        return Lane(ring)
+        return QueueLink(ring)
 
     def _open(self) -> OwnedShard:
         shard = OwnedShard(self._data, self._topic, 0, CONFIG, clock_ms=lambda: 1000)
@@ -271,17 +271,17 @@ def _killed_after(steps: int | None, killed: list[Killed]) -> Iterator[None]:
 
 KILL = st.none() | st.integers(0, 9) | st.integers(0, 60)
 COUNT = st.integers(1, 6)
-LANE = st.integers(0, RINGS - 1)
+LINK = st.integers(0, RINGS - 1)
 DURABILITY = st.integers(0, 1)
 OPERATIONS = st.one_of(
-    st.tuples(st.just("send"), LANE, COUNT, DURABILITY),
-    st.tuples(st.just("send"), LANE, COUNT, DURABILITY),
+    st.tuples(st.just("send"), LINK, COUNT, DURABILITY),
+    st.tuples(st.just("send"), LINK, COUNT, DURABILITY),
     st.tuples(st.just("call"), COUNT, DURABILITY, KILL),
     st.tuples(st.just("drain"), KILL),
     st.tuples(st.just("ask"), KILL),
     st.tuples(st.just("reopen"), KILL, KILL),
     st.tuples(st.just("allow"), st.booleans()),
-    st.tuples(st.just("leave"), LANE),
+    st.tuples(st.just("leave"), LINK),
     st.tuples(st.just("tidy"), st.sampled_from([0, 1, 4096, 70_000])),
 )
 SEND = ("send", 0, 5, 1)

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Unpack
 
-from rocketray.actors.cluster.system_actor import ERRANDS_AT_ONCE, HostThreads
+from rocketray.actors.cluster.system_actor import DELIVERIES_AT_ONCE, HostThreads
 from rocketray.actors.cluster.system_services import Hosting
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.filtering.filter_rules import FilterRules
@@ -106,7 +106,7 @@ class LocalNode(node.LocalNode):
             self.sizes,
             lambda: self,
             clock_ms=self.clock_ms,
-            submit=ThreadPoolExecutor(ERRANDS_AT_ONCE).submit,
+            submit=ThreadPoolExecutor(DELIVERIES_AT_ONCE).submit,
         )
         self._host_threads = HostThreads(
             hosting.host,

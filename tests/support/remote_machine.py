@@ -45,7 +45,7 @@ SWEEP_S = 5
 HEAL_S = 90
 WAITING_MAX = 2
 SMALL: list[tuple[Any, str, Any]] = [
-    (remote_members, "StandIn", SteppedStandIn),
+    (remote_members, "ProxyMember", SteppedStandIn),
     (proxy_member, "FRAME_BYTES", 400),
     (kept_batches, "_MANY", 2),
     (long_poll, "_RETRY_S", 0),
@@ -318,7 +318,7 @@ class Remote(RuleBasedStateMachine):
             member.receive()
 
     def advance(self, seconds: int) -> None:
-        """Let time pass, in which members beat, stand-ins read, and silent ones are forgotten."""
+        """Let time pass, in which members beat, proxies read, and silent ones are forgotten."""
         for _ in range(seconds):
             self.broker.clock.advance(seconds=1)
             self.gateway.settle()

@@ -131,7 +131,7 @@ class SteppedFeed(Feed):
 
     def step(self) -> None:
         """What the thread does once."""
-        if self._window.wait_for_room(0.0) or self._member.has_to_settle:
+        if self._window.wait_for_room(0.0) or self._member.needs_rebalance:
             self._poll()
 
     def note_new(self) -> None:

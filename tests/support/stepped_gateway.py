@@ -1,6 +1,6 @@
 """Members on other nodes whose threads take turns, and whose calls to the gateway get lost.
 
-A stand-in gives queues up inside its member's poll, and waits there for the member's word. Its turn
+A proxy gives queues up inside its member's poll, and waits there for the member's word. Its turn
 is a thread that stands still meanwhile, while a test goes on; time passes by the test's clock.
 """
 
@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from rocketray.actors.remote.backlog import Backlog
-from rocketray.actors.remote.proxy_member import StandIn
+from rocketray.actors.remote.proxy_member import ProxyMember
 from rocketray.actors.remote.remote_calls import JoinRequest
 from rocketray.actors.remote.remote_members import RemoteMembers
 from rocketray.errors import ShardUnavailableError
@@ -29,7 +29,7 @@ class _Killed(BaseException):
 
 
 class _Backlog(Backlog):
-    """Says when the thread of its stand-in waits, and waits by the test's clock."""
+    """Says when the thread of its proxy waits, and waits by the test's clock."""
 
     def __init__(self, clock_s: Callable[[], float]) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class _Backlog(Backlog):
         return super().wait_until_given_up(0)
 
 
-class SteppedStandIn(StandIn):
+class SteppedStandIn(ProxyMember):
     """Its thread lives for one turn."""
 
     _backlog: _Backlog
@@ -105,26 +105,26 @@ class Gateway:
         self._broker = broker
         self.members = RemoteMembers(self._join, self._clock_s)
 
-    def stand_ins(self) -> list[SteppedStandIn]:
+    def proxies(self) -> list[SteppedStandIn]:
         """All that live."""
-        found = list(self.members._stand_ins.values())
+        found = list(self.members._proxies.values())
         return [one for one in found if isinstance(one, SteppedStandIn)]
 
     def take_turns(self) -> None:
-        """Let every stand-in do what it can do now."""
-        for stand_in in self.stand_ins():
-            stand_in.take_turn()
+        """Let every proxy do what it can do now."""
+        for proxy in self.proxies():
+            proxy.take_turn()
 
     def settle(self) -> None:
         """Let what waits see what changed."""
-        for stand_in in self.stand_ins():
-            stand_in.settle()
+        for proxy in self.proxies():
+            proxy.settle()
 
     def restart(self) -> None:
         """Kill it; the coordinator hears nothing of its members any more."""
-        for stand_in in self.stand_ins():
-            stand_in.kill()
-            self._broker.crash(stand_in.member)
+        for proxy in self.proxies():
+            proxy.kill()
+            self._broker.crash(proxy.member)
         self.members = RemoteMembers(self._join, self._clock_s)
 
     def _join(self, request: JoinRequest) -> Member:

@@ -36,7 +36,7 @@ from rocketray.actors.ray_process.ray_runtime import (
     ray,
 )
 from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
-from rocketray.actors.runtime.periodic import start_chore
+from rocketray.actors.runtime.periodic import start_periodic_task
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topic_start import Started
 from rocketray.errors import ShardUnavailableError, StreamError, TopicNotFoundError
@@ -86,10 +86,12 @@ class CoordinatorActor:
         self._state.begin_to_listen()  # the shards' restart took time
         self._stop = threading.Event()
         self._ordering = threading.Lock()
-        start_chore("saving offsets and filters", OFFSETS_INTERVAL_S, self._stop, self._state.save)
-        start_chore("removing old files", EXPIRE_INTERVAL_S, self._stop, self.expire)
+        start_periodic_task(
+            "saving offsets and filters", OFFSETS_INTERVAL_S, self._stop, self._state.save
+        )
+        start_periodic_task("removing old files", EXPIRE_INTERVAL_S, self._stop, self.expire)
         every_s, order = BITMAPS_INTERVAL_S, self.order_bitmaps
-        start_chore("ordering bitmaps", every_s, self._stop, order, at_once=True)
+        start_periodic_task("ordering bitmaps", every_s, self._stop, order, at_once=True)
 
     @_waits
     def create_topic(

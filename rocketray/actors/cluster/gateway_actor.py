@@ -16,7 +16,7 @@ from rocketray.actors.files.home import Home
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.actors.remote.remote_calls import CommitReply, JoinRequest, PollReply
 from rocketray.actors.remote.remote_members import MEMBERS_MAX, RemoteMembers
-from rocketray.actors.runtime.periodic import start_chore
+from rocketray.actors.runtime.periodic import start_periodic_task
 
 __all__ = ["GATEWAY_THREADS", "GatewayActor"]
 
@@ -37,7 +37,7 @@ class GatewayActor:
 
         self._members = RemoteMembers(join, time.monotonic)
         self._stop = threading.Event()
-        start_chore("sweeping", _SWEEP_INTERVAL_S, self._stop, self._members.sweep)
+        start_periodic_task("sweeping", _SWEEP_INTERVAL_S, self._stop, self._members.sweep)
 
     def join(self, name: str, request: JoinRequest) -> None:
         """See :meth:`RemoteMembers.join`; the same applies to the other calls."""

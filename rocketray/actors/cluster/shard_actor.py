@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rocketray.actors.files.home import Home
-from rocketray.actors.ipc.control_page import Patience
+from rocketray.actors.ipc.control_page import AdaptiveSpin
 from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.ray_process.ray_runtime import is_started_again, ray
 from rocketray.actors.runtime.clock import system_clock_ms
@@ -140,11 +140,11 @@ class ShardActor:
             os._exit(1)
 
     def _write(self) -> None:
-        doorbell, patience = self._shard.writer.control.doorbell, Patience()
+        doorbell, spin = self._shard.writer.control.doorbell, AdaptiveSpin()
         while not self._stop.is_set():
             rung = doorbell.load()
             if not self._shard.drain():
-                doorbell.wait_above(rung, _IDLE_WAIT_S, patience)
+                doorbell.wait_above(rung, _IDLE_WAIT_S, spin)
 
     def _keep_house(self) -> None:
         """Prepare files before they are needed, flush when it is due, and watch the disk."""

@@ -34,10 +34,10 @@ from rocketray.transaction import Decision, Verdict
 
 from .system_services import Hosting
 
-__all__ = ["ERRANDS_AT_ONCE", "HostThreads", "ShardHostActor"]
+__all__ = ["DELIVERIES_AT_ONCE", "HostThreads", "ShardHostActor"]
 
 _LOG = logging.getLogger(__name__)
-ERRANDS_AT_ONCE = 8
+DELIVERIES_AT_ONCE = 8
 """How many targets the services may wait for at the same time."""
 _IDLE_WAIT_S = 0.5
 _PREPARE_INTERVAL_S = 0.1
@@ -135,13 +135,13 @@ class ShardHostActor:
 
     def __init__(self, home: Home, sizes: dict[str, int]) -> None:
         data = home.directory()
-        self._errands = ThreadPoolExecutor(ERRANDS_AT_ONCE, thread_name_prefix="errands")
+        self._deliveries = ThreadPoolExecutor(DELIVERIES_AT_ONCE, thread_name_prefix="deliveries")
         self._hosting = Hosting(
             data,
             sizes,
             lambda: _connect(data),
             clock_ms=system_clock_ms,
-            submit=self._errands.submit,
+            submit=self._deliveries.submit,
         )
         self._host = self._hosting.host
         self._threads = HostThreads(
@@ -211,7 +211,7 @@ class ShardHostActor:
         """Store the content of the rings, flush and release all directories."""
         self._threads.stop()
         self._hosting.close()
-        self._errands.shutdown()
+        self._deliveries.shutdown()
 
 
 def _connect(data: Path) -> HostNode:

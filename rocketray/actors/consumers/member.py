@@ -42,7 +42,7 @@ from rocketray.filters.subscription import Subscription
 from .filter_errors import FilterErrorLog
 from .local_offsets import open_local_offsets
 from .member_queues import MemberQueues, OnRevoke, QueueNode
-from .queue_ownership import Grants
+from .queue_ownership import QueueOwnership
 
 __all__ = ["GroupConsumer", "Groups"]
 
@@ -97,14 +97,14 @@ class GroupConsumer:
         bell = consumer_directory(node.data) / owned_name(f"{self._instance}.bell")
         self._doorbell = Doorbell(bell)
         self._lease = Lease(clock_ms, f"member {client_id} of group {group} on topic {topic}")
-        self._grants = Grants(self._lease)
+        self._ownership = QueueOwnership(self._lease)
         self._follower = PlanFollower(subscription)
         self._queues = MemberQueues(
             node,
             group,
             topic,
             start=options.get("start", "earliest"),
-            grants=self._grants,
+            ownership=self._ownership,
             follower=self._follower,
             doorbell=bell,
             clock_ms=clock_ms,
@@ -115,7 +115,7 @@ class GroupConsumer:
         self._filter_errors = FilterErrorLog(node.data, group, topic)
         self._closed = threading.Event()
         try:
-            self._report(self._beat(self._grants.held()))
+            self._report(self._beat(self._ownership.held()))
             self._queues.settle(None)
             self._queues.check()
         except BaseException:
@@ -161,9 +161,9 @@ class GroupConsumer:
         return self._lease.left_ms
 
     @property
-    def has_to_settle(self) -> bool:
+    def needs_rebalance(self) -> bool:
         """Whether the next poll releases or opens queues, renews the lease by that, or raises."""
-        has_to = self._grants.has_to_settle or self._queues.has_to_open
+        has_to = self._ownership.needs_rebalance or self._queues.has_to_open
         return has_to or self._failure is not None
 
     def commit(self, topic: str, queue_id: int, next_queue_offset: int) -> None:
@@ -193,7 +193,7 @@ class GroupConsumer:
         self._leave()
 
     def _leave(self) -> None:
-        held = self._grants.held()
+        held = self._ownership.held()
         self._queues.give_up(held, self.on_revoke)
         try:
             self._node.leave(self._beat(held))
@@ -258,7 +258,7 @@ class GroupConsumer:
 
     def beat(self) -> None:
         """Report to the coordinator, and take what it grants; the next poll acts on it."""
-        report = self._beat(self._grants.held())
+        report = self._beat(self._ownership.held())
         try:
             self._report(report)
         except (ShardUnavailableError, OSError) as error:
@@ -268,7 +268,7 @@ class GroupConsumer:
             self._failure = error
         except Exception as error:  # noqa: BLE001  # else the heartbeat stops without a trace
             self._failure = StreamError(f"the coordinator failed at a heartbeat: {error!r}")
-        if self.has_to_settle:
+        if self.needs_rebalance:
             self._doorbell.ring()
 
     def _report(self, beat: Heartbeat) -> None:
@@ -282,7 +282,7 @@ class GroupConsumer:
         if self._follower.plan != reply.plan:
             self._follower.plan = reply.plan
             self._doorbell.ring()
-        self._grants.answer(beat.held, asked_ms, granted)
+        self._ownership.answer(beat.held, asked_ms, granted)
 
     def _keep_beating(self) -> None:
         while not self._closed.wait(HEARTBEAT_INTERVAL_S) and self._failure is None:

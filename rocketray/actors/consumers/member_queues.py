@@ -30,7 +30,7 @@ from rocketray.errors import ShardUnavailableError, StreamError
 from rocketray.filters.counters import NO_COUNTERS, FilterCounters
 
 from .filter_errors import FirstError
-from .queue_ownership import Grants
+from .queue_ownership import QueueOwnership
 from .queue_stream import QueueStream
 from .start_offset import NextBegin, next_begin
 
@@ -73,7 +73,7 @@ class MemberQueues:
         topic: str,
         *,
         start: StartFrom | int,
-        grants: Grants,
+        ownership: QueueOwnership,
         follower: PlanFollower,
         doorbell: Path,
         clock_ms: Callable[[], int],
@@ -87,7 +87,7 @@ class MemberQueues:
         self._group = group
         self._topic = topic
         self._start = start
-        self._grants = grants
+        self._ownership = ownership
         self._follower = follower
         self._doorbell = doorbell
         self._clock_ms = clock_ms
@@ -177,10 +177,10 @@ class MemberQueues:
 
     def settle(self, on_revoke: OnRevoke | None) -> None:
         """Release the queues that are not granted any more, and open the new ones."""
-        lost, late_answer = self._grants.lost()
+        lost, late_answer = self._ownership.lost()
         self.give_up(lost, on_revoke)
-        self._grants.renew(late_answer)
-        self._unopened |= self._grants.take_up()
+        self._ownership.renew(late_answer)
+        self._unopened |= self._ownership.take_up()
         if self._clock_ms() < self._reopen_ms:
             return
         for queue_id, offset in sorted(self._unopened.items()):
@@ -234,7 +234,7 @@ class MemberQueues:
         for queue_id in queue_ids:
             self._follower.forget(queue_id)
             self._unopened.pop(queue_id, None)
-        self._grants.give_up(queue_ids)
+        self._ownership.give_up(queue_ids)
 
     def _open(self, queue_id: int, offset: int) -> None:
         control = self._control(queue_id)

@@ -22,10 +22,10 @@ from collections.abc import Mapping
 
 from rocketray.actors.groups.lease import Lease
 
-__all__ = ["Grants"]
+__all__ = ["QueueOwnership"]
 
 
-class Grants:
+class QueueOwnership:
     """One member's queues by number; any thread may call."""
 
     def __init__(self, lease: Lease) -> None:
@@ -54,7 +54,7 @@ class Grants:
                 self._late_answer = asked_ms
 
     @property
-    def has_to_settle(self) -> bool:
+    def needs_rebalance(self) -> bool:
         """Whether there is a queue to release or to take up, or a lease to renew by that."""
         with self._lock:
             return self._granted.keys() != self._taken or self._late_answer is not None

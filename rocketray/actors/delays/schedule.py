@@ -24,7 +24,7 @@ import numpy as np
 from rocketray.actors.retries.deliveries import (
     PATIENCE_S,
     Attempt,
-    Errands,
+    OutboundDeliveries,
     Place,
     Submit,
     at_once,
@@ -109,7 +109,7 @@ class Schedule:
         self._doubtful = {
             (place, offset) for place, offsets in (under_way or {}).items() for offset in offsets
         }
-        self._errands = Errands[list[DueRow], Attempt[DueRow]](submit)
+        self._deliveries = OutboundDeliveries[list[DueRow], Attempt[DueRow]](submit)
         self._held: dict[Place, dict[Place, DueTimes]] = {}  # by target, then by queue
         self._last_ms = 0
         self.given_up = 0
@@ -118,7 +118,7 @@ class Schedule:
     def __len__(self) -> int:
         """Return the number of waiting messages."""
         held = sum(len(times) for queues in self._held.values() for times in queues.values())
-        under_way = sum(map(len, self._errands.under_way()))
+        under_way = sum(map(len, self._deliveries.under_way()))
         return sum(map(len, self._queues.values())) + held + under_way
 
     def step(self, now_ms: int) -> int:
@@ -127,7 +127,7 @@ class Schedule:
         self._settle(now_ms)
         is_set_back = now_ms < self._last_ms - CLOCK_STEP_MS
         if is_set_back:
-            self._errands.end_pauses()
+            self._deliveries.end_pauses()
         self._release(now_ms)
         for queue in self._queues.values():
             if is_set_back:
@@ -168,7 +168,7 @@ class Schedule:
             if rolled is None:
                 return False
             offset = rolled
-        if any(row.is_at(place, offset) for rows in self._errands.under_way() for row in rows):
+        if any(row.is_at(place, offset) for rows in self._deliveries.under_way() for row in rows):
             raise ShardUnavailableError(
                 f"{place[0]}/{place[1]}", _RECALL_AGAIN_MS, "the message is being delivered"
             )
@@ -197,7 +197,7 @@ class Schedule:
         queue = self._queues.get(place)
         if queue is None:
             return 0
-        rows = (row for rows in self._errands.under_way() for row in rows)
+        rows = (row for rows in self._deliveries.under_way() for row in rows)
         held = {row.offset for row in rows if row.place == place}
         return queue.roll(held | {offset for where, offset in self._doubtful if where == place})
 
@@ -212,7 +212,7 @@ class Schedule:
 
     def close(self) -> None:
         """Wait for attempts in progress and unmap everything; the next step starts afresh."""
-        abandoned = self._errands.abandon()
+        abandoned = self._deliveries.abandon()
         self._doubtful |= {(row.place, row.offset) for rows in abandoned for row in rows}
         for queue in self._queues.values():
             queue.close()
@@ -239,7 +239,7 @@ class Schedule:
 
     def _wakeup_ms(self, now_ms: int) -> int:
         times = [queue.next_ms() for queue in self._queues.values()]
-        wanted = (*times, self._errands.next_ms(now_ms, self._held))
+        wanted = (*times, self._deliveries.next_ms(now_ms, self._held))
         return min((time for time in wanted if time is not None), default=now_ms + _IDLE_MS)
 
     def _deliver(self, now_ms: int) -> bool:
@@ -249,16 +249,16 @@ class Schedule:
             taken, rows, damaged = self._take(now_ms)
             ready = dict[Place, list[DueRow]]()
             for target, group in by_target(rows).items():
-                if self._errands.may_begin(target, now_ms):
+                if self._deliveries.may_begin(target, now_ms):
                     ready[target] = group
                 else:
                     self._hold(target, group)
             if ready:
-                self._note(self._may_be_delivered([*self._errands.under_way(), *ready.values()]))
+                self._note(self._may_be_delivered([*self._deliveries.under_way(), *ready.values()]))
             for target, group in ready.items():
                 for row in group:
                     row.is_doubtful = (row.place, row.offset) in self._doubtful
-                self._errands.begin(target, group, partial(self._attempt, target, group))
+                self._deliveries.begin(target, group, partial(self._attempt, target, group))
             self._finish(damaged)
             self._settle(now_ms, PATIENCE_S if ready else 0.0)
         except BaseException:
@@ -347,15 +347,15 @@ class Schedule:
     def _settle(self, now_ms: int, patience_s: float = 0.0) -> None:
         """Process the outcomes of attempts in progress."""
         try:
-            for target, rows, tried in self._errands.ended(patience_s=patience_s):
+            for target, rows, tried in self._deliveries.ended(patience_s=patience_s):
                 self._doubtful |= {(row.place, row.offset) for row in rows}
                 self._finish(tried.done)
                 self._hold(target, tried.waiting)
                 self.given_up += len(tried.refused)
                 if tried.waiting:
-                    self._errands.failed(target, now_ms)
+                    self._deliveries.failed(target, now_ms)
                 else:
-                    self._errands.succeeded(target)
+                    self._deliveries.succeeded(target)
         except BaseException:
             self.close()
             raise
@@ -369,7 +369,7 @@ class Schedule:
 
     def _release(self, now_ms: int) -> None:
         """Return held messages to their queues if their targets may be tried."""
-        for target in [one for one in self._held if self._errands.may_begin(one, now_ms)]:
+        for target in [one for one in self._held if self._deliveries.may_begin(one, now_ms)]:
             for place, times in self._held.pop(target).items():
                 times.limit_waits(now_ms)  # the clock may have been set back meanwhile
                 self._queues[place].put_back(times.take_all())

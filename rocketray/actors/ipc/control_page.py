@@ -30,7 +30,7 @@ from rocketray.errors import ShardFencedError, StoreError, StoreFullError, Store
 from rocketray.kernels import futex
 from rocketray.store.files.file_system import few_enough_files
 
-__all__ = ["LINE_BYTES", "ControlPage", "Doorbell", "Line", "Patience", "SharedFile"]
+__all__ = ["LINE_BYTES", "AdaptiveSpin", "ControlPage", "Doorbell", "SharedCounter", "SharedFile"]
 
 LINE_BYTES = 64
 _PAGE_BYTES = 4096
@@ -82,10 +82,10 @@ class SharedFile:
         self.memory = memoryview(self._map)
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
 
-    def line(self, number: int) -> Line:
+    def line(self, number: int) -> SharedCounter:
         """Return the line with that number from the start of the file."""
         assert (number + 1) * LINE_BYTES <= len(self.bytes)
-        return Line(self, number * LINE_BYTES)
+        return SharedCounter(self, number * LINE_BYTES)
 
     def unlink(self) -> None:
         """Remove the name; processes that have the file mapped keep its memory."""
@@ -100,7 +100,7 @@ def _check_owner(path: Path, descriptor: int) -> None:
         )
 
 
-class Patience:
+class AdaptiveSpin:
     """Adaptive spinning: a waiter spins some 50 µs before it sleeps, if its last wait was as short.
 
     Of two processes that answer each other, a sleeping one costs both of them a wake-up. If the
@@ -118,7 +118,7 @@ class Patience:
         self.spins = _SPINS if waited_s <= _SOON_S else 0
 
 
-class Line:
+class SharedCounter:
     """One shared number (see the module's docstring); keeps its file mapped."""
 
     __slots__ = ("_address", "_file")
@@ -145,21 +145,21 @@ class Line:
         """Add one, atomically against other processes, and wake the waiters."""
         futex.ring(self._address)
 
-    def wait_above(self, seen: int, timeout_s: float, patience: Patience | None = None) -> int:
+    def wait_above(self, seen: int, timeout_s: float, spin: AdaptiveSpin | None = None) -> int:
         """Return the value once it is above *seen* or the time is over; releases the GIL.
 
         With *patience* it spins for a while before it sleeps.
         """
         value = self.load()
-        spins = 0 if patience is None else patience.spins
+        spins = 0 if spin is None else spin.spins
         begun = time.monotonic()
         while value <= seen and timeout_s > 0:
             part = min(timeout_s, _WAIT_SLICE_S)
             value = futex.wait_above(self._address, seen, int(part * 1e9), spins)
             timeout_s -= part
             spins = 0
-        if patience is not None:
-            patience.learn(time.monotonic() - begun)
+        if spin is not None:
+            spin.learn(time.monotonic() - begun)
         return value
 
 
@@ -262,7 +262,7 @@ class ControlPage:
         return epoch
 
     @property
-    def epoch(self) -> Line:
+    def epoch(self) -> SharedCounter:
         """Line with the epoch of the newest incarnation."""
         return self._epoch
 
@@ -276,6 +276,6 @@ class ControlPage:
             )
 
     @property
-    def doorbell(self) -> Line:
+    def doorbell(self) -> SharedCounter:
         """Line that producers ring when a ring has data for the writer."""
         return self._doorbell

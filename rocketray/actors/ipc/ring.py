@@ -39,7 +39,7 @@ from rocketray.kernels.drain import (
     RingCursor,
 )
 
-from .control_page import LINE_BYTES, Patience, SharedFile
+from .control_page import LINE_BYTES, AdaptiveSpin, SharedFile
 
 __all__ = [
     "RING_BYTES",
@@ -150,7 +150,7 @@ class ProducerRing(_Ring):
         self._reserved = 0
         self._sequence = 0
         self._known_tail = self._known_acknowledged = 0  # lower bounds
-        self._patience = Patience()
+        self._spin = AdaptiveSpin()
 
     @property
     def payload_max(self) -> int:
@@ -211,7 +211,7 @@ class ProducerRing(_Ring):
 
     def wait_acknowledged(self, sequence: int, timeout_s: float) -> bool:
         """Return whether that frame is acknowledged before the time is over."""
-        return self._acknowledged.wait_above(sequence - 1, timeout_s, self._patience) >= sequence
+        return self._acknowledged.wait_above(sequence - 1, timeout_s, self._spin) >= sequence
 
     def ack(self, sequence: int) -> Ack:
         """Return an acknowledged frame's outcome, kept until SLOT_COUNT later ones are written."""

@@ -100,7 +100,7 @@ class Batch:
         "_first_id",
         "_first_queue_offset",
         "_form",
-        "_lane",
+        "_link",
         "_offsets",
         "_own_ids",
         "_sizes",
@@ -113,7 +113,7 @@ class Batch:
         "unsure",
     )
 
-    def __init__(self, lane: Destination, form: RecordForm, durability: Durability) -> None:
+    def __init__(self, link: Destination, form: RecordForm, durability: Durability) -> None:
         self.durability = durability
         self.columns = MessageColumns(form)
         """The messages; none once they are packed."""
@@ -124,7 +124,7 @@ class Batch:
         """The batch as it was sent, if a call left its outcome unknown."""
         self.one_way = 0
         """Number of one-way messages, whose results are never read."""
-        self._lane = lane
+        self._link = link
         self._form = form
         self._first_id = 0
         self._own_ids: dict[int, str] = {}
@@ -173,7 +173,7 @@ class Batch:
             raise self.failure
         assert self.ack is not None
         if self.ack.status is not AppendStatus.OK:
-            raise refusal(self.ack.status, self._lane.name, self._lane.data)
+            raise refusal(self.ack.status, self._link.name, self._link.data)
         return self.ack
 
     def result(self, index: int) -> SendResult:
@@ -181,13 +181,13 @@ class Batch:
         offsets = self._offsets
         if offsets is None:
             offsets = self._offsets = self._physical_offsets()
-        lane, form = self._lane, self._form
-        offset_id = f"{lane.id_prefix}{offsets[index]:016X}"
+        link, form = self._link, self._form
+        offset_id = f"{link.id_prefix}{offsets[index]:016X}"
         if self._own_ids and (own_id := self._own_ids.get(index)) is not None:
             message_id = own_id or offset_id
         else:
             message_id = form.unique_id(self._first_id + index)
-        queue_id, queue_offset, handle = lane.queue_id, self._first_queue_offset + index, None
+        queue_id, queue_offset, handle = link.queue_id, self._first_queue_offset + index, None
         if form.topic in WAITING_QUEUES:
             handle = str(RecallHandle(form.topic, queue_id, queue_offset, message_id))
         return _MAKE_RESULT((message_id, offset_id, queue_id, queue_offset, handle))

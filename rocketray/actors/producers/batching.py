@@ -1,4 +1,4 @@
-"""The lanes of a producer: the queue and batch of each message, and when a batch is sent.
+"""The links of a producer: the queue and batch of each message, and when a batch is sent.
 
 A message is sent at once if none was sent for a while (``queue_link.collecting_s``). A message that
 comes sooner is collected, and is sent
@@ -8,7 +8,7 @@ comes sooner is collected, and is sent
 - when a caller waits for one of the messages, or
 - after ``LINGER_S``, as soon as the shard has acknowledged or refused the batches before.
 
-Each lane has a lock, so a shard that accepts nothing blocks only the threads that send to it.
+Each link has a lock, so a shard that accepts nothing blocks only the threads that send to it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from rocketray.store.formats.message_id import UniqueIdGenerator
 
 from .batch import AckMode, Batch, durability_of
 from .pending_messages import Part
-from .queue_link import Lane, Shards, collecting_s, no_room, unacknowledged
+from .queue_link import QueueLink, Shards, collecting_s, no_room, unacknowledged
 
-__all__ = ["BATCH_BYTES", "BATCH_MAX", "ProducerLanes", "settle_options"]
+__all__ = ["BATCH_BYTES", "BATCH_MAX", "ProducerBatching", "settle_options"]
 
 _LOG = logging.getLogger(__name__)
 BATCH_MAX = 1024
@@ -72,7 +72,7 @@ def settle_options(
     return durability_of(ack), options
 
 
-class ProducerLanes:
+class ProducerBatching:
     """The parts of a producer other than its send calls."""
 
     def __init__(
@@ -97,14 +97,14 @@ class ProducerLanes:
         )
         self._topics: dict[str, TopicConfig] = {}
         self._forms: dict[str, RecordForm] = {}
-        self._lanes: dict[str, list[Lane | None]] = {}  # of each topic, by queue
-        self._lost = 0  # one-way messages of closed lanes
+        self._links: dict[str, list[QueueLink | None]] = {}  # of each topic, by queue
+        self._lost = 0  # one-way messages of closed links
         self._turn = itertools.count()
-        self._lock = threading.Lock()  # for the set of lanes; each lane has its own
+        self._lock = threading.Lock()  # for the set of links; each link has its own
         self._refreshing = threading.Lock()
         self._collecting = threading.Event()
         self._closed = threading.Event()
-        self._callers: dict[Lane, threading.Thread] = {}  # of the linger thread
+        self._callers: dict[QueueLink, threading.Thread] = {}  # of the linger thread
         self._linger = threading.Thread(target=self._flush_lingering, daemon=True, name="linger")
         self._linger.start()
 
@@ -159,13 +159,13 @@ class ProducerLanes:
     def flush(self) -> None:
         """Send everything collected and wait for the acknowledgements; results have the errors."""
         waiting = []
-        for lane in self._open_lanes():
-            with lane.lock:
-                self._hand_over(lane)
-                if lane.in_flight:
-                    waiting.append((lane, lane.in_flight[-1]))
-        for lane, batch in waiting:
-            self.settle(lane, batch, None)
+        for link in self._open_links():
+            with link.lock:
+                self._hand_over(link)
+                if link.in_flight:
+                    waiting.append((link, link.in_flight[-1]))
+        for link, batch in waiting:
+            self.settle(link, batch, None)
 
     def refresh_topics(self) -> None:
         """Update the number of queues of the topics, and drop deleted topics.
@@ -188,13 +188,13 @@ class ProducerLanes:
                         self._leave(name, StoreError(reason))
                     elif config.queues > known.queues:
                         with self._lock:
-                            lanes = self._lanes.get(name, [])
-                            lanes += [None] * (config.queues - known.queues) if lanes else []
+                            links = self._links.get(name, [])
+                            links += [None] * (config.queues - known.queues) if links else []
                             self._topics[name] = config
 
     def lose(self, error: StreamError) -> None:
         """Fail all unacknowledged and later sends with *error*: their shards are gone."""
-        for topic in list(self._lanes):
+        for topic in list(self._links):
             self._leave(topic, error)
 
     def close(self) -> None:
@@ -208,9 +208,9 @@ class ProducerLanes:
                 self._closed.set()
             self._collecting.set()
             self._linger.join()
-            for lane in self._open_lanes():
-                with lane.lock:
-                    lane.close(StoreError(_CLOSED))
+            for link in self._open_links():
+                with link.lock:
+                    link.close(StoreError(_CLOSED))
 
     def __enter__(self) -> Self:
         """Return the producer itself; closed at the end of the block."""
@@ -220,66 +220,66 @@ class ProducerLanes:
         """Close it."""
         self.close()
 
-    def settle(self, lane: Lane, batch: Batch, timeout_s: float | None) -> None:
+    def settle(self, link: QueueLink, batch: Batch, timeout_s: float | None) -> None:
         """Wait until the outcome of a batch is known."""
         deadline = time.monotonic() + (self._timeout_s if timeout_s is None else timeout_s)
         while True:
-            with lane.lock:
-                if batch is lane.collecting:
-                    self._hand_over(lane)
-                lane.harvest()
+            with link.lock:
+                if batch is link.collecting:
+                    self._hand_over(link)
+                link.harvest()
                 if batch.settled:
                     return
             left = deadline - time.monotonic()
             if left <= 0:
-                raise unacknowledged(lane)
-            lane.wait(batch, min(left, _LOOK_S))
+                raise unacknowledged(link)
+            link.wait(batch, min(left, _LOOK_S))
 
-    def hand_over_part(self, part: Part, ack: AckMode | None) -> tuple[Lane, Batch]:
+    def hand_over_part(self, part: Part, ack: AckMode | None) -> tuple[QueueLink, Batch]:
         """Build a batch and send it; an error that keeps it from being sent is its outcome."""
         durability = durability_of(ack) if ack else self._durability
-        lane = self._lane(part.topic, part.queue_id, None)
-        with lane.lock:
-            lane.check_open()
-            self._hand_over(lane)  # earlier messages go first
-            lane.collecting = batch = Batch(lane, lane.form, durability)
+        link = self._link(part.topic, part.queue_id, None)
+        with link.lock:
+            link.check_open()
+            self._hand_over(link)  # earlier messages go first
+            link.collecting = batch = Batch(link, link.form, durability)
             try:
                 batch.columns.extend([part.messages[number] for number in part.numbers])
             except StreamError as error:
-                lane.collecting, batch.failure = None, error
-            self._hand_over(lane)
-        return lane, batch
+                link.collecting, batch.failure = None, error
+            self._hand_over(link)
+        return link, batch
 
-    def ask_again(self, lane: Lane, batch: Batch) -> None:
+    def ask_again(self, link: QueueLink, batch: Batch) -> None:
         """Call the shard again with a batch whose outcome a call left unknown."""
-        with lane.lock:
-            lane.check_open()
-            lane.ask_again(batch)
+        with link.lock:
+            link.check_open()
+            link.ask_again(batch)
 
-    def _collect(self, lane: Lane, ack: AckMode | None, *, of_node: bool = False) -> Batch:
-        """Return the batch that a message is added to; called with the lane's lock held.
+    def _collect(self, link: QueueLink, ack: AckMode | None, *, of_node: bool = False) -> Batch:
+        """Return the batch that a message is added to; called with the link's lock held.
 
         Only the node's own parts send *of_node*: they may send to any topic.
         """
         durability = durability_of(ack) if ack else self._durability
-        lane.check_open()
-        if lane.is_closed_topic and not of_node:
-            check_open_topic(lane.topic)
-        batch = lane.collecting
+        link.check_open()
+        if link.is_closed_topic and not of_node:
+            check_open_topic(link.topic)
+        batch = link.collecting
         if batch is not None and batch.durability is not durability:
-            self._hand_over(lane)
+            self._hand_over(link)
             batch = None
         if batch is None:
-            batch = lane.collecting = Batch(lane, lane.form, durability)
+            batch = link.collecting = Batch(link, link.form, durability)
         return batch
 
-    def _hand_over_in_time(self, lane: Lane, columns: MessageColumns, index: int) -> None:
+    def _hand_over_in_time(self, link: QueueLink, columns: MessageColumns, index: int) -> None:
         """Send the collected messages, if it is time; *index* is the newest message's number."""
         begun = time.monotonic()
-        if index + 1 >= BATCH_MAX or columns.size >= BATCH_BYTES or begun >= lane.next_hand_over:
-            self._hand_over(lane)
+        if index + 1 >= BATCH_MAX or columns.size >= BATCH_BYTES or begun >= link.next_hand_over:
+            self._hand_over(link)
             ended = time.monotonic()
-            lane.next_hand_over = ended + collecting_s(ended - begun)
+            link.next_hand_over = ended + collecting_s(ended - begun)
         elif not self._collecting.is_set():
             self._collecting.set()
 
@@ -289,53 +289,53 @@ class ProducerLanes:
             config = self._topics.setdefault(name, self._shards.topic(check_topic(name)))
         return config
 
-    def _lane(self, topic: str, queue_id: int | None, sharding_key: str | None) -> Lane:
-        lanes = self._lanes.get(topic) if isinstance(topic, str) else None
-        if lanes is None:
+    def _link(self, topic: str, queue_id: int | None, sharding_key: str | None) -> QueueLink:
+        links = self._links.get(topic) if isinstance(topic, str) else None
+        if links is None:
             queue_id = self.choose_queue(topic, queue_id, sharding_key)
-            return self._open_lane(topic, queue_id)
+            return self._open_link(topic, queue_id)
         if queue_id is None and sharding_key is None:
-            queue_id = next(self._turn) % len(lanes)
+            queue_id = next(self._turn) % len(links)
         else:
             queue_id = self.choose_queue(topic, queue_id, sharding_key)
-        lane = lanes[queue_id] if queue_id < len(lanes) else None  # there may be more queues by now
-        return lane or self._open_lane(topic, queue_id)
+        link = links[queue_id] if queue_id < len(links) else None  # there may be more queues by now
+        return link or self._open_link(topic, queue_id)
 
-    def _open_lane(self, topic: str, queue_id: int) -> Lane:
-        """Return an existing lane or a new one; other threads are not blocked by its shard."""
+    def _open_link(self, topic: str, queue_id: int) -> QueueLink:
+        """Return an existing link or a new one; other threads are not blocked by its shard."""
         while not self._closed.is_set():
             config = self._topic(topic)
             config.check_queue(queue_id)
-            opened = Lane(self._shards, config, queue_id, self._form(topic))
+            opened = QueueLink(self._shards, config, queue_id, self._form(topic))
             with self._lock:
                 if self._topics.get(topic) is config and not self._closed.is_set():
-                    lanes = self._lanes.setdefault(topic, [None] * config.queues)
-                    lane = lanes[queue_id]
-                    if lane is None:
-                        lanes[queue_id] = opened
+                    links = self._links.setdefault(topic, [None] * config.queues)
+                    link = links[queue_id]
+                    if link is None:
+                        links[queue_id] = opened
                         return opened
                 else:
-                    lane = None  # the topic changed meanwhile, or the producer was closed
+                    link = None  # the topic changed meanwhile, or the producer was closed
             opened.close(StoreError(_CLOSED))
-            if lane is not None:
-                return lane
+            if link is not None:
+                return link
         raise StoreError(_CLOSED)
 
-    def _open_lanes(self) -> list[Lane]:
-        """Return all open lanes."""
-        topics = list(self._lanes.values())
-        return [lane for lanes in topics for lane in lanes if lane is not None]
+    def _open_links(self) -> list[QueueLink]:
+        """Return all open links."""
+        topics = list(self._links.values())
+        return [link for links in topics for link in links if link is not None]
 
     def _leave(self, topic: str, error: StreamError) -> None:
-        """Close the lanes to the removed shards of a topic."""
+        """Close the links to the removed shards of a topic."""
         with self._lock:
             self._topics.pop(topic, None)
-            lanes = self._lanes.pop(topic, [])
-        for lane in lanes:
-            if lane is not None:
-                with lane.lock:
-                    lane.close(error, is_gone=True)
-                    self._lost += lane.lost
+            links = self._links.pop(topic, [])
+        for link in links:
+            if link is not None:
+                with link.lock:
+                    link.close(error, is_gone=True)
+                    self._lost += link.lost
 
     def _form(self, topic: str) -> RecordForm:
         form = self._forms.get(topic)
@@ -348,26 +348,26 @@ class ProducerLanes:
             )
         return form
 
-    def _hand_over(self, lane: Lane) -> None:
-        """Pack the collected messages and write them to the ring; called with the lane's lock."""
-        batch = lane.collecting
+    def _hand_over(self, link: QueueLink) -> None:
+        """Pack the collected messages and write them to the ring; called with the link's lock."""
+        batch = link.collecting
         if batch is None or not batch.columns:
             return
-        lane.collecting = None
+        link.collecting = None
         try:
             payload = batch.pack(self._ids.take(len(batch.columns)), self._clock_ms())
-            self._until_sent(lane, partial(lane.try_send, payload.data, batch))
+            self._until_sent(link, partial(link.try_send, payload.data, batch))
         except Exception as error:  # noqa: BLE001  # raised when a result of the batch is read
             batch.failure = error
-            lane.settled(batch)
+            link.settled(batch)
 
-    def _until_sent(self, lane: Lane, try_send: Callable[[], bool]) -> None:
+    def _until_sent(self, link: QueueLink, try_send: Callable[[], bool]) -> None:
         """Send a batch as soon as there is room."""
         deadline = time.monotonic() + self._timeout_s
         while not try_send():
             if time.monotonic() >= deadline:
-                raise no_room(lane)
-            lane.wait_for_room(_ROOM_WAIT_S)
+                raise no_room(link)
+            link.wait_for_room(_ROOM_WAIT_S)
 
     def _flush_lingering(self) -> None:
         refresh_at = time.monotonic() + _REFRESH_S
@@ -375,35 +375,35 @@ class ProducerLanes:
             self._collecting.wait(_REFRESH_S)
             time.sleep(LINGER_S)
             self._collecting.clear()
-            waiting = [lane for lane in self._open_lanes() if not self._hand_over_lingering(lane)]
+            waiting = [link for link in self._open_links() if not self._hand_over_lingering(link)]
             if waiting:
                 self._collecting.set()
             if time.monotonic() >= refresh_at and not self._refreshing.locked():
                 threading.Thread(target=self.refresh_topics, daemon=True, name="topics").start()
                 refresh_at = time.monotonic() + _REFRESH_S
 
-    def _hand_over_lingering(self, lane: Lane) -> bool:
-        """Send the collected messages, or begin to; False if the lane must be checked again."""
-        if lane.ring is not None:
-            return self._hand_over_if_free(lane)
-        if not lane.has_collected:
+    def _hand_over_lingering(self, link: QueueLink) -> bool:
+        """Send the collected messages, or begin to; False if the link must be checked again."""
+        if link.ring is not None:
+            return self._hand_over_if_free(link)
+        if not link.has_collected:
             return True
         callers = {one: thread for one, thread in self._callers.items() if thread.is_alive()}
-        if lane not in callers:  # a call may take minutes: other lanes do not wait for it
+        if link not in callers:  # a call may take minutes: other links do not wait for it
             run = self._hand_over_if_free
-            callers[lane] = threading.Thread(target=run, args=(lane,), daemon=True, name="call")
-            callers[lane].start()
+            callers[link] = threading.Thread(target=run, args=(link,), daemon=True, name="call")
+            callers[link].start()
         self._callers = callers
         return False
 
-    def _hand_over_if_free(self, lane: Lane) -> bool:
-        """Send the collected messages, unless the lane is in use or the shard is behind."""
-        if not lane.lock.acquire(blocking=False):
+    def _hand_over_if_free(self, link: QueueLink) -> bool:
+        """Send the collected messages, unless the link is in use or the shard is behind."""
+        if not link.lock.acquire(blocking=False):
             return False
         try:
-            lane.harvest()
-            if not lane.in_flight:  # so there is room, and no wait for a dead shard
-                self._hand_over(lane)
-            return not lane.has_collected
+            link.harvest()
+            if not link.in_flight:  # so there is room, and no wait for a dead shard
+                self._hand_over(link)
+            return not link.has_collected
         finally:
-            lane.lock.release()
+            link.lock.release()

@@ -15,7 +15,7 @@ from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
 
 from .batch import AckMode, Batch, SendResults
-from .queue_link import Lane
+from .queue_link import QueueLink
 
 __all__ = ["Part", "PendingMessages", "Sender"]
 
@@ -32,13 +32,13 @@ class Part(NamedTuple):
 class Sender(Protocol):
     """The producer calls that pending messages need."""
 
-    def hand_over_part(self, part: Part, ack: AckMode | None) -> tuple[Lane, Batch]:
+    def hand_over_part(self, part: Part, ack: AckMode | None) -> tuple[QueueLink, Batch]:
         """Build a batch and send it."""
 
-    def settle(self, lane: Lane, batch: Batch, timeout_s: float | None) -> None:
+    def settle(self, link: QueueLink, batch: Batch, timeout_s: float | None) -> None:
         """Wait until the outcome of a batch is known."""
 
-    def ask_again(self, lane: Lane, batch: Batch) -> None:
+    def ask_again(self, link: QueueLink, batch: Batch) -> None:
         """Call the shard again with a batch whose outcome a call left unknown."""
 
 
@@ -49,7 +49,7 @@ class PendingMessages:
         self._sender = sender
         self._parts = parts
         self._ack = ack
-        self._placed: dict[int, tuple[Lane, Batch]] = {}
+        self._placed: dict[int, tuple[QueueLink, Batch]] = {}
 
     def results(self, timeout_s: float | None = None) -> SendResults:
         """Send what was not yet sent, wait until all is stored, return results in message order.
@@ -71,8 +71,8 @@ class PendingMessages:
                 self._sender.ask_again(*self._placed[number])
             if self._placed[number][1].has_failed:
                 held.add(place)
-        for number, (lane, batch) in list(self._placed.items()):
-            self._sender.settle(lane, batch, timeout_s)
+        for number, (link, batch) in list(self._placed.items()):
+            self._sender.settle(link, batch, timeout_s)
             try:
                 batch.check()
             except ShardUnavailableError:

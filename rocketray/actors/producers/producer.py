@@ -4,7 +4,7 @@ This module has the send calls; when and how a message is sent is in batching.py
 
 Invariants
   1. A result is returned after the shard acknowledged the batch with the requested ack mode.
-  2. Memory is bounded: a lane holds one batch that is not yet sent, and the ring. Then ``send``
+  2. Memory is bounded: a link holds one batch that is not yet sent, and the ring. Then ``send``
      blocks, and raises :class:`ShardUnavailableError` after ``timeout_s``. Threads that send to the
      same queue then wait one after the other; threads that send to other queues do not.
   3. Messages of one thread to one queue are stored in the order they were sent.
@@ -28,10 +28,10 @@ from rocketray.store.batches.encoded_batch import MeasuredTable
 
 from .batch import AckMode, Batch, BatchResult, SendResult, SendResults, by_queue, durability_of
 from .batch_split import cut_messages, cut_table
-from .batching import ProducerLanes
+from .batching import ProducerBatching
 from .pending_messages import Part, PendingMessages
 from .pending_send import PendingSend
-from .queue_link import Lane
+from .queue_link import QueueLink
 from .queue_selector import QueueSelector, select_each, select_queue
 
 __all__ = ["AckMode", "PendingSend", "Producer", "SendResult", "SendResults"]
@@ -41,7 +41,7 @@ class _NoOptions(TypedDict):
     """No further argument, for type checkers: at run time each is refused, with a suggestion."""
 
 
-class Producer(ProducerLanes):
+class Producer(ProducerBatching):
     """A producer for the topics of a cluster; safe to use from several threads."""
 
     def send(
@@ -71,13 +71,13 @@ class Producer(ProducerLanes):
             message = Message(topic, body, tags, keys, properties or {})
             later = delay_of(self.send, delay)
             return self.send_message_async(message, queue_id, sharding_key, ack, later).result()
-        lane = self._lane(topic, queue_id, sharding_key)
-        with lane.lock:
-            batch = self._collect(lane, ack)
+        link = self._link(topic, queue_id, sharding_key)
+        with link.lock:
+            batch = self._collect(link, ack)
             index = batch.columns.add(body, tags, keys, properties)
-            self._hand_over(lane)
-        lane.wait(batch, self._timeout_s)
-        self.settle(lane, batch, 0)
+            self._hand_over(link)
+        link.wait(batch, self._timeout_s)
+        self.settle(link, batch, 0)
         return batch.result(index)
 
     def send_async(
@@ -102,12 +102,12 @@ class Producer(ProducerLanes):
             message = Message(topic, body, tags, keys, properties or {})
             later = delay_of(self.send_async, delay)
             return self.send_message_async(message, queue_id, sharding_key, ack, later)
-        lane = self._lane(topic, queue_id, sharding_key)
-        with lane.lock:
-            batch = self._collect(lane, ack)
+        link = self._link(topic, queue_id, sharding_key)
+        with link.lock:
+            batch = self._collect(link, ack)
             index = batch.columns.add(body, tags, keys, properties)
-            self._hand_over_in_time(lane, batch.columns, index)
-        return PendingSend(self.settle, lane, batch, index)
+            self._hand_over_in_time(link, batch.columns, index)
+        return PendingSend(self.settle, link, batch, index)
 
     def send_oneway(
         self,
@@ -127,21 +127,21 @@ class Producer(ProducerLanes):
         if queue_selector is not None:
             message = Message(topic, body, tags, keys, properties or {})
             queue_id = self._select(queue_selector, message, queue_id, sharding_key)
-        lane = self._lane(topic, queue_id, sharding_key)
-        with lane.lock:
-            batch = self._collect(lane, None)
+        link = self._link(topic, queue_id, sharding_key)
+        with link.lock:
+            batch = self._collect(link, None)
             index = batch.columns.add(body, tags, keys, properties)
             batch.one_way += 1
-            self._hand_over_in_time(lane, batch.columns, index)
+            self._hand_over_in_time(link, batch.columns, index)
 
     @property
     def one_way_lost(self) -> int:
         """Number of one-way messages that were not stored, of those with a known outcome."""
         lost = self._lost
-        for lane in self._open_lanes():
-            with lane.lock:
-                lane.harvest()
-                lost += lane.lost
+        for link in self._open_links():
+            with link.lock:
+                link.harvest()
+                lost += link.lost
         return lost
 
     def send_message_async(
@@ -171,12 +171,12 @@ class Producer(ProducerLanes):
         *,
         of_node: bool,
     ) -> PendingSend:
-        lane = self._lane(message.topic, queue_id, sharding_key)
-        with lane.lock:
-            batch = self._collect(lane, ack, of_node=of_node)
+        link = self._link(message.topic, queue_id, sharding_key)
+        with link.lock:
+            batch = self._collect(link, ack, of_node=of_node)
             index = batch.columns.add_message(message)
-            self._hand_over_in_time(lane, batch.columns, index)
-        return PendingSend(self.settle, lane, batch, index)
+            self._hand_over_in_time(link, batch.columns, index)
+        return PendingSend(self.settle, link, batch, index)
 
     def send_delayed(
         self,
@@ -311,7 +311,7 @@ class Producer(ProducerLanes):
             )
         check_open_topic(check_topic(topic))
         counts: dict[int, int] = {}
-        placed: list[tuple[Lane, Batch]] = []
+        placed: list[tuple[QueueLink, Batch]] = []
         for rows in cut_table(table):
             measured = MeasuredTable(
                 topic,
@@ -322,16 +322,16 @@ class Producer(ProducerLanes):
                 unique_ids=self._ids.next_ids(rows.num_rows),
                 options=self._options,
             )
-            lane = self._lane(topic, None, None)
-            with lane.lock:
-                lane.check_open()
-                self._hand_over(lane)
-                batch = Batch(lane, lane.form, durability)
-                self._until_sent(lane, partial(lane.try_send_table, measured, batch))
-            placed.append((lane, batch))
-            counts[lane.queue_id] = counts.get(lane.queue_id, 0) + rows.num_rows
-        for lane, batch in placed:
-            self.settle(lane, batch, None)
+            link = self._link(topic, None, None)
+            with link.lock:
+                link.check_open()
+                self._hand_over(link)
+                batch = Batch(link, link.form, durability)
+                self._until_sent(link, partial(link.try_send_table, measured, batch))
+            placed.append((link, batch))
+            counts[link.queue_id] = counts.get(link.queue_id, 0) + rows.num_rows
+        for link, batch in placed:
+            self.settle(link, batch, None)
             batch.check()
         return BatchResult(table.num_rows, counts)
 
@@ -350,22 +350,22 @@ class Producer(ProducerLanes):
         sending some of the messages again, the caller has to check which are stored.
         """
         _refuse_strangers(topic, messages)
-        lane = self._lane(topic, queue_id, None)
-        with lane.lock:
-            lane.check_open()
-            is_same = lane.forwarding is None or lane.forwarding[0] == list(messages)
-            if lane.forwarding is not None:
-                batch = lane.forwarding[1]
+        link = self._link(topic, queue_id, None)
+        with link.lock:
+            link.check_open()
+            is_same = link.forwarding is None or link.forwarding[0] == list(messages)
+            if link.forwarding is not None:
+                batch = link.forwarding[1]
             else:
-                self._hand_over(lane)
-                batch = Batch(lane, lane.form, durability_of(ack) if ack else self._durability)
+                self._hand_over(link)
+                batch = Batch(link, link.form, durability_of(ack) if ack else self._durability)
                 payload = memoryview(batch.pack_forwarded(messages))
-                self._until_sent(lane, partial(lane.try_send, payload, batch))
-                lane.forwarding = list(messages), batch
-        self.settle(lane, batch, None)
-        lane.forwarding = None
+                self._until_sent(link, partial(link.try_send, payload, batch))
+                link.forwarding = list(messages), batch
+        self.settle(link, batch, None)
+        link.forwarding = None
         if not is_same:
-            raise ShardUnavailableError(lane.name, 0, "it was busy with what was sent before")
+            raise ShardUnavailableError(link.name, 0, "it was busy with what was sent before")
         batch.check()
         return SendResults([(batch, range(len(messages)))], len(messages))
 

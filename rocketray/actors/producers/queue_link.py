@@ -1,7 +1,7 @@
-"""The link from one producer to one queue (a lane): batches, and their outcomes.
+"""The link from one producer to one queue (a link): batches, and their outcomes.
 
 On the shard's node a batch is sent through a ring in shared memory; from elsewhere, and if it is
-too large for the ring, by a call. Used with its lock held, except for :meth:`Lane.wait`.
+too large for the ring, by a call. Used with its lock held, except for :meth:`QueueLink.wait`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 
 from rocketray.actors.files.paths import control_path, host_doorbell_path, producer_rings_directory
-from rocketray.actors.ipc.control_page import ControlPage, Doorbell, Line
+from rocketray.actors.ipc.control_page import ControlPage, Doorbell, SharedCounter
 from rocketray.actors.ipc.ring import SLOT_COUNT, Ack, ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.topics.catalog import TopicConfig
@@ -32,7 +32,7 @@ from rocketray.store.formats.message_id import encode_offset_id
 
 from .batch import Batch
 
-__all__ = ["Lane", "ShardGate", "Shards", "collecting_s", "no_room", "unacknowledged"]
+__all__ = ["QueueLink", "ShardGate", "Shards", "collecting_s", "no_room", "unacknowledged"]
 
 
 _LOG = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Shards(Protocol):
         """Return whether this process can map the shard's memory."""
 
 
-class Lane:
+class QueueLink:
     """The link from this producer to one queue."""
 
     def __init__(self, shards: Shards, topic: TopicConfig, queue_id: int, form: RecordForm) -> None:
@@ -101,7 +101,7 @@ class Lane:
         self.next_hand_over = 0.0
         """Monotonic time from which on the next message sends the collected ones."""
         self._closed: StreamError | None = None
-        self._doorbell: Line | Doorbell | None = None
+        self._doorbell: SharedCounter | Doorbell | None = None
         self.ring: ProducerRing | None = None
         if shards.is_local(topic.name, queue_id):
             self._open_ring(self.data, is_hosted=topic.hosted)
@@ -264,13 +264,13 @@ def collecting_s(hand_over_s: float) -> float:
     return min(max(_COLLECT_MIN_S, 4 * hand_over_s), _COLLECT_MAX_S)
 
 
-def unacknowledged(lane: Lane) -> ShardUnavailableError:
+def unacknowledged(link: QueueLink) -> ShardUnavailableError:
     """Return the error for a batch that the shard has, and did not acknowledge in time."""
     reason = "it did not acknowledge in time, and may still store what was sent"
-    return ShardUnavailableError(lane.name, 1000, reason)
+    return ShardUnavailableError(link.name, 1000, reason)
 
 
-def no_room(lane: Lane) -> ShardUnavailableError:
+def no_room(link: QueueLink) -> ShardUnavailableError:
     """Return the error for a batch that could not be sent."""
     reason = "it takes no messages now; nothing of this batch was sent"
-    return ShardUnavailableError(lane.name, 1000, reason)
+    return ShardUnavailableError(link.name, 1000, reason)

@@ -22,7 +22,7 @@ from rocketray.store.reading.packed_records import pack_records
 from .backlog import Backlog
 from .remote_calls import CommitReply, PollReply
 
-__all__ = ["FRAME_BYTES", "REVOKE_TIMEOUT_S", "StandIn"]
+__all__ = ["FRAME_BYTES", "REVOKE_TIMEOUT_S", "ProxyMember"]
 
 _LOG = logging.getLogger(__name__)
 FRAME_BYTES = 1024 * 1024
@@ -33,7 +33,7 @@ _ROOM_S = 0.1  # how long the release of a queue may wait while the backlog is f
 _ALL: Container[int] = range(2**31)
 
 
-class StandIn:
+class ProxyMember:
     """The proxy of one remote member in its group."""
 
     def __init__(self, member: GroupConsumer, clock_s: Callable[[], float]) -> None:
@@ -128,8 +128,8 @@ class StandIn:
         except StreamError as error:
             self._failure = error
         except Exception as error:  # noqa: BLE001  # the member has to get the error
-            _LOG.exception("a remote member's stand-in ends")
-            self._failure = StreamError(f"the member's stand-in failed: {error}")
+            _LOG.exception("a remote member's proxy ends")
+            self._failure = StreamError(f"the member's proxy failed: {error}")
 
     def _start(self) -> None:
         self._thread.start()
@@ -147,14 +147,14 @@ class StandIn:
             self._read(poll_s, self._left_alone)
         elif self._backlog.wait_for_room(room_s):
             self._pack(self._unpacked.popleft())
-        elif self._member.has_to_settle:
+        elif self._member.needs_rebalance:
             self._read(0, _ALL)
 
     def _read(self, timeout_s: float, skip: Container[int]) -> None:
         try:
             batches = self._member.poll(timeout_s, _POLL_MESSAGES, skip)
         except ShardUnavailableError as error:
-            _LOG.warning("a remote member's stand-in tries again: %s", error)
+            _LOG.warning("a remote member's proxy tries again: %s", error)
             self._closing.wait(error.retry_after_ms / 1000)
             return
         finally:

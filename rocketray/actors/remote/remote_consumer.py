@@ -172,7 +172,7 @@ class RemoteGroupConsumer:
         return self._lease.is_running
 
     @property
-    def has_to_settle(self) -> bool:
+    def needs_rebalance(self) -> bool:
         """Whether the next polls join again, release queues, or raise."""
         return (
             self._failure is not None
@@ -323,7 +323,7 @@ class RemoteGroupConsumer:
             _LOG.warning("commits wait for the gateway: %s", error)
         except Exception as error:  # noqa: BLE001  # else the heartbeat stops without a trace
             self._failure = StreamError(f"the gateway failed at a commit: {error!r}")
-        if self.has_to_settle:
+        if self.needs_rebalance:
             self.wake()
 
     def _tell_failing(self) -> None:

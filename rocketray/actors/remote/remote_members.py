@@ -27,7 +27,7 @@ from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.errors import StreamError, UnknownMemberError
 
-from .proxy_member import StandIn
+from .proxy_member import ProxyMember
 from .remote_calls import POLL_MAX_S, CommitReply, JoinRequest, PollReply
 
 __all__ = ["MEMBERS_MAX", "SILENCE_S", "RemoteMembers"]
@@ -47,7 +47,7 @@ class RemoteMembers:
         self._join = join
         self._clock_s = clock_s
         self._lock = threading.Condition()
-        self._stand_ins: dict[str, StandIn] = {}
+        self._proxies: dict[str, ProxyMember] = {}
         self._heard_s: dict[str, float] = {}
         self._joining: set[str] = set()
 
@@ -59,10 +59,10 @@ class RemoteMembers:
         """
         with self._lock:
             self._lock.wait_for(lambda: name not in self._joining)
-            if name in self._stand_ins:
+            if name in self._proxies:
                 self._heard_s[name] = self._clock_s()
                 return
-            count = len(self._stand_ins) + len(self._joining)
+            count = len(self._proxies) + len(self._joining)
             if count >= MEMBERS_MAX:
                 raise StreamError(
                     f"{count} members on other nodes read through this node already, which is the "
@@ -70,9 +70,9 @@ class RemoteMembers:
                 )
             self._joining.add(name)
         try:
-            stand_in = StandIn(self._join(request), self._clock_s)
+            proxy = ProxyMember(self._join(request), self._clock_s)
             with self._lock:
-                self._stand_ins[name] = stand_in
+                self._proxies[name] = proxy
                 self._heard_s[name] = self._clock_s()
         finally:
             with self._lock:
@@ -92,7 +92,7 @@ class RemoteMembers:
         """
         reply = self._find(name).poll(max(0.0, min(POLL_MAX_S, timeout_s)), received)
         with self._lock:
-            if name in self._stand_ins:
+            if name in self._proxies:
                 self._heard_s[name] = self._clock_s()
         return reply
 
@@ -121,53 +121,53 @@ class RemoteMembers:
         self, name: str, revocation: int, commits: Mapping[int, int], number: int = 0
     ) -> None:
         """Note that the member released the queues of that revocation; raises as :meth:`poll`."""
-        stand_in = self._find(name)
-        stand_in.commit(commits, number)
-        stand_in.give_up(revocation)
+        proxy = self._find(name)
+        proxy.commit(commits, number)
+        proxy.give_up(revocation)
 
     def leave(self, name: str, commits: Mapping[int, int], number: int = 0) -> None:
         """Take the last commits, and leave the group."""
         with self._lock:
-            stand_in = self._stand_ins.pop(name, None)
+            proxy = self._proxies.pop(name, None)
             self._heard_s.pop(name, None)
-        if stand_in is not None:
-            stand_in.commit(commits, number)
-            stand_in.close()
+        if proxy is not None:
+            proxy.commit(commits, number)
+            proxy.close()
 
     def sweep(self) -> None:
         """Remove the silent members (invariant 3)."""
         with self._lock:
             now_s = self._clock_s()
             silent = [name for name, at_s in self._heard_s.items() if now_s - at_s > SILENCE_S]
-            swept = {name: self._stand_ins.pop(name) for name in silent}
+            swept = {name: self._proxies.pop(name) for name in silent}
             for name in silent:
                 del self._heard_s[name]
-        for name, stand_in in swept.items():
+        for name, proxy in swept.items():
             _LOG.warning("remote member %s is silent; its queues go to others", name)
-            _end(name, stand_in)
+            _end(name, proxy)
 
     def close(self) -> None:
         """Leave all groups."""
         with self._lock:
-            stand_ins, self._stand_ins, self._heard_s = self._stand_ins, {}, {}
-        for name, stand_in in stand_ins.items():
-            _end(name, stand_in)
+            proxies, self._proxies, self._heard_s = self._proxies, {}, {}
+        for name, proxy in proxies.items():
+            _end(name, proxy)
 
-    def _find(self, name: str) -> StandIn:
+    def _find(self, name: str) -> ProxyMember:
         with self._lock:
-            stand_in = self._stand_ins.get(name)
-            if stand_in is not None:
+            proxy = self._proxies.get(name)
+            if proxy is not None:
                 self._heard_s[name] = self._clock_s()
-                return stand_in
+                return proxy
         raise UnknownMemberError(
             f"the node knows no remote member {name}: it was silent for {SILENCE_S:.0f} s, or "
             "the node started anew; join again"
         )
 
 
-def _end(name: str, stand_in: StandIn) -> None:
+def _end(name: str, proxy: ProxyMember) -> None:
     """Have a proxy leave; if the coordinator cannot be told, the session times out."""
     try:
-        stand_in.close()
+        proxy.close()
     except (StreamError, OSError) as error:
         _LOG.warning("remote member %s did not leave its group in order: %s", name, error)

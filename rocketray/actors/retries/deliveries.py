@@ -1,10 +1,10 @@
-"""Outbound deliveries of the host's services (errands), in parallel; a target may be unavailable.
+"""Outbound deliveries of the host's services (deliveries), in parallel; a target may be unavailable.
 
-A target that does not answer delays its own messages, and no others: each errand has a thread, and
+A target that does not answer delays its own messages, and no others: each delivery has a thread, and
 the service that begins one waits for it only briefly, and checks it again later.
 
 Invariants
-  1. A target has one errand at a time, so its messages keep their order.
+  1. A target has one delivery at a time, so its messages keep their order.
   2. A target that did not accept everything is paused for a second, then two, up to a minute.
 """
 
@@ -29,7 +29,7 @@ __all__ = [
     "PATIENCE_S",
     "Attempt",
     "Ended",
-    "Errands",
+    "OutboundDeliveries",
     "Place",
     "Submit",
     "at_once",
@@ -39,7 +39,7 @@ __all__ = [
 _LOG = logging.getLogger(__name__)
 PATIENCE_S = 0.1
 LOOK_MS = 50
-"""How soon to check errands in progress."""
+"""How soon to check deliveries in progress."""
 _PAUSE_MS, _PAUSE_MAX_MS = 1000, 60_000
 _GONE = (TopicNotFoundError, InvalidNameError)
 _NEVER = (*_GONE, InvalidMessageError, MessageTooLargeError)
@@ -53,10 +53,10 @@ WhatT = TypeVar("WhatT")
 ResultT = TypeVar("ResultT")
 
 
-def at_once(errand: Callable[[], Any]) -> Future[Any]:
+def at_once(delivery: Callable[[], Any]) -> Future[Any]:
     """Run it now, in this thread; its errors are raised here."""
     future: Future[Any] = Future()
-    future.set_result(errand())
+    future.set_result(delivery())
     return future
 
 
@@ -93,7 +93,7 @@ def attempt(
 
 
 class Ended(NamedTuple, Generic[WhatT, ResultT]):
-    """An errand that has ended."""
+    """An delivery that has ended."""
 
     target: Place
     what: WhatT
@@ -106,33 +106,33 @@ class _Pause:
     length_ms: int
 
 
-class Errands(Generic[WhatT, ResultT]):
-    """The errands of one service. For one thread at a time; only the errands run in others."""
+class OutboundDeliveries(Generic[WhatT, ResultT]):
+    """The deliveries of one service. For one thread at a time; only the deliveries run in others."""
 
     def __init__(self, submit: Submit = at_once) -> None:
-        """Run errands by *submit*."""
+        """Run deliveries by *submit*."""
         self._submit = submit
         self._under_way: dict[Place, tuple[WhatT, Future[ResultT]]] = {}
         self._pauses: dict[Place, _Pause] = {}
 
     def may_begin(self, target: Place, now_ms: int) -> bool:
-        """Return whether *target* has no errand, and no pause."""
+        """Return whether *target* has no delivery, and no pause."""
         pause = self._pauses.get(target)
         return target not in self._under_way and (pause is None or now_ms >= pause.until_ms)
 
     def begin(self, target: Place, what: WhatT, run: Callable[[], ResultT]) -> None:
-        """Begin to *run*; *what* is the content of the errand."""
+        """Begin to *run*; *what* is the content of the delivery."""
         assert target not in self._under_way
         self._under_way[target] = what, self._submit(run)
 
     def under_way(self) -> Iterable[WhatT]:
-        """Return the errands in progress, including those that :meth:`ended` has not returned."""
+        """Return the deliveries in progress, including those that :meth:`ended` has not returned."""
         return [what for what, _ in self._under_way.values()]
 
     def ended(self, *, patience_s: float = 0.0) -> list[Ended[WhatT, ResultT]]:
-        """Return the errands that ended since the last call; wait up to *patience_s* for all.
+        """Return the deliveries that ended since the last call; wait up to *patience_s* for all.
 
-        An errand's error is raised here.
+        An delivery's error is raised here.
         """
         wait([future for _, future in self._under_way.values()], patience_s)
         over = [

@@ -10,12 +10,12 @@ import logging
 import threading
 from collections.abc import Callable
 
-__all__ = ["start_chore"]
+__all__ = ["start_periodic_task"]
 
 _LOG = logging.getLogger(__name__)
 
 
-def start_chore(
+def start_periodic_task(
     name: str,
     every_s: float,
     stop: threading.Event,

@@ -32,7 +32,7 @@ from rocketray.actors.retries.deliveries import (
     LOOK_MS,
     PATIENCE_S,
     Attempt,
-    Errands,
+    OutboundDeliveries,
     Place,
     Submit,
     at_once,
@@ -129,7 +129,7 @@ class TransactionService:
         self._pending: dict[int, Pending] = {}
         self._decided: dict[int, Decided] = {}
         self._ended: Counter[str] = Counter()
-        self._errands = Errands[list[int], Attempt[int]](submit)
+        self._deliveries = OutboundDeliveries[list[int], Attempt[int]](submit)
         self._last_ms = 0
         saved = progress or TransactionProgress()
         self._half_next = saved.half_next
@@ -143,14 +143,14 @@ class TransactionService:
         None if only a new message can bring work.
         """
         if now_ms < self._last_ms:
-            self._errands.end_pauses()
+            self._deliveries.end_pauses()
         self._last_ms = now_ms
         self._read_halves()
         while self._read_decisions():
             self._carry_out(now_ms)
         self._give_up(now_ms)
         self._carry_out(now_ms)
-        if self._errands.under_way():
+        if self._deliveries.under_way():
             return now_ms + LOOK_MS
         return now_ms + _RETRY_MS if self._pending or self._decided else None
 
@@ -310,12 +310,12 @@ class TransactionService:
             pass
 
     def abandon(self) -> None:
-        """Wait for errands in progress, and ignore them: a new service starts from the logs."""
-        self._errands.abandon()
+        """Wait for deliveries in progress, and ignore them: a new service starts from the logs."""
+        self._deliveries.abandon()
 
     def settle(self, now_ms: int) -> None:
-        """Wait for errands in progress, and process their outcomes; before the service ends."""
-        while self._errands.under_way():
+        """Wait for deliveries in progress, and process their outcomes; before the service ends."""
+        while self._deliveries.under_way():
             self._settle(now_ms)
 
     def _carry_out(self, now_ms: int) -> None:
@@ -328,20 +328,20 @@ class TransactionService:
         """Begin to store messages in all queues that may be tried; return whether any."""
         has_begun = False
         for place, offsets in self._by_place().items():
-            if self._errands.may_begin(place, now_ms):
+            if self._deliveries.may_begin(place, now_ms):
                 chosen = offsets[:_STORED_AT_ONCE]
                 doubtful = {offset for offset in chosen if self._decided[offset].in_doubt}
                 for offset in chosen:
                     decided = self._decided[offset]
                     decided.in_doubt = decided.is_under_way = True  # until its op is written
                 run = partial(self._attempt, place, chosen, doubtful)
-                self._errands.begin(place, chosen, run)
+                self._deliveries.begin(place, chosen, run)
                 has_begun = True
         return has_begun
 
     def _settle(self, now_ms: int, patience_s: float = PATIENCE_S) -> None:
-        """Process the outcomes of errands in progress."""
-        for place, offsets, tried in self._errands.ended(patience_s=patience_s):
+        """Process the outcomes of deliveries in progress."""
+        for place, offsets, tried in self._deliveries.ended(patience_s=patience_s):
             for offset in offsets:
                 self._decided[offset].is_under_way = False
             is_last = place[0] in (GIVEN_UP_TOPIC, TRANSACTION_LETTERS)
@@ -350,9 +350,9 @@ class TransactionService:
                 decided.outcome, decided.place = "dead letter", (TRANSACTION_LETTERS, 0)
             are_ended = self._end(tried.done)
             if are_ended and not tried.waiting and not (is_last and tried.refused):
-                self._errands.succeeded(place)
+                self._deliveries.succeeded(place)
             else:
-                self._errands.failed(place, now_ms)
+                self._deliveries.failed(place, now_ms)
 
     def _by_place(self) -> dict[Place, list[int]]:
         """Return the halves to store by topic and queue, in the order of the decisions."""

@@ -200,7 +200,7 @@ class Feed:
         """Poll in the thread while there is room or need, until the feed closes or one fails."""
         try:
             while not self._closing.is_set():
-                if self._window.wait_for_room(POLL_TIMEOUT_S) or self._member.has_to_settle:
+                if self._window.wait_for_room(POLL_TIMEOUT_S) or self._member.needs_rebalance:
                     self._poll()
         except Exception as error:  # noqa: BLE001  # the app decides what a dead feed means
             self._call_on_loop(self._on_failure, error)

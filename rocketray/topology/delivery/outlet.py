@@ -32,21 +32,21 @@ class OrderedOutlet(Outlet):
 
     def __init__(self, hand_on: Callable[[Delivery], None]) -> None:
         super().__init__(hand_on)
-        self._lanes: dict[int, deque[Delivery]] = {}
+        self._links: dict[int, deque[Delivery]] = {}
 
     def put(self, delivery: Delivery) -> None:
         """Pass on *delivery*, the next one of its queue, or keep it until its turn."""
-        lane = self._lanes.setdefault(delivery.queue_id, deque())
-        lane.append(delivery)
-        if len(lane) == 1:
+        link = self._links.setdefault(delivery.queue_id, deque())
+        link.append(delivery)
+        if len(link) == 1:
             self._hand_on(delivery)
 
     def released(self, delivery: Delivery) -> None:
         """Note that no handler has *delivery* any more: pass on the next one."""
-        lane = self._lanes[delivery.queue_id]
-        assert lane[0] is delivery
-        lane.popleft()
-        if lane:
-            self._hand_on(lane[0])
+        link = self._links[delivery.queue_id]
+        assert link[0] is delivery
+        link.popleft()
+        if link:
+            self._hand_on(link[0])
         else:
-            del self._lanes[delivery.queue_id]
+            del self._links[delivery.queue_id]

@@ -10,7 +10,7 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.consumers.member import GroupConsumer
-from rocketray.actors.consumers.queue_ownership import Grants
+from rocketray.actors.consumers.queue_ownership import QueueOwnership
 from rocketray.actors.files.paths import shard_directory
 from rocketray.actors.groups.lease import LEASE_MS, Lease
 from rocketray.errors import CorruptRecordError, ShardUnavailableError, StreamError
@@ -75,7 +75,7 @@ def test_a_queue_without_a_directory_keeps_no_member_from_the_others(node: Hinde
     now_ms = 0
     with join(node, now_ms=lambda: now_ms) as member:
         assert take(member, lambda found: found == there) == there
-        assert not member.has_to_settle
+        assert not member.needs_rebalance
         away.rename(directory)
         now_ms = 10_000
         member.beat()
@@ -182,11 +182,11 @@ def test_a_queue_whose_stream_nobody_could_fill_is_read_when_somebody_can(
         assert member.poll(0) == []
         assert "T/0 waits for group g: shard filter is unavailable" in caplog.text
         now_ms[0] += 1000
-        assert member.has_to_settle
+        assert member.needs_rebalance
         found = take(member, lambda found: len(found) >= 10)
         assert sorted(found) == sorted(sent)
         assert attached == [3], "each stream once more at most"
-        assert not member.has_to_settle
+        assert not member.needs_rebalance
 
 
 def test_a_member_that_is_refused_says_why_though_it_cannot_leave(
@@ -207,35 +207,35 @@ def test_a_member_that_is_refused_says_why_though_it_cannot_leave(
 
 
 def test_a_queue_that_was_given_up_is_taken_up_by_the_answer_to_a_later_heartbeat() -> None:
-    grants = Grants(Lease(lambda: 0))
-    grants.answer(grants.held(), 0, {0: 5, 1: 5})
-    assert grants.take_up() == {0: 5, 1: 5}
-    grants.answer(grants.held(), 0, {1: 5})
-    lost, late_answer = grants.lost()
+    ownership = QueueOwnership(Lease(lambda: 0))
+    ownership.answer(ownership.held(), 0, {0: 5, 1: 5})
+    assert ownership.take_up() == {0: 5, 1: 5}
+    ownership.answer(ownership.held(), 0, {1: 5})
+    lost, late_answer = ownership.lost()
     assert (set(lost), late_answer) == ({0}, None)
-    held = grants.held()
-    grants.answer(held, 0, {0: 5, 1: 5})  # granted again, while the polling thread gives it up
-    held = grants.held()
-    grants.give_up(lost)
-    grants.answer(held, 0, {0: 5, 1: 5})  # of a heartbeat that had no last commit of it
-    assert grants.take_up() == {}
-    assert grants.held() == {1}, "so the next heartbeat says that it is given up"
-    grants.answer(frozenset({1}), 0, {0: 9, 1: 5})
-    assert grants.take_up() == {0: 9}
+    held = ownership.held()
+    ownership.answer(held, 0, {0: 5, 1: 5})  # granted again, while the polling thread gives it up
+    held = ownership.held()
+    ownership.give_up(lost)
+    ownership.answer(held, 0, {0: 5, 1: 5})  # of a heartbeat that had no last commit of it
+    assert ownership.take_up() == {}
+    assert ownership.held() == {1}, "so the next heartbeat says that it is given up"
+    ownership.answer(frozenset({1}), 0, {0: 9, 1: 5})
+    assert ownership.take_up() == {0: 9}
 
 
 def test_an_answer_that_comes_too_late_renews_the_lease_when_what_it_lacks_is_given_up() -> None:
     now_ms = [0]
-    grants = Grants(Lease(lambda: now_ms[0]))
-    grants.answer(frozenset(), 0, {0: 5, 1: 5})
-    grants.take_up()
+    ownership = QueueOwnership(Lease(lambda: now_ms[0]))
+    ownership.answer(frozenset(), 0, {0: 5, 1: 5})
+    ownership.take_up()
     now_ms[0] = LEASE_MS
-    grants.answer(grants.held(), now_ms[0], {1: 5})
-    assert grants.lease.left_ms <= 0
-    assert grants.has_to_settle
-    assert grants.lost() == (frozenset({0}), LEASE_MS)
-    grants.give_up(frozenset({0}))
+    ownership.answer(ownership.held(), now_ms[0], {1: 5})
+    assert ownership.lease.left_ms <= 0
+    assert ownership.needs_rebalance
+    assert ownership.lost() == (frozenset({0}), LEASE_MS)
+    ownership.give_up(frozenset({0}))
     now_ms[0] += 100
-    grants.answer(grants.held(), now_ms[0], {1: 5})
-    grants.renew(LEASE_MS)
-    assert grants.lease.left_ms == LEASE_MS, "all that it holds was granted"
+    ownership.answer(ownership.held(), now_ms[0], {1: 5})
+    ownership.renew(LEASE_MS)
+    assert ownership.lease.left_ms == LEASE_MS, "all that it holds was granted"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.actors.ipc.control_page import ControlPage, Doorbell, Patience
+from rocketray.actors.ipc.control_page import AdaptiveSpin, ControlPage, Doorbell
 from rocketray.errors import ShardFencedError, StoreError, StoreVersionError
 from rocketray.kernels import futex
 
@@ -35,21 +35,21 @@ def test_a_waiter_gives_up_when_the_time_is_over(tmp_path: Path) -> None:
 
 
 def test_a_waiter_looks_before_it_sleeps_only_where_the_last_answer_came_soon() -> None:
-    patience = Patience()
-    spins = patience.spins
-    patience.learn(0.001)
-    assert patience.spins == 0 < spins
-    patience.learn(0.00005)
-    assert patience.spins == spins
+    spin = AdaptiveSpin()
+    spins = spin.spins
+    spin.learn(0.001)
+    assert spin.spins == 0 < spins
+    spin.learn(0.00005)
+    assert spin.spins == spins
 
 
 def test_a_wait_with_patience_ends_with_the_publication_or_the_time(tmp_path: Path) -> None:
     page = ControlPage(tmp_path / "control", create=True)
-    patience = Patience()
-    assert page._visible.wait_above(0, 0.01, patience) == 0
-    assert patience.spins == 0
+    spin = AdaptiveSpin()
+    assert page._visible.wait_above(0, 0.01, spin) == 0
+    assert spin.spins == 0
     page.publish_visible(7)
-    assert page._visible.wait_above(0, 30.0, patience) == 7
+    assert page._visible.wait_above(0, 30.0, spin) == 7
 
 
 def test_rings_of_many_threads_are_all_counted(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A producer's lanes: what one shard does to those who send to others, and topics that change."""
+"""A producer's links: what one shard does to those who send to others, and topics that change."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_an_error_of_a_shard_says_whether_the_message_may_still_be_stored(
         assert node.message_at("Dead", 0, 0).body == b"first"  # type: ignore[union-attr]
 
 
-def test_threads_that_send_first_at_one_time_share_a_lane(node: LocalNode) -> None:
+def test_threads_that_send_first_at_one_time_share_a_link(node: LocalNode) -> None:
     begin = threading.Barrier(8)
 
     def send(producer: Producer) -> None:
@@ -246,9 +246,9 @@ def test_a_message_that_is_refused_leaves_nothing_that_has_to_go(node: LocalNode
         producer.send("Trade", b"x")
         with pytest.raises(InvalidMessageError):
             producer.send_async("Trade", b"x", tags="a || b")
-        (lane,) = producer._open_lanes()
-        assert lane.collecting is not None
-        assert producer._hand_over_lingering(lane)
+        (link,) = producer._open_links()
+        assert link.collecting is not None
+        assert producer._hand_over_lingering(link)
 
 
 def test_a_topic_may_be_made_again_with_more_queues_while_a_message_is_sent(

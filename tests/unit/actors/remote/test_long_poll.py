@@ -85,7 +85,7 @@ def test_every_poll_raises_what_does_not_go_by_itself(node: LocalNode, call: str
         gateway.failures[call] = ZeroDivisionError("of the test")
         with pytest.raises(StreamError, match=f"failed at a .*{call}.*of the test"):
             bodies(member, 1)
-        assert member.has_to_settle
+        assert member.needs_rebalance
         for _ in range(2):
             with pytest.raises(StreamError, match="of the test"):
                 member.poll(60)

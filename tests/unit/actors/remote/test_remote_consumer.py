@@ -166,7 +166,7 @@ def test_a_member_that_does_not_poll_has_no_lease_when_its_queues_go_to_another(
         with node.consumer("g", "Trade", ALL) as near:
             wait_until(lambda: near.poll(0) == [] and near.assignment())
             assert not far.is_leased
-            assert far.has_to_settle
+            assert far.needs_rebalance
             wait_until(lambda: far.poll(0.1) == near.poll(0) and far.is_leased and far.assignment())
             assert far.assignment().isdisjoint(near.assignment())
 
@@ -182,7 +182,7 @@ def test_a_member_that_takes_nothing_still_gives_up_queues_at_once(
         seen = numbers(receive(far, 1))
         wait_until(lambda: len(far._long_poll.waiting()) > 2)
         with node.consumer("g", "Trade", ALL) as near:
-            wait_until(lambda: far.has_to_settle)
+            wait_until(lambda: far.needs_rebalance)
             assert far.is_leased
             assert far.poll(0) == [], "what waits is not handed out first"
             lost = {
@@ -414,11 +414,11 @@ def test_a_member_has_to_settle_when_it_is_told_to_give_queues_up(
     with node.remote_consumer("g", "Trade", ALL) as far:
         wait_until(lambda: far.poll(0.1) == [] and far.assignment())
         with node.consumer("g", "Trade", ALL) as near:
-            wait_until(lambda: far.has_to_settle)
+            wait_until(lambda: far.needs_rebalance)
             assert far.is_leased
             far.poll(0)
             assert len(far.assignment()) == 2
-            wait_until(lambda: not far.has_to_settle)
+            wait_until(lambda: not far.needs_rebalance)
             wait_until(lambda: near.poll(0) == [] and len(near.assignment()) == 2)
 
 

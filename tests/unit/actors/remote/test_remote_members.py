@@ -131,20 +131,20 @@ def test_no_lease_is_answered_to_a_member_whose_sweep_has_begun(
     swept: list[Link] = []
     answered: list[Link] = []
 
-    def close(stand_in: proxy_member.StandIn) -> None:
+    def close(proxy: proxy_member.ProxyMember) -> None:
         """The first that is swept takes its time, and the other one lives again meanwhile."""
-        swept.extend(link for link in (first, second) if stand_ins[link] is stand_in)
+        swept.extend(link for link in (first, second) if proxies[link] is proxy)
         if len(swept) == 1:
             try:
                 second.lease_ms()
                 answered.append(second)
             except UnknownMemberError:
                 pass
-        really_close(stand_in)
+        really_close(proxy)
 
-    stand_ins = {link: members._find(link.name) for link in (first, second)}
-    really_close = proxy_member.StandIn.close
-    monkeypatch.setattr(proxy_member.StandIn, "close", close)
+    proxies = {link: members._find(link.name) for link in (first, second)}
+    really_close = proxy_member.ProxyMember.close
+    monkeypatch.setattr(proxy_member.ProxyMember, "close", close)
     now += SILENCE_S + 0.1
     members.sweep()
     assert set(swept).isdisjoint(answered)
@@ -229,7 +229,7 @@ def test_a_full_backlog_does_not_keep_queues_from_their_next_owner(
         wait_until(lambda: sum(map(len, near.poll(0))) and len(near.assignment()) == 2)
 
 
-def test_a_poll_that_waits_hears_at_once_that_its_stand_in_failed(node: LocalNode) -> None:
+def test_a_poll_that_waits_hears_at_once_that_its_proxy_failed(node: LocalNode) -> None:
     link = Link(node.gateway)
     wait_until(lambda: len(link.poll().assignment) == 4)
     node.delete_topic("Trade")
@@ -237,7 +237,7 @@ def test_a_poll_that_waits_hears_at_once_that_its_stand_in_failed(node: LocalNod
         link.poll(15.0)
 
 
-def test_a_stand_in_goes_on_when_a_part_of_the_node_was_away_for_a_moment(
+def test_a_proxy_goes_on_when_a_part_of_the_node_was_away_for_a_moment(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     away = iter([True, True])
@@ -256,7 +256,7 @@ def test_a_stand_in_goes_on_when_a_part_of_the_node_was_away_for_a_moment(
     assert next(away, None) is None
 
 
-def test_a_join_that_is_asked_for_twice_makes_one_stand_in(node: LocalNode) -> None:
+def test_a_join_that_is_asked_for_twice_makes_one_proxy(node: LocalNode) -> None:
     made: list[GroupConsumer] = []
     is_second_here = threading.Event()
 

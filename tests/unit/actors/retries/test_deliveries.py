@@ -1,4 +1,4 @@
-"""Errands at targets that may be away, and messages of which a target takes not all."""
+"""OutboundDeliveries at targets that may be away, and messages of which a target takes not all."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from rocketray.actors.retries.deliveries import LOOK_MS, Attempt, Errands, at_once, attempt
+from rocketray.actors.retries.deliveries import (
+    LOOK_MS,
+    Attempt,
+    OutboundDeliveries,
+    at_once,
+    attempt,
+)
 from rocketray.errors import (
     InvalidMessageError,
     ShardUnavailableError,
@@ -20,57 +26,57 @@ TRADE, BILL = ("Trade", 0), ("Bill", 0)
 AWAY = ShardUnavailableError("Trade/0", 1000, "it is away")
 
 
-def test_a_target_has_one_errand_at_a_time_and_others_have_theirs() -> None:
+def test_a_target_has_one_delivery_at_a_time_and_others_have_theirs() -> None:
     futures: list[Future[Any]] = []
 
-    def later(_errand: Callable[[], Any]) -> Future[Any]:
+    def later(_delivery: Callable[[], Any]) -> Future[Any]:
         futures.append(Future())
         return futures[-1]
 
-    errands = Errands[str, int](later)
-    errands.begin(TRADE, "first", lambda: 1)
-    assert not errands.may_begin(TRADE, 0)
-    assert errands.may_begin(BILL, 0)
-    errands.begin(BILL, "other", lambda: 2)
+    deliveries = OutboundDeliveries[str, int](later)
+    deliveries.begin(TRADE, "first", lambda: 1)
+    assert not deliveries.may_begin(TRADE, 0)
+    assert deliveries.may_begin(BILL, 0)
+    deliveries.begin(BILL, "other", lambda: 2)
     futures[1].set_result(2)
-    assert errands.ended() == [(BILL, "other", 2)]
-    assert list(errands.under_way()) == ["first"]
-    assert errands.next_ms(7, [BILL]) == 7, "what waits for a free target waits for nothing"
-    assert errands.next_ms(7, [TRADE]) == 7 + LOOK_MS
+    assert deliveries.ended() == [(BILL, "other", 2)]
+    assert list(deliveries.under_way()) == ["first"]
+    assert deliveries.next_ms(7, [BILL]) == 7, "what waits for a free target waits for nothing"
+    assert deliveries.next_ms(7, [TRADE]) == 7 + LOOK_MS
     futures[0].set_result(1)
-    assert errands.ended() == [(TRADE, "first", 1)]
-    assert errands.may_begin(TRADE, 0)
-    assert errands.next_ms(7, []) is None
+    assert deliveries.ended() == [(TRADE, "first", 1)]
+    assert deliveries.may_begin(TRADE, 0)
+    assert deliveries.next_ms(7, []) is None
 
 
 def test_a_target_that_fails_is_left_alone_for_twice_as_long_each_time_up_to_a_minute() -> None:
-    errands = Errands[str, int]()
+    deliveries = OutboundDeliveries[str, int]()
     now, pauses = 0, []
     for _ in range(9):
-        errands.failed(TRADE, now)
-        ready_ms = errands.next_ms(now, [TRADE])
+        deliveries.failed(TRADE, now)
+        ready_ms = deliveries.next_ms(now, [TRADE])
         assert ready_ms is not None
-        assert not errands.may_begin(TRADE, ready_ms - 1)
-        assert errands.may_begin(TRADE, ready_ms)
+        assert not deliveries.may_begin(TRADE, ready_ms - 1)
+        assert deliveries.may_begin(TRADE, ready_ms)
         pauses.append((ready_ms - now) // 1000)
         now = ready_ms
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
-    errands.succeeded(TRADE)
-    errands.failed(TRADE, now)
-    assert errands.next_ms(now, [TRADE]) == now + 1000
-    errands.end_pauses()
-    assert errands.may_begin(TRADE, 0)
+    deliveries.succeeded(TRADE)
+    deliveries.failed(TRADE, now)
+    assert deliveries.next_ms(now, [TRADE]) == now + 1000
+    deliveries.end_pauses()
+    assert deliveries.may_begin(TRADE, 0)
 
 
-def test_what_an_errand_raises_is_raised_where_its_end_is_asked_for() -> None:
+def test_what_an_delivery_raises_is_raised_where_its_end_is_asked_for() -> None:
     failed: Future[Any] = Future()
     failed.set_exception(ValueError("on purpose"))
-    errands = Errands[str, int](lambda _errand: failed)
-    errands.begin(TRADE, "first", lambda: 1)
+    deliveries = OutboundDeliveries[str, int](lambda _delivery: failed)
+    deliveries.begin(TRADE, "first", lambda: 1)
     with pytest.raises(ValueError, match="on purpose"):
-        errands.ended()
-    assert errands.abandon() == ["first"]
-    assert not errands.ended()
+        deliveries.ended()
+    assert deliveries.abandon() == ["first"]
+    assert not deliveries.ended()
     assert at_once(lambda: 5).result() == 5
 
 

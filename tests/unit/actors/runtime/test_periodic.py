@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from rocketray.actors.runtime.periodic import start_chore
+from rocketray.actors.runtime.periodic import start_periodic_task
 
 
-def test_a_chore_that_went_wrong_is_told_and_done_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_that_went_wrong_is_told_and_done_again(caplog: pytest.LogCaptureFixture) -> None:
     stop, has_gone_on = threading.Event(), threading.Event()
     done: list[int] = []
 
@@ -19,7 +19,7 @@ def test_a_chore_that_went_wrong_is_told_and_done_again(caplog: pytest.LogCaptur
             raise KeyError("what nobody thought of")
         has_gone_on.set()
 
-    thread = start_chore("sweeping", 0.001, stop, work)
+    thread = start_periodic_task("sweeping", 0.001, stop, work)
     assert has_gone_on.wait(30), "it ended at the error"
     stop.set()
     thread.join(30)
