@@ -36,6 +36,7 @@ def test_explain_names_the_cause_that_the_model_knows(seed: int, tmp_path: Path)
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(3600)
 def test_explain_names_the_cause_that_the_model_knows_in_many_histories(
     seed: int, tmp_path: Path
 ) -> None:
