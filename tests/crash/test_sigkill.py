@@ -78,6 +78,7 @@ def writer(scratch: Path) -> Iterator[Writer]:
         process.stdin.close()
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", [KILLS, pytest.param(10 * KILLS, marks=pytest.mark.slow)])
 def test_nothing_acknowledged_is_missing_after_sigkill(
     tmp_path: Path, seed: int, kills: int
