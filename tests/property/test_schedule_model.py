@@ -119,11 +119,7 @@ class Run:
             self.waiting.step()
         except CrashError:
             if takes_power:
-                noted = self.waiting.under_way
-                places = {(place, offset) for place, one in noted.items() for offset in one}
-                self.may_repeat |= {
-                    one.key for one in self.sent.values() if (one.place, one.offset) in places
-                }
+                self.may_repeat |= self.waiting.keys_under_way()  # where they are by now
                 self.waiting.under_way = {}
         self.waiting.before = self._before
         self._check(before)

@@ -72,6 +72,10 @@ class WaitingStore:
             announce=lambda: None,
         )
 
+    def key_at(self, queue_offset: int) -> str:
+        entry = self.store.queue_entry(*self._place, queue_offset)
+        return self.store.view(entry.physical_offset).unique_key or ""
+
     def query(self, unique_key: str) -> Sequence[StoredMessage]:
         return self.store.query(self._place[0], unique_key)
 
@@ -162,6 +166,15 @@ class Waiting:
 
     def all_keys(self) -> list[str]:
         return [key for keys in self.arrived.values() for key in keys]
+
+    def keys_under_way(self) -> set[str]:
+        """What was noted, by the keys that stand there: a message that was rolled has moved."""
+        found = set()
+        for place, offsets in self.under_way.items():
+            for offset in offsets:
+                if offset >= self.places[place].minimum():
+                    found.add(self.places[place].key_at(offset))
+        return found
 
     def expire(self) -> None:
         """Let files go whose messages are all done, as the host does."""
