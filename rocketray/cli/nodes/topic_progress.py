@@ -39,7 +39,7 @@ class TopicWait:
         self._latest, self.started = report, report.started
         if self._live is not None:
             self._live(f"{_count(report)} run")
-        elif (now_s := self._clock_s()) > self._say_again_s:
+        elif report.running < report.queues and (now_s := self._clock_s()) > self._say_again_s:
             self._say_again_s = now_s + AGAIN_S
             progress(f"{_count(report)} run; the others are being started")
 

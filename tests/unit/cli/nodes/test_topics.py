@@ -86,6 +86,11 @@ def test_where_it_takes_a_while_a_line_tells_how_far_it_is_again_and_again(
     ]
 
 
+def test_of_queues_that_all_run_no_others_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    wait_through(0, 1, 1, 1, 1, 1, 1, 1, 9)
+    assert capsys.readouterr().err == ""
+
+
 def test_who_interrupts_it_is_told_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
     wait_through(0, 1, 2, error=KeyboardInterrupt())
     assert capsys.readouterr().err == (
