@@ -20,7 +20,7 @@ INSTALL := $(PIP) install --constraint requirements.lock
 # Numba notices a change of a kernel's own file only, so all are compiled again when one changed.
 KERNEL_CACHE := .venv/lib/python3.*/site-packages/rocketray/kernels/__pycache__
 SOURCES := pyproject.toml requirements.lock README.md \
-	$(shell find rocketray pyspark_rocketray -name __pycache__ -prune -o -print)
+	$(shell find rocketray rocketray_bench rocketray_demo pyspark_rocketray -name __pycache__ -prune -o -print)
 
 # A name on the path may be a shim that fails, or a Debian Python without venv: so each is run.
 USABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))

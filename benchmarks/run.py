@@ -2,7 +2,7 @@
 
     python benchmarks/run.py [--quick] [--output results.json] [NAME …]
 
-The benchmarks themselves are in ``rocketray.bench``; ``rocketray bench NAME`` runs one of them.
+The benchmarks themselves are in ``rocketray_bench``; ``rocketray bench NAME`` runs one of them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import orjson
 
-from rocketray.bench.registry import BENCHMARKS, run
-from rocketray.bench.report import Row, to_json
+from rocketray_bench.registry import BENCHMARKS, run
+from rocketray_bench.report import Row, to_json
 
 
 def main() -> None:

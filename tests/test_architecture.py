@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 import pytest
-from support.source_tree import ROOT, SourceFile, imports_of, package_files
+from support.source_tree import PACKAGES, ROOT, SourceFile, imports_of, package_files
 
 MAX_LINES = 500
 
@@ -35,8 +35,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("actors",),
     ("topology",),
     ("testing",),
-    ("demo", "bench"),
     ("cli",),
+    ("rocketray_bench", "rocketray_demo", "pyspark_rocketray"),
 )
 BASE = LAYERS[0]  # single modules that may use each other
 
@@ -88,7 +88,7 @@ ROOMS: dict[str, tuple[tuple[str, ...], ...]] = {
 
 PURE = ("rocketray.kernels", "rocketray.store", "rocketray.filters")
 ENGINES = ("ray", "faust", "mode", "pyspark")
-MAY_IMPORT_PYSPARK = ("rocketray.topology.spark", "pyspark_rocketray", "rocketray.demo")
+MAY_IMPORT_PYSPARK = ("rocketray.topology.spark", "pyspark_rocketray", "rocketray_demo")
 
 STARTED_BY_NAME = {
     "rocketray.__main__": "python -m rocketray",
@@ -128,7 +128,7 @@ ALLOWED = {
         "os.environ",
     ): "what Ray reads when it is imported",
     ("rocketray/data_directory.py", "os.environ"): "ROCKETRAY_DATA means one thing everywhere",
-    ("rocketray/demo/run_directory.py", "datetime.now"): "a person finds a run by its hour",
+    ("rocketray_demo/run_directory.py", "datetime.now"): "a person finds a run by its hour",
     ("rocketray/environment.py", "os.environ"): "Ray and Spark are told things by it",
     ("rocketray/interpreter.py", "os.environ"): "Spark reads from it which Python to run",
     ("rocketray/kernels/_compile.py", "os.environ"): "kernels are chosen once, at import",
@@ -142,19 +142,16 @@ def report(problems: Iterable[str]) -> None:
 
 def layer_of(module: str) -> int | None:
     """The row of *module*'s layer; None for the root package, which may export from all."""
-    if module.startswith("pyspark_rocketray"):
-        return len(LAYERS) - 1
-    parts = module.split(".")
-    if parts[0] != "rocketray" or len(parts) == 1 or parts[1] == "__main__":
-        return None
-    for row, names in enumerate(LAYERS):
-        if parts[1] in names:
-            return row
-    return None
+    part = part_of(module)
+    return next((row for row, names in enumerate(LAYERS) if part in names), None)
 
 
-def same_part(one: str, other: str) -> bool:
-    return one.split(".")[:2] == other.split(".")[:2]
+def part_of(module: str) -> str:
+    """What a layer names: a package beside rocketray, or a part of rocketray; else nothing."""
+    package, _, rest = module.partition(".")
+    if package == "rocketray":
+        return rest.partition(".")[0]
+    return package if package in PACKAGES else ""
 
 
 def below(prefixes: Iterable[str], module: str) -> bool:
@@ -212,11 +209,11 @@ def test_imports_go_down_only() -> None:
             own = layer_of(file.module)
             for module, line in imports_of(file):
                 other = layer_of(module)
-                if own is None or other is None or same_part(file.module, module):
+                if own is None or other is None or part_of(file.module) == part_of(module):
                     continue
                 if other > own:
                     yield f"{file.where}:{line}: {module} stands above; turn the call around"
-                elif other == own and module.split(".")[1] not in BASE:
+                elif other == own and part_of(module) not in BASE:
                     yield f"{file.where}:{line}: {module} stands beside; join them one layer up"
 
     report(problems())

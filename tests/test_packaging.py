@@ -12,7 +12,7 @@ from importlib import import_module, metadata
 from pathlib import Path
 
 import pytest
-from support.source_tree import ROOT, package_files
+from support.source_tree import PACKAGES, ROOT, package_files
 
 import rocketray
 
@@ -37,7 +37,7 @@ def shipped_files() -> set[str]:
 
 @installed
 def test_the_tests_run_against_the_installed_package() -> None:
-    for package in ("rocketray", "pyspark_rocketray"):
+    for package in PACKAGES:
         path = Path(str(import_module(package).__file__)).resolve()
         assert "site-packages" in path.parts
         assert not path.is_relative_to(ROOT / package)
@@ -60,7 +60,7 @@ def test_the_wheel_has_every_module_and_the_type_marker() -> None:
 @installed
 def test_the_wheel_has_nothing_but_the_packages() -> None:
     top = {name.split("/")[0] for name in shipped_files() if not name.startswith("..")}
-    assert top == {"rocketray", "pyspark_rocketray", DISTRIBUTION_INFO}
+    assert top == {*PACKAGES, DISTRIBUTION_INFO}
 
 
 DISTRIBUTION_INFO = f"rocketray-{PROJECT['version']}.dist-info"

@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from importlib.metadata import entry_points
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -15,8 +16,6 @@ from rocketray import __version__
 from rocketray.errors import StreamError
 from rocketray.meant import meant
 
-from .bench import bench
-from .demo import demo
 from .filters.explain import explain
 from .filters.filter_commands import filters
 from .groups.dlq import dlq
@@ -115,7 +114,6 @@ def _root(
     """
 
 
-application.command()(demo)
 application.command()(start)
 application.command()(up)
 application.command()(status)
@@ -133,4 +131,5 @@ application.command()(explain)
 application.command()(transactions)
 application.add_typer(filters, name="filter")
 application.add_typer(stores, name="store")
-application.command()(bench)
+for command in sorted(entry_points(group="rocketray.commands"), key=lambda each: each.name):
+    application.command(command.name)(command.load())

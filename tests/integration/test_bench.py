@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.bench.registry import BENCHMARKS, run
 from rocketray.errors import ConfigError
+from rocketray_bench.registry import BENCHMARKS, run
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -35,7 +35,7 @@ def environ(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def node(environ: dict[str, str]) -> Iterator[dict[str, Any]]:
     """A node; what it printed when it was ready. At the end SIGTERM stops it cleanly."""
-    command = [COMMAND, "start", "--json", "--allow-predicates", "rocketray.demo.predicates"]
+    command = [COMMAND, "start", "--json", "--allow-predicates", "rocketray_demo.predicates"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environ)
     assert process.stdout
     try:
@@ -248,7 +248,7 @@ def test_a_class_filter_is_named_by_its_path(run: CommandServer) -> None:
     run("topics", "create", "Flights", "--queues", "1")
     for departure in (2330, 1200):
         run("send", "Flights", json.dumps({"dep_time": departure}))
-    where = ("--where", "rocketray.demo.predicates:is_red_eye")
+    where = ("--where", "rocketray_demo.predicates:is_red_eye")
     [one] = run("consume", "Flights", "--group", "c", *where, "--timeout", "3").out.splitlines()
     assert "2330" in one
     refused = run("consume", "Flights", "--group", "d", "--where", "os:system", "--timeout", "3")

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["ROOT", "SourceFile", "imports_of", "package_files"]
+__all__ = ["PACKAGES", "ROOT", "SourceFile", "imports_of", "package_files"]
 
 ROOT = Path(__file__).resolve().parents[2]
-_PACKAGES = ("rocketray", "pyspark_rocketray")
+PACKAGES = ("rocketray", "rocketray_bench", "rocketray_demo", "pyspark_rocketray")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class SourceFile:
 @lru_cache(maxsize=1)
 def package_files() -> tuple[SourceFile, ...]:
     """Every Python file of what is shipped, in the order of their paths."""
-    paths = sorted(path for name in _PACKAGES for path in (ROOT / name).rglob("*.py"))
+    paths = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
     return tuple(_read(path) for path in paths)
 
 

@@ -46,7 +46,7 @@ class TopicWait:
     def __enter__(self) -> Self:
         """Itself, with a live line where stderr is a terminal."""
         if sys.stderr.isatty():
-            from rocketray.demo.progress import Progress  # noqa: PLC0415 - imports rich
+            from rocketray.cli.terminal.progress import Progress  # noqa: PLC0415 - imports rich
 
             self._live = self._open.enter_context(Progress(sys.stderr)).show
         return self

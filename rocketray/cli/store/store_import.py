@@ -76,7 +76,7 @@ def import_messages(
 
 def _run(importer: Importer, source: ImportSource) -> ImportReport:
     """Import, and tell on stderr how far it is."""
-    from rocketray.demo.progress import Progress  # noqa: PLC0415 - imports rich
+    from rocketray.cli.terminal.progress import Progress  # noqa: PLC0415 - imports rich
 
     size = max(source.end - source.begin, 1)
     with until_signalled() as signalled, Progress(sys.stderr) as shown:

@@ -76,7 +76,7 @@ def test_rules_that_were_removed_are_never_those_of_before(tmp_path: Path) -> No
         ("subprocess:run", True),
         ("numpy", True),
         ("rocketray", True),
-        ("rocketray.demo.predicates", False),
+        ("rocketray_demo.predicates", False),
         ("shop.filters", False),
         ("shop.os:system", False),
     ],

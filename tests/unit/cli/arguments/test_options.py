@@ -14,7 +14,7 @@ def test_without_an_option_every_message_comes() -> None:
 def test_each_kind_of_filter() -> None:
     assert chosen_subscription("a || b", None, None) == Subscription.tags("a || b")
     assert chosen_subscription(None, "a > 1", None) == Subscription.sql("a > 1")
-    path = "rocketray.demo.predicates:is_red_eye"
+    path = "rocketray_demo.predicates:is_red_eye"
     assert chosen_subscription(None, None, path) == Subscription.where(path)
     assert chosen_subscription(None, None, "only.the.node:has_it", "skip").on_error == "skip"
 

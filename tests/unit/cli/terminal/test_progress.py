@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import time
 
-from rocketray.demo.progress import Progress
+from rocketray.cli.terminal.progress import Progress
 
 
 def test_a_long_step_is_told_again() -> None:

@@ -1,4 +1,4 @@
-"""``rocketray bench``: measure this machine, one question at a time."""
+"""The command ``rocketray bench``: measure this machine, one question at a time."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .arguments.options import JsonOption
-from .terminal.output import print_json, print_table
+from rocketray.cli.arguments.options import JsonOption
+from rocketray.cli.terminal.output import print_json, print_table
 
 __all__ = ["bench"]
 
@@ -25,8 +25,8 @@ def bench(
 
     --json ends with one object: rows, each with question, value, unit and ceiling.
     """
-    from rocketray.bench.registry import BENCHMARKS, run  # noqa: PLC0415 - imports all of rocketray
-    from rocketray.bench.report import to_json  # noqa: PLC0415 - the same
+    from .registry import BENCHMARKS, run  # noqa: PLC0415 - imports all of rocketray
+    from .report import to_json  # noqa: PLC0415 - the same
 
     if name is None:
         _list(BENCHMARKS, as_json=as_json)

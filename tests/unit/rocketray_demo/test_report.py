@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.demo.lookups import Lookup
-from rocketray.demo.report import ConsumerResult, DemoReport, SparkResult
-from rocketray.demo.tally import Delays
+from rocketray_demo.lookups import Lookup
+from rocketray_demo.report import ConsumerResult, DemoReport, SparkResult
+from rocketray_demo.tally import Delays
 
 GOOD = DemoReport(
     directory=Path("/runs/1"),

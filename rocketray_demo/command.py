@@ -1,4 +1,4 @@
-"""``rocketray demo``: the main job on real data; the work is in rocketray.demo."""
+"""The command ``rocketray demo``: the main job on real data."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from .arguments.options import JsonOption
-from .terminal.output import print_json
+from rocketray.cli.arguments.options import JsonOption
+from rocketray.cli.terminal.output import print_json
 
 __all__ = ["demo"]
 
@@ -52,7 +52,7 @@ def demo(
     Each run gets a directory of its own, runs/<time>; --resume DIR goes on with one that was
     interrupted.
     """
-    from rocketray.demo.run import DemoOptions, run_demo  # noqa: PLC0415 - imports Ray and Spark
+    from .run import DemoOptions, run_demo  # noqa: PLC0415 - imports Ray and Spark
 
     report = run_demo(DemoOptions(limit=limit, resume=resume, data=data))
     if as_json:

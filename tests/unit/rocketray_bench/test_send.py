@@ -10,9 +10,9 @@ import pytest
 from support.local_node import LocalNode
 
 from rocketray.actors.producers.producer import Producer, SendResults
-from rocketray.bench import send
-from rocketray.bench.report import BenchOptions
 from rocketray.message import Message
+from rocketray_bench import send
+from rocketray_bench.report import BenchOptions
 
 COUNT = 2048
 

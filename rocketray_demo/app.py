@@ -1,6 +1,6 @@
 """The demo's app: three agents and a Spark sink over one topic, each with a filter of its own.
 
-Agents run in Ray actors that import this module by its path, ``rocketray.demo.app:app``. Their
+Agents run in Ray actors that import this module by its path, ``rocketray_demo.app:app``. Their
 counts go into files in the node's data directory, where the driver reads them.
 """
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.demo.run_directory import DemoOptions, open_run
 from rocketray.errors import ConfigError
+from rocketray_demo.run_directory import DemoOptions, open_run
 
 
 def test_each_run_has_a_directory_of_its_own(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from rocketray.demo.tally import Delays, Tally, load_tally, save_tally
+from rocketray_demo.tally import Delays, Tally, load_tally, save_tally
 
 
 def batch(queue_id: int, *offsets: int) -> pa.RecordBatch:

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from rocketray.demo.data import PROPERTIES, load_flights, message_table
-from rocketray.demo.produce import prepare
+from rocketray_demo.data import PROPERTIES, load_flights, message_table
+from rocketray_demo.produce import prepare
 
 
 def test_a_row_becomes_a_message() -> None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.demo.progress import Progress
-from rocketray.demo.quiet import stderr_in_file
+from rocketray.cli.terminal.progress import Progress
+from rocketray_demo.quiet import stderr_in_file
 
 
 def test_only_the_progress_is_seen(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import NodeOptions, ensure_node
 from rocketray.actors.ray_process.ray_runtime import ray
 from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.cli.terminal.progress import Progress
 from rocketray.errors import ConfigError, StreamError
 from rocketray.topology.hosting.deploy import deploy
 
@@ -27,7 +28,6 @@ from .data import QUEUES, TOPIC, load_flights
 from .expected import Expected, count_expected
 from .lookups import look_up
 from .produce import Produced, prepare, produce, queue_ends
-from .progress import Progress
 from .quiet import stderr_in_file
 from .report import ConsumerResult, DemoReport, SparkResult
 from .run_directory import LOG, DemoOptions, RunDirectory, open_run
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DemoOptions", "run_demo"]
 
-_APP = "rocketray.demo.app:app"
+_APP = "rocketray_demo.app:app"
 _AGENTS = ("destinations", "late_from_jfk", "red_eyes")
 _POLL_S = 0.2
 _STALL_S = 60.0  # without any progress of a consumer

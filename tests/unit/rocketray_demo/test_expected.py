@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from rocketray.demo.expected import count_expected, count_flight_key, count_tail_number
-from rocketray.demo.predicates import is_red_eye
-from rocketray.demo.tally import Delays
+from rocketray_demo.expected import count_expected, count_flight_key, count_tail_number
+from rocketray_demo.predicates import is_red_eye
+from rocketray_demo.tally import Delays
 
 ROWS = [
     # carrier flight day tailnum origin dest dep_time dep_delay arr_delay
