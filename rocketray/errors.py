@@ -7,6 +7,7 @@
     ├─ FilterError    FilterSyntaxError · FilterEvaluationError · PredicateError
     ├─ ConfigError    InvalidNameError · InvalidMessageError
     ├─ BatchError     raised by handlers of lists
+    ├─ UnsupportedPlatformError
     └─ ActorError     NodeNotRunningError · NodeElsewhereError · TopicNotFoundError
                       ShardUnavailableError · ShardFencedError · StrategyConflictError
                       SubscriptionConflictError · SubscriptionRefusedError
@@ -54,6 +55,7 @@ __all__ = [
     "TopicNotFoundError",
     "TransactionDecidedError",
     "UnknownMemberError",
+    "UnsupportedPlatformError",
 ]
 
 
@@ -208,6 +210,10 @@ class BatchError(StreamError):
 
     def __str__(self) -> str:
         return f"message {self.index} of the list failed"
+
+
+class UnsupportedPlatformError(StreamError, ImportError):
+    """Rocketray cannot run on this machine, or with the packages that are installed."""
 
 
 class ActorError(StreamError):

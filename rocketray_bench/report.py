@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from rocketray.kernels import PLAIN
-
 __all__ = ["BenchOptions", "Row", "machine", "median_rate", "to_json"]
 
 RUNS = 5
@@ -64,7 +62,6 @@ def machine() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "kernels": "plain" if PLAIN else "numba",
     }
 
 

@@ -131,7 +131,6 @@ ALLOWED = {
     ("rocketray_demo/run_directory.py", "datetime.now"): "a person finds a run by its hour",
     ("rocketray/environment.py", "os.environ"): "Ray and Spark are told things by it",
     ("rocketray/interpreter.py", "os.environ"): "Spark reads from it which Python to run",
-    ("rocketray/kernels/_compile.py", "os.environ"): "kernels are chosen once, at import",
 }
 
 

@@ -1,4 +1,4 @@
-"""Numba kernels, each with a plain Python equivalent; they import shared base modules only.
+"""Numba kernels: compiled loops over buffers and columns; they import shared base modules only.
 
 Importing a module of this package compiles its kernels, or loads them from the cache.
 """
@@ -8,9 +8,7 @@ from __future__ import annotations
 import pkgutil
 from importlib import import_module
 
-from ._compile import PLAIN
-
-__all__ = ["PLAIN", "warm"]
+__all__ = ["warm"]
 
 
 def warm() -> None:

@@ -1,11 +1,13 @@
-"""The compilation of kernels, and the fallback to their plain twins.
+"""The compilation of kernels.
 
-A kernel is declared with its types and its twin.
-  - With Numba it is compiled for exactly those types, with the GIL released. The machine code is
-    cached beside the source, or in Numba's cache folder if that is read-only.
-  - Without Numba the twin takes its name.
+A kernel is a function of this package whose annotations give the exact types of its machine code:
+``int`` and ``bool``, the arrays below, and tuples of numbers as a result.
+  - It is compiled for those types only, with the GIL released. The machine code is cached beside
+    the source, or in Numba's cache folder if that is read-only.
   - Compilation happens when the module is imported, so no call has to wait for it.
-  - Each kernel exists once: an input array is declared read-only, which accepts writable ones too.
+  - An ``In`` array is declared read-only, which accepts writable ones too: a kernel exists once.
+  - ``tests/oracles`` has a function of the same name and arguments in plain Python for each kernel.
+    Tests compare the two.
 
 Rules for kernels
   1. Numba checks no bounds: a kernel checks every length that comes from a file or the network.
@@ -16,38 +18,33 @@ Rules for kernels
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from collections.abc import Callable
 from functools import cache
 from importlib import import_module
-from typing import Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 import numpy.typing as npt
 
+from rocketray.errors import UnsupportedPlatformError
+
 __all__ = [
-    "BOOL",
-    "INT",
-    "INT_AND_BOOL",
-    "IN_BYTES",
-    "IN_DOUBLES",
-    "IN_INT32S",
-    "IN_INT64S",
-    "IN_INT64_ROWS",
-    "NOTHING",
-    "OUT_BOOLS",
-    "OUT_BYTES",
-    "OUT_INT32S",
-    "OUT_INT64S",
-    "OUT_INT64_ROWS",
-    "PLAIN",
-    "TWO_INTS",
     "Bools",
     "Bytes",
     "Doubles",
+    "InBytes",
+    "InDoubles",
+    "InInt32s",
+    "InInt64Rows",
+    "InInt64s",
     "Int32s",
     "Int64s",
+    "OutBools",
+    "OutBytes",
+    "OutInt32s",
+    "OutInt64Rows",
+    "OutInt64s",
     "cgutils",
     "device",
     "intrinsic",
@@ -56,83 +53,79 @@ __all__ = [
     "types",
 ]
 
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_LOG = logging.getLogger(__name__)
+
+
+def _numba(byte_order: str) -> Any:
+    """Import Numba, without which no part of rocketray works that handles messages."""
+    if byte_order != "little":  # kernels read several bytes as one number, lowest byte first
+        raise UnsupportedPlatformError(
+            "rocketray needs a little-endian processor, and this one is big-endian"
+        )
+    try:
+        return import_module("numba")
+    except ImportError as error:
+        raise UnsupportedPlatformError(
+            f"rocketray needs Numba, which cannot be imported: {error}; install the versions that "
+            "rocketray requires, for example with: pip install --upgrade rocketray"
+        ) from error
+
+
+_NUMBA = _numba(sys.byteorder)
+types: Any = _NUMBA.types
+ir: Any = import_module("llvmlite.ir")
+cgutils: Any = import_module("numba.core.cgutils")
+intrinsic: Any = import_module("numba.extending").intrinsic
+
+
+def _array(element: Any, dimensions: int = 1, *, readonly: bool = False) -> Any:
+    return types.Array(element, dimensions, "C", readonly=readonly)
+
+
 Bytes = npt.NDArray[np.uint8]
 Bools = npt.NDArray[np.bool_]
 Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-_LOG = logging.getLogger(__name__)
+InBytes = Annotated[Bytes, _array(types.uint8, readonly=True)]
+InInt32s = Annotated[Int32s, _array(types.int32, readonly=True)]
+InInt64s = Annotated[Int64s, _array(types.int64, readonly=True)]
+InInt64Rows = Annotated[Int64s, _array(types.int64, 2, readonly=True)]
+InDoubles = Annotated[Doubles, _array(types.float64, readonly=True)]
+OutBytes = Annotated[Bytes, _array(types.uint8)]
+OutBools = Annotated[Bools, _array(types.boolean)]
+OutInt32s = Annotated[Int32s, _array(types.int32)]
+OutInt64s = Annotated[Int64s, _array(types.int64)]
+OutInt64Rows = Annotated[Int64s, _array(types.int64, 2)]
+
+_SCALARS = {int: types.int64, bool: types.boolean, type(None): types.void}
 
 
-def _numba() -> Any:
-    # The only place that reads this variable; "1" forces the twins, for tests and comparisons.
-    if os.environ.get("ROCKETRAY_PLAIN_KERNELS", "") == "1":
-        return None
-    if sys.byteorder != "little":
-        return None  # kernels read several bytes as one native number, lowest byte first
-    try:
-        return import_module("numba")
-    except ImportError:
-        return None
-
-
-def _unused(function: Callable[..., Any]) -> Callable[..., Any]:
-    return function  # an intrinsic in a process that runs only twins: never called
-
-
-_NUMBA = _numba()
-PLAIN: bool = _NUMBA is None
-types: Any = None if PLAIN else _NUMBA.types
-ir: Any = None if PLAIN else import_module("llvmlite.ir")
-cgutils: Any = None if PLAIN else import_module("numba.core.cgutils")
-intrinsic: Any = _unused if PLAIN else import_module("numba.extending").intrinsic
-
-
-def _array(element: str, dimensions: int = 1, *, readonly: bool = False) -> Any:
-    if PLAIN:
-        return None
-    return types.Array(getattr(types, element), dimensions, "C", readonly=readonly)
-
-
-TWO_INTS: Any = None if PLAIN else types.UniTuple(types.int64, 2)
-INT_AND_BOOL: Any = None if PLAIN else types.Tuple((types.int64, types.boolean))
-BOOL: Any = None if PLAIN else types.boolean
-INT: Any = None if PLAIN else types.int64
-NOTHING: Any = None if PLAIN else types.void
-IN_BYTES = _array("uint8", readonly=True)
-IN_INT32S = _array("int32", readonly=True)
-IN_INT64S = _array("int64", readonly=True)
-IN_INT64_ROWS = _array("int64", 2, readonly=True)
-IN_DOUBLES = _array("float64", readonly=True)
-OUT_BYTES = _array("uint8")
-OUT_BOOLS = _array("boolean")
-OUT_INT32S = _array("int32")
-OUT_INT64S = _array("int64")
-OUT_INT64_ROWS = _array("int64", 2)
-
-
-def kernel(
-    twin: Callable[_P, _R], returns: Any, takes: tuple[Any, ...]
-) -> Callable[[Callable[..., Any]], Callable[_P, _R]]:
-    """Declare the kernel whose plain *twin* has the same arguments and the same result."""
-
-    def declare(function: Callable[..., Any]) -> Callable[_P, _R]:
-        compiled: Callable[_P, _R] = twin if PLAIN else _compile(function, returns(*takes))
-        return compiled
-
-    return declare
+def kernel(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Compile *function* for the types of its annotations."""
+    hints = get_type_hints(function, include_extras=True)
+    returns = _type(hints.pop("return"))
+    compiled: Callable[_P, _R] = _compile(function, returns(*map(_type, hints.values())))
+    return compiled
 
 
 def device(function: Callable[..., Any]) -> Callable[..., Any]:
     """Declare a function that only kernels call; compiled into each of them."""
-    if PLAIN:
-        return function
     # Not inlined: an array would be passed as seven arguments, in twice the time.
     inlined: Callable[..., Any] = _NUMBA.njit(nogil=True, forceinline=True)(function)
     return inlined
+
+
+def _type(hint: Any) -> Any:
+    """Return Numba's type for an annotation."""
+    if get_origin(hint) is Annotated:
+        return hint.__metadata__[0]
+    if get_origin(hint) is tuple:
+        return types.Tuple([_type(part) for part in get_args(hint)])
+    return _SCALARS[hint]
 
 
 def _compile(function: Callable[..., Any], signature: Any) -> Any:

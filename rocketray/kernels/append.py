@@ -8,20 +8,7 @@ Invariants
 
 from __future__ import annotations
 
-import numpy as np
-
-from ._compile import (
-    BOOL,
-    IN_BYTES,
-    IN_INT32S,
-    IN_INT64S,
-    INT,
-    OUT_BYTES,
-    Bytes,
-    Int32s,
-    Int64s,
-    kernel,
-)
+from ._compile import InBytes, InInt32s, InInt64s, OutBytes, kernel
 from .intrinsics import copy, load_i32, load_i64, release_fence, store_i32, store_i64
 from .layout import (
     BORN_HOST,
@@ -40,17 +27,13 @@ from .layout import (
     SYS_FLAG_TRANSACTION,
     host_bytes,
     measure_record,
-    measure_record_plain,
 )
 
 __all__ = [
     "KEEP_STORE_TIMES",
     "append_queue_entries",
-    "append_queue_entries_plain",
     "append_records",
-    "append_records_plain",
     "is_whole_batch",
-    "is_whole_batch_plain",
 ]
 
 _DECISIVE_FLAGS = SYS_FLAG_STORE_IPV6 | SYS_FLAG_TRANSACTION | SYS_FLAG_INNER_BATCH
@@ -60,19 +43,12 @@ KEEP_STORE_TIMES = -1
 """In place of a store timestamp: the records keep those of the store they were imported from."""
 
 
-def is_whole_batch_plain(sizes: Int32s, key_records: Int32s, total: int) -> bool:
+@kernel
+def is_whole_batch(sizes: InInt32s, key_records: InInt32s, total: int) -> bool:
     """Return whether *sizes* int32[n] can be those of n records in *total* bytes.
 
     ``key_records`` int32[k] must never decrease and stay below n.
     """
-    if not len(sizes) or sizes.min() < RECORD_MIN_BYTES or sizes.sum(dtype=np.int64) != total:
-        return False
-    bounded = np.concatenate(([0], key_records, [len(sizes) - 1]))
-    return bool((np.diff(bounded) >= 0).all())
-
-
-@kernel(is_whole_batch_plain, BOOL, (IN_INT32S, IN_INT32S, INT))
-def is_whole_batch(sizes, key_records, total):
     left = total
     for i in range(len(sizes)):
         if sizes[i] < RECORD_MIN_BYTES:
@@ -86,16 +62,17 @@ def is_whole_batch(sizes, key_records, total):
     return left == 0 and newest < len(sizes)
 
 
-def append_records_plain(
-    segment: Bytes,
+@kernel
+def append_records(
+    segment: OutBytes,
     position: int,
-    records: Bytes,
-    sizes: Int32s,
+    records: InBytes,
+    sizes: InInt32s,
     queue_id: int,
     first_queue_offset: int,
     first_physical_offset: int,
     store_timestamp_ms: int,
-    store_host: Bytes,
+    store_host: InBytes,
     transaction: int,
 ) -> int:
     """Copy *records* to *position* of *segment* and fill in the fields that only the store knows.
@@ -111,54 +88,6 @@ def append_records_plain(
     differ from ``sizes`` or ``transaction``, do not fit into the segment, or include an inner
     batch.
     """
-    end = position + len(records)
-    if position < 0 or end > len(segment) or not len(sizes):
-        return -1
-    is_ipv6 = len(store_host) == HOST_BYTES + HOST_IPV6_EXTRA
-    if not is_ipv6 and len(store_host) != HOST_BYTES:
-        return -1
-    must_have = SYS_FLAG_STORE_IPV6 * is_ipv6 | transaction
-    starts = np.zeros(len(sizes), np.int64)
-    np.cumsum(sizes[:-1], out=starts[1:])
-    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
-        measure = measure_record_plain(records, start, len(records))
-        sys_flag = int.from_bytes(records[start + SYS_FLAG : start + SYS_FLAG + 4], "big")
-        if measure.size < 0 or measure.size != size or sys_flag & _DECISIVE_FLAGS != must_have:
-            return -1
-    if starts[-1] + sizes[-1] != len(records):
-        return -1
-    patched = records.copy()
-    for i, start in enumerate(starts.tolist()):
-        store = measure_record_plain(patched, start, len(records)).store_host
-        _put(patched, start + QUEUE_ID, queue_id, 4)
-        queue_offset = 0 if transaction & SYS_FLAG_PREPARED else first_queue_offset + i
-        _put(patched, start + QUEUE_OFFSET, queue_offset, 8)
-        _put(patched, start + PHYSICAL_OFFSET, first_physical_offset + start, 8)
-        if store_timestamp_ms != KEEP_STORE_TIMES:
-            _put(patched, store - 8, store_timestamp_ms, 8)
-        patched[store : store + len(store_host)] = store_host
-    segment[position + 8 : end] = patched[8:]
-    segment[position : position + 8] = patched[:8]
-    return end
-
-
-@kernel(
-    append_records_plain,
-    INT,
-    (OUT_BYTES, INT, IN_BYTES, IN_INT32S, INT, INT, INT, INT, IN_BYTES, INT),
-)
-def append_records(
-    segment,
-    position,
-    records,
-    sizes,
-    queue_id,
-    first_queue_offset,
-    first_physical_offset,
-    store_timestamp_ms,
-    store_host,
-    transaction,
-):
     total = len(records)
     if position < 0 or position + total > len(segment):
         return -1
@@ -198,11 +127,12 @@ def append_records(
     return start
 
 
-def append_queue_entries_plain(
-    queue_segment: Bytes,
+@kernel
+def append_queue_entries(
+    queue_segment: OutBytes,
     queue_position: int,
-    sizes: Int32s,
-    tags_codes: Int64s,
+    sizes: InInt32s,
+    tags_codes: InInt64s,
     first_physical_offset: int,
     first: int,
     count: int,
@@ -216,27 +146,6 @@ def append_queue_entries_plain(
     Returns the position in bytes after the last entry. Returns -1, with nothing written, if the
     entries do not fit or the batch has fewer records.
     """
-    end = queue_position + count * ENTRY_BYTES
-    records = min(len(sizes), len(tags_codes))
-    if min(queue_position, first, count) < 0 or end > len(queue_segment) or first + count > records:
-        return -1
-    entries = np.empty(count, [("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
-    offsets = first_physical_offset + np.cumsum(sizes, dtype=np.int64) - sizes
-    entries["offset"] = offsets[first : first + count]
-    entries["size"] = sizes[first : first + count]
-    entries["code"] = tags_codes[first : first + count]
-    queue_segment[queue_position:end] = entries.view(np.uint8)
-    return end
-
-
-@kernel(
-    append_queue_entries_plain,
-    INT,
-    (OUT_BYTES, INT, IN_INT32S, IN_INT64S, INT, INT, INT),
-)
-def append_queue_entries(
-    queue_segment, queue_position, sizes, tags_codes, first_physical_offset, first, count
-):
     if queue_position < 0 or first < 0 or count < 0:
         return -1
     if queue_position + count * ENTRY_BYTES > len(queue_segment):
@@ -253,9 +162,3 @@ def append_queue_entries(
         queue_position += ENTRY_BYTES
         physical_offset += sizes[i]
     return queue_position
-
-
-def _put(buffer: Bytes, position: int, value: int, width: int) -> None:
-    buffer[position : position + width] = np.frombuffer(
-        int(value).to_bytes(width, "big", signed=True), np.uint8
-    )

@@ -9,23 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import (
-    IN_BYTES,
-    IN_DOUBLES,
-    IN_INT64_ROWS,
-    IN_INT64S,
-    INT,
-    OUT_BYTES,
-    device,
-    kernel,
-)
+from ._compile import InBytes, InDoubles, InInt64Rows, InInt64s, OutBytes, device, kernel
 from .condition_codes import Accepts, Column, Operation, Rule, State
-from .conditions_plain import run_program_plain
 from .intrinsics import load_native_u64
 from .numerals import BAD, NUMERAL, order_number, read_double, read_integer
 from .numerals import ODD as ODD_NUMERAL
 
-__all__ = ["run_program", "run_program_plain"]
+__all__ = ["run_program"]
 
 _COLUMNS = len(Column)
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -220,22 +210,25 @@ def _is_true(segment, start, size):
     )
 
 
-@kernel(
-    run_program_plain,
-    INT,
-    (
-        IN_BYTES,
-        IN_INT64_ROWS,
-        IN_INT64_ROWS,
-        IN_INT64_ROWS,
-        IN_DOUBLES,
-        IN_BYTES,
-        IN_INT64S,
-        IN_INT64S,
-        OUT_BYTES,
-    ),
-)
-def run_program(segment, starts, sizes, program, doubles, texts, bounds, patterns, states):
+@kernel
+def run_program(
+    segment: InBytes,
+    starts: InInt64Rows,
+    sizes: InInt64Rows,
+    program: InInt64Rows,
+    doubles: InDoubles,
+    texts: InBytes,
+    bounds: InInt64s,
+    patterns: InInt64s,
+    states: OutBytes,
+) -> int:
+    """Write the state of each of *n* rows to ``states`` uint8[n]; return the number of ODD rows.
+
+    ``starts``, ``sizes`` int64[p, n] are spans of *p* properties in ``segment``, a size below 0
+    where a row has none. ``program`` int64[instructions, len(Column)] with its ``doubles``,
+    ``patterns`` int64 and texts: text k is ``texts[bounds[k]:bounds[k + 1]]``. A row's state is
+    the final value of register 0, or the first state other than FALSE, TRUE or NULL.
+    """
     assert program.shape[1] == _COLUMNS
     assert starts.shape[0] == sizes.shape[0]
     assert starts.shape[1] == sizes.shape[1]

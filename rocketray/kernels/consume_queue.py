@@ -9,49 +9,16 @@ such an entry passes, and the later exact comparison decides.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from ._compile import (
-    IN_BYTES,
-    IN_INT32S,
-    IN_INT64S,
-    INT,
-    OUT_INT32S,
-    OUT_INT64S,
-    Bytes,
-    Int32s,
-    Int64s,
-    device,
-    kernel,
-)
+from ._compile import InBytes, InInt32s, InInt64s, OutInt32s, OutInt64s, device, kernel
 from .intrinsics import load_i32, load_i64
 from .layout import ENTRY_BYTES, TAGS_CODE_EXT_MAX
 
 __all__ = [
     "match_tags",
-    "match_tags_plain",
     "pick_entries",
-    "pick_entries_plain",
     "read_entries",
-    "read_entries_plain",
 ]
-
-_ENTRY = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
-
-
-def match_tags_plain(raw: Bytes, first: int, count: int, codes: Int32s, out: Int64s) -> int:
-    """Find the entries with one of the tags *codes* int32[c], among *count* from *first* on.
-
-    Writes their numbers in *raw*, ascending, to the front of *out* int64[≥ count], whose rest may
-    change too, and returns their count. Without codes only entries with unit addresses match.
-    """
-    assert first >= 0 and count >= 0 and (first + count) * ENTRY_BYTES <= len(raw)  # noqa: PT018 - one bound
-    assert count <= len(out)
-    found = _entries(raw, first, count)["code"].astype(np.int64)
-    hits = np.isin(found.astype(np.int32), codes) | (found <= TAGS_CODE_EXT_MAX)
-    numbers = np.flatnonzero(hits)
-    out[: len(numbers)] = numbers + first
-    return len(numbers)
 
 
 @device
@@ -108,8 +75,13 @@ def _scan_for_many(raw, first, count, codes, out):
     return found
 
 
-@kernel(match_tags_plain, INT, (IN_BYTES, INT, INT, IN_INT32S, OUT_INT64S))
-def match_tags(raw, first, count, codes, out):
+@kernel
+def match_tags(raw: InBytes, first: int, count: int, codes: InInt32s, out: OutInt64s) -> int:
+    """Find the entries with one of the tags *codes* int32[c], among *count* from *first* on.
+
+    Writes their numbers in *raw*, ascending, to the front of *out* int64[≥ count], whose rest may
+    change too, and returns their count. Without codes only entries with unit addresses match.
+    """
     assert first >= 0
     assert count >= 0
     assert (first + count) * ENTRY_BYTES <= len(raw)
@@ -123,15 +95,16 @@ def match_tags(raw, first, count, codes, out):
     return _scan_for_many(raw, first, count, codes, out)
 
 
-def read_entries_plain(
-    raw: Bytes,
+@kernel
+def read_entries(
+    raw: InBytes,
     first: int,
     count: int,
     queue_offset: int,
-    physical_offsets: Int64s,
-    sizes: Int32s,
-    tags_codes: Int64s,
-    queue_offsets: Int64s,
+    physical_offsets: OutInt64s,
+    sizes: OutInt32s,
+    tags_codes: OutInt64s,
+    queue_offsets: OutInt64s,
     at: int,
 ) -> int:
     """Copy *count* entries from number *first* of *raw* to the four columns, from row *at* on.
@@ -139,24 +112,6 @@ def read_entries_plain(
     The first has the given *queue_offset*. Returns how many of their tags codes are addresses of
     ConsumeQueueExt units.
     """
-    assert first >= 0 and count >= 0 and (first + count) * ENTRY_BYTES <= len(raw)  # noqa: PT018 - one bound
-    assert 0 <= at <= len(physical_offsets) - count
-    entries = _entries(raw, first, count)
-    physical_offsets[at : at + count] = entries["offset"]
-    sizes[at : at + count] = entries["size"]
-    tags_codes[at : at + count] = entries["code"]
-    queue_offsets[at : at + count] = np.arange(queue_offset, queue_offset + count)
-    return int(np.count_nonzero(entries["code"] <= TAGS_CODE_EXT_MAX))
-
-
-@kernel(
-    read_entries_plain,
-    INT,
-    (IN_BYTES, INT, INT, INT, OUT_INT64S, OUT_INT32S, OUT_INT64S, OUT_INT64S, INT),
-)
-def read_entries(
-    raw, first, count, queue_offset, physical_offsets, sizes, tags_codes, queue_offsets, at
-):
     assert first >= 0
     assert count >= 0
     assert (first + count) * ENTRY_BYTES <= len(raw)
@@ -174,37 +129,21 @@ def read_entries(
     return addresses
 
 
-def pick_entries_plain(
-    raw: Bytes,
-    numbers: Int64s,
+@kernel
+def pick_entries(
+    raw: InBytes,
+    numbers: InInt64s,
     count: int,
     queue_offset: int,
-    physical_offsets: Int64s,
-    sizes: Int32s,
-    tags_codes: Int64s,
-    queue_offsets: Int64s,
+    physical_offsets: OutInt64s,
+    sizes: OutInt32s,
+    tags_codes: OutInt64s,
+    queue_offsets: OutInt64s,
 ) -> int:
     """Copy the entries whose *numbers* int64[≥ count] ``match_tags`` found, to columns [count].
 
     Entry 0 of *raw* has the given *queue_offset*. Returns as :func:`read_entries`.
     """
-    assert count <= min(len(numbers), len(physical_offsets))
-    entries = _entries(raw, 0, len(raw) // ENTRY_BYTES)[numbers[:count]]
-    physical_offsets[:count] = entries["offset"]
-    sizes[:count] = entries["size"]
-    tags_codes[:count] = entries["code"]
-    queue_offsets[:count] = numbers[:count] + queue_offset
-    return int(np.count_nonzero(entries["code"] <= TAGS_CODE_EXT_MAX))
-
-
-@kernel(
-    pick_entries_plain,
-    INT,
-    (IN_BYTES, IN_INT64S, INT, INT, OUT_INT64S, OUT_INT32S, OUT_INT64S, OUT_INT64S),
-)
-def pick_entries(
-    raw, numbers, count, queue_offset, physical_offsets, sizes, tags_codes, queue_offsets
-):
     assert count <= len(numbers)
     assert count <= len(physical_offsets)
     assert len(physical_offsets) == len(sizes) == len(tags_codes) == len(queue_offsets)
@@ -219,7 +158,3 @@ def pick_entries(
         queue_offsets[i] = queue_offset + numbers[i]
         addresses += code <= TAGS_CODE_EXT_MAX
     return addresses
-
-
-def _entries(raw: Bytes, first: int, count: int) -> npt.NDArray[np.void]:
-    return raw[first * ENTRY_BYTES : (first + count) * ENTRY_BYTES].view(_ENTRY)

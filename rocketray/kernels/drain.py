@@ -16,25 +16,20 @@ The layout of frames and slots is described in ``actors/ipc/ring.py``, that of a
 
 from __future__ import annotations
 
-import struct
 from enum import IntEnum
 
 import numpy as np
 
-from ._compile import IN_BYTES, INT, OUT_BYTES, OUT_INT64S, Bytes, Int64s, device, kernel
+from ._compile import InBytes, OutBytes, OutInt64s, device, kernel
 from .append import (
     append_queue_entries,
-    append_queue_entries_plain,
     append_records,
-    append_records_plain,
     is_whole_batch,
-    is_whole_batch_plain,
 )
-from .futex import load_plain
-from .index import put_keys, put_keys_plain
+from .index import put_keys
 from .intrinsics import atomic_load_i64, load_native_u64, release_fence
 from .layout import ENTRY_BYTES
-from .property_crc import may_hold_crc_property, may_hold_crc_property_plain
+from .property_crc import may_hold_crc_property
 
 __all__ = [
     "BATCH_HEADER_BYTES",
@@ -48,7 +43,6 @@ __all__ = [
     "RingCursor",
     "StoreCursor",
     "drain_frames",
-    "drain_frames_plain",
 ]
 
 FRAME_HEADER_BYTES = 32  # also the alignment, so that a header always fits before the end
@@ -58,8 +52,6 @@ BATCH_HEADER_BYTES = 24
 SLOT_WORDS = 6  # sequence, status, queue offset, physical offset, store timestamp, count
 SLOT_PENDING, SLOT_OK = 0, 1
 _MAGIC_NUMBER = int.from_bytes(BATCH_MAGIC, "little")
-_FRAME_HEADER = struct.Struct("=4Iq")
-_BATCH_HEADER = struct.Struct("<4sIIIQ")
 _WORD = 0xFFFFFFFF
 _DURABILITY_MAX = 1
 _NO_TRANSACTION = 0
@@ -86,103 +78,6 @@ class StoreCursor(IntEnum):
     MESSAGES = 7
     KEYS = 8
     DISK = 9  # batches that must be on disk before they are acknowledged
-
-
-def drain_frames_plain(
-    data: Bytes,
-    slots: Int64s,
-    ring: Int64s,
-    log: Bytes,
-    queue: Bytes,
-    index: Bytes,
-    store: Int64s,
-    store_host: Bytes,
-    hash_slots: int,
-    max_entries: int,
-    queue_id: int,
-    store_timestamp_ms: int,
-    epoch_line: int,
-    epoch: int,
-) -> int:
-    """Store ordinary frames up to the first other one, or all; return their number.
-
-    ``data`` uint8 are the ring's frames, ``slots`` int64[6 × slots] their outcomes; ``log``,
-    ``queue`` and ``index`` are whole files, the last may be empty. *ring* and *store* are advanced
-    (:class:`RingCursor`, :class:`StoreCursor`). Nothing is stored once the number at *epoch_line*
-    differs from *epoch*.
-    """
-    taken = 0
-    while ring[RingCursor.TAIL] < ring[RingCursor.HEAD] and load_plain(epoch_line) == epoch:
-        tail, head = int(ring[RingCursor.TAIL]), int(ring[RingCursor.HEAD])
-        position = tail % len(data)
-        size, kind, durability, payload, sequence = _FRAME_HEADER.unpack_from(data.data, position)
-        fits = size <= min(len(data) - position, head - tail)
-        if size < FRAME_HEADER_BYTES or size % FRAME_HEADER_BYTES or not fits:
-            break
-        if kind == FRAME_PAD:
-            ring[RingCursor.TAIL] += size
-            continue
-        if kind != FRAME_DATA or durability > _DURABILITY_MAX:
-            break
-        if not BATCH_HEADER_BYTES <= payload <= size - FRAME_HEADER_BYTES:
-            break
-        slot = sequence % (len(slots) // SLOT_WORDS) * SLOT_WORDS
-        if sequence != ring[RingCursor.SEQUENCE] + 1 or slots[slot] == sequence:
-            break
-        start = position + FRAME_HEADER_BYTES
-        magic, n, k, zero, total = _BATCH_HEADER.unpack_from(data.data, start)
-        if magic != BATCH_MAGIC or zero or BATCH_HEADER_BYTES + 12 * n + 8 * k + total != payload:
-            break
-        bounds = np.cumsum([start + BATCH_HEADER_BYTES, 8 * n, 4 * n, 4 * k, 4 * k, total])
-        columns = [data[bounds[i] : bounds[i + 1]] for i in range(5)]
-        codes, records = columns[0].view(np.int64), columns[4]
-        sizes, hashes, key_records = (column.view(np.int32) for column in columns[1:4])
-        if not is_whole_batch_plain(sizes, key_records, total):
-            break
-        if may_hold_crc_property_plain(records, sizes):
-            break
-        log_position = int(store[StoreCursor.LOG_POSITION])
-        queue_position = int(store[StoreCursor.QUEUE_POSITION])
-        queue_offset = int(store[StoreCursor.QUEUE_OFFSET])
-        if log_position + total > store[StoreCursor.LOG_END] or k > store[StoreCursor.INDEX_ROOM]:
-            break
-        if queue_position + n * ENTRY_BYTES > len(queue):
-            break
-        first = int(store[StoreCursor.LOG_START]) + log_position
-        _write_slot_plain(slots, slot, [sequence, SLOT_PENDING, queue_offset, -1, 0, 0])
-        end = append_records_plain(
-            log,
-            log_position,
-            records,
-            sizes,
-            queue_id,
-            queue_offset,
-            first,
-            store_timestamp_ms,
-            store_host,
-            _NO_TRANSACTION,
-        )
-        if end < 0:
-            break
-        append_queue_entries_plain(queue, queue_position, sizes, codes, first, 0, n)
-        if k:
-            starts = first + np.cumsum(sizes, dtype=np.int64) - sizes
-            times = np.full(k, store_timestamp_ms, np.int64)
-            put_keys_plain(index, hash_slots, max_entries, hashes, starts[key_records], times, 0)
-        _write_slot_plain(
-            slots, slot, [sequence, SLOT_OK, queue_offset, first, store_timestamp_ms, n]
-        )
-        store[:] += [0, total, 0, n * ENTRY_BYTES, n, -k, 1, n, k, durability]
-        ring[RingCursor.SEQUENCE] = sequence
-        ring[RingCursor.TAIL] += size
-        taken += 1
-    return taken
-
-
-def _write_slot_plain(slots: Int64s, slot: int, words: list[int]) -> None:
-    slots[slot] = 0
-    slots[slot + 1 : slot + SLOT_WORDS] = words[1:]
-    slots[slot] = words[0]
 
 
 @device
@@ -216,42 +111,30 @@ def _write_slot(slots, slot, sequence, status, queue_offset, first, store_timest
     release_fence()
 
 
-@kernel(
-    drain_frames_plain,
-    INT,
-    (
-        OUT_BYTES,
-        OUT_INT64S,
-        OUT_INT64S,
-        OUT_BYTES,
-        OUT_BYTES,
-        OUT_BYTES,
-        OUT_INT64S,
-        IN_BYTES,
-        INT,
-        INT,
-        INT,
-        INT,
-        INT,
-        INT,
-    ),
-)
+@kernel
 def drain_frames(
-    data,
-    slots,
-    ring,
-    log,
-    queue,
-    index,
-    store,
-    store_host,
-    hash_slots,
-    max_entries,
-    queue_id,
-    store_timestamp_ms,
-    epoch_line,
-    epoch,
-):
+    data: OutBytes,
+    slots: OutInt64s,
+    ring: OutInt64s,
+    log: OutBytes,
+    queue: OutBytes,
+    index: OutBytes,
+    store: OutInt64s,
+    store_host: InBytes,
+    hash_slots: int,
+    max_entries: int,
+    queue_id: int,
+    store_timestamp_ms: int,
+    epoch_line: int,
+    epoch: int,
+) -> int:
+    """Store ordinary frames up to the first other one, or all; return their number.
+
+    ``data`` uint8 are the ring's frames, ``slots`` int64[6 × slots] their outcomes; ``log``,
+    ``queue`` and ``index`` are whole files, the last may be empty. *ring* and *store* are advanced
+    (:class:`RingCursor`, :class:`StoreCursor`). Nothing is stored once the number at *epoch_line*
+    differs from *epoch*.
+    """
     assert len(ring) == 3
     assert len(store) == 10
     assert store[StoreCursor.LOG_END] <= len(log)

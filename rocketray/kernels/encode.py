@@ -9,96 +9,38 @@ Columns are spans of a buffer (see ``spans.py``); a size below 0 is a null, whic
 
 from __future__ import annotations
 
-import numpy as np
-
-from ._compile import (
-    IN_BYTES,
-    IN_INT32S,
-    IN_INT64S,
-    NOTHING,
-    OUT_BYTES,
-    OUT_INT64S,
-    Bytes,
-    Int32s,
-    Int64s,
-    kernel,
-)
+from ._compile import InBytes, InInt32s, InInt64s, OutBytes, OutInt64s, kernel
 from .intrinsics import copy, store_i16, store_i32
 from .layout import BODY_CRC
 from .spans import copy_span
 
 __all__ = [
     "write_pairs",
-    "write_pairs_plain",
     "write_property",
-    "write_property_plain",
     "write_records",
-    "write_records_plain",
 ]
 
 _NAME_END, _PAIR_END = 1, 2
 
 
-def write_records_plain(
-    out: Bytes,
-    positions: Int64s,
-    header: Bytes,
-    bodies: Bytes,
-    body_starts: Int64s,
-    body_sizes: Int64s,
-    body_crcs: Int32s,
-    topic_field: Bytes,
-    property_sizes: Int64s,
-    cursors: Int64s,
+@kernel
+def write_records(
+    out: OutBytes,
+    positions: InInt64s,
+    header: InBytes,
+    bodies: InBytes,
+    body_starts: InInt64s,
+    body_sizes: InInt64s,
+    body_crcs: InInt32s,
+    topic_field: InBytes,
+    property_sizes: InInt64s,
+    cursors: OutInt64s,
 ) -> None:
     """Write n records without their properties; record i is ``out[positions[i]:positions[i + 1]]``.
 
     ``header`` is everything before the body, whose size, CRC and body length are filled in;
     ``topic_field`` the topic behind its length. No body is null.
     """
-    for i in range(len(body_sizes)):
-        start, end = int(positions[i]), int(positions[i + 1])
-        first, size = int(body_starts[i]), int(body_sizes[i])
-        fields = bytearray(header.tobytes())
-        fields[:4] = (end - start).to_bytes(4, "big")
-        fields[BODY_CRC : BODY_CRC + 4] = int(body_crcs[i]).to_bytes(4, "big")
-        fields[-4:] = size.to_bytes(4, "big")
-        properties_length = int(property_sizes[i]).to_bytes(2, "big")
-        body = bodies[first : first + size].tobytes()
-        written = b"".join((fields, body, topic_field.tobytes(), properties_length))
-        assert start + len(written) + int(property_sizes[i]) == end
-        out[start : start + len(written)] = np.frombuffer(written, np.uint8)
-        cursors[i] = start + len(written)
-
-
-@kernel(
-    write_records_plain,
-    NOTHING,
-    (
-        OUT_BYTES,
-        IN_INT64S,
-        IN_BYTES,
-        IN_BYTES,
-        IN_INT64S,
-        IN_INT64S,
-        IN_INT32S,
-        IN_BYTES,
-        IN_INT64S,
-        OUT_INT64S,
-    ),
-)
-def write_records(
-    out,
-    positions,
-    header,
-    bodies,
-    body_starts,
-    body_sizes,
-    body_crcs,
-    topic_field,
-    property_sizes,
-    cursors,
-):
     n = len(body_sizes)
     assert len(positions) - 1 == n == len(body_starts) == len(body_crcs)
     assert n == len(property_sizes) == len(cursors)
@@ -124,22 +66,16 @@ def write_records(
         cursors[i] = at + 2
 
 
-def write_property_plain(
-    out: Bytes, cursors: Int64s, name: Bytes, values: Bytes, starts: Int64s, sizes: Int64s
+@kernel
+def write_property(
+    out: OutBytes,
+    cursors: OutInt64s,
+    name: InBytes,
+    values: InBytes,
+    starts: InInt64s,
+    sizes: InInt64s,
 ) -> None:
     """Write one property of n records and advance their cursors; ``name`` ends with its 0x01."""
-    for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-        if size >= 0:
-            value = values[start : start + size].tobytes()
-            _write(out, cursors, i, name.tobytes() + value + b"\x02")
-
-
-@kernel(
-    write_property_plain,
-    NOTHING,
-    (OUT_BYTES, OUT_INT64S, IN_BYTES, IN_BYTES, IN_INT64S, IN_INT64S),
-)
-def write_property(out, cursors, name, values, starts, sizes):
     assert len(cursors) == len(starts) == len(sizes)
     for i in range(len(cursors)):
         size = sizes[i]
@@ -155,51 +91,19 @@ def write_property(out, cursors, name, values, starts, sizes):
         cursors[i] = at + size + 1
 
 
-def write_pairs_plain(
-    out: Bytes,
-    cursors: Int64s,
-    pair_bounds: Int64s,
-    names: Bytes,
-    name_starts: Int64s,
-    name_sizes: Int64s,
-    values: Bytes,
-    value_starts: Int64s,
-    value_sizes: Int64s,
+@kernel
+def write_pairs(
+    out: OutBytes,
+    cursors: OutInt64s,
+    pair_bounds: InInt64s,
+    names: InBytes,
+    name_starts: InInt64s,
+    name_sizes: InInt64s,
+    values: InBytes,
+    value_starts: InInt64s,
+    value_sizes: InInt64s,
 ) -> None:
     """Write to record i the pairs ``pair_bounds[i]`` to ``pair_bounds[i + 1]``; none is null."""
-    for i in range(len(cursors)):
-        for k in range(int(pair_bounds[i]), int(pair_bounds[i + 1])):
-            name = names[name_starts[k] : name_starts[k] + name_sizes[k]].tobytes()
-            value = values[value_starts[k] : value_starts[k] + value_sizes[k]].tobytes()
-            _write(out, cursors, i, name + b"\x01" + value + b"\x02")
-
-
-@kernel(
-    write_pairs_plain,
-    NOTHING,
-    (
-        OUT_BYTES,
-        OUT_INT64S,
-        IN_INT64S,
-        IN_BYTES,
-        IN_INT64S,
-        IN_INT64S,
-        IN_BYTES,
-        IN_INT64S,
-        IN_INT64S,
-    ),
-)
-def write_pairs(
-    out,
-    cursors,
-    pair_bounds,
-    names,
-    name_starts,
-    name_sizes,
-    values,
-    value_starts,
-    value_sizes,
-):
     assert len(pair_bounds) - 1 == len(cursors)
     assert len(name_starts) == len(name_sizes) == len(value_starts) == len(value_sizes)
     for i in range(len(cursors)):
@@ -217,9 +121,3 @@ def write_pairs(
             out[at] = _PAIR_END
             at += 1
         cursors[i] = at
-
-
-def _write(out: Bytes, cursors: Int64s, i: int, pair: bytes) -> None:
-    at = int(cursors[i])
-    out[at : at + len(pair)] = np.frombuffer(pair, np.uint8)
-    cursors[i] = at + len(pair)

@@ -9,31 +9,30 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import IN_BYTES, IN_INT64S, INT, OUT_INT64S, TWO_INTS, Bytes, Int64s, kernel
+from ._compile import InBytes, InInt64s, OutInt64s, kernel
 from .intrinsics import load_i16, load_i64
 from .layout import ENTRY_BYTES, TAGS_CODE_EXT_MAX
 
-__all__ = ["match_bits", "match_bits_plain", "read_codes", "read_codes_plain"]
+__all__ = ["match_bits", "read_codes"]
 
 UNIT_BYTES = 20  # without its bitmap
 _TAGS_CODE, _STORE_TIME, _BITMAP_BYTES = 2, 10, 18
 _FIELD = 12  # in a queue entry
 _ADDRESS_BASE = -(1 << 63)
-_ENTRY = np.dtype([("offset", ">i8"), ("size", ">i4"), ("code", ">i8")])
-_UNIT = np.dtype([("size", ">i2"), ("code", ">i8"), ("time", ">i8"), ("bitmap_bytes", ">i2")])
 
 
-def match_bits_plain(
-    raw: Bytes,
+@kernel
+def match_bits(
+    raw: InBytes,
     first: int,
     count: int,
-    units: Bytes,
+    units: InBytes,
     units_start: int,
     segment_bytes: int,
-    bits: Int64s,
+    bits: InInt64s,
     bitmap_bytes: int,
     after_ms: int,
-    out: Int64s,
+    out: OutInt64s,
     found: int,
 ) -> tuple[int, int]:
     """Find the entries that may match, among *count* from number *first* of *raw* on.
@@ -46,55 +45,6 @@ def match_bits_plain(
     until it is full. Returns the count of numbers in *out*, and the number of the entry to continue
     with: the first that was not read, or whose unit is in another file.
     """
-    assert first >= 0 and count >= 0 and (first + count) * ENTRY_BYTES <= len(raw)  # noqa: PT018 - one bound
-    assert 0 <= found <= len(out)
-    assert all(0 <= bit < 8 * bitmap_bytes for bit in bits.tolist())
-    entries = raw[first * ENTRY_BYTES : (first + count) * ENTRY_BYTES].view(_ENTRY)
-    fields = entries["code"].astype(np.int64)
-    is_address = fields <= TAGS_CODE_EXT_MAX
-    positions = np.where(is_address, (fields ^ np.int64(_ADDRESS_BASE)) - units_start, 0)
-    elsewhere = np.flatnonzero(is_address & ((positions < 0) | (positions >= segment_bytes)))
-    stop = int(elsewhere[0]) if len(elsewhere) else count
-    passes = np.ones(stop, np.bool_)
-    size = UNIT_BYTES + bitmap_bytes
-    rows = np.flatnonzero(is_address[:stop] & (positions[:stop] + size <= len(units)))
-    if len(rows):
-        whole = units[positions[rows][:, None] + np.arange(size)]
-        heads = np.ascontiguousarray(whole[:, :UNIT_BYTES]).view(_UNIT)[:, 0]
-        known = (heads["size"] == size) & (heads["bitmap_bytes"] == bitmap_bytes)
-        known &= heads["time"] > after_ms
-        bitmaps = whole[:, UNIT_BYTES:]
-        is_set = np.ones(len(rows), np.bool_)
-        for bit in bits.tolist():
-            is_set &= (bitmaps[:, bit >> 3] >> (bit & 7) & 1) == 1
-        passes[rows[known & ~is_set]] = False
-    numbers = np.flatnonzero(passes)
-    room = len(out) - found
-    if len(numbers) >= room:
-        numbers = numbers[:room]
-        stop = int(numbers[-1]) + 1 if room else 0
-    out[found : found + len(numbers)] = numbers + first
-    return found + len(numbers), first + stop
-
-
-@kernel(
-    match_bits_plain,
-    TWO_INTS,
-    (IN_BYTES, INT, INT, IN_BYTES, INT, INT, IN_INT64S, INT, INT, OUT_INT64S, INT),
-)
-def match_bits(
-    raw,
-    first,
-    count,
-    units,
-    units_start,
-    segment_bytes,
-    bits,
-    bitmap_bytes,
-    after_ms,
-    out,
-    found,
-):
     assert first >= 0
     assert count >= 0
     assert (first + count) * ENTRY_BYTES <= len(raw)
@@ -125,32 +75,15 @@ def match_bits(
     return found, first + count
 
 
-def read_codes_plain(
-    fields: Int64s, at: int, units: Bytes, units_start: int, segment_bytes: int
+@kernel
+def read_codes(
+    fields: OutInt64s, at: int, units: InBytes, units_start: int, segment_bytes: int
 ) -> int:
     """Replace the addresses of units among *fields*, from row *at* on, by the units' tags codes.
 
     *units* as in :func:`match_bits`. An address without a unit stays. Returns the row to continue
     with: the first whose unit is in another file.
     """
-    assert 0 <= at <= len(fields)
-    for row in range(at, len(fields)):
-        field = int(fields[row])
-        if field > TAGS_CODE_EXT_MAX:
-            continue
-        position = field - _ADDRESS_BASE - units_start
-        if not 0 <= position < segment_bytes:
-            return row
-        if position + UNIT_BYTES > len(units):
-            continue
-        size, code, _, bitmap_bytes = units[position : position + UNIT_BYTES].view(_UNIT)[0].item()
-        if bitmap_bytes >= 0 and size == UNIT_BYTES + bitmap_bytes:
-            fields[row] = code
-    return len(fields)
-
-
-@kernel(read_codes_plain, INT, (OUT_INT64S, INT, IN_BYTES, INT, INT))
-def read_codes(fields, at, units, units_start, segment_bytes):
     assert 0 <= at <= len(fields)
     for row in range(at, len(fields)):
         field = fields[row]

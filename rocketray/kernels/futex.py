@@ -3,9 +3,8 @@
 A number is in a 64-byte line: +0 i64 value, +8 u32 futex word, +12 u32 waiters. Functions take
 the line's address; the caller keeps it mapped. ``wait_above`` releases the GIL.
 
-The kernels use futexes of Linux on x86-64. Elsewhere, and without Numba, the twins poll once per
-millisecond. A process that runs the twins never wakes one that sleeps in a futex, so waiters always
-give a timeout.
+The kernels use futexes of Linux on x86-64. On other systems, ``wait_above`` polls once per
+millisecond: the functions ``…_without_futex`` take the kernels' place.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import time
 
 import numpy as np
 
-from ._compile import INT, NOTHING, OUT_INT64S, PLAIN, Int64s, kernel
+from ._compile import Int64s, OutInt64s, kernel
 from .intrinsics import (
     address,
     atomic_add_i32,
@@ -37,49 +36,58 @@ _EVERYONE = 0x7FFFFFFF
 _FUTEX_WORD = 8
 _WAITERS = 12
 _POLL_S = 0.001
-_HAS_FUTEX = not PLAIN and sys.platform == "linux" and platform.machine() == "x86_64"
+_HAS_FUTEX = sys.platform == "linux" and platform.machine() == "x86_64"
 
 
-def load_plain(line: int) -> int:
+def load_without_futex(line: int) -> int:
     """Return the value of the line; everything written before it is visible now."""
     return ctypes.c_int64.from_address(line).value
 
 
-def publish_plain(line: int, value: int) -> None:
+def publish_without_futex(line: int, value: int) -> None:
     """Set the value and wake all waiters; the line has no other writer."""
     ctypes.c_int64.from_address(line).value = value
     ctypes.c_uint32.from_address(line + _FUTEX_WORD).value += 1
 
 
-def ring_plain(line: int) -> None:
+def ring_without_futex(line: int) -> None:
     """Add one to the value and wake all waiters; two concurrent rings may count as one."""
-    publish_plain(line, load_plain(line) + 1)
+    publish_without_futex(line, load_without_futex(line) + 1)
 
 
-def wait_plain(line: int, seen: int, timeout_ns: int, _spins: int, _timespec: Int64s) -> int:
+def wait_without_futex(
+    line: int,
+    seen: int,
+    timeout_ns: int,
+    spins: int,  # noqa: ARG001 - only the kernel spins
+    timespec: Int64s,  # noqa: ARG001 - only the kernel needs the room
+) -> int:
     """Return the value once it is above *seen*, or at the timeout."""
     deadline = time.monotonic_ns() + timeout_ns
-    while (value := load_plain(line)) <= seen and time.monotonic_ns() < deadline:
+    while (value := load_without_futex(line)) <= seen and time.monotonic_ns() < deadline:
         time.sleep(_POLL_S)
     return value
 
 
 if _HAS_FUTEX:
 
-    @kernel(load_plain, INT, (INT,))
-    def load(line):
+    @kernel
+    def load(line: int) -> int:
+        """Return the value of the line; everything written before it is visible now."""
         return atomic_load_i64(line)
 
-    @kernel(publish_plain, NOTHING, (INT, INT))
-    def publish(line, value):
+    @kernel
+    def publish(line: int, value: int) -> None:
+        """Set the value and wake all waiters; the line has no other writer."""
         atomic_store_i64(line, value)
         # A full fence: either the waiter's load sees the value, or this load sees the waiter.
         atomic_add_i32(line + _FUTEX_WORD, 1)
         if atomic_load_u32(line + _WAITERS) != 0:
             syscall(_SYS_FUTEX, line + _FUTEX_WORD, _FUTEX_WAKE, _EVERYONE, 0, 0, 0)
 
-    @kernel(ring_plain, NOTHING, (INT,))
-    def ring(line):
+    @kernel
+    def ring(line: int) -> None:
+        """Add one to the value and wake all waiters; no ring is lost."""
         # The low half counts, atomically. It wraps after 2^32 rings: a sleeper that read the count
         # just before may then sleep until its timeout, once.
         atomic_add_i32(line, 1)
@@ -87,8 +95,8 @@ if _HAS_FUTEX:
         if atomic_load_u32(line + _WAITERS) != 0:
             syscall(_SYS_FUTEX, line + _FUTEX_WORD, _FUTEX_WAKE, _EVERYONE, 0, 0, 0)
 
-    @kernel(wait_plain, INT, (INT, INT, INT, INT, OUT_INT64S))
-    def _wait(line, seen, timeout_ns, spins, timespec):
+    @kernel
+    def _wait(line: int, seen: int, timeout_ns: int, spins: int, timespec: OutInt64s) -> int:
         value = atomic_load_i64(line)
         while value <= seen and spins > 0:
             spins -= 1
@@ -109,7 +117,8 @@ if _HAS_FUTEX:
         return value
 
 else:
-    load, publish, ring, _wait = load_plain, publish_plain, ring_plain, wait_plain
+    load, publish, ring = load_without_futex, publish_without_futex, ring_without_futex
+    _wait = wait_without_futex
 
 
 def wait_above(line: int, seen: int, timeout_ns: int, spins: int = 0) -> int:

@@ -11,43 +11,22 @@ cached machine code which needs the function is never loaded without it.
 
 from __future__ import annotations
 
-import zlib
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from rocketray.hashing import java_hash_code
-from rocketray.message import decode_text
-
-from ._compile import (
-    IN_BYTES,
-    IN_INT64S,
-    INT,
-    NOTHING,
-    OUT_INT32S,
-    PLAIN,
-    Bytes,
-    Int32s,
-    Int64s,
-    device,
-    kernel,
-    types,
-)
+from ._compile import InBytes, InInt64s, OutInt32s, device, kernel, types
 from .intrinsics import address, load_native_u64
 
 __all__ = [
     "KEY_END",
     "crc32_spans",
-    "crc32_spans_plain",
     "hash_spans",
-    "hash_spans_plain",
     "index_key_hashes",
-    "index_key_hashes_plain",
     "java_abs",
     "java_hash",
     "separated_key_hashes",
-    "separated_key_hashes_plain",
 ]
 
 _POLYNOMIAL = 0xEDB88320
@@ -59,47 +38,6 @@ _REPLACEMENT = 0xFFFD
 _POWER_1, _POWER_2, _POWER_4, _POWER_8 = np.uint64(31), np.uint64(31**2), np.uint64(31**4), 31**8
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _EVEN_BYTES, _EVEN_PAIRS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
-
-
-def hash_spans_plain(data: Bytes, starts: Int64s, sizes: Int64s, seed: int, out: Int32s) -> None:
-    """Write ``hashCode`` of each span of *data* to *out*; *seed* for an empty or absent span.
-
-    ``starts`` int64[n], ``sizes`` int64[n], ``out`` int32[n]. *seed* is the hash of a text that
-    precedes each span: 0 for none, which also makes the tags code of "no tag" 0.
-    """
-    for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-        text = decode_text(bytes(data[start : start + max(size, 0)]))
-        units = len(text.encode("utf-16-be")) // 2
-        out[i] = _signed(seed * 31**units + java_hash_code(text))
-
-
-def index_key_hashes_plain(
-    data: Bytes, starts: Int64s, sizes: Int64s, seed: int, out: Int32s
-) -> None:
-    """Write as ``hash_spans``, but IndexFile's key hash: ``abs``, and 0 where ``abs`` overflows."""
-    hash_spans_plain(data, starts, sizes, seed, out)
-    out[out == _INT_MIN] = 0
-    np.abs(out, out=out)
-
-
-def separated_key_hashes_plain(keys: Bytes, seed: int, out: Int32s) -> int:
-    """Hash keys that are each ended by 0x02, which no key holds; return their number.
-
-    The fast way for a few keys: one buffer and no arrays of spans. Writes to *out* int32[k] as
-    many as fit, as ``index_key_hashes`` would.
-    """
-    ends = np.flatnonzero(keys == KEY_END)
-    starts = np.concatenate((np.zeros(1, np.int64), ends + 1))[:-1]
-    room = min(len(ends), len(out))
-    index_key_hashes_plain(keys, starts[:room], (ends - starts)[:room], seed, out[:room])
-    return len(ends)
-
-
-def crc32_spans_plain(data: Bytes, starts: Int64s, sizes: Int64s, out: Int32s) -> None:
-    """Write the CRC-32 of each span, sign bit cleared, to *out* int32[n]; 0 for an empty span."""
-    raw = data.data
-    for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-        out[i] = zlib.crc32(raw[start : start + max(size, 0)]) & _CRC_MASK
 
 
 @device
@@ -145,6 +83,7 @@ def _character(data, at, end):
 
 @device
 def java_hash(data, start, end, value):
+    """Return ``hashCode`` of the text before, *value*, continued by a span."""
     at = start
     while at < end:
         if at + 8 <= end:
@@ -164,11 +103,17 @@ def java_hash(data, start, end, value):
 
 @device
 def java_abs(value):
+    """Return IndexFile's hash of a key: ``abs``, and 0 where that overflows."""
     return np.int32(0) if value == _INT_MIN else np.int32(abs(np.int64(value)))
 
 
-@kernel(hash_spans_plain, NOTHING, (IN_BYTES, IN_INT64S, IN_INT64S, INT, OUT_INT32S))
-def hash_spans(data, starts, sizes, seed, out):
+@kernel
+def hash_spans(data: InBytes, starts: InInt64s, sizes: InInt64s, seed: int, out: OutInt32s) -> None:
+    """Write ``hashCode`` of each span of *data* to *out*; *seed* for an empty or absent span.
+
+    ``starts`` int64[n], ``sizes`` int64[n], ``out`` int32[n]. *seed* is the hash of a text that
+    precedes each span: 0 for none, which also makes the tags code of "no tag" 0.
+    """
     assert len(starts) == len(sizes) == len(out)
     for i in range(len(starts)):
         end = starts[i] + max(sizes[i], 0)
@@ -176,8 +121,11 @@ def hash_spans(data, starts, sizes, seed, out):
         out[i] = java_hash(data, starts[i], end, seed)
 
 
-@kernel(index_key_hashes_plain, NOTHING, (IN_BYTES, IN_INT64S, IN_INT64S, INT, OUT_INT32S))
-def index_key_hashes(data, starts, sizes, seed, out):
+@kernel
+def index_key_hashes(
+    data: InBytes, starts: InInt64s, sizes: InInt64s, seed: int, out: OutInt32s
+) -> None:
+    """Write as ``hash_spans``, but IndexFile's key hash: ``abs``, and 0 where ``abs`` overflows."""
     assert len(starts) == len(sizes) == len(out)
     for i in range(len(starts)):
         end = starts[i] + max(sizes[i], 0)
@@ -185,8 +133,13 @@ def index_key_hashes(data, starts, sizes, seed, out):
         out[i] = java_abs(java_hash(data, starts[i], end, seed))
 
 
-@kernel(separated_key_hashes_plain, INT, (IN_BYTES, INT, OUT_INT32S))
-def separated_key_hashes(keys, seed, out):
+@kernel
+def separated_key_hashes(keys: InBytes, seed: int, out: OutInt32s) -> int:
+    """Hash keys that are each ended by 0x02, which no key holds; return their number.
+
+    The fast way for a few keys: one buffer and no arrays of spans. Writes to *out* int32[k] as
+    many as fit, as ``index_key_hashes`` would.
+    """
     start = count = 0
     for at in range(len(keys)):
         if keys[at] == KEY_END:
@@ -195,11 +148,6 @@ def separated_key_hashes(keys, seed, out):
             count += 1
             start = at + 1
     return count
-
-
-def _signed(value: int) -> int:
-    value &= 0xFFFFFFFF
-    return value - (1 << 32) if value >> 31 else value
 
 
 def _crc_tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
@@ -245,8 +193,6 @@ def _crc32_by_tables(data, start, end):
 
 def _isal_function() -> Any:
     """Return the C function of the isal wheel, its library loaded for good, or None."""
-    if PLAIN:
-        return None
     try:
         library = import_module("isal.isal_zlib").__file__
         binding = import_module("llvmlite.binding")
@@ -260,12 +206,14 @@ def _isal_function() -> Any:
 
 
 _ISAL = _isal_function()
-_CRC_TYPES = (IN_BYTES, IN_INT64S, IN_INT64S, OUT_INT32S)
 
 if _ISAL is None:
 
-    @kernel(crc32_spans_plain, NOTHING, _CRC_TYPES)
-    def _crc32_spans_by_tables(data, starts, sizes, out):
+    @kernel
+    def _crc32_spans_by_tables(
+        data: InBytes, starts: InInt64s, sizes: InInt64s, out: OutInt32s
+    ) -> None:
+        """Write the CRC-32 of each span, sign bit cleared, to *out* int32[n]; 0 for an empty span."""
         assert len(starts) == len(sizes) == len(out)
         for i in range(len(starts)):
             end = starts[i] + max(sizes[i], 0)
@@ -275,8 +223,11 @@ if _ISAL is None:
     crc32_spans = _crc32_spans_by_tables
 else:
 
-    @kernel(crc32_spans_plain, NOTHING, _CRC_TYPES)
-    def _crc32_spans_by_isal(data, starts, sizes, out):
+    @kernel
+    def _crc32_spans_by_isal(
+        data: InBytes, starts: InInt64s, sizes: InInt64s, out: OutInt32s
+    ) -> None:
+        """Write the same, by the function of the isal wheel."""
         assert len(starts) == len(sizes) == len(out)
         for i in range(len(starts)):
             size = max(sizes[i], 0)

@@ -12,18 +12,14 @@
 
 from __future__ import annotations
 
-import ctypes
-import struct
 from enum import IntEnum
 
-from ._compile import IN_INT64S, INT, OUT_INT64S, Int64s, kernel
+from ._compile import InInt64s, OutInt64s, kernel
 from .intrinsics import load_i32_at, load_i64_at
 from .layout import INDEX_ENTRY_BYTES, INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
 
-__all__ = ["Place", "search_chains", "search_chains_plain"]
+__all__ = ["Place", "search_chains"]
 
-_ENTRY = struct.Struct(">iqii")  # hash, physical offset, seconds, previous
-_SLOT = struct.Struct(">i")
 _PREVIOUS = 16  # the offset of the previous entry's number
 
 
@@ -43,8 +39,14 @@ class Place(IntEnum):
 _PLACE_FIELDS = len(Place)
 
 
-def search_chains_plain(
-    addresses: Int64s, hash_slots: int, max_entries: int, key_hash: int, place: Int64s, out: Int64s
+@kernel
+def search_chains(
+    addresses: InInt64s,
+    hash_slots: int,
+    max_entries: int,
+    key_hash: int,
+    place: OutInt64s,
+    out: OutInt64s,
 ) -> int:
     """Write the physical offsets of entries with *key_hash* to *out* int64[k]; return their number.
 
@@ -53,39 +55,6 @@ def search_chains_plain(
     the last case the caller may continue with the file before. ``addresses`` int64[n] are those of
     whole files with *hash_slots* and *max_entries*, oldest first.
     """
-    slot_count = max(hash_slots, 1)
-    entries = INDEX_HEADER_BYTES + slot_count * INDEX_SLOT_BYTES
-    slot = INDEX_HEADER_BYTES + key_hash % slot_count * INDEX_SLOT_BYTES
-    file, after = place[: Place.IS_ASTRAY].tolist()
-    count = 0
-    for number in range(min(file, len(addresses) - 1), -1, -1):
-        address = int(addresses[number])
-        at = after * INDEX_ENTRY_BYTES + entries + _PREVIOUS if after else slot
-        bound = after or max_entries
-        (entry,) = _SLOT.unpack(ctypes.string_at(address + at, _SLOT.size))
-        while entry != 0:
-            found = -1
-            if 0 < entry < bound:
-                raw = ctypes.string_at(address + entries + entry * INDEX_ENTRY_BYTES, _ENTRY.size)
-                found, physical_offset, _, previous = _ENTRY.unpack(raw)
-            if found < 0 or found % slot_count != key_hash % slot_count:
-                place[:] = number, after, 1, entry
-                return count
-            if found == key_hash:
-                if count == len(out):
-                    place[:] = number, after, 0, 0
-                    return count
-                out[count] = physical_offset
-                count += 1
-            after = bound = entry
-            entry = previous
-        after = 0
-    place[:] = -1, 0, 0, 0
-    return count
-
-
-@kernel(search_chains_plain, INT, (IN_INT64S, INT, INT, INT, OUT_INT64S, OUT_INT64S))
-def search_chains(addresses, hash_slots, max_entries, key_hash, place, out):
     assert len(place) == _PLACE_FIELDS
     slot_count = max(hash_slots, 1)
     entries = INDEX_HEADER_BYTES + slot_count * INDEX_SLOT_BYTES

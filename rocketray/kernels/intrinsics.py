@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ._compile import PLAIN, cgutils, intrinsic, ir, types
+from ._compile import cgutils, intrinsic, ir, types
 
 __all__ = [
     "address",
@@ -63,7 +63,7 @@ def _loader(bits: int) -> Callable[..., Any]:
 
         return types.int64(array, types.intp), generate
 
-    return load  # type: ignore[no-any-return]
+    return load
 
 
 def _storer(bits: int) -> Callable[..., Any]:
@@ -83,7 +83,7 @@ def _storer(bits: int) -> Callable[..., Any]:
 
         return types.void(array, types.intp, types.int64), generate
 
-    return store  # type: ignore[no-any-return]
+    return store
 
 
 def _address_loader(bits: int) -> Callable[..., Any]:
@@ -99,7 +99,7 @@ def _address_loader(bits: int) -> Callable[..., Any]:
 
         return types.int64(types.intp), generate
 
-    return load  # type: ignore[no-any-return]
+    return load
 
 
 load_i16, load_i32, load_i64 = _loader(16), _loader(32), _loader(64)
@@ -259,5 +259,5 @@ def atomic_add_i32(_typing: Any, _address: Any, _delta: Any) -> Any:
     return types.int64(types.intp, types.int64), generate
 
 
-syscall: Any = None if PLAIN else types.ExternalFunction("syscall", types.int64(*[types.int64] * 7))
+syscall: Any = types.ExternalFunction("syscall", types.int64(*[types.int64] * 7))
 """libc's ``syscall(number, a, b, c, d, e, f)``."""

@@ -6,10 +6,9 @@ Offsets after BORNHOST move by 12 for an IPv6 born host, and again for an IPv6 s
 
 from __future__ import annotations
 
-import struct
 from typing import NamedTuple
 
-from ._compile import Bytes, device
+from ._compile import device
 from .intrinsics import load_i16, load_i32
 
 __all__ = [
@@ -42,7 +41,6 @@ __all__ = [
     "Measure",
     "host_bytes",
     "measure_record",
-    "measure_record_plain",
 ]
 
 MAGIC, BODY_CRC, QUEUE_ID, FLAG, QUEUE_OFFSET = 4, 8, 12, 16, 20
@@ -81,8 +79,6 @@ class Measure(NamedTuple):
     properties_size: int
 
 
-_FIRST_FIELDS = struct.Struct(">ii")
-_INT, _SHORT, _BYTE = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">b")
 _NO_RECORD = Measure(-1, 0, 0, 0, 0, 0, 0, 0)
 
 
@@ -136,44 +132,3 @@ def measure_record(buffer, position, end):
         properties_start,
         properties_size,
     )
-
-
-def measure_record_plain(buffer: Bytes, position: int, end: int) -> Measure:
-    """Return the result of ``measure_record``, from the format's description alone."""
-    if position < 0 or end > len(buffer) or end - position < RECORD_MIN_BYTES:
-        return _NO_RECORD
-    raw = buffer.data[position:end]
-    size, magic = _FIRST_FIELDS.unpack_from(raw)
-    if magic not in (MAGIC_V1, MAGIC_V2) or not RECORD_MIN_BYTES <= size <= len(raw):
-        return _NO_RECORD
-    (sys_flag,) = _INT.unpack_from(raw, SYS_FLAG)
-    born = 20 if sys_flag & SYS_FLAG_BORN_IPV6 else 8
-    store_host = BORN_HOST + born + 8
-    store = 20 if sys_flag & SYS_FLAG_STORE_IPV6 else 8
-    try:
-        body_start, body_size = _counted(raw, store_host + store + 12, _INT)
-        topic_length = _BYTE if magic == MAGIC_V1 else _SHORT
-        topic_start, topic_size = _counted(raw, body_start + body_size, topic_length)
-        start, count = _counted(raw, topic_start + topic_size, _SHORT)
-    except struct.error:
-        return _NO_RECORD
-    if start + count != size:
-        return _NO_RECORD
-    return Measure(
-        size,
-        position + store_host,
-        position + body_start,
-        body_size,
-        position + topic_start,
-        topic_size,
-        position + start,
-        count,
-    )
-
-
-def _counted(raw: memoryview, position: int, length: struct.Struct) -> tuple[int, int]:
-    """Return start and size of a field behind its length; raise ``struct.error`` if below 0."""
-    (size,) = length.unpack_from(raw, position)
-    if size < 0:
-        raise struct.error
-    return position + length.size, size

@@ -8,25 +8,11 @@ share, and twelve hex digits that count up from message to message.
 
 from __future__ import annotations
 
-import zlib
-
 import numpy as np
 
-from rocketray.hashing import java_hash_code
-
-from ._compile import (
-    IN_BYTES,
-    IN_INT64_ROWS,
-    INT,
-    NOTHING,
-    OUT_BYTES,
-    Bytes,
-    Int64s,
-    device,
-    kernel,
-)
+from ._compile import InBytes, InInt64Rows, OutBytes, device, kernel
 from .drain import BATCH_HEADER_BYTES
-from .hashing import crc32_spans, java_abs, java_hash, separated_key_hashes_plain
+from .hashing import crc32_spans, java_abs, java_hash
 from .intrinsics import copy, store_i16, store_i32, store_i64
 from .layout import BODY_CRC, BORN_TIMESTAMP, FLAG, SYS_FLAG
 from .spans import copy_span
@@ -43,94 +29,18 @@ __all__ = [
     "TAGS_CODE",
     "TAIL_SIZE",
     "number_ids",
-    "number_ids_plain",
     "pack_messages",
-    "pack_messages_plain",
 ]
 
 ID_DIGITS = 12
 _KEY_END = _PAIR_END = 2
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
-_CRC_MASK = 0x7FFFFFFF
-_INT_MIN = -(2**31)
-_DIGITS_MASK = 16**ID_DIGITS - 1
 
 
 # The columns of the matrix with the numbers of all messages, int64[n, 8].
 BODY_SIZE, TAIL_SIZE, KEYS_SIZE, TAGS_CODE, FLAGS, SYS_FLAGS, BORN_MS = range(7)
 IS_NUMBERED = 7  # 1: the producer's unique key is put before the tail
 COLUMN_COUNT = 8
-
-
-def pack_messages_plain(
-    out: Bytes,
-    header: Bytes,
-    topic_field: Bytes,
-    key_seed: int,
-    id_field: Bytes,
-    id_seed: int,
-    first_id: int,
-    bodies: Bytes,
-    tails: Bytes,
-    keys: Bytes,
-    rows: Int64s,
-) -> int:
-    """Write the batch behind its header and return its end.
-
-    ``header`` is everything of a record before its body. ``id_field`` is the property of the
-    unique key up to the digits, *id_seed* the hash of the topic, ``#`` and the prefix, *key_seed*
-    that of the topic and ``#``. ``bodies``, ``tails`` and ``keys`` lie back to back; each key ends
-    with 0x02. ``out`` uint8 must be as long as the batch is.
-    """
-    n = len(rows)
-    key_count = int((keys == _KEY_END).sum() + rows[:, IS_NUMBERED].sum())
-    codes = rows[:, TAGS_CODE].astype("=i8").tobytes()
-    sizes, hashes, key_records, records = [], [], [], []
-    body_at = tail_at = key_at = 0
-    for i, row in enumerate(rows.tolist()):
-        body = bodies[body_at : body_at + row[BODY_SIZE]].tobytes()
-        tail = tails[tail_at : tail_at + row[TAIL_SIZE]].tobytes()
-        own_keys = keys[key_at : key_at + row[KEYS_SIZE]]
-        if row[IS_NUMBERED]:
-            digits = f"{first_id + i:0{ID_DIGITS}X}"
-            tail = id_field.tobytes() + digits.encode() + b"\x02" + tail
-            value = (id_seed * 31**ID_DIGITS + java_hash_code(digits) + 2**31) % 2**32 - 2**31
-            hashes.append(np.array([0 if value == _INT_MIN else abs(value)], np.int32))
-            key_records.append(i)
-        found = np.empty(int((own_keys == _KEY_END).sum()), np.int32)
-        separated_key_hashes_plain(own_keys, key_seed, found)
-        hashes.append(found)
-        key_records += [i] * len(found)
-        fields = bytearray(header.tobytes())
-        after = body + topic_field.tobytes() + len(tail).to_bytes(2, "big") + tail
-        sizes.append(len(fields) + len(after))
-        for at, number, width in (
-            (0, sizes[-1], 4),
-            (BODY_CRC, zlib.crc32(body) & _CRC_MASK, 4),
-            (FLAG, row[FLAGS], 4),
-            (SYS_FLAG, row[SYS_FLAGS], 4),
-            (BORN_TIMESTAMP, row[BORN_MS], 8),
-            (len(fields) - 4, len(body), 4),
-        ):
-            fields[at : at + width] = number.to_bytes(width, "big", signed=True)
-        records.append(bytes(fields) + after)
-        body_at += len(body)
-        tail_at += row[TAIL_SIZE]
-        key_at += len(own_keys)
-    packed = b"".join(
-        [
-            codes,
-            np.array(sizes, np.int32).tobytes(),
-            *[part.tobytes() for part in hashes],
-            np.array(key_records, np.int32).tobytes(),
-            *records,
-        ]
-    )
-    assert len(key_records) == key_count
-    assert BATCH_HEADER_BYTES + len(packed) == len(out)
-    assert n == len(sizes)
-    out[BATCH_HEADER_BYTES:] = np.frombuffer(packed, np.uint8)
-    return len(out)
 
 
 @device
@@ -141,19 +51,9 @@ def _write_digits(out, at, number):
         number >>= 4
 
 
-def number_ids_plain(out: Bytes, prefix: Bytes, first: int) -> None:
+@kernel
+def number_ids(out: OutBytes, prefix: InBytes, first: int) -> None:
     """Fill *out* with unique keys, back to back: *prefix*, and the numbers from *first* on."""
-    width = len(prefix) + ID_DIGITS
-    assert len(out) % width == 0
-    for i in range(len(out) // width):
-        digits = f"{(first + i) & _DIGITS_MASK:0{ID_DIGITS}X}"
-        out[i * width : (i + 1) * width] = np.frombuffer(
-            prefix.tobytes() + digits.encode(), np.uint8
-        )
-
-
-@kernel(number_ids_plain, NOTHING, (OUT_BYTES, IN_BYTES, INT))
-def number_ids(out, prefix, first):
     width = len(prefix) + ID_DIGITS
     assert len(out) % width == 0
     for i in range(len(out) // width):
@@ -162,36 +62,27 @@ def number_ids(out, prefix, first):
         _write_digits(out, at + len(prefix), first + i)
 
 
-@kernel(
-    pack_messages_plain,
-    INT,
-    (
-        OUT_BYTES,
-        IN_BYTES,
-        IN_BYTES,
-        INT,
-        IN_BYTES,
-        INT,
-        INT,
-        IN_BYTES,
-        IN_BYTES,
-        IN_BYTES,
-        IN_INT64_ROWS,
-    ),
-)
+@kernel
 def pack_messages(
-    out,
-    header,
-    topic_field,
-    key_seed,
-    id_field,
-    id_seed,
-    first_id,
-    bodies,
-    tails,
-    keys,
-    rows,
-):
+    out: OutBytes,
+    header: InBytes,
+    topic_field: InBytes,
+    key_seed: int,
+    id_field: InBytes,
+    id_seed: int,
+    first_id: int,
+    bodies: InBytes,
+    tails: InBytes,
+    keys: InBytes,
+    rows: InInt64Rows,
+) -> int:
+    """Write the batch behind its header and return its end.
+
+    ``header`` is everything of a record before its body. ``id_field`` is the property of the
+    unique key up to the digits, *id_seed* the hash of the topic, ``#`` and the prefix, *key_seed*
+    that of the topic and ``#``. ``bodies``, ``tails`` and ``keys`` lie back to back; each key ends
+    with 0x02. ``out`` uint8 must be as long as the batch is.
+    """
     n = len(rows)
     key_count = 0
     for i in range(len(keys)):

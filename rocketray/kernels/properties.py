@@ -8,23 +8,17 @@ Separators are found 64 bytes at a time. Source: ``MessageDecoder.string2message
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from ._compile import (
-    IN_BYTES,
-    IN_INT64S,
-    INT,
-    NOTHING,
-    OUT_BOOLS,
-    OUT_INT32S,
-    OUT_INT64_ROWS,
-    Bools,
     Bytes,
-    Int32s,
+    InBytes,
+    InInt64s,
     Int64s,
+    OutBools,
+    OutInt32s,
+    OutInt64Rows,
     device,
     kernel,
 )
@@ -33,12 +27,9 @@ from .intrinsics import count_trailing_zeros, load_native_u64, separator_mask
 __all__ = [
     "find_in_string",
     "find_properties",
-    "find_properties_plain",
     "join_names",
     "list_pairs",
-    "list_pairs_plain",
     "match_values",
-    "match_values_plain",
 ]
 
 _NAME_END, _PAIR_END = 1, 2
@@ -52,32 +43,6 @@ def join_names(names: tuple[str, ...]) -> tuple[Bytes, Int64s]:
     bounds = np.zeros(len(encoded) + 1, np.int64)
     np.cumsum([len(name) for name in encoded], out=bounds[1:])
     return np.frombuffer(b"".join(encoded), np.uint8), bounds
-
-
-def find_properties_plain(
-    segment: Bytes,
-    starts: Int64s,
-    sizes: Int64s,
-    names: Bytes,
-    name_bounds: Int64s,
-    value_starts: npt.NDArray[np.int64],
-    value_sizes: npt.NDArray[np.int64],
-) -> None:
-    """Find the values of *p* different names in the property strings of *n* records.
-
-    ``starts``, ``sizes`` int64[n]: the property strings. Name k is
-    ``names[name_bounds[k]:name_bounds[k + 1]]``. The spans are written to ``value_starts`` and
-    ``value_sizes`` int64[p, n]; the size is -1 where a record has no such property.
-    """
-    bounds = name_bounds.tolist()
-    wanted = {names[a:b].tobytes(): k for k, (a, b) in enumerate(pairwise(bounds))}
-    value_starts[:] = 0
-    value_sizes[:] = -1
-    for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-        for name_start, split, end in _pairs(segment, start, start + size):
-            k = wanted.get(segment[name_start:split].tobytes())
-            if k is not None:
-                value_starts[k, i], value_sizes[k, i] = split + 1, end - split - 1
 
 
 @device
@@ -146,12 +111,22 @@ def find_in_string(segment, start, size, i, names, name_bounds, value_starts, va
     _note_value(segment, pair, split, end, i, names, name_bounds, value_starts, value_sizes)
 
 
-@kernel(
-    find_properties_plain,
-    NOTHING,
-    (IN_BYTES, IN_INT64S, IN_INT64S, IN_BYTES, IN_INT64S, OUT_INT64_ROWS, OUT_INT64_ROWS),
-)
-def find_properties(segment, starts, sizes, names, name_bounds, value_starts, value_sizes):
+@kernel
+def find_properties(
+    segment: InBytes,
+    starts: InInt64s,
+    sizes: InInt64s,
+    names: InBytes,
+    name_bounds: InInt64s,
+    value_starts: OutInt64Rows,
+    value_sizes: OutInt64Rows,
+) -> None:
+    """Find the values of *p* different names in the property strings of *n* records.
+
+    ``starts``, ``sizes`` int64[n]: the property strings. Name k is
+    ``names[name_bounds[k]:name_bounds[k + 1]]``. The spans are written to ``value_starts`` and
+    ``value_sizes`` int64[p, n]; the size is -1 where a record has no such property.
+    """
     assert len(starts) == len(sizes) == value_starts.shape[1] == value_sizes.shape[1]
     assert len(name_bounds) - 1 == value_starts.shape[0] == value_sizes.shape[0]
     assert name_bounds[-1] <= len(names)
@@ -162,26 +137,20 @@ def find_properties(segment, starts, sizes, names, name_bounds, value_starts, va
         )
 
 
-def match_values_plain(
-    segment: Bytes, starts: Int64s, sizes: Int64s, wanted: Bytes, wanted_bounds: Int64s, out: Bools
+@kernel
+def match_values(
+    segment: InBytes,
+    starts: InInt64s,
+    sizes: InInt64s,
+    wanted: InBytes,
+    wanted_bounds: InInt64s,
+    out: OutBools,
 ) -> None:
     """Write for each span whether it is exactly one of the wanted values; False if absent.
 
     ``starts``, ``sizes`` int64[n], ``out`` bool[n]; value k is
     ``wanted[wanted_bounds[k]:wanted_bounds[k + 1]]``.
     """
-    bounds = wanted_bounds.tolist()
-    values = {wanted[a:b].tobytes() for a, b in pairwise(bounds)}
-    for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-        out[i] = size >= 0 and segment[start : start + size].tobytes() in values
-
-
-@kernel(
-    match_values_plain,
-    NOTHING,
-    (IN_BYTES, IN_INT64S, IN_INT64S, IN_BYTES, IN_INT64S, OUT_BOOLS),
-)
-def match_values(segment, starts, sizes, wanted, wanted_bounds, out):
     assert len(starts) == len(sizes) == len(out)
     assert wanted_bounds[-1] <= len(wanted)
     for i in range(len(starts)):
@@ -193,36 +162,6 @@ def match_values(segment, starts, sizes, wanted, wanted_bounds, out):
             size = wanted_bounds[k + 1] - wanted_bounds[k]
             if size == sizes[i] and _same(segment, starts[i], wanted, wanted_bounds[k], size):
                 out[i] = True
-
-
-def list_pairs_plain(
-    segment: Bytes,
-    starts: Int64s,
-    sizes: Int64s,
-    pair_bounds: Int32s,
-    pairs: npt.NDArray[np.int64],
-) -> int:
-    """List the properties of *n* records, without duplicates: a name keeps its first place.
-
-    Writes to ``pair_bounds`` int32[n + 1] the range of each record's pairs, and to ``pairs``
-    int64[4, m] name start, name size, value start and value size of each. Returns the number of
-    pairs, or -1 when there are more than m.
-    """
-    count = 0
-    for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-        pair_bounds[i] = count
-        found: dict[bytes, tuple[int, int, int, int]] = {}
-        for name_start, split, end in _pairs(segment, start, start + size):
-            name = segment[name_start:split].tobytes()
-            first_start = found[name][0] if name in found else name_start
-            found[name] = (first_start, split - name_start, split + 1, end - split - 1)
-        if count + len(found) > pairs.shape[1]:
-            return -1
-        for pair in found.values():
-            pairs[:, count] = pair
-            count += 1
-    pair_bounds[len(starts)] = count
-    return count
 
 
 @device
@@ -246,8 +185,16 @@ def _note_pair(segment, pair, split, end, first, count, pairs):
     return count
 
 
-@kernel(list_pairs_plain, INT, (IN_BYTES, IN_INT64S, IN_INT64S, OUT_INT32S, OUT_INT64_ROWS))
-def list_pairs(segment, starts, sizes, pair_bounds, pairs):
+@kernel
+def list_pairs(
+    segment: InBytes, starts: InInt64s, sizes: InInt64s, pair_bounds: OutInt32s, pairs: OutInt64Rows
+) -> int:
+    """List the properties of *n* records, without duplicates: a name keeps its first place.
+
+    Writes to ``pair_bounds`` int32[n + 1] the range of each record's pairs, and to ``pairs``
+    int64[4, m] name start, name size, value start and value size of each. Returns the number of
+    pairs, or -1 when there are more than m.
+    """
     assert len(starts) == len(sizes) == len(pair_bounds) - 1
     assert pairs.shape[0] == 4
     count = 0
@@ -277,16 +224,3 @@ def list_pairs(segment, starts, sizes, pair_bounds, pairs):
             return -1
     pair_bounds[len(starts)] = count
     return count
-
-
-def _pairs(segment: Bytes, start: int, end: int) -> list[tuple[int, int, int]]:
-    """Return name start, position of the first 0x01 and end of each pair that counts."""
-    text = segment[start:end].tobytes()
-    found = []
-    at = 0
-    for pair in text.split(b"\x02"):
-        split = pair.find(b"\x01")
-        if 0 < split < len(pair) - 1:
-            found.append((start + at, start + at + split, start + at + len(pair)))
-        at += len(pair) + 1
-    return found

@@ -10,18 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import (
-    BOOL,
-    IN_BYTES,
-    IN_INT32S,
-    IN_INT64S,
-    INT,
-    OUT_INT64S,
-    Bytes,
-    Int32s,
-    Int64s,
-    kernel,
-)
+from ._compile import InBytes, InInt32s, InInt64s, OutInt64s, kernel
 from .intrinsics import load_native_u64
 
 __all__ = [
@@ -29,9 +18,7 @@ __all__ = [
     "CRC_PROPERTY_BYTES",
     "CRC_PROPERTY_NAME",
     "may_hold_crc_property",
-    "may_hold_crc_property_plain",
     "read_property_crcs",
-    "read_property_crcs_plain",
 ]
 
 CRC_PROPERTY_NAME = b"__CRC32#"
@@ -42,18 +29,12 @@ _NAME_END, _PAIR_END, _ZERO = 1, 2, 0x30
 _NONE, _BAD = -1, -2
 
 
-def may_hold_crc_property_plain(records: Bytes, sizes: Int32s) -> bool:
+@kernel
+def may_hold_crc_property(records: InBytes, sizes: InInt32s) -> bool:
     """Return whether the name of a CRC property is in its place in any of *n* records.
 
     The records lie back to back; ``sizes`` int32[n] add up to the length of ``records``.
     """
-    ends = np.cumsum(sizes, dtype=np.int64)
-    ends = ends[sizes >= CRC_PROPERTY_BYTES].tolist()
-    return any(records[end - 20 : end - 12].tobytes() == CRC_PROPERTY_NAME for end in ends)
-
-
-@kernel(may_hold_crc_property_plain, BOOL, (IN_BYTES, IN_INT32S))
-def may_hold_crc_property(records, sizes):
     end = np.int64(0)
     for i in range(len(sizes)):
         end += sizes[i]
@@ -65,28 +46,13 @@ def may_hold_crc_property(records, sizes):
     return False
 
 
-def read_property_crcs_plain(data: Bytes, starts: Int64s, sizes: Int64s, out: Int64s) -> int:
+@kernel
+def read_property_crcs(data: InBytes, starts: InInt64s, sizes: InInt64s, out: OutInt64s) -> int:
     """Read the CRC property of each of *n* records; return how many have one.
 
     ``starts``, ``sizes`` int64[n] are whole records; ``out`` int64[n] receives the number, -1
     if there is none, -2 if it is not made of digits.
     """
-    count = 0
-    for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-        record = data[start : start + size].tobytes()
-        name, end, digits, last = (record[-20:-12], record[-12:-11], record[-11:-1], record[-1:])
-        begins = record[-21:-20] == b"\x02" or record[-22:-20] == b"\x00\x14"
-        begins &= size >= CRC_PROPERTY_BYTES + 2
-        out[i] = _NONE
-        if begins and name == CRC_PROPERTY_NAME:
-            is_good = (end, last) == (b"\x01", b"\x02") and digits.isdigit()
-            out[i] = int(digits[::-1]) if is_good else _BAD
-            count += 1
-    return count
-
-
-@kernel(read_property_crcs_plain, INT, (IN_BYTES, IN_INT64S, IN_INT64S, OUT_INT64S))
-def read_property_crcs(data, starts, sizes, out):
     assert len(starts) == len(sizes) == len(out)
     count = 0
     for i in range(len(starts)):

@@ -7,24 +7,9 @@ are others: compressed bodies, records that may hold a CRC of their own, and dam
 
 from __future__ import annotations
 
-import struct
-import zlib
-
 import numpy as np
 
-from ._compile import (
-    BOOL,
-    IN_BYTES,
-    IN_INT32S,
-    IN_INT64S,
-    INT,
-    OUT_BYTES,
-    OUT_INT32S,
-    Bytes,
-    Int32s,
-    Int64s,
-    kernel,
-)
+from ._compile import InBytes, InInt32s, InInt64s, OutBytes, OutInt32s, kernel
 from .hashing import crc32_spans
 from .intrinsics import load_i32, load_i64, load_native_u64
 from .layout import (
@@ -32,30 +17,26 @@ from .layout import (
     PHYSICAL_OFFSET,
     QUEUE_ID,
     QUEUE_OFFSET,
-    RECORD_MIN_BYTES,
     SYS_FLAG,
     SYS_FLAG_COMPRESSED,
     measure_record,
-    measure_record_plain,
 )
-from .property_crc import CRC_NAME_WORD, CRC_PROPERTY_BYTES, CRC_PROPERTY_NAME
+from .property_crc import CRC_NAME_WORD, CRC_PROPERTY_BYTES
 from .spans import copy_span
 
-__all__ = ["copy_bodies", "copy_bodies_plain"]
-
-_FIELDS = struct.Struct(">8xii4xqqi")  # body CRC, queue id, both offsets, sys flag
-_CRC_MASK = 0x7FFFFFFF
+__all__ = ["copy_bodies"]
 
 
-def copy_bodies_plain(
-    segment: Bytes,
+@kernel
+def copy_bodies(
+    segment: InBytes,
     segment_start: int,
-    physical_offsets: Int64s,
-    sizes: Int32s,
-    queue_offsets: Int64s,
+    physical_offsets: InInt64s,
+    sizes: InInt32s,
+    queue_offsets: InInt64s,
     queue_id: int,
-    bounds: Int32s,
-    data: Bytes,
+    bounds: OutInt32s,
+    data: OutBytes,
 ) -> bool:
     """Copy the bodies of the records that n queue entries point to, back to back, to ``data``.
 
@@ -65,37 +46,6 @@ def copy_bodies_plain(
     and queue offset, with a body that is not compressed and matches its CRC, and without a possible
     CRC of its own.
     """
-    at = 0
-    bounds[0] = 0
-    for i, (offset, size) in enumerate(zip(physical_offsets.tolist(), sizes.tolist(), strict=True)):
-        position = offset - segment_start
-        found = measure_record_plain(segment, position, len(segment))
-        if found.size < 0 or found.size != size:
-            return False
-        raw = segment[position : position + RECORD_MIN_BYTES].tobytes()
-        crc, *place, sys_flag = _FIELDS.unpack_from(raw)
-        if place != [queue_id, queue_offsets[i], offset] or sys_flag & SYS_FLAG_COMPRESSED:
-            return False
-        end = position + size
-        name = segment[end - CRC_PROPERTY_BYTES : end].tobytes()[: len(CRC_PROPERTY_NAME)]
-        body = segment[found.body_start : found.body_start + found.body_size]
-        is_damaged = len(body) and zlib.crc32(body.data) & _CRC_MASK != crc
-        if name == CRC_PROPERTY_NAME or is_damaged:
-            return False
-        data[at : at + len(body)] = body
-        at += len(body)
-        bounds[i + 1] = at
-    return True
-
-
-@kernel(
-    copy_bodies_plain,
-    BOOL,
-    (IN_BYTES, INT, IN_INT64S, IN_INT32S, IN_INT64S, INT, OUT_INT32S, OUT_BYTES),
-)
-def copy_bodies(
-    segment, segment_start, physical_offsets, sizes, queue_offsets, queue_id, bounds, data
-):
     n = len(sizes)
     assert len(physical_offsets) == n == len(queue_offsets) == len(bounds) - 1
     starts, body_sizes = np.empty(n, np.int64), np.empty(n, np.int64)

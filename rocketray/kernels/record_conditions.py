@@ -12,24 +12,21 @@ from typing import NamedTuple
 import numpy as np
 
 from ._compile import (
-    BOOL,
-    IN_BYTES,
-    IN_DOUBLES,
-    IN_INT32S,
-    IN_INT64_ROWS,
-    IN_INT64S,
-    INT,
-    OUT_BYTES,
     Bytes,
     Doubles,
-    Int32s,
+    InBytes,
+    InDoubles,
+    InInt32s,
+    InInt64Rows,
+    InInt64s,
     Int64s,
+    OutBytes,
     kernel,
 )
-from .conditions import run_program, run_program_plain
-from .record_properties import find_record_properties, find_record_properties_plain
+from .conditions import run_program
+from .record_properties import find_record_properties
 
-__all__ = ["Conditions", "judge_records", "judge_records_plain"]
+__all__ = ["Conditions", "judge_records"]
 
 
 class Conditions(NamedTuple):
@@ -44,64 +41,28 @@ class Conditions(NamedTuple):
     patterns: Int64s
 
 
-def judge_records_plain(
-    segment: Bytes,
+@kernel
+def judge_records(
+    segment: InBytes,
     segment_start: int,
-    physical_offsets: Int64s,
-    sizes: Int32s,
-    queue_offsets: Int64s,
+    physical_offsets: InInt64s,
+    sizes: InInt32s,
+    queue_offsets: InInt64s,
     queue_id: int,
-    names: Bytes,
-    name_bounds: Int64s,
-    program: Int64s,
-    doubles: Doubles,
-    texts: Bytes,
-    bounds: Int64s,
-    patterns: Int64s,
-    states: Bytes,
+    names: InBytes,
+    name_bounds: InInt64s,
+    program: InInt64Rows,
+    doubles: InDoubles,
+    texts: InBytes,
+    bounds: InInt64s,
+    patterns: InInt64s,
+    states: OutBytes,
 ) -> bool:
     """Write the state of each of the *n* records that queue entries point to; uint8[n].
 
     As ``find_record_properties`` followed by ``run_program``. Returns whether nothing was unusual;
     otherwise the content of *states* is undefined.
     """
-    value_starts = np.empty((len(name_bounds) - 1, len(sizes)), np.int64)
-    value_sizes = np.empty_like(value_starts)
-    found, may_hold_crc = find_record_properties_plain(
-        *(segment, segment_start, physical_offsets, sizes, queue_offsets, queue_id, 0),
-        *(names, name_bounds, value_starts, value_sizes),
-    )
-    if found < len(sizes) or may_hold_crc:
-        return False
-    values = segment, value_starts, value_sizes
-    return not run_program_plain(*values, program, doubles, texts, bounds, patterns, states)
-
-
-@kernel(
-    judge_records_plain,
-    BOOL,
-    (
-        *(IN_BYTES, INT, IN_INT64S, IN_INT32S, IN_INT64S, INT),
-        *(IN_BYTES, IN_INT64S, IN_INT64_ROWS, IN_DOUBLES, IN_BYTES, IN_INT64S, IN_INT64S),
-        OUT_BYTES,
-    ),
-)
-def judge_records(
-    segment,
-    segment_start,
-    physical_offsets,
-    sizes,
-    queue_offsets,
-    queue_id,
-    names,
-    name_bounds,
-    program,
-    doubles,
-    texts,
-    bounds,
-    patterns,
-    states,
-):
     assert len(states) == len(sizes)
     value_starts = np.empty((len(name_bounds) - 1, len(sizes)), np.int64)
     value_sizes = np.empty((len(name_bounds) - 1, len(sizes)), np.int64)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ._compile import IN_BYTES, IN_INT64S, INT, OUT_INT32S, Bytes, Int32s, Int64s, device, kernel
-from .hashing import java_abs, java_hash, separated_key_hashes_plain
+from ._compile import InBytes, InInt64s, OutInt32s, device, kernel
+from .hashing import java_abs, java_hash
 from .intrinsics import load_native_u64
 
 __all__ = [
@@ -17,33 +17,13 @@ __all__ = [
     "KEY_TEXT",
     "TAG_TEXT",
     "first_bad_text",
-    "first_bad_text_plain",
     "hash_record_keys",
-    "hash_record_keys_plain",
 ]
 
 ANY_TEXT, KEY_TEXT, TAG_TEXT = 0, 1, 2
 _NAME_END, _PAIR_END, _BLANK, _STAR, _BAR = 1, 2, 0x20, 0x2A, 0x7C
 _ONES = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)
-_TRIMMED = bytes(range(_BLANK + 1))
-
-
-def first_bad_text_plain(data: Bytes, starts: Int64s, sizes: Int64s, kind: int) -> int:
-    """Return the index of the first invalid span, or -1; nulls are allowed.
-
-    No text is empty or holds a separator of properties. A KEY_TEXT has no blank. A TAG_TEXT is
-    not ``*``, has no ``||`` and neither begins nor ends with a character that Java trims, 0x00 to
-    0x20.
-    """
-    for i, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
-        text = data[start : start + max(size, 0)].tobytes()
-        bad = not text or b"\x01" in text or b"\x02" in text
-        bad |= kind == KEY_TEXT and b" " in text
-        is_no_tag = text == b"*" or b"||" in text or text != text.strip(_TRIMMED)
-        if size >= 0 and (bad or (kind == TAG_TEXT and is_no_tag)):
-            return i
-    return -1
 
 
 @device
@@ -54,8 +34,14 @@ def _is_plain(word):
     return low | ((bars - _ONES) & ~bars & _HIGH_BITS) == 0
 
 
-@kernel(first_bad_text_plain, INT, (IN_BYTES, IN_INT64S, IN_INT64S, INT))
-def first_bad_text(data, starts, sizes, kind):
+@kernel
+def first_bad_text(data: InBytes, starts: InInt64s, sizes: InInt64s, kind: int) -> int:
+    """Return the index of the first invalid span, or -1; nulls are allowed.
+
+    No text is empty or holds a separator of properties. A KEY_TEXT has no blank. A TAG_TEXT is
+    not ``*``, has no ``||`` and neither begins nor ends with a character that Java trims, 0x00 to
+    0x20.
+    """
     assert len(starts) == len(sizes)
     for i in range(len(starts)):
         size = sizes[i]
@@ -89,58 +75,22 @@ def first_bad_text(data, starts, sizes, kind):
     return -1
 
 
-def hash_record_keys_plain(
-    unique: Bytes,
-    unique_starts: Int64s,
-    unique_sizes: Int64s,
-    keys: Bytes,
-    key_starts: Int64s,
-    key_sizes: Int64s,
+@kernel
+def hash_record_keys(
+    unique: InBytes,
+    unique_starts: InInt64s,
+    unique_sizes: InInt64s,
+    keys: InBytes,
+    key_starts: InInt64s,
+    key_sizes: InInt64s,
     seed: int,
-    hashes: Int32s,
-    records: Int32s,
+    hashes: OutInt32s,
+    records: OutInt32s,
 ) -> int:
     """Hash each record's unique key, then its blank-separated keys, in order.
 
     Writes to ``hashes`` and ``records`` int32[≥ keys] and returns the number of keys.
     """
-    found: list[tuple[bytes, int]] = []
-    for i in range(len(unique_sizes)):
-        texts = [_text(unique, unique_starts[i], unique_sizes[i])] if unique_sizes[i] >= 0 else []
-        texts += _text(keys, key_starts[i], key_sizes[i]).split(b" ")
-        found += [(text, i) for text in texts if text]
-    joined = b"".join([text + b"\x02" for text, _ in found])
-    separated_key_hashes_plain(np.frombuffer(joined, np.uint8), seed, hashes)
-    records[: len(found)] = [i for _, i in found]
-    return len(found)
-
-
-@kernel(
-    hash_record_keys_plain,
-    INT,
-    (
-        IN_BYTES,
-        IN_INT64S,
-        IN_INT64S,
-        IN_BYTES,
-        IN_INT64S,
-        IN_INT64S,
-        INT,
-        OUT_INT32S,
-        OUT_INT32S,
-    ),
-)
-def hash_record_keys(
-    unique,
-    unique_starts,
-    unique_sizes,
-    keys,
-    key_starts,
-    key_sizes,
-    seed,
-    hashes,
-    records,
-):
     n = len(unique_sizes)
     assert n == len(unique_starts) == len(key_starts) == len(key_sizes)
     assert len(hashes) == len(records)
@@ -167,7 +117,3 @@ def hash_record_keys(
                     count += 1
                 start = at + 1
     return count
-
-
-def _text(data: Bytes, start: int, size: int) -> bytes:
-    return data[start : start + max(size, 0)].tobytes()

@@ -6,16 +6,7 @@ whole, holds its own physical offset, and names a queue.
 
 from __future__ import annotations
 
-from ._compile import (
-    IN_BYTES,
-    INT,
-    OUT_INT32S,
-    OUT_INT64S,
-    Bytes,
-    Int32s,
-    Int64s,
-    kernel,
-)
+from ._compile import InBytes, OutInt32s, OutInt64s, kernel
 from .intrinsics import load_i32, load_i64
 from .layout import (
     BODY_CRC,
@@ -23,21 +14,21 @@ from .layout import (
     QUEUE_ID,
     QUEUE_OFFSET,
     measure_record,
-    measure_record_plain,
 )
 
-__all__ = ["list_records", "list_records_plain"]
+__all__ = ["list_records"]
 
 
-def list_records_plain(
-    segment: Bytes,
+@kernel
+def list_records(
+    segment: InBytes,
     segment_start: int,
     position: int,
-    physical_offsets: Int64s,
-    sizes: Int32s,
-    queue_ids: Int32s,
-    queue_offsets: Int64s,
-    body_crcs: Int32s,
+    physical_offsets: OutInt64s,
+    sizes: OutInt32s,
+    queue_ids: OutInt32s,
+    queue_offsets: OutInt64s,
+    body_crcs: OutInt32s,
 ) -> int:
     """List the records from *position* of a segment on, up to the first place without one.
 
@@ -45,40 +36,6 @@ def list_records_plain(
     of equal length receive the fields of the records, as many as fit. Returns the number of
     records.
     """
-    count = 0
-    while count < len(sizes):
-        size = measure_record_plain(segment, position, len(segment)).size
-        if size < 0:
-            break
-        offset = _number(segment, position + PHYSICAL_OFFSET, 8)
-        queue_id = _number(segment, position + QUEUE_ID, 4)
-        if offset != segment_start + position or queue_id < 0:
-            break
-        physical_offsets[count] = offset
-        sizes[count] = size
-        queue_ids[count] = queue_id
-        queue_offsets[count] = _number(segment, position + QUEUE_OFFSET, 8)
-        body_crcs[count] = _number(segment, position + BODY_CRC, 4)
-        position += size
-        count += 1
-    return count
-
-
-@kernel(
-    list_records_plain,
-    INT,
-    (IN_BYTES, INT, INT, OUT_INT64S, OUT_INT32S, OUT_INT32S, OUT_INT64S, OUT_INT32S),
-)
-def list_records(
-    segment,
-    segment_start,
-    position,
-    physical_offsets,
-    sizes,
-    queue_ids,
-    queue_offsets,
-    body_crcs,
-):
     assert len(physical_offsets) == len(sizes) == len(queue_ids)
     assert len(sizes) == len(queue_offsets) == len(body_crcs)
     count = 0
@@ -98,7 +55,3 @@ def list_records(
         position += size
         count += 1
     return count
-
-
-def _number(buffer: Bytes, position: int, width: int) -> int:
-    return int.from_bytes(buffer[position : position + width].tobytes(), "big", signed=True)

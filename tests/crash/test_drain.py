@@ -11,22 +11,22 @@ import time
 from pathlib import Path
 
 import pytest
+from oracles import drain
 from support.shard_process import open_writer
 
 from rocketray.actors.ipc.ring import AppendStatus, Durability, ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.shards.shard_writer import ShardWriter
-from rocketray.kernels import drain
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 
 KILLS = int(os.environ.get("ROCKETRAY_TEST_KILLS", "10"))
 TESTS = Path(__file__).parents[1]
 STEPS = [
-    "_write_slot_plain",
-    "append_records_plain",
-    "append_queue_entries_plain",
-    "put_keys_plain",
+    "_write_slot",
+    "append_records",
+    "append_queue_entries",
+    "put_keys",
 ]
 
 
@@ -82,9 +82,7 @@ def test_a_drain_that_ends_between_two_steps_is_taken_up_there(
         raise Killed
 
     monkeypatch.setattr(drain, step, fail)
-    monkeypatch.setattr(
-        "rocketray.actors.shards.shard_appends.drain_frames", drain.drain_frames_plain
-    )
+    monkeypatch.setattr("rocketray.actors.shards.shard_appends.drain_frames", drain.drain_frames)
     with pytest.raises(Killed):
         writer.drain()
     monkeypatch.undo()

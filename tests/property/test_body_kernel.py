@@ -1,18 +1,17 @@
-"""Bodies of records are copied by the kernel as by its twin, and only those of ordinary ones."""
+"""Bodies of records are copied by the kernel as by its oracle, and only those of ordinary ones."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.find import oracle_of
 from support.records import RawRecord, i32, i64, u8
 
-from rocketray.kernels import PLAIN, record_bodies
+from rocketray.kernels.record_bodies import copy_bodies
 
-pytestmark = pytest.mark.skipif(PLAIN, reason="there are no kernels, the twins run")
 records = st.builds(
     RawRecord,
     body=st.binary(max_size=80),
@@ -54,7 +53,7 @@ def test_bodies_are_copied_alike_and_of_ordinary_records_only(
     bounds, copied = np.zeros(len(sizes) + 1, np.int32), np.zeros(len(raw), np.uint8)
     entries = i64(offsets), i32(sizes), queue_offsets
     outcomes = []
-    for function in (record_bodies.copy_bodies, record_bodies.copy_bodies_plain):
+    for function in (copy_bodies, oracle_of(copy_bodies)):
         bounds[:], copied[:] = -1, 0
         outcomes.append(function(u8(bytes(raw)), 1000, *entries, 0, bounds, copied))
         if outcomes[-1]:

@@ -1,13 +1,14 @@
-"""The kernel that runs conditions does what its plain twin does, and reads numbers as Java does."""
+"""The kernel that runs conditions does what its oracle does, and reads numbers as Java does."""
 
 from __future__ import annotations
 
 import random
 
 import numpy as np
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from oracles.find import oracle_of
+from oracles.numerals import read_double, read_integer
 from support.random_sql import random_expression, spans_of
 from support.records import RawRecord, i32, i64, u8
 
@@ -15,17 +16,14 @@ from rocketray.errors import FilterEvaluationError, FilterSyntaxError
 from rocketray.filters.sql92 import compile_expression
 from rocketray.filters.sql92.coercion import to_double, to_int32, to_int64
 from rocketray.filters.sql92.program import Program, compile_program
-from rocketray.kernels import PLAIN
-from rocketray.kernels.conditions import run_program, run_program_plain
+from rocketray.kernels.conditions import run_program
 from rocketray.kernels.numerals import (
     BAD,
     NUMERAL,
     ODD,
-    read_double_plain,
-    read_integer_plain,
 )
 from rocketray.kernels.properties import join_names
-from rocketray.kernels.record_conditions import judge_records, judge_records_plain
+from rocketray.kernels.record_conditions import judge_records
 
 numerals = st.one_of(
     st.text("+-0123456789.eEdfxNI \t５", max_size=25),
@@ -46,7 +44,6 @@ def random_program(generator: random.Random) -> Program:
             continue
 
 
-@pytest.mark.skipif(PLAIN, reason="there are no kernels, the twins run")
 @settings(max_examples=120, deadline=None)
 @given(
     st.randoms(use_true_random=False), st.lists(st.binary(max_size=6) | numerals.map(str.encode))
@@ -62,11 +59,10 @@ def test_programs_run_alike(generator: random.Random, values: list[bytes]) -> No
         *(program.code, program.doubles, program.texts, program.bounds, program.patterns),
     )
     ours, theirs = np.zeros((2, len(messages)), np.uint8)
-    assert run_program(*arguments, ours) == run_program_plain(*arguments, theirs)
+    assert run_program(*arguments, ours) == oracle_of(run_program)(*arguments, theirs)
     assert ours.tolist() == theirs.tolist()
 
 
-@pytest.mark.skipif(PLAIN, reason="there are no kernels, the twins run")
 @settings(max_examples=120, deadline=None)
 @given(
     st.randoms(use_true_random=False), st.lists(st.binary(max_size=6) | numerals.map(str.encode))
@@ -90,7 +86,7 @@ def test_records_are_judged_alike(generator: random.Random, values: list[bytes])
     entries = u8(bytes(raw)), 500, i64(offsets), i32(sizes), i64([0] * 6), 0
     ours, theirs = np.zeros((2, 6), np.uint8)
     is_done = judge_records(*entries, names, bounds, *conditions, ours)
-    assert judge_records_plain(*entries, names, bounds, *conditions, theirs) is is_done
+    assert oracle_of(judge_records)(*entries, names, bounds, *conditions, theirs) is is_done
     if is_done:
         assert ours.tolist() == theirs.tolist()
 
@@ -112,7 +108,7 @@ def value_of(convert: object, text: str) -> object:
 @example("0" * 5000 + "7")
 def test_an_integer_is_read_or_refused_as_by_java_or_odd(text: str) -> None:
     for is_int32, convert in ((True, to_int32), (False, to_int64)):
-        kind, value = read_integer_plain(text.encode("utf-8", "replace"), is_int32=is_int32)
+        kind, value = read_integer(text.encode("utf-8", "replace"), is_int32=is_int32)
         expected = value_of(convert, text)
         assert kind == ODD or (expected == value if kind == NUMERAL else expected is BAD)
         assert kind != ODD or not text.isascii()
@@ -125,7 +121,7 @@ def test_an_integer_is_read_or_refused_as_by_java_or_odd(text: str) -> None:
 @example("1e-22")
 @example("-0.0e999999999999")
 def test_a_double_is_read_or_refused_as_by_java_or_odd(text: str) -> None:
-    kind, value = read_double_plain(text.encode("utf-8", "replace"))
+    kind, value = read_double(text.encode("utf-8", "replace"))
     expected = value_of(to_double, text)
     if kind == NUMERAL:
         assert repr(value) == repr(expected)  # which tells -0.0 from 0.0

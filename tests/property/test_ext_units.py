@@ -1,4 +1,4 @@
-"""The kernels that look at ConsumeQueueExt units do what their twins do, and what is meant."""
+"""The kernels that look at ConsumeQueueExt units do what their oracles do, and what is meant."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ import struct
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.find import oracle_of
 
 from rocketray.kernels.ext_units import (
     match_bits,
-    match_bits_plain,
     read_codes,
-    read_codes_plain,
 )
 
 SEGMENT = 256
@@ -92,7 +91,7 @@ def test_an_entry_is_left_out_only_where_its_bitmap_says_so(rng: random.Random) 
     room = rng.randint(0, len(wanted) + 1)
     if room <= len(wanted):  # then it ends behind the last one that there is room for
         stop = wanted[room - 1] - first + 1 if room else 0
-    for function in (match_bits, match_bits_plain):
+    for function in (match_bits, oracle_of(match_bits)):
         out = np.full(2 + room, -1, np.int64)
         found, at = function(
             np.frombuffer(raw, np.uint8),
@@ -122,7 +121,7 @@ def test_tags_codes_take_the_place_of_addresses(rng: random.Random) -> None:
     wanted = (
         fields[:first] + [one for one in codes[:stop] if one is not None] + fields[first + stop :]
     )
-    for function in (read_codes, read_codes_plain):
+    for function in (read_codes, oracle_of(read_codes)):
         column = np.array(fields, np.int64)
         at = function(column, first, np.frombuffer(units, np.uint8), start, SEGMENT)
         assert (column.tolist(), at) == (wanted, first + stop)

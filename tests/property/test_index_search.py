@@ -6,10 +6,11 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.find import oracle_of
+from oracles.index import put_keys
 from support.records import i32, i64
 
-from rocketray.kernels.index import put_keys_plain
-from rocketray.kernels.index_search import Place, search_chains, search_chains_plain
+from rocketray.kernels.index_search import Place, search_chains
 
 SLOTS, ENTRIES = 4, 7
 FILE_BYTES = 40 + SLOTS * 4 + ENTRIES * 20
@@ -26,25 +27,25 @@ def put_all(key_hashes: list[int]) -> tuple[Files, npt.NDArray[np.int64]]:
     while done < len(key_hashes) or not files:
         files.append(np.zeros(FILE_BYTES, np.uint8))
         offsets, times = i64(range(100, 100 + len(key_hashes))), i64([1] * len(key_hashes))
-        done += put_keys_plain(files[-1], SLOTS, ENTRIES, i32(key_hashes), offsets, times, done)
+        done += put_keys(files[-1], SLOTS, ENTRIES, i32(key_hashes), offsets, times, done)
     return files, i64([file.ctypes.data for file in files])
 
 
 def search(addresses: npt.NDArray[np.int64], key_hash: int, room: int) -> list[int]:
-    """A search by the kernel and by its twin, so many offsets at once as there is *room* for."""
+    """A search by the kernel and by its oracle, so many offsets at once as there is *room* for."""
     found: list[int] = []
     place = i64([len(addresses) - 1, 0, 0, 0])
     while place[Place.FILE] >= 0:
         assert len(found) < ENTRIES * len(addresses)
-        out, twin_out, twin_place = (
+        out, oracle_out, oracle_place = (
             np.zeros(room, np.int64),
             np.zeros(room, np.int64),
             place.copy(),
         )
         arguments = (addresses, SLOTS, ENTRIES, key_hash)
         count = search_chains(*arguments, place, out)
-        assert search_chains_plain(*arguments, twin_place, twin_out) == count
-        assert (place.tolist(), out.tolist()) == (twin_place.tolist(), twin_out.tolist())
+        assert oracle_of(search_chains)(*arguments, oracle_place, oracle_out) == count
+        assert (place.tolist(), out.tolist()) == (oracle_place.tolist(), oracle_out.tolist())
         found += out[:count].tolist()
         if place[Place.IS_ASTRAY]:
             place[:] = place[Place.FILE] - 1, 0, 0, 0

@@ -1,4 +1,4 @@
-"""Every kernel does what its plain twin does, on random and on damaged input."""
+"""Every kernel does what its oracle does, on random and on damaged input."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.find import oracle_of
 from support.records import RawRecord, back_to_back, i32, i64, u8
 
 from rocketray.kernels import (
-    PLAIN,
     append,
     consume_queue,
     encode,
@@ -28,7 +27,6 @@ from rocketray.kernels import (
 )
 from rocketray.kernels.spans import Field
 
-pytestmark = pytest.mark.skipif(PLAIN, reason="there are no kernels, the twins run")
 few = settings(max_examples=60, deadline=None)
 
 int32 = st.integers(-(2**31), 2**31 - 1)
@@ -62,11 +60,12 @@ records = st.builds(
 )
 
 
-def both(kernel: Any, twin: Any, *arguments: Any) -> Any:
-    """Call both with arguments of their own; they must return, and leave behind, the same."""
+def both(kernel: Any, *arguments: Any) -> Any:
+    """Call kernel and oracle with arguments of their own: they return, and leave behind, the same."""
+    oracle = oracle_of(kernel)
     theirs = [one.copy() if isinstance(one, np.ndarray) else one for one in arguments]
     result = kernel(*arguments)
-    assert twin(*theirs) == result
+    assert oracle(*theirs) == result
     for ours, other in zip(arguments, theirs, strict=True):
         if isinstance(ours, np.ndarray):
             np.testing.assert_array_equal(ours, other)
@@ -87,7 +86,7 @@ def test_records_are_measured_alike(several: list[RawRecord], data: st.DataObjec
         raw[at] = data.draw(st.integers(0, 255))
     fields = np.zeros((len(Field), len(sizes)), np.int64)
     bad = both(
-        *(spans.measure_spans, spans.measure_spans_plain),
+        spans.measure_spans,
         *(u8(bytes(raw)), i64(offsets), i64(offsets), i32(sizes), fields),
     )
     assert -1 <= bad < len(sizes)
@@ -110,7 +109,7 @@ def test_batches_are_appended_or_refused_alike(
     time = data.draw(st.sampled_from((4, append.KEEP_STORE_TIMES)))
     transaction = data.draw(st.sampled_from([0, 0, 0, 4, 8, 12]))
     arguments = (segment, position, u8(bytes(raw)), i32(sizes), 1, 2, 3, time, host, transaction)
-    end = both(append.append_records, append.append_records_plain, *arguments)
+    end = both(append.append_records, *arguments)
     assert end >= 0 or not segment.any()
 
 
@@ -129,11 +128,11 @@ def test_crc_properties_are_read_alike(raw: bytes, data: st.DataObject) -> None:
     bounds = [0, *cuts, len(raw)]
     starts, sizes = i64(bounds[:-1]), i64([b - a for a, b in pairwise(bounds)])
     both(
-        *(property_crc.read_property_crcs, property_crc.read_property_crcs_plain),
+        property_crc.read_property_crcs,
         *(u8(raw), starts, sizes, np.zeros(len(starts), np.int64)),
     )
     both(
-        *(property_crc.may_hold_crc_property, property_crc.may_hold_crc_property_plain),
+        property_crc.may_hold_crc_property,
         *(u8(raw), i32(sizes.tolist())),
     )
 
@@ -146,7 +145,7 @@ def test_queue_entries_are_written_alike(
     sizes, codes = i32([size for size, _ in entries]), i64([code for _, code in entries])
     segment = np.zeros(130, np.uint8)
     both(
-        *(append.append_queue_entries, append.append_queue_entries_plain),
+        append.append_queue_entries,
         *(segment, 10, sizes, codes, 1000, first, count),
     )
 
@@ -155,7 +154,7 @@ def test_queue_entries_are_written_alike(
 @given(st.lists(st.integers(80, 120), max_size=5), st.lists(st.integers(-1, 5), max_size=5))
 def test_batches_are_checked_alike(sizes: list[int], key_records: list[int]) -> None:
     both(
-        *(append.is_whole_batch, append.is_whole_batch_plain),
+        append.is_whole_batch,
         *(i32(sizes), i32(key_records), sum(sizes)),
     )
 
@@ -173,7 +172,7 @@ def test_keys_are_put_alike(keys: list[tuple[int, int, int]], first: int, beginn
     hashes = i32([key for key, _, _ in keys])
     offsets, times = i64([offset for _, offset, _ in keys]), i64([time for _, _, time in keys])
     for start in (first, 0):
-        both(index.put_keys, index.put_keys_plain, file, 4, 6, hashes, offsets, times, start)
+        both(index.put_keys, file, 4, 6, hashes, offsets, times, start)
 
 
 @few
@@ -190,14 +189,14 @@ def test_queues_are_scanned_alike(
     count = data.draw(st.integers(0, len(entries) - first))
     ours, theirs = np.zeros(count, np.int64), np.zeros(count, np.int64)
     found = consume_queue.match_tags(raw, first, count, i32(codes), ours)
-    assert consume_queue.match_tags_plain(raw, first, count, i32(codes), theirs) == found
+    assert oracle_of(consume_queue.match_tags)(raw, first, count, i32(codes), theirs) == found
     np.testing.assert_array_equal(ours[:found], theirs[:found])
     both(
-        *(consume_queue.pick_entries, consume_queue.pick_entries_plain),
+        consume_queue.pick_entries,
         *(raw, ours, found, 7, *entry_columns(found)),
     )
     both(
-        *(consume_queue.read_entries, consume_queue.read_entries_plain),
+        consume_queue.read_entries,
         *(raw, first, count, 7, *entry_columns(50), 3),
     )
 
@@ -210,18 +209,15 @@ def entry_columns(count: int) -> list[npt.NDArray[Any]]:
 @given(st.lists(st.one_of(st.none(), utf8, broken_utf8), max_size=6), int32)
 def test_texts_are_hashed_alike(several: list[bytes | None], seed: int) -> None:
     data, starts, sizes = back_to_back(several)
-    for kernel, twin in (
-        (hashing.hash_spans, hashing.hash_spans_plain),
-        (hashing.index_key_hashes, hashing.index_key_hashes_plain),
-    ):
-        both(kernel, twin, data, starts, sizes, seed, np.zeros(len(sizes), np.int32))
+    for kernel in (hashing.hash_spans, hashing.index_key_hashes):
+        both(kernel, data, starts, sizes, seed, np.zeros(len(sizes), np.int32))
     both(
-        *(hashing.crc32_spans, hashing.crc32_spans_plain),
+        hashing.crc32_spans,
         *(data, starts, sizes, np.zeros(len(sizes), np.int32)),
     )
     joined = u8(b"".join((text or b"").replace(b"\2", b"") + b"\2" for text in several))
     both(
-        *(hashing.separated_key_hashes, hashing.separated_key_hashes_plain),
+        hashing.separated_key_hashes,
         *(joined, seed, np.zeros(4, np.int32)),
     )
 
@@ -245,13 +241,13 @@ def test_properties_of_records_are_found_alike(
     queue_offsets = data.draw(st.lists(st.sampled_from([0, 0, 0, 1]), min_size=4, max_size=4))
     at, length = np.zeros((2, 2, len(sizes)), np.int64)
     count, may_hold_crc = both(
-        *(record_properties.find_record_properties, record_properties.find_record_properties_plain),
+        record_properties.find_record_properties,
         *(u8(bytes(raw)), 1000, i64(offsets), i32(sizes), i64(queue_offsets[: len(sizes)])),
         *(data.draw(st.integers(0, 1)), 0, u8(b"abT"), i64([0, 1, 3]), at, length),
     )
     strings = np.zeros((2, len(sizes)), np.int64)
     not_whole = both(
-        *(record_properties.find_property_strings, record_properties.find_property_strings_plain),
+        record_properties.find_property_strings,
         *(u8(bytes(raw)), i32(sizes), *strings),
     )
     fields = np.zeros((len(Field), len(sizes)), np.int64)
@@ -273,17 +269,17 @@ def test_properties_are_found_alike(strings: list[bytes], names: list[bytes]) ->
     joined, bounds = u8(b"".join(names)), np.cumsum([0, *map(len, names)])
     at, length = np.zeros((2, len(names), len(strings)), np.int64)
     both(
-        *(properties.find_properties, properties.find_properties_plain),
+        properties.find_properties,
         *(segment, starts, sizes, joined, bounds, at, length),
     )
     for k in range(len(names)):
         both(
-            *(properties.match_values, properties.match_values_plain),
+            properties.match_values,
             *(segment, at[k], length[k], joined, bounds, np.zeros(len(strings), np.bool_)),
         )
     pair_bounds, pairs = np.zeros(len(strings) + 1, np.int32), np.zeros((4, 300), np.int64)
     both(
-        *(properties.list_pairs, properties.list_pairs_plain),
+        properties.list_pairs,
         *(segment, starts, sizes, pair_bounds, pairs),
     )
 
@@ -292,10 +288,10 @@ def test_properties_are_found_alike(strings: list[bytes], names: list[bytes]) ->
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=300)), max_size=8))
 def test_spans_are_gathered_alike(values: list[bytes | None]) -> None:
     segment, starts, sizes = back_to_back(values)
-    total, _ = both(spans.sum_sizes, spans.sum_sizes_plain, sizes)
+    total, _ = both(spans.sum_sizes, sizes)
     offsets, data = np.zeros(len(sizes) + 1, np.int32), np.zeros(total, np.uint8)
-    both(spans.gather_spans, spans.gather_spans_plain, segment, starts, sizes, offsets, data)
-    both(spans.is_ascii, spans.is_ascii_plain, data, total)
+    both(spans.gather_spans, segment, starts, sizes, offsets, data)
+    both(spans.is_ascii, data, total)
 
 
 @few
@@ -303,7 +299,7 @@ def test_spans_are_gathered_alike(values: list[bytes | None]) -> None:
 def test_segments_end_alike(offsets: list[int], segment_bytes: int) -> None:
     for first in range(len(offsets)):
         both(
-            *(spans.end_of_segment, spans.end_of_segment_plain),
+            spans.end_of_segment,
             *(i64(offsets), segment_bytes, first),
         )
 
@@ -314,7 +310,7 @@ def test_offset_ids_are_written_alike(several: list[tuple[int, int]]) -> None:
     hosts = i64([size for size, _ in several])
     data, offsets = np.zeros(56 * len(several), np.uint8), np.zeros(len(several) + 1, np.int32)
     both(
-        *(spans.write_offset_ids, spans.write_offset_ids_plain),
+        spans.write_offset_ids,
         *(u8(bytes(range(200))), np.cumsum(hosts) - hosts, hosts),
         *(i64([offset for _, offset in several]), offsets, data),
     )
@@ -324,7 +320,7 @@ def test_offset_ids_are_written_alike(several: list[tuple[int, int]]) -> None:
 @given(st.lists(st.one_of(st.none(), property_text), max_size=6))
 def test_texts_are_refused_alike(several: list[bytes | None]) -> None:
     for kind in (texts.ANY_TEXT, texts.KEY_TEXT, texts.TAG_TEXT):
-        both(texts.first_bad_text, texts.first_bad_text_plain, *back_to_back(several), kind)
+        both(texts.first_bad_text, *back_to_back(several), kind)
 
 
 @few
@@ -340,7 +336,7 @@ def test_keys_of_records_are_hashed_alike(
     unique = back_to_back([None if one is None else clean(one) or b"u" for one, _ in several])
     keys = back_to_back([clean(key) for _, key in several])
     out: tuple[npt.NDArray[np.int32], ...] = (np.zeros(300, np.int32), np.zeros(300, np.int32))
-    both(texts.hash_record_keys, texts.hash_record_keys_plain, *unique, *keys, seed, *out)
+    both(texts.hash_record_keys, *unique, *keys, seed, *out)
 
 
 @few
@@ -376,15 +372,15 @@ def test_records_are_written_alike(
     out, cursors = np.zeros(positions[-1], np.uint8), np.zeros(len(several), np.int64)
     crcs = i32(range(len(several)))
     both(
-        *(encode.write_records, encode.write_records_plain),
+        encode.write_records,
         *(out, positions, header, *bodies, crcs, topic, sizes, cursors),
     )
     both(
-        *(encode.write_property, encode.write_property_plain),
+        encode.write_property,
         *(out, cursors, u8(name), *values),
     )
     both(
-        *(encode.write_pairs, encode.write_pairs_plain),
+        encode.write_pairs,
         *(out, cursors, pair_bounds, *back_to_back([a for a, _ in pairs])),
         *back_to_back([b for _, b in pairs]),
     )

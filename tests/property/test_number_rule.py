@@ -3,7 +3,7 @@ fails on the form of a number, numbers are compared.
 
 RocketMQ gave a verdict: the same. It failed on a number's form: what fractions say. It failed on
 anything else: an error in both. Every engine gives that one answer: the scalar evaluator, the
-kernel and its plain twin over spans, the kernel over stored records, and Arrow, as Spark has it.
+kernel and its oracle over spans, the kernel over stored records, and Arrow, as Spark has it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 import pytest
+from oracles.conditions import run_program
 from support.golden import golden_rows, sql92_differences
 from support.number_oracle import Answer, expected, of_rocketmq, order_of, random_number
 from support.random_sql import (
@@ -29,9 +30,7 @@ from rocketray.filters.sql92 import compile_expression, parse
 from rocketray.filters.sql92.compiled import CompiledExpression
 from rocketray.filters.sql92.nodes import Expression
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
-from rocketray.kernels import PLAIN
-from rocketray.kernels.conditions import run_program_plain
-from rocketray.kernels.record_conditions import judge_records, judge_records_plain
+from rocketray.kernels.record_conditions import judge_records
 
 _ANSWERS: dict[int, Answer] = {State.TRUE: True, State.FALSE: False, State.NULL: None}
 _INTEGERS = (0, 1, 5, 100, 120, 500, 2**31 - 1, 2**31, 2**53, 2**53 + 1, 2**63 - 1)
@@ -74,13 +73,13 @@ def test_every_golden_row_keeps_rocketmqs_verdict_or_is_compared_as_numbers() ->
 
 
 def test_random_pairs_keep_the_rule(rng: random.Random) -> None:
-    keep_the_rule(rng, 200 if not PLAIN else 20)
+    keep_the_rule(rng, 200)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_million_random_pairs_keep_the_rule(rng: random.Random) -> None:
-    keep_the_rule(rng, 10_000 if not PLAIN else 200)
+    keep_the_rule(rng, 10_000)
 
 
 def keep_the_rule(rng: random.Random, expressions: int) -> None:
@@ -117,7 +116,7 @@ def engines_agree(
     if rng.random() < 0.1:
         code = vectorized.conditions
         states = np.zeros(len(messages), np.uint8)
-        run_program_plain(
+        run_program(
             *(*spans, code.program, code.doubles, code.texts, code.bounds, code.patterns), states
         )
         assert_where_not_odd(states, wanted)
@@ -137,11 +136,10 @@ def of_records(
         sizes.append(len(record))
         raw += record
     states = np.zeros(len(messages), np.uint8)
-    judge = judge_records_plain if PLAIN else judge_records
     entries = u8(bytes(raw)), 0, i64(offsets), i32(sizes), i64([0] * len(messages)), 0
     code = vectorized.conditions
     names = code.names, code.name_bounds
-    if judge(
+    if judge_records(
         *(*entries, *names, code.program, code.doubles, code.texts, code.bounds, code.patterns),
         states,
     ):

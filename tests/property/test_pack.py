@@ -1,23 +1,19 @@
-"""The kernel that packs messages does what its plain twin does."""
+"""The kernel that packs messages does what its oracle does."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.find import oracle_of
 from support.records import u8
 
-from rocketray.kernels import PLAIN
 from rocketray.kernels.pack import (
     COLUMN_COUNT,
     number_ids,
-    number_ids_plain,
     pack_messages,
-    pack_messages_plain,
 )
 
-pytestmark = pytest.mark.skipif(PLAIN, reason="there are no kernels, the twins run")
 int32, int64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
 rows = st.tuples(
     st.binary(max_size=80),
@@ -63,7 +59,7 @@ def test_messages_are_packed_alike(
         *(u8(header), u8(topic_field), key_seed, u8(id_field), id_seed, first_id),
         *(bodies, tails, all_keys, columns),
     )
-    assert pack_messages(ours, *arguments) == pack_messages_plain(theirs, *arguments) == size
+    assert pack_messages(ours, *arguments) == oracle_of(pack_messages)(theirs, *arguments) == size
     np.testing.assert_array_equal(ours, theirs)
 
 
@@ -73,5 +69,5 @@ def test_ids_are_numbered_alike(prefix: bytes, count: int, first: int) -> None:
     ours = np.zeros(count * (len(prefix) + 12), np.uint8)
     theirs = ours.copy()
     number_ids(ours, u8(prefix), first)
-    number_ids_plain(theirs, u8(prefix), first)
+    oracle_of(number_ids)(theirs, u8(prefix), first)
     np.testing.assert_array_equal(ours, theirs)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
+from oracles import drain
 
 from rocketray.actors.files.paths import producer_rings_directory
 from rocketray.actors.files.runtime_lock import remove_runtime
@@ -28,7 +29,6 @@ from rocketray.actors.shards.owned_shard import OwnedShard
 from rocketray.actors.topics.catalog import TopicCatalog
 from rocketray.config import StoreConfig
 from rocketray.errors import StoreError
-from rocketray.kernels import drain
 from rocketray.message import Message
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
 from rocketray.store.index.key_index import KeyIndex
@@ -45,10 +45,10 @@ CONFIG = StoreConfig(
 RINGS = 3
 BODY_BYTES = 400
 STEPS: list[tuple[Any, str]] = [
-    (drain, "_write_slot_plain"),
-    (drain, "append_records_plain"),
-    (drain, "append_queue_entries_plain"),
-    (drain, "put_keys_plain"),
+    (drain, "_write_slot"),
+    (drain, "append_records"),
+    (drain, "append_queue_entries"),
+    (drain, "put_keys"),
     (CommitLog, "append"),
     (ConsumeQueue, "append"),
     (KeyIndex, "put"),
@@ -262,7 +262,7 @@ def _killed_after(steps: int | None, killed: list[Killed]) -> Iterator[None]:
         return run
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shard_appends, "drain_frames", drain.drain_frames_plain)
+        patch.setattr(shard_appends, "drain_frames", drain.drain_frames)
         if steps is not None:
             for owner, name in STEPS:
                 patch.setattr(owner, name, wrapped(getattr(owner, name)))

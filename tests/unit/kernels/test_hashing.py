@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from oracles.find import oracle_of
 from support.records import back_to_back, i32, u8
 
 from rocketray.hashing import java_hash_code
-from rocketray.kernels import PLAIN, hashing
-from rocketray.kernels._compile import IN_BYTES, INT, Bytes, Int64s, kernel
+from rocketray.kernels import hashing
+from rocketray.kernels._compile import Bytes, InBytes, Int64s, kernel
 from rocketray.kernels.hashing import (
     crc32_spans,
     hash_spans,
@@ -59,11 +60,11 @@ def test_crcs_are_rocketmqs_for_every_golden_body() -> None:
     assert out.tolist() == [row["crc32"] for row in golden]
 
 
-@pytest.mark.skipif(PLAIN, reason="the tables are used by kernels only")
 def test_the_table_driven_crc_replaces_isals_where_that_is_missing() -> None:
-    @kernel(lambda *_: 0, INT, (IN_BYTES, INT, INT))
-    def by_tables(data: Any, start: Any, end: Any) -> Any:
-        return hashing._crc32_by_tables(data, start, end) & 0x7FFFFFFF
+    @kernel
+    def by_tables(data: InBytes, start: int, end: int) -> int:
+        crc: int = hashing._crc32_by_tables(data, start, end) & 0x7FFFFFFF
+        return crc
 
     for row in rows("crc32.jsonl"):
         body = base64.b64decode(row["body"])
@@ -90,7 +91,7 @@ def test_separated_keys_hash_as_spans_do_and_are_counted() -> None:
     assert separated_key_hashes(u8(b"a\2b\2c\2d\2"), 0, out) == 4
 
 
-@pytest.mark.parametrize("function", [hash_spans, hashing.hash_spans_plain])
+@pytest.mark.parametrize("function", [hash_spans, oracle_of(hash_spans)])
 @pytest.mark.parametrize(
     ("stored", "read"),
     [
@@ -126,7 +127,6 @@ def test_bytes_that_are_no_utf8_are_not_read_beyond_their_end(cut: bytes) -> Non
     assert one.tolist() == other.tolist()
 
 
-@pytest.mark.skipif(PLAIN, reason="Python slices cannot pass the end")
 def test_a_span_outside_the_buffer_is_refused() -> None:
     with pytest.raises(AssertionError):
         crc32_spans(u8(b"abc"), np.zeros(1, np.int64), np.full(1, 4, np.int64), i32([0]))

@@ -3,9 +3,10 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from oracles.find import oracle_of
 from support.records import u8
 
-from rocketray.kernels.walk import list_records, list_records_plain
+from rocketray.kernels.walk import list_records
 from rocketray.store.formats.record import encode_record
 
 START = 8192
@@ -34,9 +35,9 @@ def log(bodies: list[bytes]) -> bytes:
 
 
 def listed(content: bytes, room: int = 10, position: int = 0) -> list[tuple[int, ...]]:
-    """What the kernel lists; the twin must list the same."""
+    """What the kernel lists; the oracle must list the same."""
     found: list[list[tuple[int, ...]]] = []
-    for function in (list_records, list_records_plain):
+    for function in (list_records, oracle_of(list_records)):
         offsets, queue_offsets = np.zeros(room, np.int64), np.zeros(room, np.int64)
         sizes, queue_ids = np.zeros(room, np.int32), np.zeros(room, np.int32)
         crcs = np.zeros(room, np.int32)
@@ -77,7 +78,7 @@ def test_a_record_that_stands_elsewhere_or_names_no_queue_does_not_count() -> No
     st.integers(0, 700),
     st.binary(min_size=1, max_size=30),
 )
-def test_whatever_the_bytes_are_kernel_and_twin_agree(
+def test_whatever_the_bytes_are_kernel_and_oracle_agree(
     bodies: list[bytes], at: int, noise: bytes
 ) -> None:
     content = bytearray(log(bodies) + bytes(100))

@@ -85,14 +85,14 @@ def test_a_page_of_another_kind_is_refused(tmp_path: Path) -> None:
         ControlPage(tmp_path / "missing")
 
 
-def test_the_twins_agree_with_the_kernels(tmp_path: Path) -> None:
+def test_functions_without_futex_agree_with_the_kernels(tmp_path: Path) -> None:
     bell = Doorbell(tmp_path / "bell")
     address = bell._line._address
-    futex.publish_plain(address, 41)
-    assert futex.load(address) == futex.load_plain(address) == 41
+    futex.publish_without_futex(address, 41)
+    assert futex.load(address) == futex.load_without_futex(address) == 41
     futex.ring(address)
-    assert futex.load_plain(address) == 42
-    futex.ring_plain(address)
+    assert futex.load_without_futex(address) == 42
+    futex.ring_without_futex(address)
     assert futex.wait_above(address, 42, 10**9) == 43
     assert futex.wait_above(address, 43, 10**6) == 43
 

@@ -1,4 +1,4 @@
-"""The plain twin of ``conditions.run_program``: one row at a time, in Python."""
+"""The kernel of ``rocketray/kernels/conditions.py`` in plain Python: one row at a time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
+from oracles.numerals import order_number, read_double, read_integer
 
-from ._compile import Bytes, Doubles, Int64s
-from .condition_codes import Accepts, Column, Operation, Rule, State
-from .numerals import BAD, NUMERAL, order_number_plain, read_double_plain, read_integer_plain
+from rocketray.kernels._compile import Bytes, Doubles, Int64s
+from rocketray.kernels.condition_codes import Accepts, Column, Operation, Rule, State
+from rocketray.kernels.numerals import BAD, NUMERAL
 
-__all__ = ["run_program_plain"]
+__all__ = ["run_program"]
 
 
-def run_program_plain(
+def run_program(
     segment: Bytes,
     starts: npt.NDArray[np.int64],
     sizes: npt.NDArray[np.int64],
@@ -27,13 +28,6 @@ def run_program_plain(
     patterns: Int64s,
     states: Bytes,
 ) -> int:
-    """Write the state of each of *n* rows to ``states`` uint8[n]; return the number of ODD rows.
-
-    ``starts``, ``sizes`` int64[p, n] are spans of *p* properties in ``segment``, a size below 0
-    where a row has none. ``program`` int64[instructions, len(Column)] with its ``doubles``,
-    ``patterns`` int64 and texts: text k is ``texts[bounds[k]:bounds[k + 1]]``. A row's state is
-    the final value of register 0, or the first state other than FALSE, TRUE or NULL.
-    """
     wanted = [texts[a:b].tobytes() for a, b in pairwise(bounds.tolist())]
     machine = _Machine(program.tolist(), doubles.tolist(), wanted, patterns.tolist())
     for row in range(len(states)):
@@ -84,12 +78,12 @@ class _Machine:
         if operation == Operation.NUMBER:
             return _beside_number(value, b, c)
         if operation == Operation.DOUBLE:
-            return _beside_double(read_double_plain(value), (NUMERAL, self.doubles[c]), b)
+            return _beside_double(read_double(value), (NUMERAL, self.doubles[c]), b)
         if operation == Operation.NUMBERS:
             other = values[c]
             if other is None:
                 return State.NULL
-            return _beside_double(read_double_plain(value), read_double_plain(other), b)
+            return _beside_double(read_double(value), read_double(other), b)
         if step[Column.EXOTIC] and not value.isascii():
             return State.ODD
         return b if self._is_so(operation, value, c, d) else 1 - b
@@ -150,14 +144,14 @@ def _compare_texts(left: bytes | None, right: bytes | None, when_equal: int) -> 
 
 
 def _beside_integer(value: bytes, test: int, constant: int, failure: int) -> int:
-    kind, number = read_integer_plain(value, is_int32=failure == State.NOT_INT32)
+    kind, number = read_integer(value, is_int32=failure == State.NOT_INT32)
     if kind == NUMERAL:
         return _accepted(test, (number > constant) - (number < constant))
     return failure if kind == BAD else State.ODD
 
 
 def _beside_number(value: bytes, test: int, constant: int) -> int:
-    kind, order = order_number_plain(value, constant)
+    kind, order = order_number(value, constant)
     if kind == NUMERAL:
         return _accepted(test, order)
     return State.NOT_DOUBLE if kind == BAD else State.ODD

@@ -1,0 +1,63 @@
+"""The measurement of a record, from the description of its format alone."""
+
+from __future__ import annotations
+
+import struct
+
+from rocketray.kernels._compile import Bytes
+from rocketray.kernels.layout import (
+    BORN_HOST,
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_MIN_BYTES,
+    SYS_FLAG,
+    SYS_FLAG_BORN_IPV6,
+    SYS_FLAG_STORE_IPV6,
+    Measure,
+)
+
+__all__ = ["measure_record"]
+
+_FIRST_FIELDS = struct.Struct(">ii")
+_INT, _SHORT, _BYTE = struct.Struct(">i"), struct.Struct(">h"), struct.Struct(">b")
+_NO_RECORD = Measure(-1, 0, 0, 0, 0, 0, 0, 0)
+
+
+def measure_record(buffer: Bytes, position: int, end: int) -> Measure:
+    if position < 0 or end > len(buffer) or end - position < RECORD_MIN_BYTES:
+        return _NO_RECORD
+    raw = buffer.data[position:end]
+    size, magic = _FIRST_FIELDS.unpack_from(raw)
+    if magic not in (MAGIC_V1, MAGIC_V2) or not RECORD_MIN_BYTES <= size <= len(raw):
+        return _NO_RECORD
+    (sys_flag,) = _INT.unpack_from(raw, SYS_FLAG)
+    born = 20 if sys_flag & SYS_FLAG_BORN_IPV6 else 8
+    store_host = BORN_HOST + born + 8
+    store = 20 if sys_flag & SYS_FLAG_STORE_IPV6 else 8
+    try:
+        body_start, body_size = _counted(raw, store_host + store + 12, _INT)
+        topic_length = _BYTE if magic == MAGIC_V1 else _SHORT
+        topic_start, topic_size = _counted(raw, body_start + body_size, topic_length)
+        start, count = _counted(raw, topic_start + topic_size, _SHORT)
+    except struct.error:
+        return _NO_RECORD
+    if start + count != size:
+        return _NO_RECORD
+    return Measure(
+        size,
+        position + store_host,
+        position + body_start,
+        body_size,
+        position + topic_start,
+        topic_size,
+        position + start,
+        count,
+    )
+
+
+def _counted(raw: memoryview, position: int, length: struct.Struct) -> tuple[int, int]:
+    """Return start and size of a field behind its length; raise ``struct.error`` if below 0."""
+    (size,) = length.unpack_from(raw, position)
+    if size < 0:
+        raise struct.error
+    return position + length.size, size
