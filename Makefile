@@ -4,6 +4,7 @@
 #   make test        run all tests but the long ones              (options: PYTEST_ARGS="-k filters")
 #   make test-slow   run the long ones
 #   make lint        check style, formatting and types
+#   make docs        build the documentation site and run its examples; make site only builds it
 #   make bench       measure, one question at a time             (options: BENCH_ARGS=--quick)
 #   make interop     exchange stores with a real RocketMQ broker  (needs Java, and Maven or ROCKETMQ_HOME)
 #   make clean       remove .venv
@@ -27,7 +28,7 @@ USABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
 	$$name -c '$(USABLE)' >/dev/null 2>&1 && { command -v $$name; break; }; done)
 
-.PHONY: demo test test-slow lint bench interop clean
+.PHONY: demo test test-slow lint docs site bench interop clean
 .NOTPARALLEL:
 
 demo: .venv/.demo
@@ -50,6 +51,14 @@ lint: .venv/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# A dead link fails the build. The pages of the tutorial and the how-to, and the examples, are tests.
+docs: site .venv/.dev
+	$(BIN)/pytest tests/docs tests/test_docs.py $(PYTEST_ARGS)
+
+site: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --clean
+	@echo "The site is in site/; to search in it, serve it: $(BIN)/python -m http.server --directory site"
+
 bench: .venv/.demo
 	$(BIN)/python benchmarks/run.py $(BENCH_ARGS)
 
@@ -57,7 +66,7 @@ interop: .venv/.dev
 	$(BIN)/pytest tests/interop $(PYTEST_ARGS)
 
 clean:
-	rm -rf .venv
+	rm -rf .venv site
 
 .venv/.made: requirements.lock
 	@'$(PYTHON)' -c '$(USABLE)' 2>/dev/null || { \
@@ -67,6 +76,10 @@ clean:
 	@echo "[1/3] Making .venv with $$('$(PYTHON)' -V): about 15 seconds"
 	@'$(PYTHON)' -m venv --clear .venv
 	@$(INSTALL) --quiet pip setuptools hatchling
+	@touch $@
+
+.venv/.docs: .venv/.made pyproject.toml
+	@$(INSTALL) --quiet --group docs
 	@touch $@
 
 .venv/.demo: EXTRAS := demo

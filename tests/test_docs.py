@@ -30,7 +30,7 @@ Command = TyperCommand | TyperGroup
 PROOFS = ROOT / "docs/explanation/proofs.md"
 TESTS = list((ROOT / "tests").rglob("test_*.py"))
 COMMAND = typer.main.get_group(application)
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 SHELL = ("", "sh", "bash", "console", "shell")
 
 

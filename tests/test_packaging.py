@@ -16,7 +16,8 @@ from support.source_tree import PACKAGES, ROOT, package_files
 
 import rocketray
 
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 DISTRIBUTION = metadata.distribution("rocketray")
 
 
@@ -89,7 +90,8 @@ def test_every_dependency_is_frozen() -> None:
     text = (ROOT / "requirements.lock").read_text()
     frozen = {canonical(name) for name in re.findall(r"^([\w.-]+)==", text, re.MULTILINE)}
     extras = PROJECT["optional-dependencies"].values()
-    asked = [*PROJECT["dependencies"], *(line for extra in extras for line in extra)]
+    groups = PYPROJECT["dependency-groups"].values()
+    asked = [*PROJECT["dependencies"], *(line for some in (*extras, *groups) for line in some)]
     names = {canonical(re.split(r"[^\w.-]", line)[0]) for line in asked}
     assert names - frozen == set()
 

@@ -1,0 +1,27 @@
+"""The API reference has every public name."""
+
+from __future__ import annotations
+
+import re
+
+from support.source_tree import ROOT
+
+import rocketray
+from rocketray import testing
+
+PAGES = [path.read_text() for path in sorted((ROOT / "docs/reference/api").glob("*.md"))]
+
+
+def test_every_public_name_has_its_entry() -> None:
+    entries = re.findall(r"^::: ([\w.]+)$", "\n".join(PAGES), re.MULTILINE)
+    names = [f"rocketray.{name}" for name in rocketray.__all__ if not name.startswith("__")]
+    names += [f"rocketray.testing.{name}" for name in testing.__all__]
+    elsewhere = {"rocketray.StreamError"}  # in the error catalogue
+    assert set(names) - elsewhere <= set(entries)
+    assert len(entries) == len(set(entries))
+
+
+def test_the_index_names_every_entry() -> None:
+    index = (ROOT / "docs/reference/api/index.md").read_text()
+    entries = re.findall(r"^::: [\w.]+\.(\w+)$", "\n".join(PAGES), re.MULTILINE)
+    assert [name for name in entries if f"`{name}`" not in index] == []
