@@ -85,7 +85,7 @@ def _fill(paths: list[Path], wanted: int) -> tuple[int, float, int]:
             while part := list(islice(batches, _BATCHES_AT_ONCE)):
                 spent += append_all(store, 0, part)
                 count += sum(map(len, part))
-            log_bytes += store.max_physical_offset
+            log_bytes += store.reads.max_physical_offset
     return count, spent, log_bytes
 
 
@@ -109,7 +109,7 @@ def _lookup_us(paths: list[Path], count: int) -> float:
         with MessageStore(path, clock_ms=system_clock_ms) as store:
             begun = time.perf_counter()
             for key in keys:
-                assert store.query(TOPIC, key, 1)
+                assert store.reads.query(TOPIC, key, 1)
             spent += time.perf_counter() - begun
     return spent / (_LOOKUPS * len(paths)) * 1e6
 

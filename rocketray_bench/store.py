@@ -114,7 +114,7 @@ def recovery_seconds(path: Path) -> float:
     store = MessageStore(path, clock_ms=system_clock_ms)
     spent = time.perf_counter() - begun
     assert store.recovery is not None
-    assert store.recovery.start_offset == store.min_physical_offset
+    assert store.recovery.start_offset == store.reads.min_physical_offset
     store.close()
     return spent
 
@@ -163,7 +163,7 @@ def _lookups(options: BenchOptions, store: MessageStore, count: int) -> Row:
 
     def work() -> None:
         for key in keys:
-            assert len(store.query(TOPIC, key, 1)) == 1
+            assert len(store.reads.query(TOPIC, key, 1)) == 1
 
     rate = median_rate(options, _LOOKUPS, work)
     return Row(f"query by key, found, among {count:,} messages", 1e6 / rate, "µs", "one page read")

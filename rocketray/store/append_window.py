@@ -39,7 +39,7 @@ def open_window(log: CommitLog, queue: ConsumeQueue | None, index: KeyIndex) -> 
     """Return the window at the current ends, or None when a file has to be created first."""
     if queue is None:
         return None
-    log_file, queue_file = log.segment(log.max_offset), queue.segment()
+    log_file, queue_file = log.files.file(log.max_offset), queue.segment()
     if log_file is None or queue_file is None:
         return None
     return AppendWindow(log, log_file, queue, queue_file, index)

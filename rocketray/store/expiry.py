@@ -91,10 +91,12 @@ class Expiry:
 
     def _log_files(self) -> Iterator[LogFile]:
         log = self._files.log
-        for start in log.segment_starts:
-            if start not in self._store_times and start + log.segment_bytes < log.max_offset:
-                self._store_times[start] = self._last_store_ms(start, start + log.segment_bytes)
-            yield LogFile(start, log.segment_bytes, self._store_times.get(start))
+        for start in log.files.starts:
+            if start not in self._store_times and start + log.files.segment_bytes < log.max_offset:
+                self._store_times[start] = self._last_store_ms(
+                    start, start + log.files.segment_bytes
+                )
+            yield LogFile(start, log.files.segment_bytes, self._store_times.get(start))
 
     def _last_store_ms(self, start: int, end: int) -> int | None:
         """Return the store time of a file's last record, or of the next one if no queue has it."""
@@ -105,7 +107,7 @@ class Expiry:
             if (entry := _last_before(queue, end)) is not None and entry.physical_offset >= start
         ]
         known = [time for time in times if time is not None]
-        return max(known) if known else log.store_timestamp_ms(end, log.segment_bytes)
+        return max(known) if known else log.store_timestamp_ms(end, log.files.segment_bytes)
 
     def _needed_from(self, needed: Mapping[tuple[str, int], int]) -> int | None:
         """Return the first physical offset that a reader still needs."""

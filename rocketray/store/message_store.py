@@ -30,6 +30,7 @@ from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.errors import (
     ConfigError,
     CorruptRecordError,
+    StoreClosedError,
     StoreError,
     StoreFullError,
 )
@@ -44,7 +45,7 @@ from .files.directories import make_directory
 from .files.file_system import SYSTEM_FILES, FileSystem
 from .files.lock import StoreLock
 from .files.mapped_file import no_room_is_full
-from .files.store_settings import allow_units, is_foreign, settle_config
+from .files.store_settings import Salvage, allow_units, settle_config
 from .formats.schedule_codes import entry_codes
 from .formats.sys_flag import PREPARED, ROLLBACK
 from .queues.consume_queue_ext import BitmapSource
@@ -57,8 +58,8 @@ from .store_reads import StoreReads
 __all__ = ["MessageStore", "StoreStatistics"]
 
 
-class MessageStore(StoreReads):
-    """The only way to write a store directory, and to read it in the same process."""
+class MessageStore:
+    """The only way to write a store directory, and to read it in the same process: ``reads``."""
 
     def __init__(
         self,
@@ -66,8 +67,7 @@ class MessageStore(StoreReads):
         config: StoreConfig | None = None,
         *,
         read_only: bool = False,
-        salvage: bool = False,
-        keep_index: bool = False,
+        salvage: Salvage = Salvage.NOTHING,
         clock_ms: Callable[[], int],
         file_system: FileSystem = SYSTEM_FILES,
         bitmap_source: BitmapSource | None = None,
@@ -80,8 +80,7 @@ class MessageStore(StoreReads):
 
         To *salvage* it, all of the log is read, queues and index are made to agree with it, and
         missing or truncated files are holes. This also works for RocketMQ's directories, with
-        *config*; with *keep_index* the index is not changed, because the number of its hash slots
-        is unknown.
+        *config*.
 
         Raises:
             StoreLockedError: another process has it open for writing.
@@ -113,15 +112,17 @@ class MessageStore(StoreReads):
                 bitmap_source=bitmap_source,
                 adds_units=adds_units,
                 salvage=salvage,
-                keep_index=keep_index,
-                is_foreign=is_foreign(directory, file_system),
             )
         except BaseException:
             if self._lock is not None:
                 self._lock.release(clean=False)
             raise
-        super().__init__(directory, files, clock_ms=clock_ms)
+        self.directory = directory
+        self.reads = StoreReads(files, clock_ms=clock_ms, check_open=self._check_open)
         self._files = files
+        self._log, self._queues, self._index = files.log, files.queues, files.index
+        self._clock_ms = clock_ms
+        self._closed = False
         self._expiry = Expiry(files, str(directory))
         self._last_timestamp_ms = files.last_timestamp_ms
         self._window: AppendWindow | None = None
@@ -383,6 +384,10 @@ class MessageStore(StoreReads):
             f"{self.directory}: {self._damage}; messages from offset {self._log.flushed_offset} on "
             "may not be on disk: check the disk, then open anew"
         )
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosedError(f"{self.directory}: the store was closed")
 
     def _check_writable(self) -> None:
         self._check_open()

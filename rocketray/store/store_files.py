@@ -16,7 +16,8 @@ from rocketray.message import PhysicalOffset
 from .files.checkpoint import Checkpoint, ensure_checkpoint, read_checkpoint, write_checkpoint
 from .files.file_system import FileSystem
 from .files.lock import StoreLock, was_clean
-from .files.mapped_file_queue import Mend
+from .files.mapped_file_queue import Repair
+from .files.store_settings import Salvage, is_foreign
 from .index.key_index import KeyIndex
 from .log.commit_log import CommitLog
 from .queues.consume_queue_ext import BitmapSource
@@ -68,42 +69,41 @@ def open_files(
     file_system: FileSystem,
     bitmap_source: BitmapSource | None = None,
     adds_units: bool = True,
-    salvage: bool = False,
-    keep_index: bool = False,
-    is_foreign: bool = False,
+    salvage: Salvage = Salvage.NOTHING,
 ) -> StoreFiles:
     """Open the files and find their ends; without *lock* read-only, nothing is changed.
 
     With *salvage* all of the log is read, and its missing parts count as holes; RocketMQ's
-    own rules apply if the directory *is_foreign*.
+    own rules apply to a directory that RocketMQ wrote.
 
     Raises:
         CorruptRecordError: a file has a wrong size, or is missing.
         StoreFullError: there is no space for recovered entries or keys; opening again continues.
     """
-    read_only = lock is None
+    read_only, salvages = lock is None, salvage is not Salvage.NOTHING
+    by_rocketmq = is_foreign(directory, file_system)
     trust = Trust.CLEAN_STOP if lock and lock.was_clean else Trust.CHECKPOINT
-    if salvage and is_foreign:
+    if salvages and by_rocketmq:
         trust = Trust.BROKER
-    elif salvage and trust is Trust.CLEAN_STOP:
+    elif salvages and trust is Trust.CLEAN_STOP:
         trust = Trust.LOG
-    mend_log = Mend.NOTHING
+    repair_log = Repair.NOTHING
     if not read_only and trust is not Trust.CLEAN_STOP:
-        mend_log = Mend.SHORT_AND_MISSING if salvage else Mend.SHORT
+        repair_log = Repair.SHORT_AND_MISSING if salvages else Repair.SHORT
     log = CommitLog(
         directory / "commitlog",
         config.commit_log_segment_bytes,
         config.store_host,
         read_only=read_only,
-        mend=mend_log,
-        is_foreign=is_foreign,
+        repair=repair_log,
+        is_foreign=by_rocketmq,
         file_system=file_system,
     )
     queues = QueueTable(
         directory,
         config,
         read_only=read_only,
-        mend=Mend.NOTHING if read_only else Mend.SHORT_AND_MISSING,
+        repair=Repair.NOTHING if read_only else Repair.SHORT_AND_MISSING,
         bitmap_source=bitmap_source,
         adds_units=adds_units,
         file_system=file_system,
@@ -113,7 +113,7 @@ def open_files(
         config.index_hash_slots,
         config.index_entries,
         read_only=read_only,
-        mend=not read_only,
+        repair=not read_only,
         clock_ms=clock_ms,
         file_system=file_system,
     )
@@ -124,13 +124,13 @@ def open_files(
         index,
         clock_ms=clock_ms,
         file_system=file_system,
-        is_foreign=is_foreign,
+        is_foreign=by_rocketmq,
     )
     try:
         if lock is None:
             files.find_ends()
         else:
-            files.recover(lock, trust, salvage=salvage, keep_index=keep_index)
+            files.recover(lock, trust, salvage)
     except BaseException:
         files.close()
         raise
@@ -172,7 +172,7 @@ class StoreFiles:
         recover_read_only(self.log, self.queues, checkpoint, was_clean=clean)
         self.last_timestamp_ms = last_store_timestamp_ms(self.log, self.queues)
 
-    def recover(self, lock: StoreLock, trust: Trust, *, salvage: bool, keep_index: bool) -> None:
+    def recover(self, lock: StoreLock, trust: Trust, salvage: Salvage) -> None:
         """Find the ends of all files, for the writer, and make them agree.
 
         Raises:
@@ -185,7 +185,7 @@ class StoreFiles:
             self._clean_stop.check_log(self.log)
         lock.mark_open()
         ensure_checkpoint(self._checkpoint, self._file_system)
-        report = self._recover(checkpoint, trust, lock, salvage=salvage, keep_index=keep_index)
+        report = self._recover(checkpoint, trust, lock, salvage)
         if report.was_clean:
             difference = self._clean_stop.difference(self.log, self.queues, self.index, checkpoint)
             if difference is not None:
@@ -197,7 +197,7 @@ class StoreFiles:
             self.flush(self.last_timestamp_ms, everything=True)
             if not self._is_foreign:
                 write_past_recovery(self._directory, report, self._clock_ms(), self._file_system)
-        if not keep_index:
+        if salvage is not Salvage.ALL_BUT_INDEX:
             self.index.forget_before(self.log.min_offset)
         self.remove_forgotten()  # left over from a crash during deletion
         self._clean_stop.remove()
@@ -212,9 +212,7 @@ class StoreFiles:
         checkpoint: Checkpoint,
         trust: Trust,
         lock: StoreLock,
-        *,
-        salvage: bool = False,
-        keep_index: bool = False,
+        salvage: Salvage = Salvage.NOTHING,
     ) -> RecoveryReport:
         return recover(
             self.log,
@@ -224,7 +222,6 @@ class StoreFiles:
             trust=trust,
             was_closed=lock.was_clean,
             salvage=salvage,
-            keep_index=keep_index,
             clock_ms=self._clock_ms,
         )
 
@@ -267,7 +264,7 @@ class StoreFiles:
 
         Nothing is removed from disk before :meth:`remove_forgotten`.
         """
-        self.log.forget_before(physical_offset)
+        self.log.files.forget_before(physical_offset)
         for queue in self.queues.all():
             queue.forget_before(self.log.min_offset)
         self.index.forget_before(self.log.min_offset)
@@ -278,7 +275,7 @@ class StoreFiles:
         A crash in the middle leaves files of queues and index that point to nothing. They are
         removed when the store is opened.
         """
-        self.log.remove_forgotten()
+        self.log.files.remove_forgotten()
         for queue in self.queues.all():
             queue.remove_forgotten()
         self.index.remove_forgotten()
@@ -292,8 +289,8 @@ class StoreFiles:
             flushed_offset=self.log.flushed_offset,
             queues=sum(queue.max_offset > 0 for queue in queues),
             messages=sum(queue.max_offset - queue.min_offset for queue in queues),
-            log_files=len(self.log.segment_starts),
-            index_files=self.index.file_count,
+            log_files=len(self.log.files.starts),
+            index_files=len(self.index.files),
             keys=self.index.entry_count(),
             damaged_chains=self.index.damaged_chain_count(),
             appended_batches=appended_batches,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Literal
 
-from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError, StoreClosedError
+from rocketray.errors import CorruptRecordError, OffsetOutOfRangeError
 from rocketray.message import PhysicalOffset, QueueOffset, StoredMessage
 
 from .formats.message_id import decode_offset_id
 from .index.index_file import IndexHeader
+from .log.log_walk import scan
 from .queues.consume_queue import QueueEntry
 from .reading.lookups import find_by_key, find_by_time
 from .reading.pull import GetMessageResult, MessageFilterLike, PullLimits, empty_result, pull
@@ -25,12 +25,13 @@ _END_OF_TIME = 2**63 - 1
 class StoreReads:
     """The read operations of a store. Safe beside its writer."""
 
-    def __init__(self, directory: Path, files: StoreFiles, *, clock_ms: Callable[[], int]) -> None:
-        """Read from *files* of *directory*, which are ready."""
-        self.directory = directory
+    def __init__(
+        self, files: StoreFiles, *, clock_ms: Callable[[], int], check_open: Callable[[], None]
+    ) -> None:
+        """Read from *files*, which are ready; *check_open* raises if the store was closed."""
         self._log, self._queues, self._index = files.log, files.queues, files.index
         self._clock_ms = clock_ms
-        self._closed = False
+        self._check_open = check_open
 
     def get_message(
         self,
@@ -144,7 +145,7 @@ class StoreReads:
     def scan(self, start: int = 0) -> Iterator[StoredMessage]:
         """Yield every message from *start*, a record's physical offset, in order of arrival."""
         self._check_open()
-        return self._log.scan(max(start, self._log.min_offset))
+        return scan(self._log, max(start, self._log.min_offset))
 
     def index_headers(self) -> list[tuple[str, IndexHeader]]:
         """Return name and header of each index file, oldest first."""
@@ -165,7 +166,3 @@ class StoreReads:
     def flushed_offset(self) -> PhysicalOffset:
         """The offset below which every message survives power loss."""
         return self._log.flushed_offset
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise StoreClosedError(f"{self.directory}: the store was closed")

@@ -266,7 +266,9 @@ class LocalNode:
     def messages(self, topic: str) -> list[StoredMessage]:
         """Return all stored messages of a topic, queue by queue, in order within each."""
         return [
-            message for shard in self._shards_of(topic) for message in shard.writer.store.scan()
+            message
+            for shard in self._shards_of(topic)
+            for message in shard.writer.store.reads.scan()
         ]
 
     def explain(self, message: str, group: str, topic: str | None = None) -> Explanation:

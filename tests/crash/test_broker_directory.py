@@ -17,6 +17,7 @@ from support.stores import (
 )
 
 from rocketray.message import StoredMessage
+from rocketray.store.files.store_settings import Salvage
 from rocketray.store.importing.foreign import read_foreign_settings
 from rocketray.store.message_store import MessageStore
 from rocketray.store.recovery.recovery import RecoveryReport
@@ -29,7 +30,7 @@ LAST_QUEUE_FILE = QUEUE / f"{4000:020d}"
 @pytest.fixture(scope="module")
 def whole() -> list[StoredMessage]:
     with open_golden() as store:
-        return list(store.scan())
+        return list(store.reads.scan())
 
 
 @pytest.fixture
@@ -52,11 +53,11 @@ class Recovered:
 def recover(directory: Path, slots: int | None = 100) -> Recovered:
     """Recover as the command does, and check that all parts agree and that nothing is foreign."""
     config = read_foreign_settings(directory, index_hash_slots=slots).config
-    with MessageStore(directory, config, salvage=True, clock_ms=FakeClock()) as store:
+    with MessageStore(directory, config, salvage=Salvage.ALL, clock_ms=FakeClock()) as store:
         assert store.verify().problems == ()
         assert store.recovery is not None
-        found = Recovered(list(store.scan()), store.recovery)
-        for topic, queue_id in store.queues():
+        found = Recovered(list(store.reads.scan()), store.recovery)
+        for topic, queue_id in store.reads.queues():
             assert read_all(store, topic, queue_id) == [
                 one for one in found.messages if (one.topic, one.queue_id) == (topic, queue_id)
             ]
@@ -201,8 +202,8 @@ def test_after_a_clean_stop_damage_before_the_last_file_costs_one_record(
     path, position = segment_of(directory, whole[100])
     flip(path, position + 90)
     config = read_foreign_settings(directory, index_hash_slots=100).config
-    with MessageStore(directory, config, salvage=True, clock_ms=FakeClock()) as store:
-        assert list(store.scan()) == whole[:100] + whole[101:]
+    with MessageStore(directory, config, salvage=Salvage.ALL, clock_ms=FakeClock()) as store:
+        assert list(store.reads.scan()) == whole[:100] + whole[101:]
         assert store.recovery is not None
         (hole,) = store.recovery.holes
         assert hole.start == whole[100].physical_offset
@@ -222,7 +223,7 @@ def test_a_short_last_file_costs_its_end(directory: Path, whole: list[StoredMess
     assert found.messages == [
         one for one in whole if one.physical_offset + one.size <= 7 * SEGMENT + 20_000
     ]
-    assert found.report.files_mended == 1
+    assert found.report.files_repaired == 1
 
 
 def test_without_the_number_of_slots_the_index_is_left_alone(directory: Path) -> None:
@@ -232,6 +233,6 @@ def test_without_the_number_of_slots_the_index_is_left_alone(directory: Path) ->
     settings = read_foreign_settings(directory)
     assert settings.slots_from == "unknown"
     MessageStore(
-        directory, settings.config, salvage=True, keep_index=True, clock_ms=FakeClock()
+        directory, settings.config, salvage=Salvage.ALL_BUT_INDEX, clock_ms=FakeClock()
     ).close()
     assert {path.name: path.read_bytes() for path in (directory / "index").iterdir()} == before

@@ -16,6 +16,7 @@ from support.stores import SMALL, FakeClock, check_whole, kill, message, read_al
 
 from rocketray.errors import CorruptRecordError
 from rocketray.message import StoredMessage
+from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
 
 MESSAGES = 40
@@ -30,7 +31,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Stored
         for number in range(MESSAGES):
             store.put([message(number, size=50)], number % 2)
             clock.now_ms += 1000
-        messages = list(store.scan())
+        messages = list(store.reads.scan())
     return directory, messages
 
 
@@ -114,13 +115,13 @@ HIDDEN: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("fault", HIDDEN)
-def test_what_opening_does_not_look_at_is_found_and_mended_on_request(
+def test_what_opening_does_not_look_at_is_found_and_repaired_on_request(
     directory: Path, fault: str
 ) -> None:
     HIDDEN[fault](directory)
     with MessageStore(directory, read_only=True, clock_ms=FakeClock()) as store:
         assert store.verify().problems
-    with MessageStore(directory, salvage=True, clock_ms=FakeClock()) as store:
+    with MessageStore(directory, salvage=Salvage.ALL, clock_ms=FakeClock()) as store:
         assert check_whole(store) == MESSAGES
         assert store.verify().problems == ()
 
@@ -142,7 +143,7 @@ def test_a_flipped_bit_in_the_log_costs_that_record_and_is_reported(
     start = victim.physical_offset // 4096 * 4096
     flip(directory / "commitlog" / f"{start:020d}", victim.physical_offset - start + position)
     others = messages[:number] + messages[number + 1 :]
-    with MessageStore(directory, salvage=True, clock_ms=FakeClock()) as store:
+    with MessageStore(directory, salvage=Salvage.ALL, clock_ms=FakeClock()) as store:
         assert store.recovery is not None
         assert store.recovery.bytes_kept_aside == 0
         assert any(hole.start == victim.physical_offset for hole in store.recovery.holes)
@@ -164,7 +165,7 @@ def test_a_flipped_bit_in_a_queue_id_costs_two_messages_at_most_and_is_reported(
     victim = written[1][number]
     start = victim.physical_offset // 4096 * 4096
     flip(directory / "commitlog" / f"{start:020d}", victim.physical_offset - start + 15)
-    with MessageStore(directory, salvage=True, clock_ms=FakeClock()) as store:
+    with MessageStore(directory, salvage=Salvage.ALL, clock_ms=FakeClock()) as store:
         assert store.recovery is not None
         assert store.recovery.holes
         read = [one for queue_id in (0, 1) for one in read_all(store, "Trade", queue_id)]
@@ -178,12 +179,12 @@ def test_files_of_the_log_that_are_gone_are_refused_until_salvage_is_asked_for(
     second.unlink()
     with pytest.raises(CorruptRecordError, match="rocketray store recover"):
         reopen(directory)
-    with MessageStore(directory, salvage=True, clock_ms=FakeClock()) as store:
+    with MessageStore(directory, salvage=Salvage.ALL, clock_ms=FakeClock()) as store:
         start = int(second.name)
         kept = [one for one in written[1] if not start <= one.physical_offset < start + 4096]
-        assert list(store.scan()) == kept
+        assert list(store.reads.scan()) == kept
         assert store.recovery is not None
-        assert store.recovery.files_mended == 1
+        assert store.recovery.files_repaired == 1
         (hole,) = store.recovery.holes
         assert (hole.start, hole.end) == (start, start + 4096)
 
@@ -193,8 +194,10 @@ def test_files_of_the_log_that_were_exchanged_are_holes(
 ) -> None:
     first, second, *_ = sorted((directory / "commitlog").glob("0*"))
     swap(first, second)
-    with MessageStore(directory, salvage=True, clock_ms=FakeClock()) as store:
-        assert list(store.scan()) == [one for one in written[1] if one.physical_offset >= 8192]
+    with MessageStore(directory, salvage=Salvage.ALL, clock_ms=FakeClock()) as store:
+        assert list(store.reads.scan()) == [
+            one for one in written[1] if one.physical_offset >= 8192
+        ]
         assert store.recovery is not None
         assert store.recovery.holes
 

@@ -42,15 +42,15 @@ def payload(first: int, count: int) -> bytes:
 def check(writer: ShardWriter, ring: ProducerRing, counts: list[int]) -> None:
     """Every frame is acknowledged, and its messages are where the acknowledgement says, once."""
     total = sum(counts)
-    assert [int(message.body) for message in writer.store.scan()] == list(range(total))
-    assert writer.store.max_queue_offset("Topic", 0) == total == writer.control.visible()
+    assert [int(message.body) for message in writer.store.reads.scan()] == list(range(total))
+    assert writer.store.reads.max_queue_offset("Topic", 0) == total == writer.control.visible()
     assert ring.acknowledged() == len(counts)
     first = 0
     for sequence, count in enumerate(counts, 1):
         ack = ring.ack(sequence)
         assert (ack.status, ack.first_queue_offset, ack.messages) == (AppendStatus.OK, first, count)
-        assert int(writer.store.view(ack.first_physical_offset).body) == first
-        assert len(writer.store.query("Topic", f"k{first}")) == 1
+        assert int(writer.store.reads.view(ack.first_physical_offset).body) == first
+        assert len(writer.store.reads.query("Topic", f"k{first}")) == 1
         first += count
 
 
@@ -123,8 +123,8 @@ def test_a_killed_shard_stores_every_frame_once(tmp_path: Path, seed: int) -> No
     writer.attach(ring.path)
     writer.drain()
     total = sum(counts)
-    assert [int(message.body) for message in writer.store.scan()] == list(range(total))
-    assert writer.store.max_queue_offset("Topic", 0) == total == writer.control.visible()
+    assert [int(message.body) for message in writer.store.reads.scan()] == list(range(total))
+    assert writer.store.reads.max_queue_offset("Topic", 0) == total == writer.control.visible()
     assert ring.acknowledged() == len(counts)
     last = ring.ack(len(counts))
     assert (last.status, last.first_queue_offset) == (AppendStatus.OK, total - counts[-1])

@@ -46,16 +46,16 @@ def log_starts(directory: Path) -> list[int]:
 
 def check(store: MessageStore, left: int) -> None:
     """Check that exactly the messages from physical offset *left* on are there, found every way."""
-    assert store.min_physical_offset == left
-    scanned = list(store.scan())
+    assert store.reads.min_physical_offset == left
+    scanned = list(store.reads.scan())
     assert [int(one.body[:8]) for one in scanned] == list(range(COUNT - len(scanned), COUNT))
     for topic, queue_id in QUEUES:
         found = read_all(store, topic, queue_id)
         assert found == [one for one in scanned if one.queue_id == queue_id]
-        assert store.max_queue_offset(topic, queue_id) == COUNT // 2
+        assert store.reads.max_queue_offset(topic, queue_id) == COUNT // 2
     for one in scanned:
-        assert store.query("Trade", one.unique_key or "") == [one]
-    assert store.query("Trade", "key-0") == []
+        assert store.reads.query("Trade", one.unique_key or "") == [one]
+    assert store.reads.query("Trade", "key-0") == []
 
 
 def removals(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
@@ -171,7 +171,7 @@ def test_power_that_goes_between_two_removals_takes_nothing_that_stays(
         again = MessageStore(
             directory, SMALL, clock_ms=FakeClock(1_800_000_000_000), file_system=outcome.disk()
         )
-        first = again.min_physical_offset
+        first = again.reads.min_physical_offset
         assert first % SMALL.commit_log_segment_bytes == 0
         assert first <= int(newest)
         if first:

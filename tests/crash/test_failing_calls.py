@@ -70,7 +70,7 @@ class Workload:
         if step in ("put", "roll"):
             size = 20 if step == "put" else 3700
             (placed,) = self.store.put([message(number, size=size)], number % 2)
-            self.kept.append(self.store.view(placed.physical_offset))
+            self.kept.append(self.store.reads.view(placed.physical_offset))
         elif step == "prepare":
             self.store.prepare_next()
         else:
@@ -112,7 +112,7 @@ def test_a_call_that_fails_costs_nothing_that_was_acknowledged(kind: str) -> Non
         else:
             assert all("open" in str(error) for error in workload.failures)
             safe = re.search(r"from offset (\d+) on may not be on disk", str(first))
-            assert safe is None or int(safe[1]) == workload.store.flushed_offset
+            assert safe is None or int(safe[1]) == workload.store.reads.flushed_offset
             workload.store.close()  # says nothing, and leaves the mark of a crash
             assert disk.exists(STORE / "abort")
         for outcome in itertools.islice(disk.outcomes(Bound(2, 1), random.Random(failing)), 3):
@@ -135,7 +135,7 @@ def fail_once(failing: int, error: Callable[[], Exception]) -> Callable[[str, Pa
 def check(disk: SimDisk, workload: Workload, *, at_least: int) -> None:
     store = MessageStore(STORE, CONFIG, clock_ms=FakeClock(), file_system=disk)
     assert store.verify().problems == ()
-    found = list(store.scan())
+    found = list(store.reads.scan())
     assert found == workload.kept[: len(found)]
     assert len(found) >= at_least
     kill(store)

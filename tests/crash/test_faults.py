@@ -45,7 +45,7 @@ def reopen(directory: Path) -> MessageStore:
 
 def messages_of(directory: Path) -> list[StoredMessage]:
     with reopen(directory) as store:
-        return list(store.scan())
+        return list(store.reads.scan())
 
 
 def overwrite(path: Path, position: int, content: bytes) -> None:
@@ -92,7 +92,7 @@ def test_a_record_torn_at_a_field_is_cut_and_nothing_else(
     damaged: Path, edge: str, tail: str
 ) -> None:
     with reopen(damaged) as store:
-        before = list(store.scan())
+        before = list(store.reads.scan())
     (damaged / "abort").touch()
     path = last_segment(damaged)
     last = before[-1]
@@ -103,7 +103,7 @@ def test_a_record_torn_at_a_field_is_cut_and_nothing_else(
     overwrite(path, at, (filling * size)[:size])
 
     with reopen(damaged) as store:
-        assert list(store.scan()) == before[:-1]
+        assert list(store.reads.scan()) == before[:-1]
         assert check_whole(store) == MESSAGES - 1
         assert store.recovery is not None
         assert not store.recovery.was_clean
@@ -210,7 +210,7 @@ def test_a_flipped_bit_that_nothing_vouches_for_cuts_there_and_keeps_what_follow
     (damaged / "abort").touch()
     (damaged / "checkpoint").unlink()
     with reopen(damaged) as store:
-        assert list(store.scan()) == before[:30]
+        assert list(store.reads.scan()) == before[:30]
         assert check_whole(store) == 30
     kept = b"".join(p.read_bytes() for p in sorted((damaged / "commitlog" / "broken").iterdir()))
     for lost in before[31:]:

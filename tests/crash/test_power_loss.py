@@ -94,7 +94,7 @@ def recover(disk: SimDisk) -> Recovered:
     store = open_store(disk, FakeClock(1_800_000_000_000))
     check_whole(store)
     assert store.recovery is not None
-    found = Recovered(list(store.scan()), store.recovery)
+    found = Recovered(list(store.reads.scan()), store.recovery)
     kill(store)
     return found
 
@@ -144,7 +144,7 @@ def run(word: Sequence[tuple[str, str]], bound: Bound, seed: int) -> History:
         if then:
             store._flush(everything=then == "dispatch")
             safe = number + 1
-    messages = [store.view(one.physical_offset) for one in placed]
+    messages = [store.reads.view(one.physical_offset) for one in placed]
     outcomes = list(disk.outcomes(bound, random.Random(seed)))
     kill(store)
     return History(" ".join(itertools.chain(*word)), outcomes, messages, safe)
@@ -183,7 +183,7 @@ def test_a_power_failure_in_the_life_after_a_kill_loses_nothing_acknowledged() -
         for at, (how, then) in enumerate(word):
             size = PUT_BYTES if how == "put" else ROLL_BYTES
             (placed,) = store.put([message(at, size=size)], at % 2)
-            expected.append(store.view(placed.physical_offset))
+            expected.append(store.reads.view(placed.physical_offset))
             if prepare:
                 store.prepare_next()
             end(store)
@@ -191,7 +191,7 @@ def test_a_power_failure_in_the_life_after_a_kill_loses_nothing_acknowledged() -
             store = open_store(disk, clock)
             if then:
                 (placed,) = store.put([message(10 + at, size=size)], at % 2)
-                expected.append(store.view(placed.physical_offset))
+                expected.append(store.reads.view(placed.physical_offset))
                 store._flush(everything=then == "dispatch")
             safe = len(expected)  # recovery, or the stop, brought all of it to disk
         outcomes = list(disk.outcomes(QUICK, random.Random(number)))

@@ -56,9 +56,9 @@ class SimLog:
 
     def read(self, topic: str, queue_offset: int, max_count: int) -> list[StoredMessage]:
         store = self.stores[topic]
-        end = min(store.max_queue_offset(topic, 0), queue_offset + max_count)
-        entries = [store.queue_entry(topic, 0, offset) for offset in range(queue_offset, end)]
-        return [store.view(entry.physical_offset) for entry in entries]
+        end = min(store.reads.max_queue_offset(topic, 0), queue_offset + max_count)
+        entries = [store.reads.queue_entry(topic, 0, offset) for offset in range(queue_offset, end)]
+        return [store.reads.view(entry.physical_offset) for entry in entries]
 
     def store(self, message: Message) -> int:
         offset = self.stores[message.topic].put([message], 0)[0].queue_offset
@@ -88,10 +88,10 @@ class Waiting:
         return self if (topic, queue_id) == (TIMER_TOPIC, TIMER_QUEUE_ID) else None
 
     def minimum(self) -> int:
-        return int(self.log.stores[TIMER_TOPIC].min_queue_offset(TIMER_TOPIC, 0))
+        return int(self.log.stores[TIMER_TOPIC].reads.min_queue_offset(TIMER_TOPIC, 0))
 
     def visible(self) -> int:
-        return int(self.log.stores[TIMER_TOPIC].max_queue_offset(TIMER_TOPIC, 0))
+        return int(self.log.stores[TIMER_TOPIC].reads.max_queue_offset(TIMER_TOPIC, 0))
 
     segment_bytes = CONFIG.commit_log_segment_bytes
 
@@ -102,7 +102,7 @@ class Waiting:
         return True
 
     def query(self, unique_key: str) -> Sequence[StoredMessage]:
-        return self.log.stores[TIMER_TOPIC].query(TIMER_TOPIC, unique_key)
+        return self.log.stores[TIMER_TOPIC].reads.query(TIMER_TOPIC, unique_key)
 
     def bring_to_disk(self, physical_end: int) -> None:
         assert self.log.stores[TIMER_TOPIC].flush() >= physical_end

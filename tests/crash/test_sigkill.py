@@ -106,7 +106,7 @@ def check(directory: Path, promised: list[Promise], kills: int) -> None:
     """Open what the killed writer left, and again, and compare."""
     with MessageStore(directory, SMALL, clock_ms=FakeClock()) as store:
         assert store.verify().problems == ()
-        read = {queue: read_all(store, *queue) for queue in store.queues()}
+        read = {queue: read_all(store, *queue) for queue in store.reads.queues()}
         for one in promised:
             for i in range(one.count):
                 kept = read[one.topic, one.queue_id][one.first + i]

@@ -309,7 +309,7 @@ def test_a_rocketmq_store_is_imported_and_its_ids_still_answer(
     run: CommandServer, environ: dict[str, str]
 ) -> None:
     with open_golden() as store:
-        theirs = [message for message in store.scan() if message.topic == "TopicA"]
+        theirs = [message for message in store.reads.scan() if message.topic == "TopicA"]
     importing = ("store", "import", GOLDEN_STORE, "--topic", "TopicA", "--json")
     interrupted = subprocess.Popen([COMMAND, *map(str, importing)], env=environ)
     time.sleep(0.5)  # it may have stored nothing yet, or some batches, or all

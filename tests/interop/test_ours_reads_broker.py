@@ -130,7 +130,7 @@ def test_tags_codes_are_found_in_the_queue_extensions_that_the_broker_began(scen
             extension = scene.stopped / "consumequeue_ext" / topic / str(queue_id)
             assert any(extension.iterdir())
             for message in scene.served_at_last[topic, queue_id]:
-                entry = store.queue_entry(topic, queue_id, message.queue_offset)
+                entry = store.reads.queue_entry(topic, queue_id, message.queue_offset)
                 assert entry.tags_code == tags_code(message.properties.get("TAGS"))
 
 
@@ -168,7 +168,7 @@ def test_our_index_finds_what_the_broker_found(scene: Scene) -> None:
         scene.stopped, scene.config, read_only=True, clock_ms=system_clock_ms
     ) as store:
         for (topic, key), theirs in scene.keys.items():
-            assert [seen(message) for message in store.query(topic, key)] == theirs
+            assert [seen(message) for message in store.reads.query(topic, key)] == theirs
             assert len(theirs) >= 1
 
 
@@ -185,11 +185,11 @@ def test_we_go_on_writing_where_the_broker_left_off(
         assert report.bytes_kept_aside == 0
         put = store.put([Message("Trade", b"ours again", keys=("again",))], 1)
         assert put[0].queue_offset == len(expected["Trade", 1])
-        [found] = store.query("Trade", "again")
+        [found] = store.reads.query("Trade", "again")
         assert found.body == b"ours again"
         for (topic, key), theirs in scene.keys.items():
             if state == "stopped" or not key.startswith("second"):
-                assert [seen(message) for message in store.query(topic, key)] == theirs
+                assert [seen(message) for message in store.reads.query(topic, key)] == theirs
     after = read_directory(directory, scene.config)
     assert after.pop(("Trade", 1))[:-1] == expected["Trade", 1]
     assert after == {queue: m for queue, m in expected.items() if queue != ("Trade", 1)}
@@ -216,7 +216,7 @@ def test_what_the_broker_left_is_imported_into_a_node(
         for queue in OWN:
             is_hosted = node.topic(queue[0]).hosted
             shard = node.hosting.host.shard(*queue) if is_hosted else node.shards[queue]
-            ours = [seen(message) for message in shard.writer.store.scan()]
+            ours = [seen(message) for message in shard.writer.store.reads.scan()]
             assert [old.offset_id for old in expected[queue]] == [
                 new.properties["IMPORTED_OFFSET_ID"] for new in ours
             ]

@@ -91,7 +91,7 @@ class Changelog:
     def held(self) -> dict[str, bytes]:
         """What the log says, from its minimum to its end."""
         store = self.writer.store
-        start, end = store.min_queue_offset(TOPIC, 0), store.max_queue_offset(TOPIC, 0)
+        start, end = store.reads.min_queue_offset(TOPIC, 0), store.reads.max_queue_offset(TOPIC, 0)
         with QueueReader(self._directory, TOPIC, 0) as reader:
             messages = reader.messages(reader.entries(start, end)) if end > start else []
         found = {one.properties[SHARDING_KEY]: one.body for one in messages}
@@ -136,7 +136,7 @@ def test_what_changes_while_it_is_copied_is_not_overwritten(tmp_path: Path) -> N
     for number in range(40):
         log.put([("busy", b"%d" % number * 40)])
     log.compact(meanwhile=lambda: log.put([("changed", b"2"), ("deleted", None)]))
-    assert log.writer.store.min_queue_offset(TOPIC, 0) > 3
+    assert log.writer.store.reads.min_queue_offset(TOPIC, 0) > 3
     assert log.held() == log.table
     assert log.table["changed"] == b"2"
     assert "deleted" not in log.table
@@ -150,7 +150,7 @@ def test_a_log_is_at_most_twice_as_large_as_what_is_alive_and_two_files(tmp_path
         log.compact()
         alive = 20 * 250
         assert log.size() <= 2 * alive + 3 * CONFIG.commit_log_segment_bytes
-    assert log.writer.store.min_queue_offset(TOPIC, 0) > 400
+    assert log.writer.store.reads.min_queue_offset(TOPIC, 0) > 400
     assert log.held() == log.table
     log.writer.close()
 
@@ -160,8 +160,8 @@ def test_a_log_of_which_all_is_alive_is_left_alone(tmp_path: Path) -> None:
     for number in range(100):
         log.put([(f"k{number}", b"v" * 100)])
         log.compact()
-    assert log.writer.store.min_queue_offset(TOPIC, 0) == 0
-    assert log.writer.store.max_queue_offset(TOPIC, 0) == 100
+    assert log.writer.store.reads.min_queue_offset(TOPIC, 0) == 0
+    assert log.writer.store.reads.max_queue_offset(TOPIC, 0) == 100
     log.writer.close()
 
 
@@ -174,8 +174,8 @@ def test_messages_without_a_key_are_kept(tmp_path: Path) -> None:
     for number in range(40):
         log.put([("busy", b"%d" % number * 40)])
     log.compact()
-    assert log.writer.store.min_queue_offset(TOPIC, 0) > 1
-    assert [one.body for one in log.writer.store.scan()].count(b"no key") == 1
+    assert log.writer.store.reads.min_queue_offset(TOPIC, 0) > 1
+    assert [one.body for one in log.writer.store.reads.scan()].count(b"no key") == 1
     log.writer.close()
 
 
@@ -186,5 +186,5 @@ def test_a_shard_that_takes_no_messages_is_not_compacted(tmp_path: Path) -> None
         log.put([("busy", b"%d" % number * 40)])
     log.writer.writable = False
     log.compact()
-    assert log.writer.store.min_queue_offset(TOPIC, 0) == 0
+    assert log.writer.store.reads.min_queue_offset(TOPIC, 0) == 0
     log.writer.close()

@@ -79,7 +79,7 @@ def write(directory: Path, config: StoreConfig) -> tuple[Path, Written]:
                 options=options[number % len(options)],
             )
             store.append(one.topic, number % 2, batch)
-        return directory, {one.physical_offset: one for one in store.scan()}
+        return directory, {one.physical_offset: one for one in store.reads.scan()}
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def with_units(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Written]
 def theirs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Written]:
     """The store that RocketMQ wrote."""
     with MessageStore(GOLDEN_STORE, GOLDEN_CONFIG, read_only=True, clock_ms=FakeClock()) as store:
-        return GOLDEN_STORE, {one.physical_offset: one for one in store.scan()}
+        return GOLDEN_STORE, {one.physical_offset: one for one in store.reads.scan()}
 
 
 def with_crcs(directory: Path, written: Written) -> frozenset[int]:
@@ -138,18 +138,18 @@ def attempt(
 
 
 def view(store: MessageStore, offset: int) -> list[StoredMessage]:
-    return [store.view(offset)]
+    return [store.reads.view(offset)]
 
 
 def view_by_id(store: MessageStore, offset_id: str) -> list[StoredMessage]:
-    found = store.view_by_id(offset_id)
+    found = store.reads.view_by_id(offset_id)
     return [found] if found else []
 
 
 def read_queue(store: MessageStore, topic: str, queue_id: int) -> Iterable[StoredMessage]:
-    at = int(store.min_queue_offset(topic, queue_id))
+    at = int(store.reads.min_queue_offset(topic, queue_id))
     for _ in range(READS_MAX):
-        result = store.get_message(topic, queue_id, at, 32)
+        result = store.reads.get_message(topic, queue_id, at, 32)
         yield from result.messages
         if result.next_queue_offset <= at:
             return
@@ -157,7 +157,7 @@ def read_queue(store: MessageStore, topic: str, queue_id: int) -> Iterable[Store
 
 
 def query(store: MessageStore, topic: str, key: str) -> Iterable[StoredMessage]:
-    found = store.query(topic, key)
+    found = store.reads.query(topic, key)
     assert all(key in one.keys or key == one.unique_key for one in found)
     return found
 
@@ -166,18 +166,18 @@ def read_all_ways(store: MessageStore, written: Written, rng: random.Random) -> 
     """Everything that an open store answers."""
     vouched = with_crcs(store.directory, written)
     sample = rng.sample(sorted(written), 8)
-    attempt(written, vouched, store.scan)
+    attempt(written, vouched, store.reads.scan)
     with suppress(StreamError):
         store.statistics()
     queues = {(written[offset].topic, written[offset].queue_id) for offset in sample}
     with suppress(StreamError):
-        queues |= set(store.queues()[:8])
+        queues |= set(store.reads.queues()[:8])
     for topic, queue_id in sorted(queues):
         attempt(written, vouched, read_queue, store, topic, queue_id)
         with suppress(StreamError):
-            store.queue_offset_by_time(topic, queue_id, 1_700_000_000_000, "lower")
+            store.reads.queue_offset_by_time(topic, queue_id, 1_700_000_000_000, "lower")
         with suppress(StreamError):
-            store.queue_offset_by_time(topic, queue_id, 1_700_000_000_000, "upper")
+            store.reads.queue_offset_by_time(topic, queue_id, 1_700_000_000_000, "upper")
     for offset in sample:
         one = written[offset]
         attempt(written, vouched, view, store, offset)
@@ -229,10 +229,10 @@ def write_after_damage(directory: Path, written: Written, rng: random.Random) ->
         read_all_ways(store, written, rng)
         sent = Message("Trade", b"appended after the damage", tags="new")
         placed = store.put([sent], 0)[0]
-        assert store.view(placed.physical_offset).body == sent.body
-        end = store.max_queue_offset("Trade", 0)
+        assert store.reads.view(placed.physical_offset).body == sent.body
+        end = store.reads.max_queue_offset("Trade", 0)
         assert end == placed.queue_offset + 1
-        result = store.get_message("Trade", 0, placed.queue_offset, 1)
+        result = store.reads.get_message("Trade", 0, placed.queue_offset, 1)
         assert [one.body for one in result.messages] == [sent.body]
 
 

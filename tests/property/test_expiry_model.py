@@ -89,7 +89,7 @@ class ForgettingStore(RuleBasedStateMachine):
     @rule(size=st.sampled_from([1, SEGMENT, 3 * SEGMENT]))
     def expire_by_size(self, size: int) -> None:
         self.store.expire(RetentionPolicy(max_bytes=size), DISK)
-        end = self.store.max_physical_offset
+        end = self.store.reads.max_physical_offset
         for start in range(self.log_min, self.newest_file(), SEGMENT):
             if end - (start + SEGMENT) >= size:
                 self.log_min = start + SEGMENT
@@ -115,27 +115,27 @@ class ForgettingStore(RuleBasedStateMachine):
     def look_up(self, data: st.DataObject) -> None:
         number = data.draw(st.integers(0, len(self.puts) - 1))
         put = self.puts[number]
-        found = self.store.query(put.queue[0], f"key-{number}")
+        found = self.store.reads.query(put.queue[0], f"key-{number}")
         if put.physical_offset >= self.log_min:
             assert [one.physical_offset for one in found] == [put.physical_offset]
-            assert self.store.view(put.physical_offset) == found[0]
+            assert self.store.reads.view(put.physical_offset) == found[0]
         else:
             assert found == []
             with pytest.raises(OffsetOutOfRangeError):
-                self.store.view(put.physical_offset)
+                self.store.reads.view(put.physical_offset)
 
     @rule(queue=st.sampled_from(QUEUES), back_ms=st.integers(-2, 20_000))
     def find_by_time(self, queue: tuple[str, int], back_ms: int) -> None:
         at = self.clock.now_ms - back_ms
         left = self.left(queue)
         first = self.counts[queue] - len(left)
-        lower = self.store.queue_offset_by_time(*queue, at)
+        lower = self.store.reads.queue_offset_by_time(*queue, at)
         assert lower == first + sum(put.stored_ms < at for put in left)
 
     @rule(queue=st.sampled_from(QUEUES))
     def fall_behind(self, queue: tuple[str, int]) -> None:
         minimum = self.counts[queue] - len(self.left(queue))
-        result = self.store.get_message(*queue, minimum - 1, 5)
+        result = self.store.reads.get_message(*queue, minimum - 1, 5)
         if self.counts[queue]:
             assert result.status is GetMessageStatus.OFFSET_TOO_SMALL
             assert result.next_queue_offset == minimum == result.min_queue_offset
@@ -144,15 +144,15 @@ class ForgettingStore(RuleBasedStateMachine):
     def holds_what_is_left(self) -> None:
         if not hasattr(self, "store"):
             return
-        assert self.store.min_physical_offset == self.log_min
+        assert self.store.reads.min_physical_offset == self.log_min
         for queue in QUEUES:
             left = self.left(queue)
-            assert self.store.max_queue_offset(*queue) == self.counts[queue]
-            assert self.store.min_queue_offset(*queue) == self.counts[queue] - len(left)
+            assert self.store.reads.max_queue_offset(*queue) == self.counts[queue]
+            assert self.store.reads.min_queue_offset(*queue) == self.counts[queue] - len(left)
             assert [
                 (one.queue_offset, int(one.body[:8])) for one in read_all(self.store, *queue)
             ] == [(put.queue_offset, put.number) for put in left]
-        scanned = [one.physical_offset for one in self.store.scan()]
+        scanned = [one.physical_offset for one in self.store.reads.scan()]
         assert scanned == [
             put.physical_offset for put in self.puts if put.physical_offset >= self.log_min
         ]
@@ -184,7 +184,7 @@ class ForgettingStore(RuleBasedStateMachine):
         """The place in the log of what the group needs; behind everything when it needs nothing."""
         waiting = [put for put in self.left(QUEUES[0]) if put.queue_offset >= (needed or 0)]
         if needed is None or not waiting:
-            return self.store.max_physical_offset
+            return self.store.reads.max_physical_offset
         return waiting[0].physical_offset
 
     def teardown(self) -> None:

@@ -14,7 +14,7 @@ from rocketray.config import StoreConfig
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.message import CRC_PROPERTY, Message, decode_properties
 from rocketray.store.formats.compression import Compression
-from rocketray.store.formats.record import decode_record, encode_record, parse_record
+from rocketray.store.formats.record import RecordValues, decode_record, encode_record, parse_record
 from rocketray.store.message_store import MessageStore
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\1\2"), min_size=1)
@@ -42,17 +42,19 @@ def test_a_decoded_record_is_the_message_that_was_encoded(
     message: Message, born: tuple[str, int], store: tuple[str, int], offset: int, time_ms: int
 ) -> None:
     record = encode_record(
-        message.topic,
-        message.body,
-        message.encoded_properties(),
-        flag=message.flag,
-        queue_id=3,
-        queue_offset=time_ms,
-        physical_offset=offset,
-        born_timestamp_ms=message.born_timestamp_ms or 0,
-        born_host=born,
-        store_timestamp_ms=time_ms,
-        store_host=store,
+        RecordValues(
+            message.topic,
+            message.body,
+            message.encoded_properties(),
+            flag=message.flag,
+            queue_id=3,
+            queue_offset=time_ms,
+            physical_offset=offset,
+            born_timestamp_ms=message.born_timestamp_ms or 0,
+            born_host=born,
+            store_timestamp_ms=time_ms,
+            store_host=store,
+        )
     )
     decoded = decode_record(record, "log", offset)
     assert (decoded.topic, decoded.body, decoded.flag) == (
@@ -80,17 +82,19 @@ def test_the_store_writes_the_bytes_of_the_plain_encoder(messages: list[Message]
         for message in messages:
             count = counts.setdefault(message.topic, 0)
             expected = encode_record(
-                message.topic,
-                message.body,
-                message.encoded_properties(),
-                flag=message.flag,
-                queue_id=7,
-                queue_offset=count,
-                physical_offset=offset,
-                born_timestamp_ms=message.born_timestamp_ms or 0,
-                born_host=STORE_HOST,
-                store_timestamp_ms=clock.now_ms,
-                store_host=STORE_HOST,
+                RecordValues(
+                    message.topic,
+                    message.body,
+                    message.encoded_properties(),
+                    flag=message.flag,
+                    queue_id=7,
+                    queue_offset=count,
+                    physical_offset=offset,
+                    born_timestamp_ms=message.born_timestamp_ms or 0,
+                    born_host=STORE_HOST,
+                    store_timestamp_ms=clock.now_ms,
+                    store_host=STORE_HOST,
+                )
             )
             placed = store.put([message], 7)[0]
             assert placed.physical_offset == offset
@@ -138,17 +142,19 @@ def test_a_damaged_record_of_any_form_is_refused_or_the_message_that_it_was(
 ) -> None:
     stored = compression.compress(message.body) if compression else message.body
     record = encode_record(
-        message.topic,
-        stored,
-        message.encoded_properties(),
-        queue_id=1,
-        queue_offset=2,
-        physical_offset=1000,
-        born_timestamp_ms=3,
-        born_host=hosts[0],
-        store_timestamp_ms=4,
-        store_host=hosts[1],
-        sys_flag=compression.sys_flag if compression and stored is not message.body else 0,
+        RecordValues(
+            message.topic,
+            stored,
+            message.encoded_properties(),
+            queue_id=1,
+            queue_offset=2,
+            physical_offset=1000,
+            born_timestamp_ms=3,
+            born_host=hosts[0],
+            store_timestamp_ms=4,
+            store_host=hosts[1],
+            sys_flag=compression.sys_flag if compression and stored is not message.body else 0,
+        ),
         properties_crc=with_crc,
     )
     original = decode_record(record, "log", 1000)

@@ -171,9 +171,11 @@ class Shard:
                     data.expression, data, dialect=data.dialect, rules=data.rules
                 )
                 store = self.writer.store
-                for offset in range(store.min_queue_offset("T", 0), store.max_queue_offset("T", 0)):
-                    entry = store.queue_entry("T", 0, offset)
-                    message = store.view(entry.physical_offset)
+                for offset in range(
+                    store.reads.min_queue_offset("T", 0), store.reads.max_queue_offset("T", 0)
+                ):
+                    entry = store.reads.queue_entry("T", 0, offset)
+                    message = store.reads.view(entry.physical_offset)
                     passes = chosen.matches_entry(entry.tags_code, entry.unit)
                     assert passes or not chosen.matches_record(message)
 

@@ -167,7 +167,7 @@ class Machine:
         self.shard.set_writable(writable=True)
         self.shard.drain()
         assert all(link.is_answered() for link in self.links)
-        stored = [message.body for message in self.shard.writer.store.scan()]
+        stored = [message.body for message in self.shard.writer.store.reads.scan()]
         known: dict[int, bytes] = {}
         for sent in self.sent:
             ack = sent.ack()

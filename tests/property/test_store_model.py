@@ -60,11 +60,11 @@ class StoreAgainstLists(RuleBasedStateMachine):
             range(len(expected), len(expected) + count)
         )
         for one, sent in zip(placed, messages, strict=True):
-            stored = self.store.view(one.physical_offset)
+            stored = self.store.reads.view(one.physical_offset)
             assert stored.body == sent.body
             assert stored.properties == sent.stored_properties()
             assert stored.store_timestamp_ms == one.store_timestamp_ms
-            assert self.store.view_by_id(stored.offset_message_id) == stored
+            assert self.store.reads.view_by_id(stored.offset_message_id) == stored
         expected += [sent.body for sent in messages]
 
     @rule(milliseconds=st.sampled_from([-500, 1, 999, 7000]))
@@ -73,7 +73,11 @@ class StoreAgainstLists(RuleBasedStateMachine):
 
     @rule()
     def flush(self) -> None:
-        assert self.store.flush() == self.store.max_physical_offset == self.store.flushed_offset
+        assert (
+            self.store.flush()
+            == self.store.reads.max_physical_offset
+            == self.store.reads.flushed_offset
+        )
 
     @rule()
     def prepare(self) -> None:
@@ -89,13 +93,13 @@ class StoreAgainstLists(RuleBasedStateMachine):
 
     @rule()
     def kill_and_reopen(self) -> None:
-        end = self.store.max_physical_offset
+        end = self.store.reads.max_physical_offset
         kill(self.store)
         self.open()
         assert self.store.recovery is not None
         assert not self.store.recovery.was_clean
         assert self.store.recovery.bytes_kept_aside == 0
-        assert self.store.max_physical_offset == end
+        assert self.store.reads.max_physical_offset == end
         check_whole(self.store)
 
     @rule(queue=st.sampled_from(QUEUES), number=st.integers(0, 3), count=st.integers(1, 40))
@@ -109,7 +113,7 @@ class StoreAgainstLists(RuleBasedStateMachine):
         found = []
         at = 0
         while at < len(self.model[queue]):
-            result = self.store.get_message(*queue, at, count, OnlyTag(tag))
+            result = self.store.reads.get_message(*queue, at, count, OnlyTag(tag))
             assert len(result.messages) <= count
             assert result.next_queue_offset > at
             found += [(int(one.queue_offset), one.body) for one in result.messages]
@@ -119,7 +123,7 @@ class StoreAgainstLists(RuleBasedStateMachine):
     @rule(queue=st.sampled_from(QUEUES), offset=st.integers(-2, 60))
     def read_outside(self, queue: tuple[str, int], offset: int) -> None:
         size = len(self.model[queue])
-        result = self.store.get_message(*queue, offset, 5)
+        result = self.store.reads.get_message(*queue, offset, 5)
         if size == 0:
             expected = (GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0)
         elif offset < 0:
@@ -137,17 +141,17 @@ class StoreAgainstLists(RuleBasedStateMachine):
         at = self.clock.now_ms - back_ms
         times = [one.store_timestamp_ms for one in read_all(self.store, *queue)]
         assert times == sorted(times)
-        lower = self.store.queue_offset_by_time(*queue, at)
+        lower = self.store.reads.queue_offset_by_time(*queue, at)
         assert lower == sum(time < at for time in times)
-        upper = self.store.queue_offset_by_time(*queue, at, "upper")
+        upper = self.store.reads.queue_offset_by_time(*queue, at, "upper")
         assert upper == max(sum(time <= at for time in times) - 1, 0)
 
     @invariant()
     def holds_what_was_put(self) -> None:
         if hasattr(self, "store"):
             for queue, bodies in self.model.items():
-                assert self.store.min_queue_offset(*queue) == 0
-                assert self.store.max_queue_offset(*queue) == len(bodies)
+                assert self.store.reads.min_queue_offset(*queue) == 0
+                assert self.store.reads.max_queue_offset(*queue) == len(bodies)
                 assert [one.body for one in read_all(self.store, *queue)] == bodies
 
     def teardown(self) -> None:

@@ -65,7 +65,7 @@ class CommitWatch:
             for queue_id in range(self._node.topic(topic).queues):
                 writer = self._node.shard(topic, queue_id).writer
                 flushed = writer.control.flushed()  # first: what comes to disk now comes too late
-                for message in writer.store.scan():
+                for message in writer.store.reads.scan():
                     self.seen += 1
                     if message.physical_offset + message.size > flushed:
                         given = self._input_of(message)
@@ -79,7 +79,7 @@ def summed_input(node: LocalNode, topic: str) -> Callable[[StoredMessage], Input
     def input_of(change: StoredMessage) -> Input:
         key, wanted = orjson.loads(changed_key(change)), int(change.body)
         total, offsets = 0, []
-        for message in node.shard(topic, change.queue_id).writer.store.scan():
+        for message in node.shard(topic, change.queue_id).writer.store.reads.scan():
             if message.properties[SHARDING_KEY] == key:
                 total += int(message.body)
                 if total == wanted:

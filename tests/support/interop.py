@@ -108,7 +108,7 @@ def read_directory(directory: Path, config: StoreConfig) -> Queues:
     with MessageStore(directory, config, read_only=True, clock_ms=system_clock_ms) as store:
         return {
             queue: [seen(message) for message in read_all(store, *queue)]
-            for queue in store.queues()
+            for queue in store.reads.queues()
         }
 
 
@@ -119,9 +119,9 @@ def read_matching(
     chosen = compile_filter(subscription)
     found: list[Seen] = []
     with MessageStore(directory, config, read_only=True, clock_ms=system_clock_ms) as store:
-        at, end = int(store.min_queue_offset(*queue)), store.max_queue_offset(*queue)
+        at, end = int(store.reads.min_queue_offset(*queue)), store.reads.max_queue_offset(*queue)
         while at < end:
-            result = store.get_message(*queue, at, 100, chosen)
+            result = store.reads.get_message(*queue, at, 100, chosen)
             found += [seen(one) for one in result.messages if chosen.matches_tags(one.tags)]
             at = result.next_queue_offset
     return found

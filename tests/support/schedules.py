@@ -43,10 +43,10 @@ class WaitingStore:
         self._place = place
 
     def minimum(self) -> int:
-        return self.store.min_queue_offset(*self._place)
+        return self.store.reads.min_queue_offset(*self._place)
 
     def visible(self) -> int:
-        return self.store.max_queue_offset(*self._place)
+        return self.store.reads.max_queue_offset(*self._place)
 
     def bring_to_disk(self, physical_end: int) -> None:
         assert self.store.flush() >= physical_end
@@ -73,11 +73,11 @@ class WaitingStore:
         )
 
     def key_at(self, queue_offset: int) -> str:
-        entry = self.store.queue_entry(*self._place, queue_offset)
-        return self.store.view(entry.physical_offset).unique_key or ""
+        entry = self.store.reads.queue_entry(*self._place, queue_offset)
+        return self.store.reads.view(entry.physical_offset).unique_key or ""
 
     def query(self, unique_key: str) -> Sequence[StoredMessage]:
-        return self.store.query(self._place[0], unique_key)
+        return self.store.reads.query(self._place[0], unique_key)
 
 
 class Sent:

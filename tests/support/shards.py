@@ -52,12 +52,12 @@ class Shards:
         topic = messages[0].topic
         store, page = self._open(topic, queue_id)
         store.put(messages, queue_id)
-        page.publish_visible(store.max_queue_offset(topic, queue_id))
+        page.publish_visible(store.reads.max_queue_offset(topic, queue_id))
 
     def fill(self, topic: str, queue_id: int, count: int) -> list[Message]:
         """Store *count* messages of :func:`make_message`, numbered on from what is there."""
         store, _ = self._open(topic, queue_id)
-        first = store.max_queue_offset(topic, queue_id)
+        first = store.reads.max_queue_offset(topic, queue_id)
         messages = [make_message(topic, queue_id, first + number) for number in range(count)]
         for start in range(0, count, _APPEND_COUNT):
             self.append(messages[start : start + _APPEND_COUNT], queue_id)
@@ -73,7 +73,7 @@ class Shards:
         store.expire(
             RetentionPolicy(max_bytes=1),
             DiskUse(0, 1 << 40),
-            announce=lambda: page.publish_minimum(store.min_queue_offset(topic, queue_id)),
+            announce=lambda: page.publish_minimum(store.reads.min_queue_offset(topic, queue_id)),
         )
         return page.minimum()
 
@@ -83,7 +83,7 @@ class Shards:
             message
             for (name, _), store in sorted(self._stores.items())
             if name == topic
-            for message in store.scan()
+            for message in store.reads.scan()
         ]
 
     def close(self) -> None:

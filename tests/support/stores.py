@@ -109,9 +109,9 @@ def kill(store: MessageStore) -> None:
 def read_all(store: MessageStore, topic: str, queue_id: int) -> list[StoredMessage]:
     """Every message of one queue."""
     found: list[StoredMessage] = []
-    at = int(store.min_queue_offset(topic, queue_id))
-    while at < store.max_queue_offset(topic, queue_id):
-        result = store.get_message(topic, queue_id, at, 1000)
+    at = int(store.reads.min_queue_offset(topic, queue_id))
+    while at < store.reads.max_queue_offset(topic, queue_id):
+        result = store.reads.get_message(topic, queue_id, at, 1000)
         found += result.messages
         at = result.next_queue_offset
     return found
@@ -119,24 +119,24 @@ def read_all(store: MessageStore, topic: str, queue_id: int) -> list[StoredMessa
 
 def check_whole(store: MessageStore) -> int:
     """Check that log, queues and index say the same; returns the number of messages."""
-    messages = list(store.scan())
+    messages = list(store.reads.scan())
     by_queue: dict[tuple[str, int], list[StoredMessage]] = {}
     for one in messages:
         by_queue.setdefault((one.topic, one.queue_id), []).append(one)
-    assert store.queues() == sorted(by_queue)
+    assert store.reads.queues() == sorted(by_queue)
     for (topic, queue_id), expected in by_queue.items():
-        first = int(store.min_queue_offset(topic, queue_id))
+        first = int(store.reads.min_queue_offset(topic, queue_id))
         assert [one.queue_offset for one in expected] == list(range(first, first + len(expected)))
         assert read_all(store, topic, queue_id) == expected
         for one in expected:
-            entry = store.queue_entry(topic, queue_id, one.queue_offset)
+            entry = store.reads.queue_entry(topic, queue_id, one.queue_offset)
             assert entry.tags_code == tags_code(one.tags)
     keys: dict[tuple[str, str], list[StoredMessage]] = {}
     for one in messages:
         for key in filter(None, {*one.keys, one.unique_key, one.imported_offset_id}):
             keys.setdefault((one.topic, key), []).append(one)
     for (topic, key), expected in keys.items():
-        assert store.query(topic, key, 64) == expected[-64:]
+        assert store.reads.query(topic, key, 64) == expected[-64:]
     ids = [(one.unique_key, one.imported_offset_id) for one in messages]
     carried = sum(len(one.keys) for one in messages)
     carried += sum(one_id is not None for pair in ids for one_id in pair)

@@ -68,7 +68,7 @@ def opened_or_closed(open_shard: Callable[[], OwnedShard], name: str) -> OwnedSh
         raise  # the topic was deleted, and its actor is about to end
     except Exception as error:  # noqa: BLE001 - whatever it is, it closes this shard alone
         _LOG.exception("shard %s stays closed", name)
-        return why_closed(name, error, "when that is mended, start the node again")
+        return why_closed(name, error, "repair the cause, then start the node again")
 
 
 class ShardActor:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
-from rocketray.store.files.mapped_file_queue import MappedFileQueue, Mend
+from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair
 
 __all__ = ["DoneMarks"]
 
@@ -31,7 +31,7 @@ class DoneMarks:
     ) -> None:
         """Open the files, or begin with the file of queue offset *begin*."""
         self._files = MappedFileQueue(
-            directory, _FILE_BYTES, read_only=False, mend=Mend.SHORT, file_system=file_system
+            directory, _FILE_BYTES, read_only=False, repair=Repair.SHORT, file_system=file_system
         )
         if not self._files.starts:
             self._files.ensure(begin // _BITS)

@@ -14,7 +14,7 @@ import logging
 import threading
 from pathlib import Path
 
-from .state_files import mended_files
+from .state_files import repaired_files
 
 __all__ = ["Problems"]
 
@@ -46,4 +46,4 @@ class Problems:
         """Return the lines: of files first, then of the rest, ordered by subject."""
         with self._lock:
             noted = [line for _, line in sorted(self._lines.items())]
-        return mended_files(self._data) + noted
+        return repaired_files(self._data) + noted

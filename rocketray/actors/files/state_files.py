@@ -32,11 +32,11 @@ __all__ = [
     "JSON_MAX_BYTES",
     "disk_error",
     "disk_use",
-    "mended_files",
     "read_json",
     "read_state",
     "remove_half_written",
     "remove_topic",
+    "repaired_files",
     "write_json",
 ]
 
@@ -137,11 +137,11 @@ def read_state(
     parsed = _parse_copy(path, parse, reason)
     _LOG.warning("%s: %s; its copy %s is used", path, reason, _backup(path))
     if owns:
-        _mend(path)
+        _repair(path)
     return parsed
 
 
-def mended_files(data: Path) -> list[str]:
+def repaired_files(data: Path) -> list[str]:
     """Return a line for each repaired file in *data* whose damaged version still exists."""
     found = list(data.glob(_DAMAGED))
     for directory in (config_directory(data), broadcast_directory(data)):
@@ -234,7 +234,7 @@ def _renew_copy(path: Path) -> None:
             _LOG.warning("%s is not the copy of %s yet: %s", copy, path.name, error)
 
 
-def _mend(path: Path) -> None:
+def _repair(path: Path) -> None:
     """Replace *path* by the content of its copy."""
     left = _replacements(path)
     new = write_beside(path, _backup(path).read_bytes())

@@ -156,7 +156,7 @@ class PredicateStream(FilterStream):
     def _too_late(self, queue_offset: int) -> str:
         return (
             f"class filter {self._filter.subscription.expression!r} gave no answer within "
-            f"{self._limit_s:g} s on the message at queue offset {queue_offset}; mend it, or start "
+            f"{self._limit_s:g} s on the message at queue offset {queue_offset}; fix it, or start "
             "the node with a longer --predicate-time-limit-ms"
         )
 

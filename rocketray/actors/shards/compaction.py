@@ -145,8 +145,8 @@ class Compaction:
         topic, queue_id = self._place
         store = self._writer.store
         with self._writer.reading():
-            minimum = int(store.min_queue_offset(topic, queue_id))
-            end = int(store.max_queue_offset(topic, queue_id))
+            minimum = int(store.reads.min_queue_offset(topic, queue_id))
+            end = int(store.reads.max_queue_offset(topic, queue_id))
         return *old_files(reader, minimum, end, store.config.commit_log_segment_bytes), end
 
     def _copy(
@@ -164,7 +164,7 @@ class Compaction:
         messages = [ForwardedMessage.of(one, topic=topic) for one in stored]
 
         def build() -> EncodedBatch | None:
-            keys.read_to(int(self._writer.store.max_queue_offset(topic, queue_id)))
+            keys.read_to(int(self._writer.store.reads.max_queue_offset(topic, queue_id)))
             alive = [
                 message
                 for (key, last), message in zip(part, messages, strict=True)

@@ -174,7 +174,7 @@ class OwnedShard:
         """Return the message at a physical offset, or None if no record begins there."""
         try:
             with self.writer.reading():
-                found = self.writer.store.view(PhysicalOffset(physical_offset))
+                found = self.writer.store.reads.view(PhysicalOffset(physical_offset))
         except (CorruptRecordError, OffsetOutOfRangeError):
             return None
         return found if found.physical_offset == physical_offset else None
@@ -191,7 +191,9 @@ class OwnedShard:
     def offset_at_time(self, time_ms: int) -> int:
         """Return the offset of the first message stored at that time or later, else the end."""
         with self.writer.reading():
-            return self.writer.store.queue_offset_by_time(self._topic, self._queue_id, time_ms)
+            return self.writer.store.reads.queue_offset_by_time(
+                self._topic, self._queue_id, time_ms
+            )
 
     def query(self, key: str, max_count: int, begin_ms: int, end_ms: int) -> list[StoredMessage]:
         """Return the messages with that key, oldest first, including those in a ring until now.
@@ -201,7 +203,7 @@ class OwnedShard:
         """
         self.drain()
         with self.writer.reading():
-            return self.writer.store.query(
+            return self.writer.store.reads.query(
                 self._topic, key, min(max_count, QUERY_MAX), begin_ms, end_ms
             )
 
@@ -210,13 +212,13 @@ class OwnedShard:
         store = self.writer.store
         found: list[StoredMessage] = []
         with self.writer.reading():
-            first = store.queue_offset_by_time(self._topic, self._queue_id, begin_ms)
-            end = store.max_queue_offset(self._topic, self._queue_id)
+            first = store.reads.queue_offset_by_time(self._topic, self._queue_id, begin_ms)
+            end = store.reads.max_queue_offset(self._topic, self._queue_id)
             for offset in range(first, end):
                 if len(found) == min(max_count, QUERY_MAX):
                     break
-                entry = store.queue_entry(self._topic, self._queue_id, offset)
-                message = store.view(entry.physical_offset)
+                entry = store.reads.queue_entry(self._topic, self._queue_id, offset)
+                message = store.reads.view(entry.physical_offset)
                 if message.store_timestamp_ms > end_ms:
                     break
                 if message.store_timestamp_ms >= begin_ms:
@@ -255,7 +257,7 @@ class OwnedShard:
         A shard without new data for some flushes has everything on disk, and is skipped: a flush
         costs a millisecond, and a host may have hundreds of shards.
         """
-        end = self.writer.store.max_physical_offset
+        end = self.writer.store.reads.max_physical_offset
         self._quiet_flushes = self._quiet_flushes + 1 if end == self._flushed_end else 0
         self._flushed_end = end
         if self._quiet_flushes < _QUIET_FLUSHES:

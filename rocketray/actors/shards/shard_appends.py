@@ -46,7 +46,7 @@ class ShardAppends:
 
     def next_queue_offset(self) -> int:
         """Return the queue offset that the next message gets."""
-        return self._store.max_queue_offset(self._topic, self._queue_id)
+        return self._store.reads.max_queue_offset(self._topic, self._queue_id)
 
     def append(self, batch: EncodedBatch) -> Ack:
         """Store a batch, all or none of it, and return its outcome."""
@@ -113,8 +113,8 @@ class ShardAppends:
 
     def whole_ack(self, first_queue_offset: int, count: int) -> Ack:
         """Return the outcome of a batch of which a part was found in the log after a crash."""
-        entry = self._store.queue_entry(self._topic, self._queue_id, first_queue_offset)
-        message = self._store.view(entry.physical_offset)
+        entry = self._store.reads.queue_entry(self._topic, self._queue_id, first_queue_offset)
+        message = self._store.reads.view(entry.physical_offset)
         return Ack(
             AppendStatus.OK,
             first_queue_offset,

@@ -196,11 +196,11 @@ class ShardWriter:
     def find_batch(self, first_key: str, last_key: str, count: int) -> Ack | None:
         """Return the outcome of *count* messages with these unique keys, if all are stored."""
         with self._lock:
-            for found in self.store.query(self._topic, first_key, _SAME_BATCHES_MAX):
+            for found in self.store.reads.query(self._topic, first_key, _SAME_BATCHES_MAX):
                 last = found.queue_offset + count - 1
                 if last < self._appends.next_queue_offset():
-                    entry = self.store.queue_entry(self._topic, self._queue_id, last)
-                    if self.store.view(entry.physical_offset).unique_key == last_key:
+                    entry = self.store.reads.queue_entry(self._topic, self._queue_id, last)
+                    if self.store.reads.view(entry.physical_offset).unique_key == last_key:
                         return self._appends.whole_ack(found.queue_offset, count)
             return None
 
@@ -273,9 +273,9 @@ class ShardWriter:
                 topic=self._topic,
                 queue_id=self._queue_id,
                 epoch=self._appends.epoch,
-                min_queue_offset=self.store.min_queue_offset(self._topic, self._queue_id),
+                min_queue_offset=self.store.reads.min_queue_offset(self._topic, self._queue_id),
                 max_queue_offset=self._appends.next_queue_offset(),
-                max_physical_offset=self.store.max_physical_offset,
+                max_physical_offset=self.store.reads.max_physical_offset,
                 flushed_physical_offset=self.control.flushed(),
                 batches=self._appends.batches,
                 messages=self._appends.messages,
@@ -291,12 +291,14 @@ class ShardWriter:
                 message,
                 is_dispatched=False,
                 tags_code=None,
-                min_queue_offset=self.store.min_queue_offset(self._topic, self._queue_id),
+                min_queue_offset=self.store.reads.min_queue_offset(self._topic, self._queue_id),
                 max_queue_offset=self._appends.next_queue_offset(),
                 filters=dict(self._bitmaps.filters),
             )
             try:
-                entry = self.store.queue_entry(self._topic, self._queue_id, message.queue_offset)
+                entry = self.store.reads.queue_entry(
+                    self._topic, self._queue_id, message.queue_offset
+                )
             except OffsetOutOfRangeError:
                 return facts
         is_dispatched = entry.physical_offset == message.physical_offset
@@ -306,10 +308,10 @@ class ShardWriter:
     def message_at(self, queue_offset: int) -> StoredMessage | None:
         """Return the message at a queue offset, or None; called while :meth:`reading` is held."""
         try:
-            entry = self.store.queue_entry(self._topic, self._queue_id, queue_offset)
+            entry = self.store.reads.queue_entry(self._topic, self._queue_id, queue_offset)
         except OffsetOutOfRangeError:
             return None
-        return self.store.view(entry.physical_offset)
+        return self.store.reads.view(entry.physical_offset)
 
     def reading(self) -> threading.Lock:
         """Return the lock under which queries read the store beside the writer."""
@@ -328,7 +330,7 @@ class ShardWriter:
                 self.store.close()
 
     def _publish_minimum(self) -> None:
-        self.control.publish_minimum(self.store.min_queue_offset(self._topic, self._queue_id))
+        self.control.publish_minimum(self.store.reads.min_queue_offset(self._topic, self._queue_id))
 
     def _drain(self, rings: Sequence[ShardRing]) -> int:
         taken, to_disk = 0, False
@@ -389,7 +391,7 @@ class ShardWriter:
             return
         end = self._appends.next_queue_offset()
         first = end if before is None else min(before.first_queue_offset, end)
-        if first < self.store.min_queue_offset(self._topic, self._queue_id):
+        if first < self.store.reads.min_queue_offset(self._topic, self._queue_id):
             raise RingCorruptError(f"{ring.path}: a frame that was to begin at {first}")
         stored = min(end - first, len(batch.sizes))
         ring.record(frame.sequence, Ack(AppendStatus.PENDING, first))

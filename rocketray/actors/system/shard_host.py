@@ -172,7 +172,7 @@ class ShardHost:
         except StreamError:
             raise
         except Exception as error:  # any error closes this shard alone
-            advice = "mend that: it is tried again at each call, and now and then"
+            advice = "repair it: opening is tried again at each call, and now and then"
             raise StoreError(why_closed(f"{topic.name}/{queue_id}", error, advice)) from error
 
 

@@ -96,10 +96,10 @@ def _of_store(directory: Path, topic: str) -> list[QueueView]:
         return [
             QueueView(
                 queue_id,
-                store.min_queue_offset(topic, queue_id),
-                store.max_queue_offset(topic, queue_id),
+                store.reads.min_queue_offset(topic, queue_id),
+                store.reads.max_queue_offset(topic, queue_id),
                 QueueReader(directory, topic, queue_id, config),
             )
-            for name, queue_id in store.queues()
+            for name, queue_id in store.reads.queues()
             if name == topic
         ]

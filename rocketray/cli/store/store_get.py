@@ -87,23 +87,23 @@ def _by_id(
     """As an offset id first, then as a unique id: the two look alike."""
     for one in opened:
         try:
-            message = one.store.view_by_id(message_id)
+            message = one.store.reads.view_by_id(message_id)
         except ConfigError:
             break  # no offset id
         if message is not None and topic in (None, message.topic):
             yield message
     for one in opened:
         one.check_keys()
-        names = {name for name, _ in one.store.queues()} if topic is None else {topic}
+        names = {name for name, _ in one.store.reads.queues()} if topic is None else {topic}
         for name in sorted(names):
-            found = one.store.query(name, message_id)
+            found = one.store.reads.query(name, message_id)
             yield from (message for message in found if message.unique_key == message_id)
 
 
 def _by_physical_offset(opened: Sequence[OpenStore], offset: int) -> Iterator[StoredMessage]:
     for one in opened:
         try:
-            yield one.store.view(offset)
+            yield one.store.reads.view(offset)
         except (OffsetOutOfRangeError, CorruptRecordError):
             if len(opened) == 1:
                 raise
@@ -113,7 +113,7 @@ def _by_queue_offset(
     opened: Sequence[OpenStore], topic: str, queue_id: int, offset: int
 ) -> Iterator[StoredMessage]:
     for one in opened:
-        found = one.store.get_message(topic, queue_id, offset, 1).messages
+        found = one.store.reads.get_message(topic, queue_id, offset, 1).messages
         yield from (message for message in found if message.queue_offset == offset)
 
 

@@ -140,9 +140,9 @@ def _by_key(
     found: list[StoredMessage] = []
     for one in opened:
         one.check_keys()
-        topics = {name for name, _ in one.store.queues()} if topic is None else {topic}
+        topics = {name for name, _ in one.store.reads.queues()} if topic is None else {topic}
         for name in topics:
-            found += one.store.query(name, key, max_count, *span)
+            found += one.store.reads.query(name, key, max_count, *span)
     return sorted(found, key=_age)[-max_count:]
 
 
@@ -153,7 +153,7 @@ def _by_time(
     queues = [
         _of_queue(one.store, name, queue_id, span)
         for one in opened
-        for name, queue_id in one.store.queues()
+        for name, queue_id in one.store.reads.queues()
         if topic in (None, name)
     ]
     return merge(*queues, key=_age)
@@ -162,9 +162,9 @@ def _by_time(
 def _of_queue(
     store: MessageStore, topic: str, queue_id: int, span: tuple[int, int]
 ) -> Iterator[StoredMessage]:
-    at = store.queue_offset_by_time(topic, queue_id, span[0])
-    while at < store.max_queue_offset(topic, queue_id):
-        result = store.get_message(topic, queue_id, at, _READ_MESSAGES)
+    at = store.reads.queue_offset_by_time(topic, queue_id, span[0])
+    while at < store.reads.max_queue_offset(topic, queue_id):
+        result = store.reads.get_message(topic, queue_id, at, _READ_MESSAGES)
         for message in result.messages:
             if message.store_timestamp_ms > span[1]:
                 return

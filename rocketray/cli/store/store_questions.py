@@ -75,7 +75,10 @@ class Answers:
 
     def _range(self, question: _Question) -> _Answer:
         store, queue = self._queue(question)
-        return {"min": store.min_queue_offset(*queue), "max": store.max_queue_offset(*queue)}
+        return {
+            "min": store.reads.min_queue_offset(*queue),
+            "max": store.reads.max_queue_offset(*queue),
+        }
 
     def _get(self, question: _Question) -> _Answer:
         result = self._pull(question, None)
@@ -110,8 +113,10 @@ class Answers:
         chosen = self._filter(question)
         offsets: list[int] = []
         rejected = at = 0
-        while at < store.max_queue_offset(*queue):
-            result = store.get_message(*queue, at, _SCAN_MAX_COUNT, chosen, limits=self._limits)
+        while at < store.reads.max_queue_offset(*queue):
+            result = store.reads.get_message(
+                *queue, at, _SCAN_MAX_COUNT, chosen, limits=self._limits
+            )
             offsets += _offsets(result)
             rejected += result.filter_message_count
             at = result.next_queue_offset
@@ -127,7 +132,7 @@ class Answers:
                 boundary = "upper"
             case other:
                 raise ValueError(f"boundary is {other!r:.80}; it is lower or upper")
-        return {"offset": store.queue_offset_by_time(*queue, question.number("ts"), boundary)}
+        return {"offset": store.reads.queue_offset_by_time(*queue, question.number("ts"), boundary)}
 
     def _key(self, question: _Question) -> _Answer:
         topic, key = question.text("topic"), question.text("key")
@@ -135,7 +140,7 @@ class Answers:
         found = []
         for one in self._stores:
             one.check_keys()
-            found += one.store.query(topic, key, count, distinct=False)
+            found += one.store.reads.query(topic, key, count, distinct=False)
         return {"commitLogOffsets": [message.physical_offset for message in found]}
 
     def _pull(
@@ -143,13 +148,13 @@ class Answers:
     ) -> GetMessageResult:
         store, queue = self._queue(question)
         offset, count = question.number("offset"), question.number("max")
-        return store.get_message(*queue, offset, count, message_filter, limits=self._limits)
+        return store.reads.get_message(*queue, offset, count, message_filter, limits=self._limits)
 
     def _queue(self, question: _Question) -> tuple[MessageStore, tuple[str, int]]:
         """The queue that is asked about, and its store; any store for one that there is not."""
         queue = question.text("topic"), question.number("queueId")
         for one in self._stores:
-            if one.store.max_queue_offset(*queue):
+            if one.store.reads.max_queue_offset(*queue):
                 return one.store, queue
         if not self._stores:
             raise StoreError("there is no store yet; it is made with its topic's first shard")

@@ -87,15 +87,15 @@ def recover(
     DIR is a node's data directory, a shard's, or the store directory of a RocketMQ broker, which
     can go on with it afterwards. Nobody may have it open. It may be run again at any time.
     """  # noqa: D301 - \b is the mark of lines that stay as they are
-    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.files.store_settings import Salvage  # noqa: PLC0415 - imports NumPy
+    from rocketray.store.message_store import MessageStore  # noqa: PLC0415 - the same
 
     for path in store_directories(directory):
         foreign = told_settings(path, index_hash_slots)
         config = foreign.config if foreign else None
-        keep_index = foreign is not None and foreign.slots_from == "unknown"
-        with MessageStore(
-            path, config, salvage=True, keep_index=keep_index, clock_ms=now_ms
-        ) as store:
+        is_index_known = foreign is None or foreign.slots_from != "unknown"
+        salvage = Salvage.ALL if is_index_known else Salvage.ALL_BUT_INDEX
+        with MessageStore(path, config, salvage=salvage, clock_ms=now_ms) as store:
             assert store.recovery is not None
             found = _shown_recovery(path, store, store.recovery)
         print_json(found) if as_json else print_table(("what", "value"), _rows(found))
@@ -154,15 +154,15 @@ def _print_verification(found: dict[str, Any]) -> None:
 def _shown_recovery(path: Path, store: MessageStore, report: RecoveryReport) -> dict[str, Any]:
     return {
         "directory": str(path),
-        "minPhyOffset": store.min_physical_offset,
-        "maxPhyOffset": store.max_physical_offset,
+        "minPhyOffset": store.reads.min_physical_offset,
+        "maxPhyOffset": store.reads.max_physical_offset,
         "messages": report.records_read,
         "queues": {
             f"{topic}/{queue_id}": [
-                store.min_queue_offset(topic, queue_id),
-                store.max_queue_offset(topic, queue_id),
+                store.reads.min_queue_offset(topic, queue_id),
+                store.reads.max_queue_offset(topic, queue_id),
             ]
-            for topic, queue_id in store.queues()
+            for topic, queue_id in store.reads.queues()
         },
         **_shown_report(report),
     }
@@ -172,7 +172,7 @@ def _shown_report(report: RecoveryReport) -> dict[str, Any]:
     return {
         "files": report.files_read,
         "records": report.records_read,
-        "filesMended": report.files_mended,
+        "filesRepaired": report.files_repaired,
         "bytesCut": report.bytes_kept_aside,
         "rebuiltEntries": report.queue_entries_put,
         "entriesCut": report.queue_entries_cut,

@@ -64,7 +64,7 @@ def scan(
         found = (
             message
             for one in opened
-            for message in one.store.scan()
+            for message in one.store.reads.scan()
             if topic in (None, message.topic)
             and queue_id in (None, message.queue_id)
             and span[0] <= message.store_timestamp_ms <= span[1]

@@ -59,7 +59,7 @@ def topics(directory: DirectoryArgument, *, as_json: JsonOption = False) -> None
     for "store info".
     """
     with open_stores(directory) as opened:
-        rows = [_queue(one.store, *queue) for one in opened for queue in one.store.queues()]
+        rows = [_queue(one.store, *queue) for one in opened for queue in one.store.reads.queues()]
     if as_json:
         for row in rows:
             print_json(row)
@@ -88,7 +88,7 @@ def shown_time(time_ms: int | None) -> str | None:
 def _info(one: OpenStore) -> dict[str, Any]:
     """What there is to say of a store; times are milliseconds since 1970."""
     store, statistics = one.store, one.store.statistics()
-    queues = [_queue(store, *queue) for queue in store.queues()]
+    queues = [_queue(store, *queue) for queue in store.reads.queues()]
     times = [
         time_ms
         for queue in queues
@@ -127,7 +127,7 @@ def _info(one: OpenStore) -> dict[str, Any]:
                 "beginStoreTime": header.begin_timestamp_ms,
                 "endStoreTime": header.end_timestamp_ms,
             }
-            for name, header in store.index_headers()
+            for name, header in store.reads.index_headers()
         ],
         "settings": config,
         "indexHashSlotsFrom": one.foreign.slots_from if one.foreign else "store.json",
@@ -163,8 +163,8 @@ def _files(directory: Path, depth: str) -> dict[str, int]:
 
 
 def _queue(store: MessageStore, topic: str, queue_id: int) -> dict[str, Any]:
-    first = store.min_queue_offset(topic, queue_id)
-    end = store.max_queue_offset(topic, queue_id)
+    first = store.reads.min_queue_offset(topic, queue_id)
+    end = store.reads.max_queue_offset(topic, queue_id)
     return {
         "topic": topic,
         "queueId": queue_id,
@@ -178,7 +178,7 @@ def _queue(store: MessageStore, topic: str, queue_id: int) -> dict[str, Any]:
 
 def _stored_ms(store: MessageStore, topic: str, queue_id: int, queue_offset: int) -> int | None:
     """When a message was stored; None where there is none, or none that can be read."""
-    for message in store.get_message(topic, queue_id, queue_offset, 1).messages:
+    for message in store.reads.get_message(topic, queue_id, queue_offset, 1).messages:
         if message.queue_offset == queue_offset:
             return message.store_timestamp_ms
     return None

@@ -22,7 +22,7 @@ from rocketray.message import (
     ForwardedMessage,
     encode_properties,
 )
-from rocketray.store.formats.record import encode_record
+from rocketray.store.formats.record import RecordValues, encode_record
 from rocketray.store.formats.sys_flag import (
     BORN_IPV6,
     COMPRESSED,
@@ -64,20 +64,22 @@ def encode_forwarded(messages: Sequence[ForwardedMessage]) -> EncodedBatch:
                 f"topic {topic!r}: a property string", len(properties), PROPERTIES_MAX_BYTES
             )
         record = encode_record(
-            topic,
-            message.body,
-            properties,
-            queue_id=0,
-            queue_offset=0,
-            physical_offset=0,
-            born_timestamp_ms=message.born_timestamp_ms,
-            born_host=message.born_host,
-            store_timestamp_ms=0,
-            store_host=_NOWHERE,
-            flag=message.flag,
-            sys_flag=message.sys_flag & ~_CLEARED,
-            reconsume_times=message.reconsume_times,
-            prepared_transaction_offset=message.prepared_transaction_offset,
+            RecordValues(
+                topic,
+                message.body,
+                properties,
+                queue_id=0,
+                queue_offset=0,
+                physical_offset=0,
+                born_timestamp_ms=message.born_timestamp_ms,
+                born_host=message.born_host,
+                store_timestamp_ms=0,
+                store_host=_NOWHERE,
+                flag=message.flag,
+                sys_flag=message.sys_flag & ~_CLEARED,
+                reconsume_times=message.reconsume_times,
+                prepared_transaction_offset=message.prepared_transaction_offset,
+            )
         )
         keys = [named.get(UNIQUE_KEY, ""), *named.get(KEYS, "").split(" ")]
         keys.append(named.get(IMPORTED_OFFSET_ID, ""))

@@ -23,7 +23,7 @@ from .directories import make_directory
 from .file_system import SYSTEM_FILES, FileSystem
 from .mapped_file import HALF_MADE_SUFFIX, MappedFile, create_file, keep_aside
 
-__all__ = ["MappedFileQueue", "Mend", "segment_name"]
+__all__ = ["MappedFileQueue", "Repair", "segment_name"]
 
 _BROKEN = "broken"
 _NAME = re.compile(r"\d{20}\Z")
@@ -37,7 +37,7 @@ def segment_name(start: int) -> str:
     return f"{start:020d}"
 
 
-class Mend(Enum):
+class Repair(Enum):
     """The files that are repaired with zeros when a directory is opened."""
 
     NOTHING = "none"
@@ -54,12 +54,12 @@ class MappedFileQueue:
         segment_bytes: int,
         *,
         read_only: bool,
-        mend: Mend = Mend.NOTHING,
+        repair: Repair = Repair.NOTHING,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Find the files; each is mapped on first use.
 
-        *mend* selects the files that are repaired with zeros.
+        *repair* selects the files that are repaired with zeros.
 
         Raises:
             CorruptRecordError: a file has another size, or one between two others is missing.
@@ -72,13 +72,13 @@ class MappedFileQueue:
         self._forgotten: list[int] = []
         self._to_close: list[MappedFile] = []
         self._lock = threading.Lock()
-        self.mended: list[int] = []
+        self.repaired: list[int] = []
         """The first offsets of the repaired files."""
         self._starts = self._find()
         self._check_multiples()
-        if mend is not Mend.NOTHING:
-            self._mend_short()
-        if mend is Mend.SHORT_AND_MISSING:
+        if repair is not Repair.NOTHING:
+            self._repair_short()
+        if repair is Repair.SHORT_AND_MISSING:
             self._make_missing()
         self._check_gaps()
         self._names_changed = bool(self._starts)  # their creator may have died before a flush
@@ -215,7 +215,7 @@ class MappedFileQueue:
     def _size(self, start: int) -> int:
         return self._file_system.size(self.directory / segment_name(start))
 
-    def _mend_short(self) -> None:
+    def _repair_short(self) -> None:
         """Extend files that are too short with zeros, oldest first."""
         for start in self._starts:
             path = self.directory / segment_name(start)
@@ -225,7 +225,7 @@ class MappedFileQueue:
                     file.allocate(0, self.segment_bytes)
                 finally:
                     file.close()
-                self.mended.append(start)
+                self.repaired.append(start)
 
     def _make_missing(self) -> None:
         """Create the files that are missing between others, oldest first."""
@@ -244,8 +244,8 @@ class MappedFileQueue:
         for start in (start for gap in gaps for start in gap):
             path = self.directory / segment_name(start)
             create_file(self._file_system, path, self.segment_bytes, self.segment_bytes)
-            self.mended.append(start)
-        self._starts = sorted({*self._starts, *self.mended})
+            self.repaired.append(start)
+        self._starts = sorted({*self._starts, *self.repaired})
 
     def _check_multiples(self) -> None:
         for start in self._starts:

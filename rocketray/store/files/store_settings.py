@@ -13,6 +13,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, fields, replace
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from rocketray.errors import ConfigError, StoreError, StoreVersionError
 from .file_system import SYSTEM_FILES, FileSystem, replace_file
 
 __all__ = [
+    "Salvage",
     "allow_units",
     "is_foreign",
     "is_store",
@@ -38,12 +40,20 @@ _MAX_BYTES = 64 * 1024
 _NOT_OF_THE_DIRECTORY = {"flush_interval_ms"}  # may differ between openings
 
 
+class Salvage(Enum):
+    """The parts of a damaged store that an opening makes agree with the whole of its log."""
+
+    NOTHING = "none; what the checkpoint covers is trusted"
+    ALL = "queues and index"
+    ALL_BUT_INDEX = "queues; the index stays as it is, since the number of its slots is unknown"
+
+
 def settle_config(
     directory: Path,
     given: StoreConfig | None,
     *,
     read_only: bool,
-    salvage: bool = False,
+    salvage: Salvage = Salvage.NOTHING,
     file_system: FileSystem = SYSTEM_FILES,
 ) -> StoreConfig:
     """Return the settings for opening *directory*; a new directory gets *given* or the defaults.
@@ -64,7 +74,7 @@ def settle_config(
                 f"bring it up with: rocketray store upgrade {directory}"
             )
         return _agreed(directory, kept, given)
-    if read_only or (salvage and given is not None):
+    if read_only or (salvage is not Salvage.NOTHING and given is not None):
         return _of_foreign(file_system, directory, given)
     if file_system.names(directory / "commitlog"):
         raise ConfigError(

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from dataclasses import KW_ONLY, dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -50,6 +51,7 @@ __all__ = [
     "BLANK_BYTES",
     "MAGIC_BLANK",
     "RecordFields",
+    "RecordValues",
     "checksums_match",
     "decode_record",
     "encode_blank",
@@ -99,44 +101,50 @@ class RecordFields(NamedTuple):
     properties_start: int
 
 
-def encode_record(
-    topic: str,
-    body: bytes,
-    properties: bytes,
-    *,
-    queue_id: int,
-    queue_offset: int,
-    physical_offset: int,
-    born_timestamp_ms: int,
-    born_host: tuple[str, int],
-    store_timestamp_ms: int,
-    store_host: tuple[str, int],
-    flag: int = 0,
-    sys_flag: int = 0,
-    reconsume_times: int = 0,
-    prepared_transaction_offset: int = 0,
-    properties_crc: bool = False,
-) -> bytes:
+@dataclass(frozen=True, slots=True)
+class RecordValues:
+    """What a record is encoded from; *body* and *properties* are stored as given."""
+
+    topic: str
+    body: bytes
+    properties: bytes
+    _: KW_ONLY
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    born_timestamp_ms: int
+    born_host: tuple[str, int]
+    store_timestamp_ms: int
+    store_host: tuple[str, int]
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+def encode_record(values: RecordValues, *, properties_crc: bool = False) -> bytes:
     """Encode one record: V1, or V2 if the topic has more than 127 characters.
 
-    *body* and *properties* are stored as given; with *properties_crc* the latter get a
-    CRC of the record. The bits of *sys_flag* for IPv6 hosts are set here.
+    With *properties_crc* the properties get a CRC of the record. The bits of the flag for IPv6
+    hosts are set here.
 
     Raises:
         MessageTooLargeError: the properties, or the record, exceed their length fields.
     """
+    body, properties = values.body, values.properties
     if properties_crc:
         properties = with_crc_property(properties)
     if len(properties) > PROPERTIES_MAX_BYTES:
         raise MessageTooLargeError("a property string", len(properties), PROPERTIES_MAX_BYTES)
-    born, store = encode_host(born_host), encode_host(store_host)
+    born, store = encode_host(values.born_host), encode_host(values.store_host)
+    sys_flag = values.sys_flag
     sys_flag |= SYS_FLAG_BORN_IPV6 if len(born) == _IPV6_HOST_BYTES else 0
     sys_flag |= SYS_FLAG_STORE_IPV6 if len(store) == _IPV6_HOST_BYTES else 0
-    name = topic.encode()
+    name = values.topic.encode()
     is_v2 = len(name) > TOPIC_V1_MAX_BYTES
     tail = b"".join(
         (
-            _TAIL.pack(reconsume_times, prepared_transaction_offset, len(body)),
+            _TAIL.pack(values.reconsume_times, values.prepared_transaction_offset, len(body)),
             body,
             (_SHORT if is_v2 else _BYTE).pack(len(name)),
             name,
@@ -148,14 +156,14 @@ def encode_record(
         _HEAD.size + len(born) + _STORE_TIMESTAMP.size + len(store) + len(tail),
         MAGIC_V2 if is_v2 else MAGIC_V1,
         crc32(body),
-        queue_id,
-        flag,
-        queue_offset,
-        physical_offset,
+        values.queue_id,
+        values.flag,
+        values.queue_offset,
+        values.physical_offset,
         sys_flag,
-        born_timestamp_ms,
+        values.born_timestamp_ms,
     )
-    record = b"".join((head, born, _STORE_TIMESTAMP.pack(store_timestamp_ms), store, tail))
+    record = b"".join((head, born, _STORE_TIMESTAMP.pack(values.store_timestamp_ms), store, tail))
     if properties_crc:
         record = record[:-CRC_PROPERTY_BYTES] + crc_property(record)
     return record

@@ -16,6 +16,7 @@ from rocketray.errors import CorruptRecordError
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.store_settings import settle_config
 from rocketray.store.formats.record import RecordFields
+from rocketray.store.log.log_walk import end_after, walk
 from rocketray.store.store_files import open_files
 
 __all__ = ["ImportSource", "SourceRecord"]
@@ -80,7 +81,7 @@ class ImportSource:
             CorruptRecordError: no whole record is where one should be.
         """
         at = start
-        for offset, fields, buffer in self._log.walk(start, verify=True):
+        for offset, fields, buffer in walk(self._log.files, start, verify=True):
             if offset >= self.end:
                 return
             name = bytes(buffer[fields.topic_start : fields.topic_end])
@@ -89,7 +90,7 @@ class ImportSource:
                 topic = self._topics[name] = self._topic(name, offset)
             yield SourceRecord(topic, offset, fields, buffer)
             at = offset + fields.size
-        at = self._log.end_after(at)
+        at = end_after(self._log.files, at)
         if at < self.end:
             raise self._corrupt(at, "no whole record stands there")
 

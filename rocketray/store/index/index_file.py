@@ -84,6 +84,7 @@ class IndexFile:
     ) -> None:
         """Map *path*; raise :class:`CorruptRecordError` when its size differs."""
         size = index_file_bytes(hash_slots, max_entries)
+        self.path = path
         self._file = MappedFile(path, 0, size, read_only=read_only, file_system=file_system)
         self.hash_slots = hash_slots
         self.max_entries = max_entries
@@ -113,11 +114,6 @@ class IndexFile:
         made._file.write(0, _HEADER.pack(0, 0, 0, 0, 0, 1))
         return made
 
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self._file.path
-
     def table(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.void]]:
         """Return the slots, and the entries from the first one, as views of the file.
 
@@ -125,12 +121,14 @@ class IndexFile:
         """
         slots_end = INDEX_HEADER_BYTES + self.hash_slots * INDEX_SLOT_BYTES
         slots = self._file.data[INDEX_HEADER_BYTES:slots_end].view(">i4")
-        entries = self._file.data[self._position(1) : self._position(self.header().next_entry)]
+        entries = self._file.data[
+            self.entry_position(1) : self.entry_position(self.header().next_entry)
+        ]
         return slots, entries.view(_ENTRY_FIELDS)
 
     def entry_position(self, number: int) -> int:
         """Return the position of the entry *number* in the file."""
-        return self._position(number)
+        return INDEX_HEADER_BYTES + self.hash_slots * INDEX_SLOT_BYTES + number * INDEX_ENTRY_BYTES
 
     def slot_position(self, slot: int) -> int:
         """Return the position of a slot in the file."""
@@ -154,7 +152,7 @@ class IndexFile:
     def reserve(self, count: int) -> None:
         """Allocate blocks for *count* more entries, as far as they fit; raise StoreFullError."""
         last = self.max_entries - max(self.room - count, 0)
-        needed = self._position(last)
+        needed = self.entry_position(last)
         if needed > self._allocated:
             step = min(needed + _ALLOCATION_BYTES, self._file.size) - self._allocated
             self._file.allocate(self._allocated, step)
@@ -168,7 +166,7 @@ class IndexFile:
     @property
     def reserved(self) -> int:
         """The number of further entries that have blocks."""
-        given = (self._allocated - self._position(0)) // INDEX_ENTRY_BYTES
+        given = (self._allocated - self.entry_position(0)) // INDEX_ENTRY_BYTES
         return max(min(given, self.max_entries) - (self.max_entries - self.room), 0)
 
     def put(
@@ -217,7 +215,7 @@ class IndexFile:
         number = self.header().next_entry - 1
         count = 0
         while number - count > 0:
-            entry = self._file.read(self._position(number - count), INDEX_ENTRY_BYTES)
+            entry = self._file.read(self.entry_position(number - count), INDEX_ENTRY_BYTES)
             if _ENTRY.unpack(entry)[1] != physical_offset:
                 break
             count += 1
@@ -232,6 +230,3 @@ class IndexFile:
     def close(self) -> None:
         """Unmap the file."""
         self._file.close()
-
-    def _position(self, number: int) -> int:
-        return INDEX_HEADER_BYTES + self.hash_slots * INDEX_SLOT_BYTES + number * INDEX_ENTRY_BYTES

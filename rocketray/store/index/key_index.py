@@ -52,11 +52,11 @@ class KeyIndex:
         max_entries: int,
         *,
         read_only: bool,
-        mend: bool = False,
+        repair: bool = False,
         clock_ms: Callable[[], int],
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
-        """Open the files; with *mend* remove the first of another size, and all behind it.
+        """Open the files; with *repair* remove the first of another size, and all behind it.
 
         Raises:
             CorruptRecordError: a file has another size.
@@ -70,7 +70,7 @@ class KeyIndex:
         self._forgotten: list[IndexFile] = []
         paths = self._find()
         self._names_changed = bool(paths)  # their creator may have died before a flush
-        usable = self._usable(paths) if mend else paths
+        usable = self._usable(paths) if repair else paths
         self._files = [
             IndexFile(path, hash_slots, max_entries, read_only=read_only, file_system=file_system)
             for path in usable
@@ -83,11 +83,6 @@ class KeyIndex:
     def files(self) -> list[IndexFile]:
         """All files, oldest first."""
         return list(self._files)
-
-    @property
-    def file_count(self) -> int:
-        """The number of files."""
-        return len(self._files)
 
     def headers(self) -> list[tuple[str, IndexHeader]]:
         """Return name and header of each file, oldest first."""

@@ -39,6 +39,7 @@ from rocketray.store.formats.property_crc import find_crc_mismatches
 from rocketray.store.formats.schedule_codes import entry_codes
 
 from .commit_log import CommitLog
+from .log_walk import end_after
 
 __all__ = ["LogBlock", "read_blocks", "record_keys"]
 
@@ -98,14 +99,14 @@ def read_blocks(log: CommitLog, start: int) -> Iterator[LogBlock]:
 
     BLANK records are skipped. Reads beyond ``max_offset``: it is found this way.
     """
-    offset = log.end_after(start)
-    while (segment := log.segment(offset)) is not None:
+    offset = end_after(log.files, start)
+    while (segment := log.files.file(offset)) is not None:
         block, is_last = _read_block(segment, offset - segment.start, is_foreign=log.is_foreign)
         if len(block):
             yield block
             offset = block.end
         if is_last:
-            following = log.end_after(offset)
+            following = end_after(log.files, offset)
             if following == offset:
                 return
             offset = following

@@ -25,11 +25,19 @@ from rocketray.kernels.append import append_queue_entries
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.mapped_file import MappedFile
-from rocketray.store.files.mapped_file_queue import MappedFileQueue, Mend
+from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair
 
 from .consume_queue_ext import ConsumeQueueExt, ExtUnit
 
-__all__ = ["ENTRY", "FILLER_SIZE", "HOLE_SIZE", "ConsumeQueue", "QueueEntry"]
+__all__ = [
+    "ENTRY",
+    "FILLER_SIZE",
+    "HOLE_SIZE",
+    "ConsumeQueue",
+    "QueueEntry",
+    "decode_entry",
+    "place_of",
+]
 
 ENTRY = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 FILLER_SIZE = 0x7FFFFFFF
@@ -50,6 +58,25 @@ class QueueEntry(NamedTuple):
     unit: ExtUnit | None = None
 
 
+def place_of(files: MappedFileQueue, queue_offset: int) -> tuple[MappedFile, int]:
+    """Return the file of an entry, created if it is missing, and the entry's position in it."""
+    start = queue_offset * ENTRY_BYTES
+    file = files.ensure(start)
+    return file, start - file.start
+
+
+def decode_entry(
+    ext: ConsumeQueueExt | None, queue_offset: int, row: tuple[int, int, int]
+) -> QueueEntry:
+    """Return the entry of a *row* of ``ENTRY``; its unit comes from *ext*."""
+    physical_offset, size, field = row
+    if field > TAGS_CODE_EXT_MAX:
+        return QueueEntry(queue_offset, physical_offset, size, field)
+    unit = ext.unit(field) if ext else None
+    tags_code = unit.tags_code if unit else None
+    return QueueEntry(queue_offset, physical_offset, size, tags_code, unit)
+
+
 class ConsumeQueue:
     """The entries of one queue. Reads are safe beside the writer, below ``max_offset``."""
 
@@ -59,28 +86,30 @@ class ConsumeQueue:
         segment_entries: int,
         *,
         read_only: bool,
-        mend: Mend = Mend.NOTHING,
+        repair: Repair = Repair.NOTHING,
         ext: ConsumeQueueExt | None = None,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Find the files; recovery sets the queue's end and begin before it is used."""
-        self._files = MappedFileQueue(
+        self.files = MappedFileQueue(
             directory,
             segment_entries * ENTRY_BYTES,
             read_only=read_only,
-            mend=mend,
+            repair=repair,
             file_system=file_system,
         )
-        if self._files.mended and min(self._files.mended) < self._files.starts[-1]:
-            self._files.clear()  # entries in the middle are missing: all are rebuilt
+        """Its files, which may hold entries behind ``max_offset``, too."""
+        if self.files.repaired and min(self.files.repaired) < self.files.starts[-1]:
+            self.files.clear()  # entries in the middle are missing: all are rebuilt
         self.ext = ext
         """The units that entries may have; None if no entry ever had one."""
         self.adds_units = ext is not None
         """Whether new entries get a unit in ConsumeQueueExt; the writer may change it."""
         self.segment_entries = segment_entries
-        self.min_offset = self.max_offset = self._files.min_offset // ENTRY_BYTES
+        self.min_offset = self.max_offset = self.files.min_offset // ENTRY_BYTES
         self._flushed = self.max_offset
         self.has_lost_units = False
+        """Whether recovery found entries without their ext units."""
 
     def begin_ext(self, ext: ConsumeQueueExt) -> None:
         """Start to give entries units in *ext*; its existing units belong to none."""
@@ -97,12 +126,12 @@ class ConsumeQueue:
         start = self.max_offset * ENTRY_BYTES
         end = start + count * ENTRY_BYTES
         while start < end:
-            file = self._files.ensure(start)
+            file = self.files.ensure(start)
             start = file.start + file.size
 
     def segment(self) -> MappedFile | None:
         """Return the file for the next entry, if it was created."""
-        return self._files.file(self.max_offset * ENTRY_BYTES)
+        return self.files.file(self.max_offset * ENTRY_BYTES)
 
     def append(
         self,
@@ -120,50 +149,11 @@ class ConsumeQueue:
             tags_codes = self.ext.append(tags_codes, store_timestamps_ms, bitmaps)
         done, count = 0, len(sizes)
         while done < count:
-            file, position = self._place()
+            file, position = place_of(self.files, self.max_offset)
             part = min(count - done, (file.size - position) // ENTRY_BYTES)
             append_queue_entries(file.data, position, sizes, tags_codes, first_physical, done, part)
             done += part
             self.max_offset += part
-
-    def put(
-        self,
-        physical_offsets: npt.NDArray[np.int64],
-        sizes: npt.NDArray[np.int32],
-        tags_codes: npt.NDArray[np.int64],
-        store_timestamps_ms: npt.NDArray[np.int64],
-        bitmaps: npt.NDArray[np.uint8] | None = None,
-    ) -> int:
-        """Add entries of records that lie anywhere; return how many were not there already.
-
-        For recovery. An entry with the same content in a valid ext unit stays. Raises
-        :class:`StoreFullError`.
-        """
-        self.reserve(len(sizes), 0 if bitmaps is None else bitmaps.shape[1])
-        rows = np.empty(len(sizes), ENTRY)
-        rows["physical_offset"], rows["size"] = physical_offsets, sizes
-        rows["tags_code"] = tags_codes
-        if self.ext is not None:
-            offsets, old_sizes, fields = self.columns(self.max_offset, self.max_offset + len(rows))
-            fields[(offsets != physical_offsets) | (old_sizes != sizes)] = 0
-            fields, kept = self.ext.keep(fields, tags_codes, store_timestamps_ms)
-            if self.adds_units:
-                fields[kept:] = self.ext.append(
-                    tags_codes[kept:],
-                    store_timestamps_ms[kept:],
-                    None if bitmaps is None else bitmaps[kept:],
-                )
-            rows["tags_code"] = fields
-        done = changed = 0
-        while done < len(rows):
-            file, position = self._place()
-            part = rows[done : done + (file.size - position) // ENTRY_BYTES]
-            old = file.data[position:].view(ENTRY)[: len(part)]
-            changed += int((old != part).sum())
-            old[:] = part
-            done += len(part)
-            self.max_offset += len(part)
-        return changed
 
     def columns(self, start: int, stop: int) -> tuple[_Int64s, _Int32s, _Int64s]:
         """Return physical offsets, sizes and third fields of the entries from *start* to *stop*.
@@ -171,7 +161,7 @@ class ConsumeQueue:
         As in the files, also beyond ``max_offset``; fewer where the files end.
         """
         parts = [np.empty(0, ENTRY)]
-        for file in self._files.files_between(start * ENTRY_BYTES, stop * ENTRY_BYTES):
+        for file in self.files.files_between(start * ENTRY_BYTES, stop * ENTRY_BYTES):
             first = file.start // ENTRY_BYTES
             parts.append(file.data.view(ENTRY)[max(start - first, 0) : stop - first])
         rows = np.concatenate(parts)
@@ -181,34 +171,12 @@ class ConsumeQueue:
             rows["tags_code"].astype(np.int64),
         )
 
-    def tags_code(self, field: int) -> int | None:
-        """Return the tags code for an entry's third *field*; None if its ext unit is missing."""
-        if field > TAGS_CODE_EXT_MAX:
-            return field
-        unit = self.ext.unit(field) if self.ext else None
-        return unit.tags_code if unit else None
-
-    @property
-    def files_end(self) -> int:
-        """The queue offset behind the last entry that fits into the files."""
-        return self._files.end // ENTRY_BYTES
-
-    @property
-    def directory(self) -> Path:
-        """The directory of its files."""
-        return self._files.directory
-
-    @property
-    def file_count(self) -> int:
-        """The number of files."""
-        return len(self._files.starts)
-
     def restart_at(self, queue_offset: int) -> None:
         """Drop all entries and begin the queue at *queue_offset*; for recovery."""
-        self._files.clear()
+        self.files.clear()
         if self.ext is not None:
             self.ext.clear()
-        file = self._files.ensure(queue_offset * ENTRY_BYTES)
+        file = self.files.ensure(queue_offset * ENTRY_BYTES)
         count = queue_offset - file.start // ENTRY_BYTES
         file.write(0, np.array([(0, FILLER_SIZE, 0)] * count, ENTRY).tobytes())
         self.min_offset = self.max_offset = queue_offset
@@ -219,12 +187,12 @@ class ConsumeQueue:
         rows = self._rows(queue_offset)
         if not len(rows):
             raise OffsetOutOfRangeError(
-                f"consume queue {self._files.directory}",
+                f"consume queue {self.files.directory}",
                 queue_offset,
                 self.min_offset,
                 self.max_offset,
             )
-        return self._decode(queue_offset, rows[0].item())
+        return decode_entry(self.ext, queue_offset, rows[0].item())
 
     def entries(self, queue_offset: int) -> Iterator[QueueEntry]:
         """Yield the entries from *queue_offset* to the end of its file, or of the queue."""
@@ -233,7 +201,7 @@ class ConsumeQueue:
             for at, row in enumerate(
                 rows[start : start + _BLOCK_ENTRIES].tolist(), queue_offset + start
             ):
-                yield self._decode(at, row)
+                yield decode_entry(self.ext, at, row)
 
     def next_file(self, queue_offset: int) -> int:
         """Return the first queue offset of the file after that of *queue_offset*."""
@@ -253,44 +221,6 @@ class ConsumeQueue:
                 low = middle + 1
         return low
 
-    def find_end(self, log_end: int) -> int:
-        """Return the end of the valid entries of records below *log_end*: a queue offset.
-
-        Files before the last one with an entry are trusted: they were written and synced first.
-        For the writer the last entry has its ext unit, and the units end there;
-        ``has_lost_units`` says whether entries behind it have none.
-        """
-        end = self._find_entries_end(log_end)
-        self.has_lost_units = False
-        if self.ext is None or self._files.read_only:
-            return end
-        for queue_offset, address in self._addresses_before(end):
-            if self.ext.end_with(address):
-                return end
-            end = queue_offset
-            self.has_lost_units = True
-        self.ext.end_at_begin()
-        return end
-
-    def _find_entries_end(self, log_end: int) -> int:
-        for start in reversed(self._files.starts):
-            rows = self._file_rows(start)
-            offsets = rows["physical_offset"].astype(np.int64)
-            good = (rows["size"] > 0) & (offsets >= 0) & (offsets < log_end)
-            good[1:] &= (offsets[1:] > offsets[:-1]) | (rows["size"][:-1] == FILLER_SIZE)
-            count = len(good) if good.all() else int(good.argmin())
-            if count:
-                return start // ENTRY_BYTES + count
-        return self._files.min_offset // ENTRY_BYTES
-
-    def _addresses_before(self, end: int) -> Iterator[tuple[int, int]]:
-        """Yield queue offset and address of ext addresses in entries before *end*, newest first."""
-        for start in reversed(self._files.starts):
-            first = start // ENTRY_BYTES
-            fields = self._file_rows(start)["tags_code"][: max(end - first, 0)].astype(np.int64)
-            for number in np.flatnonzero(fields <= TAGS_CODE_EXT_MAX)[::-1].tolist():
-                yield first + number, int(fields[number])
-
     def _first_address(self) -> int | None:
         """Return the address in the first entry that has one."""
         at = self.min_offset
@@ -301,21 +231,6 @@ class ConsumeQueue:
                 return int(fields[found[0]])
             at += len(rows)
         return None
-
-    def last_before(self, end: int) -> QueueEntry | None:
-        """Return the entry before the queue offset *end*, if it is one of a record."""
-        file = self._files.file((end - 1) * ENTRY_BYTES) if end > 0 else None
-        if file is None:
-            return None
-        found = self._decode(
-            end - 1, self._file_rows(file.start)[end - 1 - file.start // ENTRY_BYTES].item()
-        )
-        return found if 0 < found.size < FILLER_SIZE else None
-
-    def find_begin(self, log_min_offset: int) -> None:
-        """Begin the queue with the first remaining record of the log."""
-        self.min_offset = min(self._files.min_offset // ENTRY_BYTES, self.max_offset)
-        self.forget_before(log_min_offset)
 
     def forget_before(self, log_min_offset: int) -> None:
         """Begin the queue with the first remaining record of the log, or at the queue's end.
@@ -329,23 +244,17 @@ class ConsumeQueue:
         last = max(self.max_offset - 1, 0)
         if self.ext is not None and self.ext.file_count > 1:
             self.ext.forget_before(self._first_address())
-        self._files.forget_before(min(self.min_offset, last) * ENTRY_BYTES)
+        self.files.forget_before(min(self.min_offset, last) * ENTRY_BYTES)
 
     def remove_forgotten(self) -> None:
         """Remove the forgotten files from disk; may run beside the writer."""
-        self._files.remove_forgotten()
+        self.files.remove_forgotten()
         if self.ext is not None:
             self.ext.remove_forgotten()
 
-    def clear_tail(self) -> int:
-        """Zero the entries behind ``max_offset``, after recovery; return their number."""
-        if self.ext is not None:
-            self.ext.cut_tail()
-        return -(-self._files.cut(self.max_offset * ENTRY_BYTES, keep=False) // ENTRY_BYTES)
-
     def prepare_next(self) -> None:
         """Create the next file if the current one is half full; for a thread beside the writer."""
-        self._files.prepare_next(self.max_offset * ENTRY_BYTES)
+        self.files.prepare_next(self.max_offset * ENTRY_BYTES)
         if self.ext is not None:
             self.ext.prepare_next()
 
@@ -355,39 +264,21 @@ class ConsumeQueue:
         if self.ext is not None:
             self.ext.flush()
         if end > self._flushed:
-            self._files.flush(self._flushed * ENTRY_BYTES, end * ENTRY_BYTES)
+            self.files.flush(self._flushed * ENTRY_BYTES, end * ENTRY_BYTES)
             self._flushed = end
 
     def close(self) -> None:
         """Unmap the files."""
-        self._files.close()
+        self.files.close()
         if self.ext:
             self.ext.close()
-
-    def _place(self) -> tuple[MappedFile, int]:
-        start = self.max_offset * ENTRY_BYTES
-        file = self._files.ensure(start)
-        return file, start - file.start
-
-    def _file_rows(self, start: int) -> _Rows:
-        file = self._files.file(start)
-        assert file is not None
-        return file.data.view(ENTRY)
 
     def _rows(self, queue_offset: int) -> _Rows:
         """Return rows from *queue_offset* to the end of its file, within minimum and maximum."""
         if not self.min_offset <= queue_offset < self.max_offset:
             return np.empty(0, ENTRY)
-        file = self._files.file(queue_offset * ENTRY_BYTES)
+        file = self.files.file(queue_offset * ENTRY_BYTES)
         if file is None:
             return np.empty(0, ENTRY)
         first = file.start // ENTRY_BYTES
         return file.data.view(ENTRY)[queue_offset - first : self.max_offset - first]
-
-    def _decode(self, queue_offset: int, row: tuple[int, int, int]) -> QueueEntry:
-        physical_offset, size, field = row
-        if field > TAGS_CODE_EXT_MAX:
-            return QueueEntry(queue_offset, physical_offset, size, field)
-        unit = self.ext.unit(field) if self.ext else None
-        tags_code = unit.tags_code if unit else None
-        return QueueEntry(queue_offset, physical_offset, size, tags_code, unit)

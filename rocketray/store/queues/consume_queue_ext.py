@@ -26,7 +26,7 @@ import numpy.typing as npt
 from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
 from rocketray.store.files.mapped_file import MappedFile
-from rocketray.store.files.mapped_file_queue import MappedFileQueue, Mend
+from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair
 
 __all__ = ["FIRST_ADDRESS", "BitmapSource", "ConsumeQueueExt", "ExtUnit", "unit_row"]
 
@@ -70,12 +70,12 @@ class ConsumeQueueExt:
         segment_bytes: int,
         *,
         read_only: bool,
-        mend: Mend = Mend.NOTHING,
+        repair: Repair = Repair.NOTHING,
         file_system: FileSystem = SYSTEM_FILES,
     ) -> None:
         """Find the files; the writer sets the end of the units before it appends."""
         self._files = MappedFileQueue(
-            directory, segment_bytes, read_only=read_only, mend=mend, file_system=file_system
+            directory, segment_bytes, read_only=read_only, repair=repair, file_system=file_system
         )
         self._end = self._flushed = self._files.min_offset
 

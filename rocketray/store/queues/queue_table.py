@@ -15,7 +15,7 @@ from rocketray.config import StoreConfig
 from rocketray.errors import ConfigError
 from rocketray.names import check_topic
 from rocketray.store.files.file_system import SYSTEM_FILES, FileSystem
-from rocketray.store.files.mapped_file_queue import Mend
+from rocketray.store.files.mapped_file_queue import Repair
 
 from .consume_queue import ConsumeQueue
 from .consume_queue_ext import BitmapSource, ConsumeQueueExt
@@ -34,7 +34,7 @@ class QueueTable:
         config: StoreConfig,
         *,
         read_only: bool,
-        mend: Mend = Mend.NOTHING,
+        repair: Repair = Repair.NOTHING,
         bitmap_source: BitmapSource | None = None,
         adds_units: bool = True,
         file_system: FileSystem = SYSTEM_FILES,
@@ -49,7 +49,7 @@ class QueueTable:
         self._bitmap_source = bitmap_source
         self._adds_units = adds_units
         self._read_only = read_only
-        self._mend = mend
+        self._repair = repair
         self._file_system = file_system
         self._queues: dict[tuple[str, int], ConsumeQueue] = {}
         for topic in file_system.names(directory / _QUEUES):
@@ -133,7 +133,7 @@ class QueueTable:
             self._directory / _QUEUES / topic / str(queue_id),
             self._config.consume_queue_segment_entries,
             read_only=self._read_only,
-            mend=self._mend,
+            repair=self._repair,
             ext=self._ext(topic, queue_id) if self._has_ext or begun else None,
             file_system=self._file_system,
         )
@@ -146,6 +146,6 @@ class QueueTable:
             self._directory / _EXTS / topic / str(queue_id),
             self._config.consume_queue_ext_segment_bytes,
             read_only=self._read_only,
-            mend=self._mend,
+            repair=self._repair,
             file_system=self._file_system,
         )

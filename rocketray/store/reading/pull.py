@@ -224,7 +224,7 @@ class _Scan:
             return
         except OffsetOutOfRangeError:
             self._miss(GetMessageStatus.MESSAGE_WAS_REMOVING)
-            segment_bytes = self.log.segment_bytes
+            segment_bytes = self.log.files.segment_bytes
             self.skip_until = (entry.physical_offset // segment_bytes + 1) * segment_bytes
             return
         if chosen is not None and chosen.needs_record and not chosen.matches_record(message):

@@ -290,4 +290,4 @@ class QueueReader(RecordReader):
         file = self._log.get(offset - offset % self._log.segment_bytes)
         part = entries.select(slice(first, end))
         positions = part.physical_offsets - file.start
-        return self.take_apart(file.data, str(file.path), positions, part, first=first)
+        return self._take_apart(file.data, str(file.path), positions, part, first=first)

@@ -192,7 +192,7 @@ class RecordReader(ABC):
             matches.append(match_exactly(part.segment, starts[0], sizes[0], tags))
         return np.concatenate(matches)
 
-    def take_apart(
+    def _take_apart(
         self,
         segment: npt.NDArray[np.uint8],
         path: str,

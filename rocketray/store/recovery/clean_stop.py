@@ -49,7 +49,7 @@ class CleanStop:
         before = self._read()
         now = _summary(log, queues, index, checkpoint)
         if before is None:
-            is_new = not log.segment_starts and not now["queues"] and not now["index"]
+            is_new = not log.files.starts and not now["queues"] and not now["index"]
             return None if is_new else f"there is no readable {_NAME}"
         if before.keys() != now.keys():
             return f"{_NAME} is not what this version writes"
@@ -64,8 +64,8 @@ class CleanStop:
         held = before.get("log") if before else None
         if not isinstance(held, list) or held[1] <= held[0]:
             return
-        starts = log.segment_starts
-        begins, ends = (starts[0], starts[-1] + log.segment_bytes) if starts else (0, 0)
+        starts = log.files.starts
+        begins, ends = (starts[0], starts[-1] + log.files.segment_bytes) if starts else (0, 0)
         if held[0] < begins or held[1] > ends:
             raise CorruptRecordError(
                 str(self._path.parent / "commitlog"),

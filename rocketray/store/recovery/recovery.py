@@ -31,8 +31,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from rocketray.store.files.checkpoint import Checkpoint
+from rocketray.store.files.store_settings import Salvage
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog
+from rocketray.store.log.log_walk import next_record, walk
+from rocketray.store.queues.queue_recovery import clear_tail, find_begin, find_end, last_before
 from rocketray.store.queues.queue_table import QueueTable
 
 from .replay import Hole, QueueGapError, Replay, put_keys
@@ -57,7 +60,7 @@ class RecoveryReport:
     """The findings and actions of a store's opening. Offsets and sizes are bytes of the log.
 
     ``queue_entries_cut`` counts entries of lost records: messages that were acknowledged for
-    ``memory`` at most. ``files_mended`` were short or missing and are extended with zeros now.
+    ``memory`` at most. ``files_repaired`` were short or missing and are extended with zeros now.
     """
 
     was_clean: bool
@@ -69,7 +72,7 @@ class RecoveryReport:
     queue_entries_put: int
     queue_entries_cut: int
     keys_put: int
-    files_mended: int
+    files_repaired: int
     holes: tuple[Hole, ...]
     elapsed_ms: int
 
@@ -82,49 +85,47 @@ def recover(
     *,
     trust: Trust,
     was_closed: bool = True,
-    salvage: bool = False,
-    keep_index: bool = False,
+    salvage: Salvage = Salvage.NOTHING,
     clock_ms: Callable[[], int],
 ) -> RecoveryReport:
     """Make log, queues and index agree and set their ends. The caller is the writer.
 
-    *was_closed* says whether the last writer closed the store, *salvage* that all of the log is
-    read, *keep_index* that the index is then not changed.
+    *was_closed* says whether the last writer closed the store.
 
     Raises:
         StoreFullError: there is no space for entries or keys; opening again continues.
     """
     began_ms = clock_ms()
-    trusting = trust is Trust.CLEAN_STOP and not salvage
+    trusting = trust is Trust.CLEAN_STOP and salvage is Salvage.NOTHING
     replay = _after_clean_stop(log, queues, index) if trusting else None
     was_clean = replay is not None
     kept = cut = 0
     if replay is not None:
         log.trust_end(replay.end)
     else:
-        if trust is Trust.CHECKPOINT and not salvage:
+        if trust is Trust.CHECKPOINT and salvage is Salvage.NOTHING:
             replay = _replay_from_checkpoint(log, queues, index, checkpoint)
         else:
-            kept_index = None if keep_index else index
+            kept_index = None if salvage is Salvage.ALL_BUT_INDEX else index
             replay = _replay_all(log, queues, kept_index, checkpoint, trust, was_closed=was_closed)
         kept = log.cut(replay.end, flushed=replay.start)
     for queue in queues.all():
-        queue.find_begin(log.min_offset)
+        find_begin(queue, log.min_offset)
         if not was_clean:
-            cut += queue.clear_tail()
+            cut += clear_tail(queue)
     if trust is not Trust.BROKER:
         _check_end(replay, checkpoint)
     return RecoveryReport(
         was_clean=was_clean,
         start_offset=replay.start,
         end_offset=replay.end,
-        files_read=sum(replay.start < at + log.segment_bytes for at in log.segment_starts),
+        files_read=sum(replay.start < at + log.files.segment_bytes for at in log.files.starts),
         records_read=replay.records,
         bytes_kept_aside=kept,
         queue_entries_put=replay.entries,
         queue_entries_cut=cut,
         keys_put=replay.keys,
-        files_mended=len(log.mended),
+        files_repaired=len(log.files.repaired),
         holes=tuple(sorted(replay.holes, key=lambda hole: hole.start)),
         elapsed_ms=clock_ms() - began_ms,
     )
@@ -139,21 +140,21 @@ def recover_read_only(
     at: int | None = _crash_start(log, checkpoint) if start is None else start
     while at is not None:
         end = at
-        for offset, fields, _ in log.walk(at, verify=True):
+        for offset, fields, _ in walk(log.files, at, verify=True):
             end = offset + fields.size
-        following = log.next_record(end)
+        following = next_record(log.files, end)
         at = following[0] if following and following[1] < vouched_until_ms else None
     log.trust_end(end)
     for queue in queues.all():
-        queue.max_offset = queue.find_end(end)
-        queue.find_begin(log.min_offset)
+        queue.max_offset = find_end(queue, end)
+        find_begin(queue, log.min_offset)
 
 
 def last_store_timestamp_ms(log: CommitLog, queues: QueueTable) -> int:
     """Return the newest store time of a queue's last message; 0 in an empty store."""
     newest = 0
     for queue in queues.all():
-        entry = queue.last_before(queue.max_offset)
+        entry = last_before(queue, queue.max_offset)
         if entry is not None:
             newest = max(newest, log.store_timestamp_ms(entry.physical_offset, entry.size) or 0)
     return newest
@@ -163,8 +164,8 @@ def _clean_start(log: CommitLog, queues: QueueTable) -> int | None:
     """Return the end of the last record in a queue; None when a queue's end is not a record."""
     start = int(log.min_offset)
     for queue in queues.all():
-        queue.max_offset = queue.find_end(_NO_LIMIT)
-        entry = queue.last_before(queue.max_offset)
+        queue.max_offset = find_end(queue, _NO_LIMIT)
+        entry = last_before(queue, queue.max_offset)
         if entry is None or entry.physical_offset < log.min_offset:
             continue
         if log.store_timestamp_ms(entry.physical_offset, entry.size) is None:
@@ -176,8 +177,8 @@ def _clean_start(log: CommitLog, queues: QueueTable) -> int | None:
 def _crash_start(log: CommitLog, checkpoint: Checkpoint) -> int:
     """Return the newest file whose first record is old enough to be covered by the checkpoint."""
     trusted_until = checkpoint.trusted_until_ms()
-    for start in reversed(log.segment_starts):
-        for _, fields, _ in log.walk(start, verify=True):
+    for start in reversed(log.files.starts):
+        for _, fields, _ in walk(log.files, start, verify=True):
             if 0 < fields.store_timestamp_ms <= trusted_until:
                 return start
             break
@@ -202,7 +203,7 @@ def _replay_from_checkpoint(
 ) -> Replay:
     index.keep_trusted(checkpoint.index_timestamp_ms)
     after = index.position()
-    segment = after[0] - after[0] % log.segment_bytes
+    segment = after[0] - after[0] % log.files.segment_bytes
     start = max(min(_crash_start(log, checkpoint), segment), log.min_offset)
     vouched_until_ms = checkpoint.log_timestamp_ms
     replay = Replay(log, queues, index, keys_after=after, vouched_until_ms=vouched_until_ms)
@@ -251,18 +252,18 @@ def _broker_start(
         return _crash_start(log, checkpoint)
     dispatched = 0
     for queue in queues.all():
-        entry = queue.last_before(queue.find_end(log.files_end))
+        entry = last_before(queue, find_end(queue, log.files.end))
         if entry is not None:
             dispatched = max(dispatched, entry.physical_offset + entry.size)
-    for start in reversed(log.segment_starts):
-        if start <= dispatched and next(log.walk(start, verify=True), None) is not None:
+    for start in reversed(log.files.starts):
+        if start <= dispatched and next(walk(log.files, start, verify=True), None) is not None:
             return start
     return log.min_offset
 
 
 def _replay_from(start: int, replay: Replay, queues: QueueTable) -> Replay:
     for queue in queues.all():
-        queue.max_offset = queue.find_end(start)
+        queue.max_offset = find_end(queue, start)
     replay.run(start)
     return replay
 

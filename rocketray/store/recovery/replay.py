@@ -22,7 +22,9 @@ from rocketray.store.formats.sys_flag import PREPARED, ROLLBACK, TRANSACTION
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog
 from rocketray.store.log.log_blocks import LogBlock, read_blocks, record_keys
+from rocketray.store.log.log_walk import end_after, next_record
 from rocketray.store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
+from rocketray.store.queues.queue_recovery import last_before, put_entries
 from rocketray.store.queues.queue_table import QueueTable
 
 __all__ = ["Hole", "QueueGapError", "Replay", "put_keys"]
@@ -94,8 +96,8 @@ class Replay:
                 self.records += len(block)
                 self.end = block.end
                 self.last_timestamp_ms = int(block.store_timestamps_ms[-1])
-            self.end = self._log.end_after(self.end)
-            following = self._log.next_record(self.end)
+            self.end = end_after(self._log.files, self.end)
+            following = next_record(self._log.files, self.end)
             if following is None or not self._is_vouched(*following):
                 return
             self._add_hole(self.end, following[0])
@@ -159,12 +161,13 @@ class Replay:
                 self._misplaced(block, first, first + there)
             first += there
         if first < end:
-            self.entries += queue.put(
+            self.entries += put_entries(
+                queue,
                 block.physical_offsets[first:end],
                 block.sizes[first:end],
                 block.tags_codes[first:end],
                 block.store_timestamps_ms[first:end],
-                self._queues.bitmaps(
+                bitmaps=self._queues.bitmaps(
                     topic,
                     block.data,
                     block.property_starts[first:end],
@@ -179,7 +182,7 @@ class Replay:
         """
         if self.start > self._log.min_offset and not self.holes:
             raise QueueGapError
-        last = queue.last_before(queue.max_offset)
+        last = last_before(queue, queue.max_offset)
         after = self._log.min_offset if last is None else last.physical_offset + last.size
         if count > (before - after) // RECORD_MIN_BYTES:
             return False  # so many records do not fit between
@@ -190,7 +193,7 @@ class Replay:
         offsets = holes[0].start + np.arange(count, dtype=np.int64)
         sizes: npt.NDArray[np.int32] = np.full(count, HOLE_SIZE, np.int32)
         nothing = np.zeros(count, np.int64)
-        self.entries += queue.put(offsets, sizes, nothing, nothing)
+        self.entries += put_entries(queue, offsets, sizes, nothing, nothing)
         return True
 
     def _misplaced(self, block: LogBlock, first: int, end: int) -> None:
@@ -226,7 +229,7 @@ def put_keys(log: CommitLog, index: KeyIndex, end: int) -> int:
             index.put(*keys)
             count += len(keys[0])
             at = block.end
-        following = log.next_record(log.end_after(at))
+        following = next_record(log.files, end_after(log.files, at))
         at = following[0] if following else end
     return count
 

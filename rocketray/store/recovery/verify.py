@@ -28,7 +28,9 @@ from rocketray.store.index.index_file import IndexFile
 from rocketray.store.index.key_index import KeyIndex
 from rocketray.store.log.commit_log import CommitLog
 from rocketray.store.log.log_blocks import LogBlock, read_blocks, record_keys
+from rocketray.store.log.log_walk import bytes_behind, end_after, next_record
 from rocketray.store.queues.consume_queue import ConsumeQueue
+from rocketray.store.queues.queue_recovery import tags_code_of
 from rocketray.store.queues.queue_table import QueueTable
 
 __all__ = ["Problem", "Verification", "index_agrees", "verify"]
@@ -76,9 +78,9 @@ def verify(
     for file in index.files:
         walk.problems += _chain_problems(file)
     return Verification(
-        log_files=len(log.segment_starts),
-        queue_files=sum(mark.queue.file_count for mark in marks),
-        index_files=index.file_count,
+        log_files=len(log.files.starts),
+        queue_files=sum(len(mark.queue.files.starts) for mark in marks),
+        index_files=len(index.files),
         records=walk.records,
         queue_entries=sum(mark.queue.max_offset - mark.queue.min_offset for mark in marks),
         keys=index.entry_count(),
@@ -94,7 +96,7 @@ def index_agrees(log: CommitLog, index: KeyIndex, end: int) -> bool:
         for block in read_blocks(log, at):
             keys.check(block.only(block.physical_offsets < end))
             at = block.end
-        following = log.next_record(log.end_after(at))
+        following = next_record(log.files, end_after(log.files, at))
         at = following[0] if following else end
     return not keys.leftovers() and not any(map(_chain_problems, index.files))
 
@@ -119,8 +121,8 @@ class _Walk:
                 self.last_timestamp_ms = int(block.store_timestamps_ms[-1])
                 self.end = block.end
                 yield block
-            self.end = self.log.end_after(self.end)
-            following = self.log.next_record(self.end)
+            self.end = end_after(self.log.files, self.end)
+            following = next_record(self.log.files, self.end)
             if following is None:
                 return
             size = following[0] - self.end
@@ -128,8 +130,8 @@ class _Walk:
             self.end = following[0]
 
     def problem(self, physical_offset: int, what: str) -> None:
-        start = physical_offset - physical_offset % self.log.segment_bytes
-        path = self.log.directory / segment_name(start)
+        start = physical_offset - physical_offset % self.log.files.segment_bytes
+        path = self.log.files.directory / segment_name(start)
         self.problems.append(Problem(str(path), physical_offset - start, what))
 
     def check_entries(self, block: LogBlock) -> None:
@@ -151,7 +153,7 @@ class _Walk:
                     )
 
     def check_end(self, checkpoint: Checkpoint) -> None:
-        stray = self.log.bytes_behind(self.end)
+        stray = bytes_behind(self.log.files, self.end)
         if stray:
             self.problem(self.end, f"{stray} bytes stand behind the last whole record")
         if self.records and checkpoint.log_timestamp_ms > self.last_timestamp_ms:
@@ -186,7 +188,7 @@ class _Marks:
         same_code = codes[at] == block.tags_codes[rows]
         for row in np.flatnonzero(matching & ~same_code & (codes[at] <= TAGS_CODE_EXT_MAX)):
             expected = block.tags_codes[rows[row]]
-            same_code[row] = self.queue.tags_code(int(codes[at[row]])) == expected
+            same_code[row] = tags_code_of(self.queue, int(codes[at[row]])) == expected
         good[rows] = matching & same_code
         self._met[numbers[good]] = True
         return good
@@ -200,7 +202,7 @@ class _Marks:
             more = len(lost) - _SHOWN_OF_A_KIND
             yield self._problem(self._first, f"{more} entries more lead to no record")
         end = self.queue.max_offset
-        offsets, sizes, codes = self.queue.columns(end, self.queue.files_end)
+        offsets, sizes, codes = self.queue.columns(end, self.queue.files.end // ENTRY_BYTES)
         stray = np.flatnonzero((offsets != 0) | (sizes != 0) | (codes != 0))
         if len(stray):
             where = end + int(stray[0])
@@ -210,7 +212,7 @@ class _Marks:
     def _problem(self, queue_offset: int, what: str) -> Problem:
         entries = self.queue.segment_entries
         start = queue_offset - queue_offset % entries
-        path: Path = self.queue.directory / segment_name(start * ENTRY_BYTES)
+        path: Path = self.queue.files.directory / segment_name(start * ENTRY_BYTES)
         return Problem(
             str(path), (queue_offset - start) * ENTRY_BYTES, f"offset {queue_offset}: {what}"
         )

@@ -337,4 +337,4 @@ def test_a_disk_ack_means_that_the_log_was_flushed(node: LocalNode) -> None:
         control = node.shards["Trade", 0].writer.control
         assert control.flushed() == 0
         producer.send("Trade", b"x", ack="disk")
-    assert control.flushed() == node.shards["Trade", 0].writer.store.max_physical_offset
+    assert control.flushed() == node.shards["Trade", 0].writer.store.reads.max_physical_offset

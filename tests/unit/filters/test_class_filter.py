@@ -82,7 +82,7 @@ def test_a_module_that_fails_to_import_is_named(
 ) -> None:
     (tmp_path / "broken_predicates.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    for _ in range(2):  # a failure is not remembered: the module may be mended
+    for _ in range(2):  # a failure is not remembered: the module may be repaired
         with pytest.raises(PredicateError, match=reason):
             load_predicate("broken_predicates:f")
 

@@ -7,23 +7,25 @@ from oracles.find import oracle_of
 from support.records import u8
 
 from rocketray.kernels.walk import list_records
-from rocketray.store.formats.record import encode_record
+from rocketray.store.formats.record import RecordValues, encode_record
 
 START = 8192
 
 
 def record(position: int, number: int, body: bytes = b"body", queue_id: int = 2) -> bytes:
     return encode_record(
-        "Trade",
-        body,
-        b"",
-        queue_id=queue_id,
-        queue_offset=number,
-        physical_offset=START + position,
-        born_timestamp_ms=1,
-        born_host=("1.2.3.4", 5),
-        store_timestamp_ms=2,
-        store_host=("5.6.7.8", 9),
+        RecordValues(
+            "Trade",
+            body,
+            b"",
+            queue_id=queue_id,
+            queue_offset=number,
+            physical_offset=START + position,
+            born_timestamp_ms=1,
+            born_host=("1.2.3.4", 5),
+            store_timestamp_ms=2,
+            store_host=("5.6.7.8", 9),
+        )
     )
 
 

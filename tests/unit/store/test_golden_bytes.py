@@ -27,8 +27,9 @@ from rocketray.store.batches.batch_form import (
     topic_form,
 )
 from rocketray.store.batches.encoded_batch import RecordOptions, encode_messages, encode_table
-from rocketray.store.formats.record import RecordFields, decode_record, encode_record
+from rocketray.store.formats.record import RecordFields, RecordValues, decode_record, encode_record
 from rocketray.store.log.commit_log import CommitLog
+from rocketray.store.log.log_walk import walk
 
 COUNT = 600
 SEGMENT_BYTES = 65_536
@@ -41,7 +42,7 @@ def rows() -> list[Row]:
     """Each record's offset, bytes and fields; positions in the fields are those in the bytes."""
     with open_golden() as store:
         found = []
-        for offset, fields, _ in store._log.walk(0, verify=True):
+        for offset, fields, _ in walk(store._log.files, 0, verify=True):
             raw = store._log.read(offset, fields.size)
             shift = offset % SEGMENT_BYTES
             starts = {
@@ -58,20 +59,22 @@ def test_the_plain_encoder_writes_each_record(rows: list[Row]) -> None:
     for offset, raw, fields in rows:
         one = decode_record(raw, "log", offset)
         written = encode_record(
-            one.topic,
-            one.body,
-            raw[fields.properties_start :],
-            queue_id=one.queue_id,
-            queue_offset=one.queue_offset,
-            physical_offset=offset,
-            born_timestamp_ms=one.born_timestamp_ms,
-            born_host=one.born_host,
-            store_timestamp_ms=one.store_timestamp_ms,
-            store_host=one.store_host,
-            flag=one.flag,
-            sys_flag=one.sys_flag,
-            reconsume_times=one.reconsume_times,
-            prepared_transaction_offset=one.prepared_transaction_offset,
+            RecordValues(
+                one.topic,
+                one.body,
+                raw[fields.properties_start :],
+                queue_id=one.queue_id,
+                queue_offset=one.queue_offset,
+                physical_offset=offset,
+                born_timestamp_ms=one.born_timestamp_ms,
+                born_host=one.born_host,
+                store_timestamp_ms=one.store_timestamp_ms,
+                store_host=one.store_host,
+                flag=one.flag,
+                sys_flag=one.sys_flag,
+                reconsume_times=one.reconsume_times,
+                prepared_transaction_offset=one.prepared_transaction_offset,
+            )
         )
         assert written == raw
 

@@ -45,7 +45,7 @@ def of(operation: str) -> list[dict[str, Any]]:
 
 def test_every_record_decodes_as_rocketmq_wrote_it(store: MessageStore) -> None:
     expected = [row for row in read_jsonl("store-v1.jsonl") if not row.get("blank")]
-    messages = list(store.scan())
+    messages = list(store.reads.scan())
     assert len(messages) == len(expected) == 600
     for message, row in zip(messages, expected, strict=True):
         assert message.topic == row["topic"]
@@ -67,15 +67,15 @@ def test_every_record_decodes_as_rocketmq_wrote_it(store: MessageStore) -> None:
         assert message.tags == row["tags"]
         assert message.properties.get("KEYS") == row["keys"]
         assert message.body == base64.b64decode(row["body"])
-        assert store.view(message.physical_offset) == message
-        assert store.view_by_id(row["offsetMsgId"]) == message
+        assert store.reads.view(message.physical_offset) == message
+        assert store.reads.view_by_id(row["offsetMsgId"]) == message
 
 
 def test_every_queue_entry_is_as_rocketmq_reads_it(store: MessageStore) -> None:
     for row in read_jsonl("store-v1.jsonl"):
         if row.get("blank"):
             continue
-        entry = store.queue_entry(row["topic"], row["queueId"], row["queueOffset"])
+        entry = store.reads.queue_entry(row["topic"], row["queueId"], row["queueOffset"])
         assert entry.physical_offset == row["cq"]["pos"]
         assert entry.size == row["cq"]["size"]
         assert entry.tags_code == row["cq"]["tagsCode"]
@@ -84,14 +84,16 @@ def test_every_queue_entry_is_as_rocketmq_reads_it(store: MessageStore) -> None:
 def test_ranges(store: MessageStore) -> None:
     for query in of("range"):
         queue = query["topic"], query["queueId"]
-        assert store.min_queue_offset(*queue) == query["min"]
-        assert store.max_queue_offset(*queue) == query["max"]
-    assert store.queues() == sorted((query["topic"], query["queueId"]) for query in of("range"))
+        assert store.reads.min_queue_offset(*queue) == query["min"]
+        assert store.reads.max_queue_offset(*queue) == query["max"]
+    assert store.reads.queues() == sorted(
+        (query["topic"], query["queueId"]) for query in of("range")
+    )
 
 
 def test_reads_by_offset(store: MessageStore) -> None:
     for query in of("get"):
-        result = store.get_message(
+        result = store.reads.get_message(
             query["topic"], query["queueId"], query["offset"], query["max"], limits=GOLDEN_LIMITS
         )
         assert result.status.name == query["status"], query
@@ -119,7 +121,7 @@ def read(
 ) -> GetMessageResult:
     """One read, checked against the query's status, next offset and offsets."""
     queue = query["topic"], query["queueId"]
-    result = store.get_message(
+    result = store.reads.get_message(
         *queue, query["offset"], query["max"], message_filter, limits=GOLDEN_LIMITS
     )
     assert result.status.name == query["status"], query
@@ -135,8 +137,10 @@ def test_scans_by_tag_and_sql(store: MessageStore) -> None:
         queue = query["topic"], query["queueId"]
         found: list[int] = []
         at = 0
-        while at < store.max_queue_offset(*queue):
-            result = store.get_message(*queue, at, 10_000, message_filter, limits=GOLDEN_LIMITS)
+        while at < store.reads.max_queue_offset(*queue):
+            result = store.reads.get_message(
+                *queue, at, 10_000, message_filter, limits=GOLDEN_LIMITS
+            )
             found += [message.queue_offset for message in result.messages]
             at = result.next_queue_offset
         assert found == query["offsets"], query
@@ -144,7 +148,7 @@ def test_scans_by_tag_and_sql(store: MessageStore) -> None:
 
 def test_offsets_by_time(store: MessageStore) -> None:
     for query in of("bytime"):
-        offset = store.queue_offset_by_time(
+        offset = store.reads.queue_offset_by_time(
             query["topic"], query["queueId"], query["ts"], query["boundary"]
         )
         assert offset == query["offset"], query
@@ -152,12 +156,12 @@ def test_offsets_by_time(store: MessageStore) -> None:
 
 def test_lookups_by_key(store: MessageStore) -> None:
     for query in of("key"):
-        found = store.query(query["topic"], query["key"], query["maxNum"], distinct=False)
+        found = store.reads.query(query["topic"], query["key"], query["maxNum"], distinct=False)
         assert [message.physical_offset for message in found] == query["commitLogOffsets"], query
 
 
 def test_a_lookup_gives_a_message_once_though_it_carries_the_key_twice(store: MessageStore) -> None:
-    found = store.query("TopicB", "dup", 32)
+    found = store.reads.query("TopicB", "dup", 32)
     assert any(message.keys.count("dup") == 2 for message in found)
     assert len({message.physical_offset for message in found}) == len(found) == 28
 
@@ -168,7 +172,7 @@ def test_reading_changes_no_byte() -> None:
 
     before = content()
     with open_golden() as opened:
-        opened.query("TopicA", "key-0-0")
+        opened.reads.query("TopicA", "key-0-0")
         opened.flush()
     assert content() == before
 
@@ -176,6 +180,6 @@ def test_reading_changes_no_byte() -> None:
 def test_an_ext_that_a_broker_began_is_read_though_the_settings_do_not_know_of_it() -> None:
     config = replace(GOLDEN_CONFIG, consume_queue_ext=False)
     with MessageStore(GOLDEN_STORE, config, read_only=True, clock_ms=FakeClock()) as store:
-        for topic, queue_id in store.queues():
-            for offset in range(store.max_queue_offset(topic, queue_id)):
-                assert store.queue_entry(topic, queue_id, offset).tags_code is not None
+        for topic, queue_id in store.reads.queues():
+            for offset in range(store.reads.max_queue_offset(topic, queue_id)):
+                assert store.reads.queue_entry(topic, queue_id, offset).tags_code is not None

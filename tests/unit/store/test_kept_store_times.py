@@ -52,9 +52,11 @@ def test_messages_are_found_by_the_times_they_came_with(tmp_path: Path, born_hos
     with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
         done = store.append("Trade", 0, batch_with_times(OLD_TIMES, born_host))
         assert done.store_timestamp_ms == OLD_TIMES[-1]
-        assert [one.store_timestamp_ms for one in store.scan()] == OLD_TIMES
-        assert store.queue_offset_by_time("Trade", 0, 1_001) == 2
-        assert [one.queue_offset for one in store.query("Trade", "key-2", 64, 9_999, 9_999)] == [2]
+        assert [one.store_timestamp_ms for one in store.reads.scan()] == OLD_TIMES
+        assert store.reads.queue_offset_by_time("Trade", 0, 1_001) == 2
+        assert [
+            one.queue_offset for one in store.reads.query("Trade", "key-2", 64, 9_999, 9_999)
+        ] == [2]
         later = store.put([Message("Trade", b"now")], 0)[0]
         assert later.store_timestamp_ms == FakeClock().now_ms
 
@@ -67,16 +69,16 @@ def test_times_that_go_back_are_refused_and_nothing_is_stored(
         store.append("Trade", 0, batch_with_times([1_000]))
         with pytest.raises(InvalidMessageError, match="in order"):
             store.append("Trade", 0, batch_with_times(times))
-        assert store.max_queue_offset("Trade", 0) == 1
+        assert store.reads.max_queue_offset("Trade", 0) == 1
         store.append("Trade", 0, batch_with_times([1_000]))
-        assert len(list(store.scan())) == 2
+        assert len(list(store.reads.scan())) == 2
 
 
 def test_an_imported_id_is_a_key_also_after_a_crash(tmp_path: Path) -> None:
     with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
         store.append("Trade", 0, batch_with_times(OLD_TIMES))
         store.flush()
-        before = store.query("Trade", f"{2:032X}")
+        before = store.reads.query("Trade", f"{2:032X}")
         assert [one.queue_offset for one in before] == [2]
         assert before[0].imported_offset_id == f"{2:032X}"
         assert store.statistics().keys == 3 * len(OLD_TIMES)
@@ -84,7 +86,7 @@ def test_an_imported_id_is_a_key_also_after_a_crash(tmp_path: Path) -> None:
     for path in (tmp_path / "index").iterdir():
         path.unlink()
     with MessageStore(tmp_path, clock_ms=FakeClock()) as store:
-        assert store.query("Trade", f"{2:032X}") == before
+        assert store.reads.query("Trade", f"{2:032X}") == before
         assert check_whole(store) == len(OLD_TIMES)
 
 

@@ -46,29 +46,29 @@ def test_messages_are_found_by_offset_id_key_and_time(tmp_path: Path) -> None:
         for number in range(10):
             store.put([message(number)], 3)
             clock.now_ms += 100
-        found = store.query("Trade", "key-4")
+        found = store.reads.query("Trade", "key-4")
         assert [one.queue_offset for one in found] == [4]
-        assert store.view_by_id(found[0].offset_message_id) == found[0]
+        assert store.reads.view_by_id(found[0].offset_message_id) == found[0]
         assert found[0].store_host == SMALL.store_host
-        assert store.query("Trade", str(found[0].unique_key)) == found
-        newest = store.query("Trade", "group-1", 2)
+        assert store.reads.query("Trade", str(found[0].unique_key)) == found
+        newest = store.reads.query("Trade", "group-1", 2)
         assert [one.queue_offset for one in newest] == [4, 7]
-        times = [one.store_timestamp_ms for one in store.query("Trade", "group-1")]
-        within = store.query("Trade", "group-1", 64, times[1], times[1])
+        times = [one.store_timestamp_ms for one in store.reads.query("Trade", "group-1")]
+        within = store.reads.query("Trade", "group-1", 64, times[1], times[1])
         assert [one.queue_offset for one in within] == [4]
-        assert store.queue_offset_by_time("Trade", 3, times[1] - 50) == 4
-        assert store.queue_offset_by_time("Trade", 3, times[1] - 50, "upper") == 3
-        assert store.queue_offset_by_time("Other", 3, 0) == 0
+        assert store.reads.queue_offset_by_time("Trade", 3, times[1] - 50) == 4
+        assert store.reads.queue_offset_by_time("Trade", 3, times[1] - 50, "upper") == 3
+        assert store.reads.queue_offset_by_time("Other", 3, 0) == 0
 
 
 def test_a_key_is_compared_and_not_only_its_hash(tmp_path: Path) -> None:
     with open_store(tmp_path, SMALL) as store:
         store.put([Message("Trade", b"1", keys=("Aa",)), Message("Trade", b"2", keys=("BB",))], 0)
         store.put([Message("Other", b"3", keys=("Aa",))], 0)
-        assert [one.body for one in store.query("Trade", "Aa")] == [b"1"]
-        assert [one.body for one in store.query("Trade", "BB")] == [b"2"]
-        assert [one.body for one in store.query("Other", "Aa")] == [b"3"]
-        assert store.query("Trade", "none") == store.query("None", "Aa") == []
+        assert [one.body for one in store.reads.query("Trade", "Aa")] == [b"1"]
+        assert [one.body for one in store.reads.query("Trade", "BB")] == [b"2"]
+        assert [one.body for one in store.reads.query("Other", "Aa")] == [b"3"]
+        assert store.reads.query("Trade", "none") == store.reads.query("None", "Aa") == []
 
 
 def test_store_times_never_go_back(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_failed_flush_ends_the_stores_life(
     for use in (store.flush, lambda: store.put([message(1)], 0)):
         with pytest.raises(StoreError, match="close the store and open it anew"):
             use()
-    assert store.view(0).body.startswith(b"00000000")
+    assert store.reads.view(0).body.startswith(b"00000000")
     store.close()
     with open_store(tmp_path) as again:
         assert again.recovery is not None
@@ -222,49 +222,54 @@ def test_an_interrupted_append_is_recovered_by_the_next_opening(
 def test_offsets_outside_the_log_are_refused(tmp_path: Path) -> None:
     with open_store(tmp_path, SMALL) as store:
         end = store.put([message(0), message(1)], 0)[1].physical_offset
-        size = store.view(end).size
+        size = store.reads.view(end).size
         for offset in (end + size, -1, 1 << 40):
             with pytest.raises(OffsetOutOfRangeError):
-                store.view(offset)
+                store.reads.view(offset)
         with pytest.raises(CorruptRecordError):
-            store.view(end + 1)
-        assert store.view_by_id("0A0102030000" + "2A9F" + f"{end + 1:016X}") is None
-        assert store.view_by_id("0A0102030000" + "2A9F" + f"{end:016X}") is not None
-        assert store.view_by_id("0A0102040000" + "2A9F" + f"{end:016X}") is None
+            store.reads.view(end + 1)
+        assert store.reads.view_by_id("0A0102030000" + "2A9F" + f"{end + 1:016X}") is None
+        assert store.reads.view_by_id("0A0102030000" + "2A9F" + f"{end:016X}") is not None
+        assert store.reads.view_by_id("0A0102040000" + "2A9F" + f"{end:016X}") is None
         with pytest.raises(OffsetOutOfRangeError):
-            store.queue_entry("Trade", 9, 0)
+            store.reads.queue_entry("Trade", 9, 0)
 
 
 def test_a_record_damaged_in_the_middle_is_never_handed_out(tmp_path: Path) -> None:
     with open_store(tmp_path, SMALL) as store:
         placed = store.put([message(number) for number in range(5)], 0)
-        segment = store._log.segment(0)
+        segment = store._log.files.file(0)
         assert segment is not None
         segment.data[placed[2].physical_offset + 90] ^= 1
-        result = store.get_message("Trade", 0, 0, 5)
+        result = store.reads.get_message("Trade", 0, 0, 5)
         assert [one.queue_offset for one in result.messages] == [0, 1, 3, 4]
-        assert [one.queue_offset for one in store.scan()] == [0, 1, 3, 4]
+        assert [one.queue_offset for one in store.reads.scan()] == [0, 1, 3, 4]
         segment.data[placed[2].physical_offset + 4] ^= 1
-        assert [one.queue_offset for one in store.scan()] == [0, 1, 3, 4]
-        alone = store.get_message("Trade", 0, 2, 1, limits=PullLimits(max_scan_entries=1))
+        assert [one.queue_offset for one in store.reads.scan()] == [0, 1, 3, 4]
+        alone = store.reads.get_message("Trade", 0, 2, 1, limits=PullLimits(max_scan_entries=1))
         assert alone.status is GetMessageStatus.MESSAGE_WAS_REMOVING
-        assert store.query("Trade", "key-2") == []
+        assert store.reads.query("Trade", "key-2") == []
 
 
 def test_a_closed_store_is_closed(tmp_path: Path) -> None:
     store = open_store(tmp_path, SMALL)
     store.close()
     store.close()
-    for use in (store.flush, store.statistics, store.scan, lambda: store.put([message(1)], 0)):
+    for use in (
+        store.flush,
+        store.statistics,
+        store.reads.scan,
+        lambda: store.put([message(1)], 0),
+    ):
         with pytest.raises(StoreClosedError):
             use()
 
 
 def test_an_empty_store_keeps_no_segment(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
-        assert store.queues() == []
+        assert store.reads.queues() == []
         assert store.put([], 0) == []
-        assert list(store.scan()) == []
+        assert list(store.reads.scan()) == []
         store.prepare_next()
         store.flush()
     assert not any(path.stat().st_size > 4096 for path in tmp_path.rglob("*"))
@@ -276,7 +281,7 @@ def test_queues_and_index_follow_the_log_once_a_second(tmp_path: Path) -> None:
     clock = FakeClock()
     with MessageStore(tmp_path, SMALL, clock_ms=clock) as store:
         store.put([message(0)], 0)
-        assert store.flush() == store.flushed_offset == store.max_physical_offset
+        assert store.flush() == store.reads.flushed_offset == store.reads.max_physical_offset
         assert (tmp_path / "checkpoint").read_bytes() == bytes(4096)
         clock.now_ms += 1000
         store.flush()
@@ -297,7 +302,7 @@ def test_flushing_and_preparing_beside_the_writer(tmp_path: Path) -> None:
                 while not stop.is_set():
                     clock.now_ms += 400
                     store.prepare_next()
-                    before = store.max_physical_offset
+                    before = store.reads.max_physical_offset
                     assert store.flush() >= before
             except BaseException as error:  # noqa: BLE001 - handed to the test
                 failures.append(error)

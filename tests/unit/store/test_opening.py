@@ -41,7 +41,7 @@ def test_a_read_only_store_is_not_written(tmp_path: Path) -> None:
             assert check_whole(reader) == 1  # beside its writer
             with pytest.raises(StoreError, match="open it for writing"):
                 reader.put([message(1)], 0)
-            assert reader.flush() == reader.max_physical_offset
+            assert reader.flush() == reader.reads.max_physical_offset
 
 
 def test_a_crashed_store_opens_read_only_as_it_lies(tmp_path: Path) -> None:
@@ -54,8 +54,8 @@ def test_a_crashed_store_opens_read_only_as_it_lies(tmp_path: Path) -> None:
     log.write_bytes(raw)
     before = content(tmp_path)
     with MessageStore(tmp_path, read_only=True, clock_ms=FakeClock()) as reader:
-        assert [one.queue_offset for one in reader.scan()] == list(range(6))
-        assert reader.max_queue_offset("Trade", 0) == 6
+        assert [one.queue_offset for one in reader.reads.scan()] == list(range(6))
+        assert reader.reads.max_queue_offset("Trade", 0) == 6
     assert content(tmp_path) == before
 
 
@@ -122,13 +122,13 @@ def test_rocketmqs_own_directory_is_only_read(tmp_path: Path) -> None:
 def test_a_last_entry_of_a_false_size_is_not_taken_for_the_end_of_the_log(tmp_path: Path) -> None:
     with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
         store.put([message(number) for number in range(3)], 0)
-        end = store.max_physical_offset
+        end = store.reads.max_physical_offset
     queue = tmp_path / "consumequeue" / "Trade" / "0" / f"{0:020d}"
     content = bytearray(queue.read_bytes())
     content[48:52] = (15_007_744).to_bytes(4, "big")  # the size of the third
     queue.write_bytes(content)
     with MessageStore(tmp_path, clock_ms=FakeClock()) as again:
-        assert again.max_physical_offset == end
+        assert again.reads.max_physical_offset == end
         again.put([message(3)], 0)
         assert check_whole(again) == 4
 

@@ -64,7 +64,7 @@ def test_a_store_with_an_ipv6_host_does_all_that_others_do(tmp_path: Path, topic
     for one in stored:
         assert len(one.offset_message_id) == 56
         assert decode_offset_id(one.offset_message_id).store_host == IPV6_HOST
-        assert store.view_by_id(one.offset_message_id) == one
+        assert store.reads.view_by_id(one.offset_message_id) == one
     kill(store)
     with MessageStore(tmp_path, clock_ms=FakeClock()) as again:
         assert check_whole(again) == 32
@@ -81,7 +81,7 @@ def test_a_batch_without_room_for_the_stores_host_is_refused_whole(tmp_path: Pat
     with MessageStore(tmp_path, IPV6, clock_ms=FakeClock()) as store:
         with pytest.raises(CorruptRecordError, match="store host of this store's width"):
             store.append("Trade", 0, encode([message(1)]))
-        assert store.max_physical_offset == 0
+        assert store.reads.max_physical_offset == 0
         store.append("Trade", 0, encode([message(1)], store_ipv6=True))
         assert check_whole(store) == 1
 
@@ -104,7 +104,7 @@ def test_a_topic_of_128_bytes_is_the_first_to_make_v2_records(tmp_path: Path) ->
             topic = "%RETRY%".ljust(length, "g")
             put = store.put([Message(topic, b"x")], 0)[0]
             assert store._log.read(put.physical_offset + 4, 4).hex() == magic
-            assert store.view(put.physical_offset).topic == topic
+            assert store.reads.view(put.physical_offset).topic == topic
 
 
 def test_prepared_and_rolled_back_messages_are_in_the_log_alone(tmp_path: Path) -> None:
@@ -116,13 +116,13 @@ def test_prepared_and_rolled_back_messages_are_in_the_log_alone(tmp_path: Path) 
         assert done.first_queue_offset == (0 if state & PREPARED else [0, 0, 0, 1, 0, 2][number])
 
     def check(opened: MessageStore) -> None:
-        logged = list(opened.scan())
+        logged = list(opened.reads.scan())
         assert [one.sys_flag for one in logged] == [state | MULTI_TAGS for state in states]
         assert [one.queue_offset for one in logged] == [0, 0, 0, 1, 0, 2]
         assert [one.body for one in read_all(opened, "Trade", 2)] == [
             message(number).body for number in (0, 3, 5)
         ]
-        found = [bool(opened.query("Trade", f"key-{number}")) for number in range(6)]
+        found = [bool(opened.reads.query("Trade", f"key-{number}")) for number in range(6)]
         assert found == [state != ROLLBACK for state in states]
         assert opened.statistics().keys == 3 * 5
 
@@ -137,10 +137,10 @@ def test_prepared_and_rolled_back_messages_are_in_the_log_alone(tmp_path: Path) 
 def test_only_prepared_messages_leave_no_queue_behind(tmp_path: Path) -> None:
     with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
         store.append("Trade", 0, encode([message(1), message(2)], sys_flag=PREPARED))
-        assert store.queues() == []
-        assert len(list(store.scan())) == 2
+        assert store.reads.queues() == []
+        assert len(list(store.reads.scan())) == 2
     with MessageStore(tmp_path, clock_ms=FakeClock()) as again:
-        assert again.queues() == []
+        assert again.reads.queues() == []
         assert again.put([message(3)], 0)[0].queue_offset == 0
 
 
@@ -162,8 +162,8 @@ def test_a_file_is_closed_exactly_when_eight_bytes_would_not_be_left(
         start = 4096 - free
         rolls = record_bytes + 8 > free
         assert placed == (4096 if rolls else start)
-        assert store.max_physical_offset == placed + record_bytes
-        assert len(list(store.scan())) == 1 + (free < 4096)
+        assert store.reads.max_physical_offset == placed + record_bytes
+        assert len(list(store.reads.scan())) == 1 + (free < 4096)
     log = (tmp_path / "commitlog" / f"{0:020d}").read_bytes()
     if rolls:
         assert log[start : start + 8] == free.to_bytes(4, "big") + bytes.fromhex("cbd43194")
@@ -181,5 +181,5 @@ def test_the_largest_record_leaves_eight_bytes_and_a_larger_one_is_refused(tmp_p
             store.put([Message("Trade", bytes(largest + 1))], 0)
         store.put([Message("Trade", bytes(largest))], 0)
         store.put([Message("Trade", bytes(largest))], 0)
-        assert store.max_physical_offset == 4096 + 4088
+        assert store.reads.max_physical_offset == 4096 + 4088
         assert check_whole(store) == 2

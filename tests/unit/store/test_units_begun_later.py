@@ -12,6 +12,7 @@ from support.stores import SMALL, FakeClock, check_whole, kill, read_all
 
 from rocketray.hashing import tags_code
 from rocketray.message import Message, decode_properties
+from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.retention import DiskUse, RetentionPolicy
 
@@ -67,7 +68,7 @@ def units_of(store: MessageStore) -> list[bool]:
     check_whole(store)
     found = []
     for one in read_all(store, "T", 0):
-        entry = store.queue_entry("T", 0, one.queue_offset)
+        entry = store.reads.queue_entry("T", 0, one.queue_offset)
         assert entry.tags_code == tags_code(one.tags)
         found.append(entry.unit is not None)
         if entry.unit is not None:
@@ -127,7 +128,7 @@ def test_a_crash_leaves_every_unit_to_its_own_message(rng: random.Random, tmp_pa
                     lose_entries(directory, rng)
                 adds = rng.random() < 0.2 and (directory / EXT).exists()
                 if adds:  # a command that repairs the directory knows no filters
-                    MessageStore(directory, salvage=True, clock_ms=FakeClock()).close()
+                    MessageStore(directory, salvage=Salvage.ALL, clock_ms=FakeClock()).close()
                 store = opened(directory)
             found = units_of(store)
         with_unit += sum(found)

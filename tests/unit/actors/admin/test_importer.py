@@ -20,7 +20,7 @@ from rocketray.errors import ConfigError, CorruptRecordError, StoreError
 from rocketray.hashing import tags_code
 from rocketray.message import IMPORTED_OFFSET_ID, Message, QueueOffset, StoredMessage
 from rocketray.store.batches.encoded_batch import encode_messages, pack_batch
-from rocketray.store.formats.record import encode_record
+from rocketray.store.formats.record import RecordValues, encode_record
 from rocketray.store.importing.import_source import ImportSource
 from rocketray.store.message_store import MessageStore
 
@@ -43,7 +43,7 @@ def node(tmp_path: Path) -> Iterator[LocalNode]:
 @pytest.fixture
 def golden() -> list[StoredMessage]:
     with open_golden() as store:
-        return list(store.scan())
+        return list(store.reads.scan())
 
 
 def import_from(
@@ -78,7 +78,7 @@ def assert_adds_up(report: ImportReport) -> None:
 
 
 def stored(node: LocalNode) -> dict[tuple[str, int], list[StoredMessage]]:
-    return {name: list(shard.writer.store.scan()) for name, shard in node.shards.items()}
+    return {name: list(shard.writer.store.reads.scan()) for name, shard in node.shards.items()}
 
 
 def assert_imported(node: LocalNode, golden: list[StoredMessage]) -> None:
@@ -110,9 +110,9 @@ def test_every_message_comes_as_it_was_but_for_its_place(
     assert_imported(node, golden)
     for (topic, queue_id), shard in node.shards.items():
         store = shard.writer.store
-        assert store.flushed_offset == store.max_physical_offset
-        for message in store.scan():
-            entry = store.queue_entry(topic, queue_id, message.queue_offset)
+        assert store.reads.flushed_offset == store.reads.max_physical_offset
+        for message in store.reads.scan():
+            entry = store.reads.queue_entry(topic, queue_id, message.queue_offset)
             assert entry.tags_code == tags_code(message.tags)
 
 
@@ -125,7 +125,7 @@ def test_imported_messages_are_found_by_every_id_and_key_also_after_a_crash(
             for key in (theirs.offset_message_id, theirs.unique_key, *theirs.keys):
                 if key is None:
                     continue
-                found = store.query(theirs.topic, key, 10_000)
+                found = store.reads.query(theirs.topic, key, 10_000)
                 ids = [one.imported_offset_id for one in found]
                 assert theirs.offset_message_id in ids
 
@@ -309,17 +309,19 @@ def write_log(directory: Path, *records: tuple[str, int, int]) -> None:
     log = bytearray()
     for topic, sys_flag, store_ms in records:
         log += encode_record(
-            topic,
-            b"body",
-            f"UNIQ_KEY\x01u{len(log)}\x02".encode(),
-            queue_id=0,
-            queue_offset=0,
-            physical_offset=len(log),
-            born_timestamp_ms=1,
-            born_host=("192.0.2.1", 1),
-            store_timestamp_ms=store_ms,
-            store_host=("2001:db8::1", 10_911),
-            sys_flag=sys_flag,
+            RecordValues(
+                topic,
+                b"body",
+                f"UNIQ_KEY\x01u{len(log)}\x02".encode(),
+                queue_id=0,
+                queue_offset=0,
+                physical_offset=len(log),
+                born_timestamp_ms=1,
+                born_host=("192.0.2.1", 1),
+                store_timestamp_ms=store_ms,
+                store_host=("2001:db8::1", 10_911),
+                sys_flag=sys_flag,
+            )
         )
     (directory / "commitlog").mkdir(parents=True)
     size = GOLDEN_CONFIG.commit_log_segment_bytes

@@ -256,7 +256,7 @@ def test_timers_of_rocketmqs_clients_are_read_as_it_reads_them(waiting: Waiting)
 def test_a_damaged_record_keeps_no_other_from_going(waiting: Waiting) -> None:
     sent = [waiting.send_after(1_000) for _ in range(3)]
     log = waiting.places[TIMER_TOPIC, 0]
-    entry = log.store.queue_entry(TIMER_TOPIC, 0, 1)
+    entry = log.store.reads.queue_entry(TIMER_TOPIC, 0, 1)
     log.store.flush()
     (segment,) = (log.directory / "commitlog").iterdir()
     with segment.open("r+b") as file:

@@ -170,10 +170,10 @@ def test_files_of_messages_that_wait_stay_and_others_go(node: LocalNode) -> None
             time.sleep(0.02)
         shard = node.shard(TIMER_TOPIC, 0).writer.store
         node.hosting.schedule.tidy()
-        assert shard.min_queue_offset(TIMER_TOPIC, 0) == 0
+        assert shard.reads.min_queue_offset(TIMER_TOPIC, 0) == 0
         assert producer.recall(waits.recall_handle)
         node.hosting.schedule.tidy()
-        assert shard.min_queue_offset(TIMER_TOPIC, 0) > 6
+        assert shard.reads.min_queue_offset(TIMER_TOPIC, 0) > 6
 
 
 def arrived(node: LocalNode) -> int:

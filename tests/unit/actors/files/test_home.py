@@ -88,7 +88,7 @@ def test_an_identity_that_is_not_ours_is_left_as_it_is(
 
 
 @pytest.mark.parametrize("damage", ["", "{", '{"version": 1, "uuid": "x"}'])
-def test_a_damaged_identity_is_mended_from_its_copy_and_told(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_identity_is_fixed_from_its_copy_and_told(tmp_path: Path, damage: str) -> None:
     home = home_of(tmp_path)
     identity_file(tmp_path).write_text(damage)
     assert home.directory() == tmp_path

@@ -27,7 +27,7 @@ def test_a_subject_has_one_line_until_it_is_resolved(
     assert problems.lines() == ["Trade 0: closed"]
 
 
-def test_a_mended_file_is_a_problem_until_what_was_damaged_is_removed(tmp_path: Path) -> None:
+def test_a_repaired_file_is_a_problem_until_what_was_damaged_is_removed(tmp_path: Path) -> None:
     problems = Problems(tmp_path)
     problems.note("Ray", "Ray: open")
     damaged = [

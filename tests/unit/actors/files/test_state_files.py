@@ -16,11 +16,11 @@ from rocketray.actors.cluster.system_services import Hosting
 from rocketray.actors.files import state_files
 from rocketray.actors.files.paths import config_directory, producer_rings_directory, shard_directory
 from rocketray.actors.files.state_files import (
-    mended_files,
     read_json,
     read_state,
     remove_half_written,
     remove_topic,
+    repaired_files,
     write_json,
 )
 from rocketray.actors.filtering.filter_rules import FilterRules
@@ -143,7 +143,7 @@ def test_the_copy_is_never_older_than_the_file(state: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_mended_from_its_copy_and_told_until_somebody_looked(
+def test_a_damaged_file_is_fixed_from_its_copy_and_told_until_somebody_looked(
     tmp_path: Path, state: Path, damage: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     state.write_bytes(damage)
@@ -154,12 +154,12 @@ def test_a_damaged_file_is_mended_from_its_copy_and_told_until_somebody_looked(
     assert read_json(state) == {"number": 2}
     assert beside(state, ".damaged").read_bytes() == damage
     for _ in range(2):
-        [line] = mended_files(tmp_path)
+        [line] = repaired_files(tmp_path)
         assert line.startswith(f"{state}: it was damaged")
         assert line.endswith("remove that one")
         assert read_state(state, number, owns=True) == 2
     beside(state, ".damaged").unlink()
-    assert mended_files(tmp_path) == []
+    assert repaired_files(tmp_path) == []
 
 
 @pytest.mark.parametrize("copy", [None, *DAMAGES])

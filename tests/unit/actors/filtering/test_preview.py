@@ -132,8 +132,8 @@ def test_a_shard_and_a_store_of_rocketmq_can_be_looked_at_too(data: Path) -> Non
     )
     assert one.counters.delivered == COUNT // 3
     with open_golden() as store:
-        topic = store.queues()[0][0]
-        stored = sum(message.topic == topic for message in store.scan())
+        topic = store.reads.queues()[0][0]
+        stored = sum(message.topic == topic for message in store.reads.scan())
     found = preview(GOLDEN_STORE, topic, Subscription.tags("*"), EVERYTHING, show=3)
     assert found.counters.scanned == found.counters.delivered == stored
     assert all(message.topic == topic for message in found.matches)

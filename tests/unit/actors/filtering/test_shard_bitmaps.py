@@ -70,7 +70,7 @@ def test_many_frames_get_their_units_in_one_pass(writer: ShardWriter, tmp_path: 
         ring.try_write(payload(range(first, first + 3)), Durability.MEMORY)
     ring.publish()
     assert writer.drain() == 16
-    entries = [writer.store.queue_entry("T", 0, number) for number in range(50)]
+    entries = [writer.store.reads.queue_entry("T", 0, number) for number in range(50)]
     assert len({entry.tags_code for entry in entries}) == 1
     found = [entry.unit and entry.unit.bitmap for entry in entries]
     assert found == [broker_bitmap(number) for number in range(50)]
@@ -93,7 +93,7 @@ def test_messages_are_stored_without_units_where_there_is_no_room_for_them(
     with monkeypatch.context() as patch:
         patch.setattr(ConsumeQueueExt, "reserve", full)
         assert writer.drain() == 2
-    entries = [writer.store.queue_entry("T", 0, number) for number in range(6)]
+    entries = [writer.store.reads.queue_entry("T", 0, number) for number in range(6)]
     assert [entry.unit is not None for entry in entries] == [True] * 2 + [False] * 4
     assert len({entry.tags_code for entry in entries}) == 1
     assert writer.store.is_sound
@@ -125,8 +125,8 @@ def test_a_file_that_cannot_be_written_ends_the_bitmaps(writer: ShardWriter) -> 
         writer.keep_bitmaps(LIVING)
     assert not writer.statistics().keeps_bitmaps
     writer.append(payload(range(2)), Durability.MEMORY)
-    assert writer.store.queue_entry("T", 0, 0).unit is None
+    assert writer.store.reads.queue_entry("T", 0, 0).unit is None
     in_the_way.rmdir()
     writer.keep_bitmaps(LIVING)
     writer.append(payload(range(2)), Durability.MEMORY)
-    assert writer.store.queue_entry("T", 0, 2).unit is not None
+    assert writer.store.reads.queue_entry("T", 0, 2).unit is not None

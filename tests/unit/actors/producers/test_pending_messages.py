@@ -37,7 +37,10 @@ def make(broker: Broker) -> list[Message]:
 
 
 def stored(broker: Broker) -> list[list[bytes]]:
-    return [[one.body for one in broker.shards["T", queue].writer.store.scan()] for queue in (0, 1)]
+    return [
+        [one.body for one in broker.shards["T", queue].writer.store.reads.scan()]
+        for queue in (0, 1)
+    ]
 
 
 @pytest.mark.parametrize("begin", [at_once, delayed])
@@ -99,7 +102,7 @@ def test_what_comes_after_a_message_that_is_not_stored_waits_for_it(
             except ShardUnavailableError:
                 continue
             break
-    assert [one.body for one in broker.shards["T", 0].writer.store.scan()] == bodies
+    assert [one.body for one in broker.shards["T", 0].writer.store.reads.scan()] == bodies
     assert [result.queue_offset for result in results] == [0, 1, 2, 3]
 
 

@@ -179,9 +179,9 @@ def test_the_record_on_disk_says_all_of_it(
     message, queue_id, _ = make()
     with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
         store.append(message.topic, queue_id, encode_forwarded([message]))
-        entry = store.queue_entry(message.topic, queue_id, 0)
-        record = store.view(entry.physical_offset)
-        [by_key] = store.query(message.topic, "k2")
+        entry = store.reads.queue_entry(message.topic, queue_id, 0)
+        record = store.reads.view(entry.physical_offset)
+        [by_key] = store.reads.query(message.topic, "k2")
         assert by_key == record
         if message.topic == DEAD:
             assert entry.tags_code == tags_code("pay")

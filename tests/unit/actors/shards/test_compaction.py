@@ -70,5 +70,5 @@ def test_old_files_are_read_while_producers_need_not_wait(
     shard.expire(COMPACTS, None)
     assert waits == [False]
     assert shard.statistics().min_queue_offset > 10
-    assert [one.body for one in shard.writer.store.scan()][-1] == b"0" * 50
+    assert [one.body for one in shard.writer.store.reads.scan()][-1] == b"0" * 50
     shard.close()

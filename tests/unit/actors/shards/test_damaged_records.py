@@ -14,6 +14,7 @@ from rocketray.actors.topics.queue_tail import QueueTail
 from rocketray.errors import CorruptRecordError
 from rocketray.filters.counters import FilterCounters
 from rocketray.filters.subscription import Subscription
+from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
 from rocketray.topology.spark.block_filter import BlockFilter
@@ -75,7 +76,7 @@ def test_a_member_is_told_which_record_is_damaged(damaged: Path, reading: str) -
 
 @pytest.mark.parametrize("kind", SUBSCRIPTIONS)
 def test_once_the_store_is_recovered_a_group_gets_all_others(damaged: Path, kind: str) -> None:
-    MessageStore(shard_directory(damaged, "T", 0), salvage=True, clock_ms=lambda: 0).close()
+    MessageStore(shard_directory(damaged, "T", 0), salvage=Salvage.ALL, clock_ms=lambda: 0).close()
     with LocalNode(damaged) as node:
         found, counters = receive(node, SUBSCRIPTIONS[kind])
     assert found == GOOD
@@ -86,14 +87,14 @@ def test_once_the_store_is_recovered_a_group_gets_all_others(damaged: Path, kind
 @pytest.mark.parametrize("kind", ["all", "tags", "sql"])
 def test_once_the_store_is_recovered_spark_reads_all_others(damaged: Path, kind: str) -> None:
     shard = shard_directory(damaged, "T", 0)
-    MessageStore(shard, salvage=True, clock_ms=lambda: 0).close()
+    MessageStore(shard, salvage=Salvage.ALL, clock_ms=lambda: 0).close()
     with QueueReader(shard, "T", 0) as reader:
         chosen = BlockFilter(SUBSCRIPTIONS[kind])
         assert reader.bodies(chosen.select(reader, 0, len(BODIES))) == GOOD
 
 
 def test_who_reads_by_position_steps_over_what_recovery_found_lost(damaged: Path) -> None:
-    MessageStore(shard_directory(damaged, "T", 0), salvage=True, clock_ms=lambda: 0).close()
+    MessageStore(shard_directory(damaged, "T", 0), salvage=Salvage.ALL, clock_ms=lambda: 0).close()
     tail = QueueTail(damaged, "T", 0)
     assert [message.body for message in tail.read(0, 100)] == GOOD
     assert [message.body for message in tail.read(2, 2)] == [BODIES[4], BODIES[5]]

@@ -238,17 +238,17 @@ def test_a_full_disk_refuses_messages_until_there_is_room(node: LocalNode) -> No
         assert refused.status is AppendStatus.STORE_FULL
         writer.watch_disk(DiskUse(used=50, free=50))
         producer.send("Trade", b"second")
-    assert [one.body for one in writer.store.scan()] == [b"first", b"second"]
+    assert [one.body for one in writer.store.reads.scan()] == [b"first", b"second"]
     assert writer.statistics().refused_batches >= 2
 
 
 def test_questions_about_deleted_messages_have_no_answer_and_no_error(node: LocalNode) -> None:
     fill(node, NEWEST_ONLY)
     store = node.shards["Trade", 0].writer.store
-    old = next(store.scan())
+    old = next(store.reads.scan())
     node.expire()
-    assert store.view_by_id(old.offset_message_id) is None
-    assert store.query("Trade", "k0") == []
-    assert store.query("Trade", old.unique_key or "") == []
-    assert store.queue_offset_by_time("Trade", 0, 0) == minimum(node)
-    assert next(store.scan()).queue_offset == minimum(node)
+    assert store.reads.view_by_id(old.offset_message_id) is None
+    assert store.reads.query("Trade", "k0") == []
+    assert store.reads.query("Trade", old.unique_key or "") == []
+    assert store.reads.queue_offset_by_time("Trade", 0, 0) == minimum(node)
+    assert next(store.reads.scan()).queue_offset == minimum(node)

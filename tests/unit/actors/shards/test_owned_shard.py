@@ -81,7 +81,7 @@ def make_ring(data: Path, name: str = "ring") -> ProducerRing:
 
 
 def bodies(shard: OwnedShard) -> list[int]:
-    return [int(message.body) for message in shard.writer.store.scan()]
+    return [int(message.body) for message in shard.writer.store.reads.scan()]
 
 
 def is_stored(shard: OwnedShard, number: int) -> bool:
@@ -116,7 +116,7 @@ def test_a_batch_that_comes_by_a_call_is_stored_behind_the_frame_that_a_crash_cu
     assert ring.acknowledged() == other.acknowledged() == 1
     ack = ring.ack(1)
     assert (ack.status, ack.first_queue_offset, ack.messages) == (AppendStatus.OK, 5, 10)
-    assert shard.writer.store.view(ack.first_physical_offset).body == b"5"
+    assert shard.writer.store.reads.view(ack.first_physical_offset).body == b"5"
     shard.close()
 
 
@@ -274,7 +274,7 @@ def test_what_could_not_be_brought_to_disk_is_not_acknowledged_with_what_comes_n
             shard.drain()
     assert ring.acknowledged() == 0
     assert is_stored(shard, 3)
-    assert shard.writer.control.flushed() == shard.writer.store.max_physical_offset
+    assert shard.writer.control.flushed() == shard.writer.store.reads.max_physical_offset
     assert bodies(shard) == [0, 1, 2, 3]
     assert [ring.ack(sequence).first_queue_offset for sequence in range(1, 5)] == [0, 1, 2, 3]
     shard.close()
@@ -290,7 +290,7 @@ def test_a_batch_for_the_disk_that_comes_again_is_acknowledged_once_it_is_there(
             with pytest.raises(OSError, match="none left"):
                 shard.append(payload(0, 3), Durability.DISK, attempt=attempt)
     assert shard.append(payload(0, 3), Durability.DISK, attempt=3).status is AppendStatus.OK
-    assert shard.writer.control.flushed() == shard.writer.store.max_physical_offset
+    assert shard.writer.control.flushed() == shard.writer.store.reads.max_physical_offset
     assert bodies(shard) == [0, 1, 2]
     shard.close()
 
@@ -312,7 +312,7 @@ def test_a_call_that_a_query_held_up_until_its_sender_gave_it_up_stores_nothing(
     with shard.writer.reading():  # as a query does, for long
         late.start()
         time.sleep(0.3)
-        assert not shard.writer.store.query(TOPIC, f"{0:032d}", 1)
+        assert not shard.writer.store.reads.query(TOPIC, f"{0:032d}", 1)
     assert not is_stored(shard, 0)
     shard.append(payload(0, 3), Durability.MEMORY, not_after_ms=steady_clock_ms() + 60_000)
     late.join()

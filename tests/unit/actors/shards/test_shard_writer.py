@@ -40,7 +40,7 @@ def open_writer(directory: Path) -> ShardWriter:
 
 
 def bodies(writer: ShardWriter) -> list[bytes]:
-    return [message.body for message in writer.store.scan()]
+    return [message.body for message in writer.store.reads.scan()]
 
 
 def test_frames_are_stored_then_seen_then_acknowledged(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_frames_are_stored_then_seen_then_acknowledged(tmp_path: Path) -> None:
     assert writer.drain() == 3
     assert writer.control.visible() == 30
     assert [ring.ack(n).first_queue_offset for n in (1, 2, 3)] == [0, 10, 20]
-    assert writer.store.view(ring.ack(2).first_physical_offset).body == b"10"
+    assert writer.store.reads.view(ring.ack(2).first_physical_offset).body == b"10"
     assert writer.drain() == 0
     writer.close()
 
@@ -83,8 +83,8 @@ def test_a_frame_cut_short_by_a_crash_is_completed_not_repeated(
     assert bodies(successor) == [b"%d" % n for n in [*range(15), 100, 101, 102]]
     ack = ring.ack(1)
     assert (ack.status, ack.first_queue_offset, ack.messages) == (AppendStatus.OK, 5, 10)
-    assert successor.store.view(ack.first_physical_offset).body == b"5"
-    assert len(successor.store.query("Topic", "k7")) == 1
+    assert successor.store.reads.view(ack.first_physical_offset).body == b"5"
+    assert len(successor.store.reads.query("Topic", "k7")) == 1
     successor.close()
 
 
@@ -152,7 +152,7 @@ def test_a_ring_may_bring_batches_with_room_for_crcs_among_others(tmp_path: Path
         ring.try_write(frame, Durability.MEMORY)
     ring.publish()
     assert writer.drain() == 3
-    stored = list(writer.store.scan())  # checks them
+    stored = list(writer.store.reads.scan())  # checks them
     assert [one.body for one in stored] == [b"0", b"1", b"2", b"3"]
     assert [CRC_PROPERTY in one.properties for one in stored] == [False, True, True, False]
     writer.close()
@@ -187,7 +187,7 @@ def test_a_disk_batch_is_flushed_before_it_is_seen(tmp_path: Path) -> None:
     writer.append(payload(0, 1), Durability.MEMORY)
     assert writer.control.flushed() == 0
     writer.append(payload(1, 1), Durability.DISK)
-    assert writer.control.flushed() == writer.store.max_physical_offset
+    assert writer.control.flushed() == writer.store.reads.max_physical_offset
     writer.close()
 
 
@@ -311,7 +311,7 @@ def test_a_frame_whose_records_cannot_be_read_again_does_not_keep_the_shard_from
     ring.publish()
     ShardRing(ring.path).record(1, Ack(AppendStatus.PENDING, 0))
     with monkeypatch.context() as patch:
-        patch.setattr(writer.store, "view", damaged)
+        patch.setattr(writer.store.reads, "view", damaged)
         writer.attach(ring.path)
     assert ring.ack(1).status is AppendStatus.FAILED
     assert bodies(writer) == [b"0", b"1", b"2"]

@@ -47,9 +47,9 @@ def forwarded(draw: st.DrawFn) -> ForwardedMessage:
 def stored(directory: Path, batch: EncodedBatch, topic: str) -> list[StoredMessage]:
     with MessageStore(directory, SMALL, clock_ms=FakeClock()) as store:
         result = store.append(topic, 2, batch)
-        entries = [store.queue_entry(topic, 2, number) for number in range(result.count)]
+        entries = [store.reads.queue_entry(topic, 2, number) for number in range(result.count)]
         assert [entry.tags_code for entry in entries] == batch.tags_codes.tolist()
-        return [store.view(entry.physical_offset) for entry in entries]
+        return [store.reads.view(entry.physical_offset) for entry in entries]
 
 
 @given(st.lists(forwarded(), min_size=1, max_size=4))
@@ -71,7 +71,7 @@ def test_unique_key_and_keys_are_indexed(tmp_path: Path) -> None:
     with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
         store.append("Trade", 0, encode_forwarded([message]))
         for key in ("a", "b", "id"):
-            assert len(store.query("Trade", key, 9)) == 1
+            assert len(store.reads.query("Trade", key, 9)) == 1
 
 
 def test_what_replaces_a_field_is_said(tmp_path: Path) -> None:

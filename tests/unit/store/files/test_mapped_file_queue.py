@@ -10,7 +10,7 @@ from support.faults import largest_file
 from rocketray.errors import CorruptRecordError, StoreError, StoreFullError
 from rocketray.store.files.file_system import SYSTEM_FILES
 from rocketray.store.files.mapped_file import MappedFile, create_file
-from rocketray.store.files.mapped_file_queue import MappedFileQueue, Mend, segment_name
+from rocketray.store.files.mapped_file_queue import MappedFileQueue, Repair, segment_name
 
 SIZE = 4096
 
@@ -135,9 +135,9 @@ def test_a_stray_file_far_behind_the_others_is_refused_and_nothing_is_made(
     for start, reason in ((300 * SIZE, "299 files are missing"), (1 << 64, "or too large")):
         stray = files.directory / segment_name(start)
         stray.write_bytes(b"")
-        for mend in Mend:
+        for repair in Repair:
             with pytest.raises(CorruptRecordError, match=f"{reason}|is missing"):
-                MappedFileQueue(files.directory, SIZE, read_only=False, mend=mend)
+                MappedFileQueue(files.directory, SIZE, read_only=False, repair=repair)
         stray.unlink()
     assert names(files) == [segment_name(0)]
 

@@ -43,7 +43,7 @@ def overwrite(path: Path, position: int, content: bytes) -> None:
 def test_the_chains_of_rocketmqs_files_are_sound() -> None:
     with open_golden() as store:
         assert index_problems(store) == []
-        assert len(store.query("TopicB", "dup")) == 28
+        assert len(store.reads.query("TopicB", "dup")) == 28
         assert store.statistics().damaged_chains == 0
 
 
@@ -58,7 +58,7 @@ def test_a_chain_that_loops_or_leads_outside_is_found_and_survived(
     with opened(copy) as store:
         assert index_problems(store) == [(newest.name, FIRST_ENTRY + 20 * 50)]
         for query in KEY_QUERIES:
-            found = store.query(query["topic"], query["key"], 32, distinct=False)
+            found = store.reads.query(query["topic"], query["key"], 32, distinct=False)
             offsets = [message.physical_offset for message in found]
             assert set(offsets) <= set(query["commitLogOffsets"])
             if index_key_hash(f"{query['topic']}#{query['key']}") % 100 != slot:
@@ -73,7 +73,7 @@ def test_a_slot_that_leads_outside_is_found_and_survived(copy: Path, head: int) 
     overwrite(newest, 40 + 4 * slot, (head & 0xFFFFFFFF).to_bytes(4, "big"))
     with opened(copy) as store:
         assert index_problems(store) == [(newest.name, 40 + 4 * slot)]
-        found = store.query("TopicB", "dup")
+        found = store.reads.query("TopicB", "dup")
         assert 0 < len(found) < 28  # those of the older files
         assert store.statistics().damaged_chains == 1
 
@@ -87,7 +87,7 @@ def test_an_entry_that_leads_to_another_record_is_not_believed(copy: Path) -> No
             raw[position : position + 8] = bytes(8)  # all lead to the first record
         path.write_bytes(raw)
     with opened(copy) as store:
-        found = store.query(row["topic"], row["key"])
+        found = store.reads.query(row["topic"], row["key"])
         assert all(row["key"] in (*one.keys, one.unique_key) for one in found)
 
 

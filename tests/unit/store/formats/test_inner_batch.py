@@ -12,7 +12,7 @@ from rocketray.config import StoreConfig
 from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.hashing import crc32
 from rocketray.store.formats.inner_batch import BatchUnit, decode_units, encode_units
-from rocketray.store.formats.record import encode_record
+from rocketray.store.formats.record import RecordValues, encode_record
 from rocketray.store.message_store import MessageStore
 
 # Written by RocketMQ: bodies "x" with K=1 and "yy" with T=2.
@@ -80,28 +80,30 @@ def test_a_scan_takes_apart_what_rocketmq_marked_as_an_inner_batch(
     tmp_path: Path, sys_flag: int, bodies: list[bytes]
 ) -> None:
     record = encode_record(
-        "Batches",
-        VECTOR,
-        b"INNER_NUM\x012\x02",
-        queue_id=1,
-        queue_offset=40,
-        physical_offset=0,
-        born_timestamp_ms=5,
-        born_host=("1.2.3.4", 5),
-        store_timestamp_ms=6,
-        store_host=("5.6.7.8", 9),
-        sys_flag=sys_flag,
+        RecordValues(
+            "Batches",
+            VECTOR,
+            b"INNER_NUM\x012\x02",
+            queue_id=1,
+            queue_offset=40,
+            physical_offset=0,
+            born_timestamp_ms=5,
+            born_host=("1.2.3.4", 5),
+            store_timestamp_ms=6,
+            store_host=("5.6.7.8", 9),
+            sys_flag=sys_flag,
+        )
     )
     log = tmp_path / "commitlog"
     log.mkdir()
     (log / f"{0:020d}").write_bytes(record.ljust(4096, b"\0"))
     config = StoreConfig(commit_log_segment_bytes=4096)
     with MessageStore(tmp_path, config, read_only=True, clock_ms=FakeClock()) as store:
-        found = list(store.scan())
+        found = list(store.reads.scan())
         assert [one.body for one in found] == bodies
         assert [one.queue_offset for one in found] == list(range(40, 40 + len(bodies)))
         assert all(one.body_crc == crc32(one.body) for one in found)
         assert all(one.born_host == ("1.2.3.4", 5) for one in found)
-        assert store.view(0).body == VECTOR  # by its offset, the record as it is
+        assert store.reads.view(0).body == VECTOR  # by its offset, the record as it is
     if sys_flag == 0xC0:
         assert [one.properties for one in found] == [{"K": "1"}, {"T": "2"}]

@@ -13,7 +13,7 @@ from rocketray.errors import CorruptRecordError, MessageTooLargeError
 from rocketray.message import CRC_PROPERTY, PROPERTIES_MAX_BYTES, Message
 from rocketray.store.batches.encoded_batch import RecordOptions, encode_table
 from rocketray.store.formats.property_crc import crc_property, with_crc_property
-from rocketray.store.formats.record import decode_record, encode_record
+from rocketray.store.formats.record import RecordValues, decode_record, encode_record
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.reader import QueueReader
 
@@ -25,16 +25,18 @@ CONFIG = StoreConfig(
     append_properties_crc=True,
 )
 RECORD = encode_record(
-    "Trade",
-    b"body",
-    b"TAGS\x01pay\x02",
-    queue_id=3,
-    queue_offset=42,
-    physical_offset=1000,
-    born_timestamp_ms=1,
-    born_host=("10.0.0.1", 1),
-    store_timestamp_ms=2,
-    store_host=("10.0.0.2", 2),
+    RecordValues(
+        "Trade",
+        b"body",
+        b"TAGS\x01pay\x02",
+        queue_id=3,
+        queue_offset=42,
+        physical_offset=1000,
+        born_timestamp_ms=1,
+        born_host=("10.0.0.1", 1),
+        store_timestamp_ms=2,
+        store_host=("10.0.0.2", 2),
+    ),
     properties_crc=True,
 )
 
@@ -67,16 +69,18 @@ def test_a_wrong_property_is_no_match(digits: bytes) -> None:
 def test_a_property_that_only_looks_like_it_is_the_users_own() -> None:
     for name in ("x__CRC32#", "__CRC32"):
         record = encode_record(
-            "Trade",
-            b"",
-            f"{name}\x011234567890\x02".encode(),
-            queue_id=0,
-            queue_offset=0,
-            physical_offset=0,
-            born_timestamp_ms=1,
-            born_host=("10.0.0.1", 1),
-            store_timestamp_ms=2,
-            store_host=("10.0.0.2", 2),
+            RecordValues(
+                "Trade",
+                b"",
+                f"{name}\x011234567890\x02".encode(),
+                queue_id=0,
+                queue_offset=0,
+                physical_offset=0,
+                born_timestamp_ms=1,
+                born_host=("10.0.0.1", 1),
+                store_timestamp_ms=2,
+                store_host=("10.0.0.2", 2),
+            )
         )
         assert decode_record(record, "log", 0).properties == {name: "1234567890"}
 
@@ -126,7 +130,7 @@ def test_a_flipped_bit_of_a_property_is_reported_by_readers_and_ends_the_log(
         reader.tags(reader.entries(0, 5))
     assert raised.value.physical_offset == victim.physical_offset
     with MessageStore(tmp_path, read_only=True, clock_ms=FakeClock()) as beside:
-        assert beside.max_physical_offset == victim.physical_offset
+        assert beside.reads.max_physical_offset == victim.physical_offset
     with MessageStore(tmp_path, clock_ms=FakeClock()) as again:
         assert check_whole(again) == 3
 
@@ -149,7 +153,7 @@ def test_a_record_without_it_is_as_good_as_any_in_a_store_that_writes_it(tmp_pat
         assert again.recovery.holes == ()
         assert check_whole(again) == 3
         assert again.verify().problems == ()
-        has_one = [CRC_PROPERTY in one.properties for one in again.scan()]
+        has_one = [CRC_PROPERTY in one.properties for one in again.reads.scan()]
         assert has_one == [True, False, True]
 
 

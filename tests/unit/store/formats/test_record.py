@@ -11,6 +11,7 @@ from rocketray.hashing import crc32
 from rocketray.message import Message
 from rocketray.store.formats.compression import INFLATED_BODY_MAX_BYTES
 from rocketray.store.formats.record import (
+    RecordValues,
     decode_record,
     encode_blank,
     encode_host,
@@ -24,17 +25,19 @@ MESSAGE = Message("TopicTest", b"hello", tags="TagA", keys=("k1", "k2"), flag=7)
 
 def encode(message: Message = MESSAGE, born: str = "192.168.1.2", store: str = "10.0.0.1") -> bytes:
     return encode_record(
-        message.topic,
-        message.body,
-        message.encoded_properties(),
-        flag=message.flag,
-        queue_id=3,
-        queue_offset=42,
-        physical_offset=1000,
-        born_timestamp_ms=1_700_000_000_000,
-        born_host=(born, 54_321),
-        store_timestamp_ms=1_700_000_000_123,
-        store_host=(store, 10_911),
+        RecordValues(
+            message.topic,
+            message.body,
+            message.encoded_properties(),
+            flag=message.flag,
+            queue_id=3,
+            queue_offset=42,
+            physical_offset=1000,
+            born_timestamp_ms=1_700_000_000_000,
+            born_host=(born, 54_321),
+            store_timestamp_ms=1_700_000_000_123,
+            store_host=(store, 10_911),
+        )
     )
 
 

@@ -12,6 +12,7 @@ from support.stores import SMALL, FakeClock
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, TIMER_TOPIC, at_level, at_time
 from rocketray.hashing import tags_code
 from rocketray.message import Message
+from rocketray.store.files.store_settings import Salvage
 from rocketray.store.formats.schedule_codes import entry_codes
 from rocketray.store.message_store import MessageStore
 
@@ -19,8 +20,8 @@ CLOCK = FakeClock()
 
 
 def codes(store: MessageStore, topic: str, queue_id: int) -> list[int | None]:
-    end = store.max_queue_offset(topic, queue_id)
-    return [store.queue_entry(topic, queue_id, offset).tags_code for offset in range(end)]
+    end = store.reads.max_queue_offset(topic, queue_id)
+    return [store.reads.queue_entry(topic, queue_id, offset).tags_code for offset in range(end)]
 
 
 def scheduled(level: str) -> Message:
@@ -73,7 +74,7 @@ def test_recovery_makes_the_same_entries_again(tmp_path: Path) -> None:
         before = [codes(store, SCHEDULE_TOPIC, queue) for queue in range(3)]
     shutil.rmtree(tmp_path / "consumequeue")
     (tmp_path / "abort").touch()
-    with MessageStore(tmp_path, salvage=True, clock_ms=CLOCK) as store:
+    with MessageStore(tmp_path, salvage=Salvage.ALL, clock_ms=CLOCK) as store:
         assert [codes(store, SCHEDULE_TOPIC, queue) for queue in range(3)] == before
         assert any(before)
         assert store.verify().problems == ()

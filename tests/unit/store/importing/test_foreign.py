@@ -62,7 +62,7 @@ def test_an_index_that_says_nothing_of_its_slots_refuses_keys_but_nothing_else(c
     with pytest.raises(ConfigError, match="--max-hash-slots"):
         settings.check_keys()
     with opened(copy) as store:
-        assert len(list(store.scan())) == 600
+        assert len(list(store.reads.scan())) == 600
 
 
 def test_an_empty_index_needs_no_number(copy: Path) -> None:
@@ -72,7 +72,7 @@ def test_an_empty_index_needs_no_number(copy: Path) -> None:
     assert settings.slots_from == "nothing"
     settings.check_keys()
     with opened(copy) as store:
-        assert store.query("TopicB", "dup") == []
+        assert store.reads.query("TopicB", "dup") == []
     shutil.rmtree(copy / "index")
     assert read_foreign_settings(copy).slots_from == "nothing"
 
@@ -81,10 +81,10 @@ def test_a_store_that_a_broker_has_open_reads_the_same(copy: Path) -> None:
     (copy / "abort").write_text("4711")
     rows = [row for row in read_jsonl("store-v1.jsonl") if "blank" not in row]
     with opened(copy) as store:
-        assert offsets(list(store.scan())) == [row["commitLogOffset"] for row in rows]
-        assert store.queues() == [("TopicA", 0), ("TopicA", 1), ("TopicB", 0), ("TopicB", 1)]
-        assert store.max_queue_offset("TopicA", 1) == 206
-        assert len(store.query("TopicB", "dup")) == 28
+        assert offsets(list(store.reads.scan())) == [row["commitLogOffset"] for row in rows]
+        assert store.reads.queues() == [("TopicA", 0), ("TopicA", 1), ("TopicB", 0), ("TopicB", 1)]
+        assert store.reads.max_queue_offset("TopicA", 1) == 206
+        assert len(store.reads.query("TopicB", "dup")) == 28
     assert (copy / "abort").read_text() == "4711"
 
 
@@ -92,7 +92,7 @@ def test_a_last_file_that_is_no_more_than_a_name_is_passed_over(copy: Path) -> N
     for name, start in (("commitlog", 524_288), ("consumequeue/TopicA/0", 4000)):
         (copy / name / f"{start:020d}").touch()
     with opened(copy) as store:
-        assert len(list(store.scan())) == 600
+        assert len(list(store.reads.scan())) == 600
         assert len(read_all(store, "TopicA", 0)) == 199
 
 
@@ -102,8 +102,11 @@ def test_a_queue_without_a_message_is_empty(copy: Path) -> None:
     (copy / "consumequeue" / "TopicC" / "8" / f"{0:020d}").write_bytes(bytes(1000))
     with opened(copy) as store:
         for queue_id in (7, 8):
-            assert store.get_message("TopicC", queue_id, 3, 1).status.name == "NO_MESSAGE_IN_QUEUE"
-            assert store.max_queue_offset("TopicC", queue_id) == 0
+            assert (
+                store.reads.get_message("TopicC", queue_id, 3, 1).status.name
+                == "NO_MESSAGE_IN_QUEUE"
+            )
+            assert store.reads.max_queue_offset("TopicC", queue_id) == 0
 
 
 def test_a_queue_begins_with_the_first_message_that_is_still_in_the_log(copy: Path) -> None:
@@ -112,16 +115,16 @@ def test_a_queue_begins_with_the_first_message_that_is_still_in_the_log(copy: Pa
     (copy / "consumequeue" / "TopicA" / "0" / f"{0:020d}").unlink()
     rows = [row for row in read_jsonl("store-v1.jsonl") if "blank" not in row]
     with opened(copy) as store:
-        assert store.min_physical_offset == 196608
-        for topic, queue_id in store.queues():
+        assert store.reads.min_physical_offset == 196608
+        for topic, queue_id in store.reads.queues():
             of_queue = [row for row in rows if (row["topic"], row["queueId"]) == (topic, queue_id)]
             kept = [row["queueOffset"] for row in of_queue if row["commitLogOffset"] >= 196608]
-            assert store.min_queue_offset(topic, queue_id) == kept[0] > 0
+            assert store.reads.min_queue_offset(topic, queue_id) == kept[0] > 0
             found = read_all(store, topic, queue_id)
             assert [message.queue_offset for message in found] == kept
-            early = store.get_message(topic, queue_id, 0, 1)
+            early = store.reads.get_message(topic, queue_id, 0, 1)
             assert (early.status.name, early.next_queue_offset) == ("OFFSET_TOO_SMALL", kept[0])
-        assert store.query("TopicA", "key-0-0") == []
+        assert store.reads.query("TopicA", "key-0-0") == []
 
 
 def test_a_queue_whose_messages_are_all_gone_keeps_its_end(copy: Path) -> None:
@@ -131,9 +134,13 @@ def test_a_queue_whose_messages_are_all_gone_keeps_its_end(copy: Path) -> None:
     (queue / f"{3000:020d}").write_bytes(entry.ljust(1000, b"\0"))
     (copy / "commitlog" / f"{0:020d}").unlink()
     with opened(copy) as store:
-        assert store.min_queue_offset("TopicD", 0) == store.max_queue_offset("TopicD", 0) == 151
-        assert store.get_message("TopicD", 0, 151, 1).status.name == "OFFSET_OVERFLOW_ONE"
-        assert store.get_message("TopicD", 0, 150, 1).status.name == "OFFSET_TOO_SMALL"
+        assert (
+            store.reads.min_queue_offset("TopicD", 0)
+            == store.reads.max_queue_offset("TopicD", 0)
+            == 151
+        )
+        assert store.reads.get_message("TopicD", 0, 151, 1).status.name == "OFFSET_OVERFLOW_ONE"
+        assert store.reads.get_message("TopicD", 0, 150, 1).status.name == "OFFSET_TOO_SMALL"
 
 
 def test_a_queue_may_begin_with_fillers(copy: Path) -> None:
@@ -143,9 +150,9 @@ def test_a_queue_may_begin_with_fillers(copy: Path) -> None:
     entry = bytes(8) + (314).to_bytes(4, "big") + bytes(8)
     (queue / f"{1000:020d}").write_bytes((filler * 7 + entry).ljust(1000, b"\0"))
     with opened(copy) as store:
-        assert store.min_queue_offset("TopicD", 0) == 57
-        assert store.max_queue_offset("TopicD", 0) == 58
-        assert store.get_message("TopicD", 0, 57, 1).messages[0].physical_offset == 0
+        assert store.reads.min_queue_offset("TopicD", 0) == 57
+        assert store.reads.max_queue_offset("TopicD", 0) == 58
+        assert store.reads.get_message("TopicD", 0, 57, 1).messages[0].physical_offset == 0
 
 
 def write(path: Path) -> None:
@@ -201,4 +208,4 @@ def test_what_cannot_be_read_is_refused_with_the_reason(
 def test_compaction_files_are_passed_over(copy: Path) -> None:
     write(copy / "compaction" / "compactionLog" / "TopicF" / "0" / f"{0:020d}")
     with opened(copy) as store:
-        assert len(store.queues()) == 4
+        assert len(store.reads.queues()) == 4

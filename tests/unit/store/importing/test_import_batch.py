@@ -11,7 +11,13 @@ from rocketray.errors import MessageTooLargeError
 from rocketray.hashing import tags_code
 from rocketray.message import IMPORTED_OFFSET_ID, PROPERTIES_MAX_BYTES, Message, StoredMessage
 from rocketray.store.formats.message_id import encode_offset_id
-from rocketray.store.formats.record import RecordFields, decode_record, encode_record, parse_record
+from rocketray.store.formats.record import (
+    RecordFields,
+    RecordValues,
+    decode_record,
+    encode_record,
+    parse_record,
+)
 from rocketray.store.importing.import_batch import ImportBatch
 from rocketray.store.importing.import_source import SourceRecord
 from rocketray.store.message_store import MessageStore
@@ -31,18 +37,20 @@ def source_record(
 ) -> tuple[SourceRecord, StoredMessage]:
     """A record as another store has it, with *properties* in place of the message's."""
     raw = encode_record(
-        message.topic,
-        message.body,
-        message.encoded_properties() if properties is None else properties,
-        queue_id=3,
-        queue_offset=70,
-        physical_offset=700,
-        born_timestamp_ms=1_111,
-        born_host=born_host,
-        store_timestamp_ms=2_222,
-        store_host=store_host,
-        flag=message.flag,
-        sys_flag=sys_flag,
+        RecordValues(
+            message.topic,
+            message.body,
+            message.encoded_properties() if properties is None else properties,
+            queue_id=3,
+            queue_offset=70,
+            physical_offset=700,
+            born_timestamp_ms=1_111,
+            born_host=born_host,
+            store_timestamp_ms=2_222,
+            store_host=store_host,
+            flag=message.flag,
+            sys_flag=sys_flag,
+        ),
         properties_crc=properties_crc,
     )
     fields = parse_record(BEFORE + raw, len(BEFORE), len(BEFORE) + len(raw))
@@ -60,7 +68,7 @@ def imported(directory: Path, *sources: SourceRecord) -> list[StoredMessage]:
     assert (len(batch), batch.size) == (len(encoded), len(encoded.records))
     with MessageStore(directory, SMALL, clock_ms=FakeClock()) as store:
         store.append(sources[0].topic, 3, encoded)
-        return list(store.scan())
+        return list(store.reads.scan())
 
 
 @pytest.mark.parametrize("store_host", [IPV4, IPV6])
@@ -115,9 +123,9 @@ def test_keys_count_as_they_do_for_rocketmq(tmp_path: Path) -> None:
     with MessageStore(tmp_path, clock_ms=FakeClock()) as store:
         assert store.statistics().keys == 5
         for key in ("u", "k1", "k2", source.offset_id):
-            assert len(store.query("Trade", key)) == 1
-        assert not store.query("Trade", "old")
-        assert not store.query("Trade", "")
+            assert len(store.reads.query("Trade", key)) == 1
+        assert not store.reads.query("Trade", "old")
+        assert not store.reads.query("Trade", "")
 
 
 def test_a_property_string_without_room_for_the_old_id_is_refused() -> None:
@@ -144,6 +152,6 @@ def test_tags_and_keys_that_are_no_utf8_are_hashed_as_java_reads_them(tmp_path: 
     [ours] = imported(tmp_path, source)
     assert (ours.tags, ours.keys) == (theirs.tags, theirs.keys)
     with MessageStore(tmp_path, SMALL, clock_ms=FakeClock()) as store:
-        assert store.queue_entry("Trade", 3, 0).tags_code == tags_code("a\ufffd")
+        assert store.reads.queue_entry("Trade", 3, 0).tags_code == tags_code("a\ufffd")
         for key in theirs.keys:
-            assert [each.keys for each in store.query("Trade", key)] == [theirs.keys]
+            assert [each.keys for each in store.reads.query("Trade", key)] == [theirs.keys]

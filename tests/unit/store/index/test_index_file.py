@@ -154,7 +154,7 @@ def test_files_are_made_at_the_first_key_and_when_one_is_full(
     index.reserve(0)
     assert not (tmp_path / "index").exists()
     put_many(index, list(range(100, 112)), T)
-    assert index.file_count == 3
+    assert len(index.files) == 3
     assert index.entry_count() == 12
     assert list(index.search(7)) == list(range(111, 99, -1))
     assert len(set((tmp_path / "index").iterdir())) == 3  # one clock, three names
@@ -163,11 +163,11 @@ def test_files_are_made_at_the_first_key_and_when_one_is_full(
 def test_room_that_was_reserved_in_vain_is_used_later(index: KeyIndex) -> None:
     put_many(index, [1, 2, 3], T)
     index.reserve(4)
-    assert index.file_count == 2
+    assert len(index.files) == 2
     put_many(index, [4], T)
     put_many(index, [5, 6], T)
     assert list(index.search(7)) == [6, 5, 4, 3, 2, 1]
-    assert index.file_count == 2
+    assert len(index.files) == 2
 
 
 def test_after_a_crash_only_full_files_from_before_the_checkpoint_stay(index: KeyIndex) -> None:
@@ -179,11 +179,11 @@ def test_after_a_crash_only_full_files_from_before_the_checkpoint_stay(index: Ke
     assert index.position() == (5, 1)
     index.keep_trusted(0)
     assert index.position() == (0, 0)
-    assert index.file_count == 0
+    assert len(index.files) == 0
 
 
 def test_the_position_counts_a_records_keys_over_two_files(index: KeyIndex) -> None:
     put_many(index, [1, 2, 3, 9, 9], T)
     put_many(index, [9, 9, 9], T)
-    assert index.file_count == 2
+    assert len(index.files) == 2
     assert index.position() == (9, 5)

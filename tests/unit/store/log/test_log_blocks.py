@@ -11,7 +11,7 @@ from support.stores import SMALL, FakeClock, message, open_golden
 from rocketray.config import StoreConfig
 from rocketray.hashing import index_key_hash, tags_code
 from rocketray.message import StoredMessage
-from rocketray.store.formats.record import encode_record
+from rocketray.store.formats.record import RecordValues, encode_record
 from rocketray.store.log.commit_log import CommitLog
 from rocketray.store.log.log_blocks import LogBlock, read_blocks, record_keys
 from rocketray.store.message_store import MessageStore
@@ -76,7 +76,7 @@ def test_text_that_is_no_utf8_hashes_as_when_it_was_appended(tmp_path: Path, rng
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(log.ljust(1 << 16, b"\0"))
     config = StoreConfig(commit_log_segment_bytes=1 << 16)
     with MessageStore(tmp_path, config, read_only=True, clock_ms=FakeClock()) as store:
-        messages = list(store.scan())
+        messages = list(store.reads.scan())
         [block] = read_blocks(store._log, 0)
         assert len(messages) == 300
         assert rows(block) == list(map(expected_row, messages))
@@ -85,7 +85,7 @@ def test_text_that_is_no_utf8_hashes_as_when_it_was_appended(tmp_path: Path, rng
 
 
 def test_blocks_say_what_decoding_each_record_says(store: MessageStore) -> None:
-    messages = list(store.scan())
+    messages = list(store.reads.scan())
     blocks = list(read_blocks(store._log, 0))
     assert len(blocks) == store.statistics().log_files
     assert [row for block in blocks for row in rows(block)] == list(map(expected_row, messages))
@@ -103,19 +103,19 @@ def test_blocks_say_what_decoding_each_record_says(store: MessageStore) -> None:
 
 
 def test_blocks_begin_at_any_record_or_file(store: MessageStore) -> None:
-    messages = list(store.scan())
+    messages = list(store.reads.scan())
     for first in (1, 30, 59):
         found = list(read_blocks(store._log, messages[first].physical_offset))
         assert [row for block in found for row in rows(block)] == list(
             map(expected_row, messages[first:])
         )
-    assert list(read_blocks(store._log, store.max_physical_offset)) == []
+    assert list(read_blocks(store._log, store.reads.max_physical_offset)) == []
 
 
 def test_reading_ends_at_the_first_bad_record_wherever_it_is_bad(store: MessageStore) -> None:
-    messages = list(store.scan())
+    messages = list(store.reads.scan())
     victim = messages[40]
-    segment = store._log.segment(victim.physical_offset)
+    segment = store._log.files.file(victim.physical_offset)
     assert segment is not None
     start = victim.physical_offset - segment.start
     topic = start + 88 + len(victim.body) + 1
@@ -131,7 +131,7 @@ def test_reading_ends_at_the_first_bad_record_wherever_it_is_bad(store: MessageS
 
 def test_the_log_that_rocketmq_wrote_is_read_alike() -> None:
     with open_golden() as store:
-        messages = list(store.scan())
+        messages = list(store.reads.scan())
         found = [row for block in read_blocks(store._log, 0) for row in rows(block)]
         assert found == list(map(expected_row, messages))
 
@@ -152,16 +152,18 @@ def test_a_record_whose_property_string_cannot_end_so_is_torn(
     tmp_path: Path, properties: bytes, is_whole: bool
 ) -> None:
     record = encode_record(
-        "Trade",
-        b"body",
-        properties,
-        queue_id=0,
-        queue_offset=0,
-        physical_offset=0,
-        born_timestamp_ms=1,
-        born_host=("1.2.3.4", 5),
-        store_timestamp_ms=2,
-        store_host=("5.6.7.8", 9),
+        RecordValues(
+            "Trade",
+            b"body",
+            properties,
+            queue_id=0,
+            queue_offset=0,
+            physical_offset=0,
+            born_timestamp_ms=1,
+            born_host=("1.2.3.4", 5),
+            store_timestamp_ms=2,
+            store_host=("5.6.7.8", 9),
+        )
     )
     (tmp_path / f"{0:020d}").write_bytes(record.ljust(4096, b"\0"))
     log = CommitLog(tmp_path, 4096, ("5.6.7.8", 9), read_only=True)

@@ -9,6 +9,13 @@ from support.records import i32, i64
 
 from rocketray.errors import OffsetOutOfRangeError
 from rocketray.store.queues.consume_queue import ConsumeQueue, QueueEntry
+from rocketray.store.queues.queue_recovery import (
+    clear_tail,
+    find_begin,
+    find_end,
+    last_before,
+    put_entries,
+)
 
 ENTRIES = 5
 FAR = 1 << 40
@@ -27,13 +34,13 @@ def add(queue: ConsumeQueue, count: int, first_physical: int = 0, size: int = 10
 
 
 def reopened(queue: ConsumeQueue) -> ConsumeQueue:
-    return ConsumeQueue(queue._files.directory, ENTRIES, read_only=False)
+    return ConsumeQueue(queue.files.directory, ENTRIES, read_only=False)
 
 
 def test_the_bytes_of_an_entry(queue: ConsumeQueue) -> None:
     queue.reserve(2)
     queue.append(i32([126, 5]), i64([2_598_919, -720_863_880]), 1000, i64([1, 1]))
-    file = queue._files.file(0)
+    file = queue.files.file(0)
     assert file is not None
     assert file.read(0, 20).hex() == "00000000000003e80000007e000000000027a807"
     assert file.read(32, 8).hex() == "ffffffffd5087d78"
@@ -58,26 +65,26 @@ def test_an_offset_outside_says_what_there_is(queue: ConsumeQueue) -> None:
 
 
 def test_the_end_is_found_again(queue: ConsumeQueue) -> None:
-    assert queue.find_end(FAR) == 0
+    assert find_end(queue, FAR) == 0
     for count in (3, 2, 6):  # the middle one fills a file to its end
         add(queue, count, queue.max_offset * 100)
         again = reopened(queue)
-        assert again.find_end(FAR) == queue.max_offset
-        assert again.find_end(700) == min(queue.max_offset, 7)
-        assert again.find_end(0) == 0
+        assert find_end(again, FAR) == queue.max_offset
+        assert find_end(again, 700) == min(queue.max_offset, 7)
+        assert find_end(again, 0) == 0
         again.close()
 
 
 def test_entries_that_are_not_in_the_order_of_the_log_end_it(queue: ConsumeQueue) -> None:
     add(queue, 2, 500)
     add(queue, 2, 100)
-    assert reopened(queue).find_end(FAR) == 2
+    assert find_end(reopened(queue), FAR) == 2
 
 
 def test_a_queue_begins_with_the_first_record_that_is_left(queue: ConsumeQueue) -> None:
     add(queue, 8)
     for log_begin, expected in ((0, 0), (1, 1), (100, 1), (650, 7), (900, 8)):
-        queue.find_begin(log_begin)
+        find_begin(queue, log_begin)
         assert queue.min_offset == expected
     assert [entry.queue_offset for entry in queue.entries(8)] == []
 
@@ -87,15 +94,15 @@ def test_a_queue_may_begin_above_zero_with_fillers_before(queue: ConsumeQueue) -
     queue.restart_at(13)
     add(queue, 3, 5000)
     assert (queue.min_offset, queue.max_offset) == (13, 16)
-    file = queue._files.file(10 * 20)
+    file = queue.files.file(10 * 20)
     assert file is not None
     assert file.read(0, 20).hex() == "00000000000000007fffffff0000000000000000"
     again = reopened(queue)
-    again.max_offset = again.find_end(FAR)
-    again.find_begin(0)
+    again.max_offset = find_end(again, FAR)
+    find_begin(again, 0)
     assert (again.min_offset, again.max_offset) == (13, 16)
-    assert again.last_before(13) is None
-    assert again.last_before(16) == QueueEntry(15, 5200, 100, 2)
+    assert last_before(again, 13) is None
+    assert last_before(again, 16) == QueueEntry(15, 5200, 100, 2)
 
 
 def test_bisection_finds_the_first_entry_that_satisfies(queue: ConsumeQueue) -> None:
@@ -117,21 +124,21 @@ def test_an_ext_address_without_ext_files_is_no_tags_code(queue: ConsumeQueue) -
 
 def test_recovery_puts_records_that_lie_anywhere(queue: ConsumeQueue) -> None:
     offsets = i64([0, 1000, 1100, 5000, 9000, 9100, 10_000])
-    queue.put(offsets, i32([100] * 7), i64([1] * 7), i64([1] * 7))
+    put_entries(queue, offsets, i32([100] * 7), i64([1] * 7), i64([1] * 7))
     assert [queue.entry(at).physical_offset for at in range(7)] == offsets.tolist()
     queue.flush()
     again = reopened(queue)
-    assert again.find_end(9050) == 5
+    assert find_end(again, 9050) == 5
     again.max_offset = 5
-    again.clear_tail()
-    assert again.find_end(FAR) == 5
+    clear_tail(again)
+    assert find_end(again, FAR) == 5
 
 
 def test_entries_stay_in_place_for_readers_when_they_are_put_again(queue: ConsumeQueue) -> None:
     add(queue, 4)
-    file = queue._files.file(0)
+    file = queue.files.file(0)
     assert file is not None
     before = np.array(file.data)
     queue.max_offset = 1
-    queue.put(i64([100, 200, 300]), i32([100] * 3), i64([1, 2, 3]), i64([1] * 3))
+    put_entries(queue, i64([100, 200, 300]), i32([100] * 3), i64([1, 2, 3]), i64([1] * 3))
     assert (file.data == before).all()

@@ -151,11 +151,11 @@ def opened(directory: Path, config: StoreConfig = CONFIG) -> MessageStore:
 def units_are_whole(store: MessageStore, topic: str, queue_id: int) -> None:
     """Every entry has a unit with its message's tags code, time and bitmap."""
     found = read_all(store, topic, queue_id)
-    assert len(found) == store.max_queue_offset(topic, queue_id) - store.min_queue_offset(
+    assert len(found) == store.reads.max_queue_offset(
         topic, queue_id
-    )
+    ) - store.reads.min_queue_offset(topic, queue_id)
     for one in found:
-        entry = store.queue_entry(topic, queue_id, one.queue_offset)
+        entry = store.reads.queue_entry(topic, queue_id, one.queue_offset)
         unit = entry.unit
         assert unit is not None
         assert (unit.tags_code, unit.store_timestamp_ms) == (
@@ -175,7 +175,7 @@ def fill(store: MessageStore, numbers: range) -> None:
 
 def all_whole(store: MessageStore) -> None:
     check_whole(store)
-    for queue in store.queues():
+    for queue in store.reads.queues():
         units_are_whole(store, *queue)
 
 
@@ -187,7 +187,7 @@ def test_a_store_with_ext_is_whole_after_each_opening(tmp_path: Path, *, clean: 
         all_whole(store)
         store.close() if clean else kill(store)
     with MessageStore(tmp_path, read_only=True, clock_ms=FakeClock()) as store:
-        assert len(list(store.scan())) == 360
+        assert len(list(store.reads.scan())) == 360
         all_whole(store)
 
 
@@ -227,7 +227,7 @@ def test_a_unit_that_cannot_be_read_lets_its_message_pass(tmp_path: Path) -> Non
     path = tmp_path / "consumequeue_ext" / "Trade" / "0" / f"{0:020d}"
     path.write_bytes(b"\xff" * 34 + path.read_bytes()[34:])
     with MessageStore(tmp_path, read_only=True, clock_ms=FakeClock()) as store:
-        entry = store.queue_entry("Trade", 0, 0)
+        entry = store.reads.queue_entry("Trade", 0, 0)
         assert (entry.tags_code, entry.unit) == (None, None)
         assert len(read_all(store, "Trade", 0)) == 30
 

@@ -10,6 +10,7 @@ from support.stores import FakeClock
 
 from rocketray.config import StoreConfig
 from rocketray.hashing import index_key_hash
+from rocketray.store.files.store_settings import Salvage
 from rocketray.store.message_store import MessageStore
 from rocketray.store.reading.lookups import _key_hash
 
@@ -28,9 +29,9 @@ def test_a_key_that_is_no_utf8_is_found_after_a_recovery_by_what_is_read_of_it(
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(log.ljust(4096, b"\0"))
     config = StoreConfig(commit_log_segment_bytes=4096, index_hash_slots=10, index_entries=100)
-    with MessageStore(tmp_path, config, salvage=True, clock_ms=FakeClock()) as store:
-        messages = list(store.scan())
+    with MessageStore(tmp_path, config, salvage=Salvage.ALL, clock_ms=FakeClock()) as store:
+        messages = list(store.reads.scan())
         assert [one.keys for one in messages] == [["\ufffd"], ["a\ufffd"], ["\ufffd"], ["whole"]]
         for key, count in (("\ufffd", 2), ("a\ufffd", 1), ("whole", 1)):
-            found = store.query("TopicTest", key, 9, 0, 2**62)
+            found = store.reads.query("TopicTest", key, 9, 0, 2**62)
             assert [one.keys for one in found] == [[key]] * count

@@ -40,7 +40,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MessageStore]:
 
 
 def numbers(store: MessageStore, offset: int, count: int, limits: PullLimits) -> list[int]:
-    result = store.get_message("Trade", 0, offset, count, limits=limits)
+    result = store.reads.get_message("Trade", 0, offset, count, limits=limits)
     found = [int(one.body[:8]) for one in result.messages]
     assert result.next_queue_offset == offset + len(found)
     return found
@@ -59,7 +59,7 @@ def test_from_disk_a_broker_gives_8(store: MessageStore) -> None:
 
 
 def test_bytes_are_limited_from_the_second_message_on(store: MessageStore) -> None:
-    size = store.get_message("Trade", 0, 0, 1).size + 25  # they differ by their tags
+    size = store.reads.get_message("Trade", 0, 0, 1).size + 25  # they differ by their tags
     assert numbers(store, 0, 10, replace(FREE, max_bytes=1)) == [0]
     assert len(numbers(store, 0, 10, replace(FREE, max_bytes=3 * size))) == 3
     limits = replace(FREE, memory_max_bytes=4 * size)
@@ -70,30 +70,30 @@ def test_bytes_are_limited_from_the_second_message_on(store: MessageStore) -> No
 
 def test_a_broker_looks_at_800_entries_counted_from_the_request(store: MessageStore) -> None:
     rare = Numbers({799, 900})
-    result = store.get_message("Trade", 0, 0, 32, rare, limits=PullLimits.broker())
+    result = store.reads.get_message("Trade", 0, 0, 32, rare, limits=PullLimits.broker())
     assert result.status is GetMessageStatus.FOUND
     assert [one.queue_offset for one in result.messages] == [799]
     assert (result.next_queue_offset, result.filter_message_count) == (800, 799)
-    result = store.get_message("Trade", 0, 1000, 32, rare, limits=PullLimits.broker())
+    result = store.reads.get_message("Trade", 0, 1000, 32, rare, limits=PullLimits.broker())
     assert result.status is GetMessageStatus.NO_MATCHED_MESSAGE
     assert (result.next_queue_offset, result.filter_message_count) == (1800, 800)
-    result = store.get_message("Trade", 0, 1000, 900, rare, limits=PullLimits.broker())
+    result = store.reads.get_message("Trade", 0, 1000, 900, rare, limits=PullLimits.broker())
     assert result.next_queue_offset == 1900  # as many as were asked for, if that is more
 
 
 def test_without_limits_a_read_goes_on_over_queue_files(store: MessageStore) -> None:
     assert numbers(store, 0, COUNT + 1, FREE) == list(range(COUNT))
-    result = store.get_message("Trade", 0, 0, 5, Numbers({2499}), limits=FREE)
+    result = store.reads.get_message("Trade", 0, 0, 5, Numbers({2499}), limits=FREE)
     assert [one.queue_offset for one in result.messages] == [2499]
     assert result.next_queue_offset == COUNT
 
 
 def test_files_are_travelled_until_one_has_a_match(store: MessageStore) -> None:
     limits = replace(FREE, max_queue_files=2)
-    result = store.get_message("Trade", 0, 0, 5, Numbers({1500, 2001}), limits=limits)
+    result = store.reads.get_message("Trade", 0, 0, 5, Numbers({1500, 2001}), limits=limits)
     assert [one.queue_offset for one in result.messages] == [1500]
     assert result.next_queue_offset == 2000
-    result = store.get_message("Trade", 0, 0, 5, Numbers({2001}), limits=limits)
+    result = store.reads.get_message("Trade", 0, 0, 5, Numbers({2001}), limits=limits)
     assert result.status is GetMessageStatus.NO_MATCHED_MESSAGE
     assert result.next_queue_offset == 2000
 
@@ -108,12 +108,12 @@ def test_time_is_limited_too(tmp_path: Path) -> None:
 
     with MessageStore(tmp_path, CONFIG, clock_ms=clock) as store:
         store.put([message(number) for number in range(1000)], 0)
-        result = store.get_message(
+        result = store.reads.get_message(
             "Trade", 0, 0, 10, Slow(set()), limits=PullLimits(max_time_ms=300)
         )
         assert result.status is GetMessageStatus.NO_MATCHED_MESSAGE
         assert result.next_queue_offset == 512  # looked at the clock at 256 and 512
-        result = store.get_message("Trade", 0, 512, 10, Slow(set()), limits=FREE)
+        result = store.reads.get_message("Trade", 0, 512, 10, Slow(set()), limits=FREE)
         assert result.next_queue_offset == 1000
 
 
@@ -124,25 +124,25 @@ def test_a_record_that_is_gone_is_skipped_with_its_file(tmp_path: Path) -> None:
         segments = [one.physical_offset // 4096 for one in placed]
         first_of_second = segments.index(1)
         first_of_third = segments.index(2)
-        gone = store._log._files._files[4096]
+        gone = store._log.files._files[4096]
         gone.data[:] = 0
-        result = store.get_message("Trade", 0, first_of_second, 5)
+        result = store.reads.get_message("Trade", 0, first_of_second, 5)
         assert result.status is GetMessageStatus.FOUND
         assert result.messages[0].queue_offset == first_of_third
-        result = store.get_message("Trade", 0, 0, 100)
+        result = store.reads.get_message("Trade", 0, 0, 100)
         assert [one.queue_offset for one in result.messages] == [
             *range(first_of_second),
             *range(first_of_third, 12),
         ]
         limits = replace(FREE, max_scan_entries=1)
-        result = store.get_message("Trade", 0, first_of_second, 1, limits=limits)
+        result = store.reads.get_message("Trade", 0, first_of_second, 1, limits=limits)
         assert result.status is GetMessageStatus.MESSAGE_WAS_REMOVING
         assert result.next_queue_offset == first_of_second + 1
 
 
 def test_a_queue_without_a_message(store: MessageStore) -> None:
     for offset in (0, 5, -1):
-        result = store.get_message("Nothing", 0, offset, 1)
+        result = store.reads.get_message("Nothing", 0, offset, 1)
         assert result.status is GetMessageStatus.NO_MESSAGE_IN_QUEUE
         assert result.next_queue_offset == result.max_queue_offset == 0
 

@@ -222,7 +222,7 @@ def test_compressed_bodies_are_inflated_among_others(tmp_path: Path, kind: Compr
         store.append("Trade", 0, batch)
         stored = read_all(store, "Trade", 0)
         assert [one.body for one in stored] == [one.body for one in sent]
-        assert store.view(stored[2].physical_offset) == stored[2]
+        assert store.reads.view(stored[2].physical_offset) == stored[2]
         flags = {bool(one.sys_flag & 1) for one in stored}
         assert flags == {True, False}
         assert stored[2].body_crc != crc32(stored[2].body)  # it is that of the stored body

@@ -27,7 +27,7 @@ REPORT = RecoveryReport(
     queue_entries_put=6,
     queue_entries_cut=7,
     keys_put=8,
-    files_mended=9,
+    files_repaired=9,
     holes=(Hole(10, 11, "its magic code is wrong"),),
     elapsed_ms=12,
 )

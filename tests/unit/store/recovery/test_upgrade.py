@@ -33,7 +33,7 @@ def reopen(directory: Path, *, read_only: bool = False) -> MessageStore:
 def test_an_older_store_is_read_and_not_written(old: Path) -> None:
     before = (old / "store.json").read_bytes()
     with reopen(old, read_only=True) as store:
-        assert [each.body for each in store.scan()] == [message(1).body]
+        assert [each.body for each in store.reads.scan()] == [message(1).body]
     with QueueReader(old, "Trade", 0) as reader:
         assert reader.bodies(reader.entries(0, 1)) == [message(1).body]
     with pytest.raises(StoreVersionError, match=r"version 1.*rocketray store upgrade"):

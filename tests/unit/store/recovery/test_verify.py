@@ -82,7 +82,7 @@ def test_a_flipped_bit_is_located(directory: Path, fault: str) -> None:
         assert any(file == path and abs(at - position) < 210 for file, at in places), problems
 
 
-def test_the_command_says_so_and_recover_mends_what_can_be(directory: Path) -> None:
+def test_the_command_says_so_and_recover_repairs_what_can_be(directory: Path) -> None:
     (found,) = printed(rocketray("store", "verify", directory, "--json"))
     assert found["lastRecovery"] is None
     flip(directory / QUEUE_FILE, 27)

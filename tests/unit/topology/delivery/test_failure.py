@@ -112,12 +112,12 @@ def test_the_message_at_which_a_queue_is_held_is_known_until_it_is_through(
     async def scenario() -> None:
         app, topic = make_app(node)
         seen: list[bytes] = []
-        is_mended = asyncio.Event()
+        is_fixed = asyncio.Event()
 
         @app.agent(topic, ordered=True, suspend=0.05)
         async def reader(stream: Any) -> None:
             async for value in stream:
-                if value == b"bad" and not is_mended.is_set():
+                if value == b"bad" and not is_fixed.is_set():
                     raise ValueError("no such account")
                 seen.append(value)
 
@@ -138,7 +138,7 @@ def test_the_message_at_which_a_queue_is_held_is_known_until_it_is_through(
                 Cause.ON_ITS_WAY,
             ]
             assert "no such account" in explained[2].steps[-1].detail
-            is_mended.set()
+            is_fixed.set()
             await until(lambda: len(seen) == 3)
             assert not reader.statistics().held
             await until(lambda: not node.groups()[0].failing)

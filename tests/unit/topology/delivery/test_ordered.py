@@ -33,12 +33,12 @@ def test_a_queue_whose_message_fails_waits_and_the_others_go_on(node: LocalNode)
         app, topic = make_app(node, queues=2)
         seen: dict[int, list[bytes]] = {0: [], 1: []}
         attempts: list[bytes] = []
-        is_mended = asyncio.Event()
+        is_fixed = asyncio.Event()
 
         @app.agent(topic, ordered=True, suspend=0.05)
         async def reader(stream: Any) -> None:
             async for event in stream.events():
-                if event.message.partition == 0 and event.value == b"3" and not is_mended.is_set():
+                if event.message.partition == 0 and event.value == b"3" and not is_fixed.is_set():
                     attempts.append(event.value)
                     raise ValueError("on purpose")
                 seen[event.message.partition].append(event.value)
@@ -48,7 +48,7 @@ def test_a_queue_whose_message_fails_waits_and_the_others_go_on(node: LocalNode)
         async with running(app):
             await until(lambda: len(seen[1]) == 50 and len(attempts) >= 3)
             assert seen[0] == numbers(3)
-            is_mended.set()
+            is_fixed.set()
             await until(lambda: len(seen[0]) == 50)
         assert seen == {0: numbers(50), 1: numbers(50)}
         assert committed(node, "app-reader", "T") == 100
@@ -73,12 +73,12 @@ def test_a_queue_that_rests_with_much_behind_it_leaves_room_for_the_others(
         topic = app.topic("T", queues=3, value_serializer="raw")
         seen: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
         attempts: list[bytes] = []
-        is_mended = asyncio.Event()
+        is_fixed = asyncio.Event()
 
         @app.agent(topic, ordered=True, suspend=0.05, concurrency=handlers)
         async def reader(stream: Any) -> None:
             async for event in stream.events():
-                if event.message.partition == 0 and not is_mended.is_set():
+                if event.message.partition == 0 and not is_fixed.is_set():
                     attempts.append(event.value)
                     raise ValueError("on purpose")
                 seen[event.message.partition].append(event.value)
@@ -91,7 +91,7 @@ def test_a_queue_that_rests_with_much_behind_it_leaves_room_for_the_others(
             await until(lambda: len(seen[1]) == len(seen[2]) == 200)
             assert set(attempts) == {b"0"}
             assert reader.statistics().received <= 400 + 50 + 10, "the rest stays in the log"
-            is_mended.set()
+            is_fixed.set()
             await until(lambda: len(seen[0]) == 700)
         assert seen == {0: numbers(500) + numbers(200), 1: numbers(200), 2: numbers(200)}
         assert committed(node, "app-reader", "T") == 1100

@@ -167,7 +167,7 @@ def test_what_a_shard_does_not_acknowledge_in_time_is_waited_for_and_stored_once
             assert not any(future.done() for future in futures)
         assert [(await future).offset for future in futures] == [1, 2, 3]
         await outbox.close()
-        assert [one.body for one in shard.writer.store.scan()] == [b"0", b"1", b"2", b"3"]
+        assert [one.body for one in shard.writer.store.reads.scan()] == [b"0", b"1", b"2", b"3"]
 
     asyncio.run(scenario())
 

@@ -1,0 +1,136 @@
+"""Recovery of a consume queue: where its entries end and begin, and entries put again.
+
+Only for the writer, before the queue is used. Files before the last one with an entry are trusted:
+they were written and synced first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from rocketray.config import CONSUME_QUEUE_ENTRY_BYTES as ENTRY_BYTES
+from rocketray.kernels.layout import TAGS_CODE_EXT_MAX
+
+from .consume_queue import ENTRY, FILLER_SIZE, ConsumeQueue, QueueEntry, decode_entry, place_of
+
+__all__ = ["clear_tail", "find_begin", "find_end", "last_before", "put_entries", "tags_code_of"]
+
+
+def put_entries(
+    queue: ConsumeQueue,
+    physical_offsets: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int32],
+    tags_codes: npt.NDArray[np.int64],
+    store_timestamps_ms: npt.NDArray[np.int64],
+    *,
+    bitmaps: npt.NDArray[np.uint8] | None = None,
+) -> int:
+    """Add entries of records that lie anywhere; return how many were not there already.
+
+    An entry with the same content in a valid ext unit stays. Raises :class:`StoreFullError`.
+    """
+    queue.reserve(len(sizes), 0 if bitmaps is None else bitmaps.shape[1])
+    rows = np.empty(len(sizes), ENTRY)
+    rows["physical_offset"], rows["size"] = physical_offsets, sizes
+    rows["tags_code"] = tags_codes
+    if queue.ext is not None:
+        offsets, old_sizes, fields = queue.columns(queue.max_offset, queue.max_offset + len(rows))
+        fields[(offsets != physical_offsets) | (old_sizes != sizes)] = 0
+        fields, kept = queue.ext.keep(fields, tags_codes, store_timestamps_ms)
+        if queue.adds_units:
+            fields[kept:] = queue.ext.append(
+                tags_codes[kept:],
+                store_timestamps_ms[kept:],
+                None if bitmaps is None else bitmaps[kept:],
+            )
+        rows["tags_code"] = fields
+    done = changed = 0
+    while done < len(rows):
+        file, position = place_of(queue.files, queue.max_offset)
+        part = rows[done : done + (file.size - position) // ENTRY_BYTES]
+        old = file.data[position:].view(ENTRY)[: len(part)]
+        changed += int((old != part).sum())
+        old[:] = part
+        done += len(part)
+        queue.max_offset += len(part)
+    return changed
+
+
+def find_end(queue: ConsumeQueue, log_end: int) -> int:
+    """Return the end of the valid entries of records below *log_end*: a queue offset.
+
+    For the writer the last entry has its ext unit, and the units end there;
+    ``has_lost_units`` says whether entries behind it have none.
+    """
+    end = _find_entries_end(queue, log_end)
+    queue.has_lost_units = False
+    if queue.ext is None or queue.files.read_only:
+        return end
+    for queue_offset, address in _addresses_before(queue, end):
+        if queue.ext.end_with(address):
+            return end
+        end = queue_offset
+        queue.has_lost_units = True
+    queue.ext.end_at_begin()
+    return end
+
+
+def find_begin(queue: ConsumeQueue, log_min_offset: int) -> None:
+    """Begin the queue with the first remaining record of the log."""
+    queue.min_offset = min(queue.files.min_offset // ENTRY_BYTES, queue.max_offset)
+    queue.forget_before(log_min_offset)
+
+
+def last_before(queue: ConsumeQueue, end: int) -> QueueEntry | None:
+    """Return the entry before the queue offset *end*, if it is one of a record."""
+    file = queue.files.file((end - 1) * ENTRY_BYTES) if end > 0 else None
+    if file is None:
+        return None
+    row = file.data.view(ENTRY)[end - 1 - file.start // ENTRY_BYTES].item()
+    found = decode_entry(queue.ext, end - 1, row)
+    return found if 0 < found.size < FILLER_SIZE else None
+
+
+def clear_tail(queue: ConsumeQueue) -> int:
+    """Zero the entries behind ``max_offset``, after recovery; return their number."""
+    if queue.ext is not None:
+        queue.ext.cut_tail()
+    return -(-queue.files.cut(queue.max_offset * ENTRY_BYTES, keep=False) // ENTRY_BYTES)
+
+
+def tags_code_of(queue: ConsumeQueue, field: int) -> int | None:
+    """Return the tags code for an entry's third *field*; None if its ext unit is missing."""
+    if field > TAGS_CODE_EXT_MAX:
+        return field
+    unit = queue.ext.unit(field) if queue.ext else None
+    return unit.tags_code if unit else None
+
+
+def _find_entries_end(queue: ConsumeQueue, log_end: int) -> int:
+    for start in reversed(queue.files.starts):
+        rows = _file_rows(queue, start)
+        offsets = rows["physical_offset"].astype(np.int64)
+        good = (rows["size"] > 0) & (offsets >= 0) & (offsets < log_end)
+        good[1:] &= (offsets[1:] > offsets[:-1]) | (rows["size"][:-1] == FILLER_SIZE)
+        count = len(good) if good.all() else int(good.argmin())
+        if count:
+            return start // ENTRY_BYTES + count
+    return queue.files.min_offset // ENTRY_BYTES
+
+
+def _addresses_before(queue: ConsumeQueue, end: int) -> Iterator[tuple[int, int]]:
+    """Yield queue offset and address of ext addresses in entries before *end*, newest first."""
+    for start in reversed(queue.files.starts):
+        first = start // ENTRY_BYTES
+        fields = _file_rows(queue, start)["tags_code"][: max(end - first, 0)].astype(np.int64)
+        for number in np.flatnonzero(fields <= TAGS_CODE_EXT_MAX)[::-1].tolist():
+            yield first + number, int(fields[number])
+
+
+def _file_rows(queue: ConsumeQueue, start: int) -> npt.NDArray[np.void]:
+    file = queue.files.file(start)
+    assert file is not None
+    return file.data.view(ENTRY)
