@@ -8,17 +8,16 @@ pickled: a process elsewhere imports it by path (see deploy.py). Everything outs
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import signal
 import socket
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Never
+from typing import TYPE_CHECKING, Any, Literal, Never, NoReturn
 
 import faust
 
@@ -31,7 +30,6 @@ from rocketray.delay import Delay
 from rocketray.errors import ConfigError
 from rocketray.filters.sql92 import Dialect
 from rocketray.filters.subscription import ErrorPolicy, Subscription
-from rocketray.meant import refuse_unknown
 from rocketray.message import Message
 from rocketray.names import check_queue_count
 from rocketray.topology.connection import Connection, Producer
@@ -51,10 +49,11 @@ from rocketray.topology.values.wire import group_name
 
 from .agent import Agent, check_handler
 from .agent_doubts import warn_of_doubts
-from .leadership import LedApp
+from .leadership import Leadership
 from .program_log import show_log, show_warnings
 from .replies import Replies
-from .settings import check_settings, with_defaults
+from .running import run_until_signalled
+from .settings import arguments_of, check_settings, refuse_unknown_options, with_defaults
 from .sink_spec import SinkSpec, add_sink, warn_of
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ __all__ = ["App"]
 logger = logging.getLogger(__name__)
 
 
-class App(LedApp):
+class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
     """A Faust app on rocketray.
 
     *data* is the node's data directory, by default that of ROCKETRAY_DATA, else ./rocketray-data.
@@ -117,8 +116,8 @@ class App(LedApp):
         """
         if queues is not None:
             options["partitions"] = check_queue_count(queues)
-        _refuse_unknown(
-            "app.topic", options, [*_arguments(App.topic), *_arguments(faust.App.topic)]
+        refuse_unknown_options(
+            "app.topic", options, [*arguments_of(App.topic), *arguments_of(faust.App.topic)]
         )
         options.pop("maxsize", None)
         fields = MessageFields(tag, tuple(_names(keys)), tuple(_names(properties)))
@@ -179,7 +178,7 @@ class App(LedApp):
           *on_decode_error* ``"dead_letter"``, the default, moves it to the dead letters. With
           ``"stop"`` any agent, ordered or not, holds the queue at it until it can be decoded.
         """
-        _refuse_unknown("app.agent", unknown, _arguments(App.agent))
+        refuse_unknown_options("app.agent", unknown, arguments_of(App.agent))
         check_strategy(strategy)
         subscription = make_subscription(tags, sql, where, on_filter_error, dialect)
         begin = make_start(start)
@@ -233,7 +232,7 @@ class App(LedApp):
         *options* are those of ``SinkSpec``: tags or sql, dialect, checkpoint, trigger, schema,
         max_rows, starting_offsets. Spark runs it (see spark/sink.py), not the app.
         """
-        _refuse_unknown("app.sink", options, set(SinkSpec.__dataclass_fields__) - _SINK_OWN)
+        refuse_unknown_options("app.sink", options, set(SinkSpec.__dataclass_fields__) - _SINK_OWN)
         topics = topic if isinstance(topic, str) else ",".join(topic.topics)
 
         def declare(function: Callable[..., Any]) -> SinkSpec:
@@ -242,6 +241,28 @@ class App(LedApp):
             return spec
 
         return declare
+
+    def timer(self, interval: Any, on_leader: bool = False, *more: Any, **options: Any) -> Any:  # noqa: FBT001, FBT002  # Faust's interface
+        """Declare Faust's timer; on the leader alone if *on_leader*."""
+        self.leadership.is_wanted |= on_leader
+        return super().timer(interval, on_leader, *more, **options)
+
+    def crontab(self, cron_format: str, *, on_leader: bool = False, **options: Any) -> Any:
+        """Declare Faust's crontab; on the leader alone if *on_leader*."""
+        self.leadership.is_wanted |= on_leader
+        return super().crontab(cron_format, on_leader=on_leader, **options)
+
+    def task(self, fun: Any = None, *, on_leader: bool = False, **options: Any) -> Any:
+        """Declare Faust's task; if *on_leader*, on the instance that leads when the app begins."""
+        self.leadership.is_wanted |= on_leader
+        return super().task(fun, on_leader=on_leader, **options)
+
+    def LiveCheck(self, **_: Any) -> NoReturn:  # noqa: N802  # Faust's name
+        """Raise ``ConfigError``."""
+        raise ConfigError(
+            "LiveCheck is not offered: it needs a second cluster of Faust's own; test agents with "
+            "rocketray.testing, and watch a running app with rocketray groups lag"
+        )
 
     # What the data path needs
 
@@ -255,6 +276,15 @@ class App(LedApp):
         """The key of this instance, where its agents have to read the same queue numbers."""
         shared = self.is_coassigned or bool(self.tables)
         return AppInstance(self.conf.id, self._instance) if shared else None
+
+    @cached_property
+    def leadership(self) -> Leadership:
+        """The membership of this instance in the leader's group."""
+        return Leadership(self)
+
+    def is_leader(self) -> bool:
+        """Return whether this instance leads; none does unless a part is ``on_leader``."""
+        return self.leadership.is_leader
 
     @cached_property
     def _reply_consumer(self) -> Replies:
@@ -334,45 +364,24 @@ class App(LedApp):
             with ExitStack() as stack:
                 if self._connection is None:
                     self._connection = stack.enter_context(_ensure_node(self.data, self.predicates))
-                asyncio.run(self._run_until_signalled())
+                asyncio.run(run_until_signalled(self))
         except KeyboardInterrupt:  # before it ran: from then on the signal stops it in order
             raise SystemExit(_INTERRUPTED) from None
-
-    async def run_until(self, asked: asyncio.Event) -> None:
-        """Wait until *asked* is set or the app crashed, whichever is first."""
-        waits = [asyncio.create_task(asked.wait()), asyncio.create_task(self.wait_until_stopped())]
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
 
     async def on_started(self) -> None:
         """Start timers and tasks once every agent is a member of its group."""
         await self.wait_for_stopped(self.fetcher.is_open)
         self._log_start()
         self.add_future(self._warn_of_doubts())
+        await self.leadership.start()  # before any part asks who leads
         await super().on_started()
 
     async def on_stop(self) -> None:
         """Drain agents, store what was sent, and let Faust stop the rest."""
         await super().on_stop()
+        await self.leadership.stop()
         await self._outboxes.close()
         await self._reply_consumer.delete_topic()
-
-    async def _run_until_signalled(self) -> None:
-        loop = asyncio.get_running_loop()
-        asked = asyncio.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, asked.set)
-        await self.start()
-        try:
-            await self.run_until(asked)
-        finally:
-            logger.info("app %s is stopping", self.conf.id)
-            await self.stop()
-        if self.crash_reason is not None:
-            raise self.crash_reason
 
     async def _open_producer(self, ack: AckMode) -> Producer:
         connection = await self.connect()
@@ -450,16 +459,3 @@ def _ensure_node(
 
 def _names(fields: Sequence[str] | str) -> Sequence[str]:
     return (fields,) if isinstance(fields, str) else fields
-
-
-def _arguments(function: Callable[..., Any]) -> list[str]:
-    """Return the keyword arguments of *function*, without itself."""
-    parameters = inspect.signature(function).parameters.values()
-    named = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return [each.name for each in parameters if each.kind in named and each.name != "self"]
-
-
-def _refuse_unknown(what: str, options: Mapping[str, Any], known: Iterable[str]) -> None:
-    """Raise :class:`ConfigError` for an option that is none of *known*."""
-    names = [*dict.fromkeys(known)]
-    refuse_unknown(f"{what} has no option", options, names, f"its options are {', '.join(names)}")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import cached_property
 from typing import Any
 
 from rocketray.actors.consumers.app_member import AppMember
@@ -17,9 +16,7 @@ from rocketray.actors.groups.member_options import new_client_id
 from rocketray.errors import ActorError
 from rocketray.topology.values.wire import group_name
 
-from .refused import Refused
-
-__all__ = ["Leadership", "LedApp"]
+__all__ = ["Leadership"]
 
 logger = logging.getLogger(__name__)
 
@@ -73,41 +70,3 @@ class Leadership:
 
     def _failed(self, error: Exception) -> None:
         self._app.loop.call_soon_threadsafe(lambda: self._app.add_future(self._app.crash(error)))
-
-
-class LedApp(Refused):
-    """Faust's app, with a leader if a part of it is to run on the leader alone."""
-
-    @cached_property
-    def leadership(self) -> Leadership:
-        """The membership of this instance in the leader's group."""
-        return Leadership(self)
-
-    def is_leader(self) -> bool:
-        """Return whether this instance leads; none does unless a part is ``on_leader``."""
-        return self.leadership.is_leader
-
-    def timer(self, interval: Any, on_leader: bool = False, *more: Any, **options: Any) -> Any:  # noqa: FBT001, FBT002  # Faust's interface
-        """Declare Faust's timer; on the leader alone if *on_leader*."""
-        self.leadership.is_wanted |= on_leader
-        return super().timer(interval, on_leader, *more, **options)
-
-    def crontab(self, cron_format: str, *, on_leader: bool = False, **options: Any) -> Any:
-        """Declare Faust's crontab; on the leader alone if *on_leader*."""
-        self.leadership.is_wanted |= on_leader
-        return super().crontab(cron_format, on_leader=on_leader, **options)
-
-    def task(self, fun: Any = None, *, on_leader: bool = False, **options: Any) -> Any:
-        """Declare Faust's task; if *on_leader*, on the instance that leads when the app begins."""
-        self.leadership.is_wanted |= on_leader
-        return super().task(fun, on_leader=on_leader, **options)
-
-    async def on_started(self) -> None:
-        """Decide the leader before any part asks."""
-        await self.leadership.start()
-        await super().on_started()
-
-    async def on_stop(self) -> None:
-        """Let another instance lead once everything has ended here."""
-        await super().on_stop()
-        await self.leadership.stop()

@@ -7,7 +7,7 @@ the app is configured, with the reason and an alternative.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import faust
@@ -24,7 +24,13 @@ from rocketray.topology.values.topic import Topic
 from .agent import Agent
 from .stream import Stream
 
-__all__ = ["check_options", "check_settings", "with_defaults"]
+__all__ = [
+    "arguments_of",
+    "check_options",
+    "check_settings",
+    "refuse_unknown_options",
+    "with_defaults",
+]
 
 _DEFAULTS: Mapping[str, Any] = {
     "broker": "rocketray://",
@@ -148,3 +154,16 @@ _REFUSED = {
     ),
     "LeaderAssignor": "the node's coordinator says which instance leads",
 }
+
+
+def arguments_of(function: Callable[..., Any]) -> list[str]:
+    """Return the keyword arguments of *function*, without itself."""
+    parameters = inspect.signature(function).parameters.values()
+    named = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return [each.name for each in parameters if each.kind in named and each.name != "self"]
+
+
+def refuse_unknown_options(what: str, options: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Raise :class:`ConfigError` for an option that is none of *known*."""
+    names = [*dict.fromkeys(known)]
+    refuse_unknown(f"{what} has no option", options, names, f"its options are {', '.join(names)}")

@@ -32,6 +32,7 @@ from rocketray.errors import ActorError
 from rocketray.topology.app.agent import AgentStatistics
 from rocketray.topology.app.app import App
 from rocketray.topology.app.program_log import show_log
+from rocketray.topology.app.running import run_until
 
 from . import host_notes
 from .app_path import import_from, load_app
@@ -177,7 +178,7 @@ class _HostedApp:
             self._end()
             return
         self._started.set_result(None)
-        await app.run_until(self._asked_to_stop)
+        await run_until(app, self._asked_to_stop)
         if app.crashed:
             self._fail(app.crash_reason)
             self._end()
@@ -197,7 +198,7 @@ class _HostedApp:
         await app.start()
         if not app.crashed:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(app.run_until(self._asked_to_stop), SETTLE_S)
+                await asyncio.wait_for(run_until(app, self._asked_to_stop), SETTLE_S)
         if app.crashed:
             raise app.crash_reason or ActorError("the app crashed without a reason")
         return app
