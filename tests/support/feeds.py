@@ -15,7 +15,7 @@ from rocketray.actors.runtime.clock import steady_clock_ms, system_clock_ms
 from rocketray.actors.topics.consumed_batch import ConsumedBatch
 from rocketray.filters.subscription import Subscription
 from rocketray.topology.delivery.delivery import Delivery
-from rocketray.topology.delivery.feed import Feed
+from rocketray.topology.delivery.feed import Feed, FeedServices
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.delivery.returns import Returns
 from rocketray.topology.values.failure_rules import FailureRules
@@ -90,12 +90,10 @@ async def feeding(
         member,
         queue,
         rules=FailureRules("g", is_ordered=is_ordered),
-        returns=returns,
-        flush_sends=flush,
-        tables=tables or WatchedTables(),
-        flow=flow or FlowLimits(),
+        services=FeedServices(
+            returns, flush, tables or WatchedTables(), flow or FlowLimits(), system_clock_ms
+        ),
         on_failure=failed.append,
-        clock_ms=system_clock_ms,
     )
     await feed.start()
     try:

@@ -26,7 +26,7 @@ from rocketray.topology.delivery import feed as feed_module
 from rocketray.topology.delivery import returns as returns_module
 from rocketray.topology.delivery.delivery import Delivery
 from rocketray.topology.delivery.failure import fail
-from rocketray.topology.delivery.feed import Feed
+from rocketray.topology.delivery.feed import Feed, FeedServices
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.delivery.inbox import Hand, Inbox
 from rocketray.topology.delivery.queue_tables import NO_TABLES
@@ -113,12 +113,14 @@ class SteppedFeed(Feed):
             member,
             app.channel,
             rules=app.rules,
-            returns=app.returns,
-            flush_sends=_nothing,
-            tables=NO_TABLES,
-            flow=FlowLimits(messages=40, span=30),
+            services=FeedServices(
+                app.returns,
+                _nothing,
+                NO_TABLES,
+                FlowLimits(messages=40, span=30),
+                app.broker.clock,
+            ),
             on_failure=app.failures.append,
-            clock_ms=app.broker.clock,
         )
         self.app = app
         self.member = member

@@ -340,7 +340,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
     def enter(self, delivery: Delivery) -> None:
         """Record that the handler of this stream starts *delivery*."""
         if not self.enable_acks:
-            delivery.require_acks()
+            delivery.acks.require(delivery.cursor)
         self._plain_event = None
         _current_event.set(self._event_now)
         sense_batch(self, delivery)
@@ -351,13 +351,13 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
 
     async def process(self, delivery: Delivery, index: int, value: Any) -> Any:
         """Return *value* after filters and other processors, or ``SKIPPED``."""
-        if delivery.is_acknowledged(index):
+        if delivery.acks.has(index):
             return SKIPPED  # before its handler raised
         try:
             for processor in self._processors:
                 value = await maybe_async(processor(value))
         except Skip:
-            delivery.acknowledge(index)
+            delivery.acks.acknowledge(index)
             return SKIPPED
         return value
 
@@ -377,7 +377,7 @@ class Stream(faust.Stream[_Value_co], Generic[_Value_co]):  # type: ignore[misc]
 
     def _is_plain(self, delivery: Delivery) -> bool:
         """Return whether the values of *delivery* go to the handler as they are decoded."""
-        return not self._processors and delivery.acks is None
+        return not self._processors and not delivery.acks.are_required
 
     def make_event(self, delivery: Delivery, index: int, value: Any) -> DeliveredEvent:
         """Return the event of the message at *index*, its key decoded as the topic says."""

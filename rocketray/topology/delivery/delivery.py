@@ -16,7 +16,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from faust.events import Event
@@ -25,6 +25,8 @@ from faust.types.tuples import Message as FaustMessage
 from rocketray.actors.groups.failing import FailingMessage
 from rocketray.message import SHARDING_KEY, StoredMessage
 from rocketray.topology.values.shared_batch import SharedBatch
+
+from .message_state import Acknowledgements, Attempts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,9 +73,7 @@ class Delivery:
     """One run of a batch, with one handler at a time. Used on the app's loop only."""
 
     __slots__ = (
-        "_attempts_at",
         "_event",
-        "_failing",
         "_start",
         "acks",
         "alone_until",
@@ -83,7 +83,6 @@ class Delivery:
         "is_leased",
         "is_withdrawn",
         "owner",
-        "returning",
         "shared",
         "stop",
         "value",
@@ -96,8 +95,8 @@ class Delivery:
         self.stop = stop
         self.value: Any = None
         """The decoded value at the cursor."""
-        self.acks: bytearray | None = None
-        """In manual mode, one byte a message of the whole batch: 1 once it is acknowledged."""
+        self.acks = Acknowledgements(start, stop)
+        self.attempts = Attempts()
         self.is_active = False
         """Whether a handler is processing it now."""
         self.is_withdrawn = False
@@ -106,14 +105,8 @@ class Delivery:
         """Whether its queue still belongs to the member that it came from."""
         self.alone_until = start
         """Messages before this index are delivered singly: they failed together with others."""
-        self.returning: set[int] | None = None
-        """Messages that are being returned to the node."""
-        self.attempts = 0
-        """Consecutive failures of the message at the cursor."""
         self.owner: Owner | None = None
         """The owner to notify when it is released, once."""
-        self._attempts_at = -1
-        self._failing: FailingMessage | None = None
         self._event: DeliveredEvent | None = None
 
     def __len__(self) -> int:
@@ -146,8 +139,7 @@ class Delivery:
     @property
     def is_begun(self) -> bool:
         """Whether a message of it is finished, or being processed."""
-        has_acks = self.acks is not None and self.acks.find(1, self._start, self.stop) >= 0
-        return self.is_active or has_acks or self.cursor > self._start
+        return self.is_active or self.acks.has_any or self.cursor > self._start
 
     @property
     def is_suspended(self) -> bool:
@@ -156,70 +148,25 @@ class Delivery:
 
     def is_finished(self) -> bool:
         """Return whether every message is finished, so that none has to be delivered again."""
-        return self._unfinished_index() >= self.stop
+        return self.acks.first_unfinished(self.cursor) >= self.stop
 
     def next_queue_offset(self) -> int:
         """Return the offset that may be committed, as far as this delivery is concerned."""
-        return self.shared.next_queue_offset(self._unfinished_index())
+        return self.shared.next_queue_offset(self.acks.first_unfinished(self.cursor))
 
     def unfinished_count(self) -> int:
         """Return how many messages remain, from the first unfinished one on."""
-        return self.stop - self._unfinished_index()
+        return self.stop - self.acks.first_unfinished(self.cursor)
 
     def queue_offset(self) -> int:
         """Return the offset of the message at the cursor, or the one after the last message."""
         return self.shared.next_queue_offset(self.cursor)
 
-    def require_acks(self) -> None:
-        """Finish messages from now on when they are acknowledged, not when they are passed."""
-        if self.acks is None:
-            self.acks = bytearray(len(self.shared))
-            self.acks[self._start : self.cursor] = b"\x01" * (self.cursor - self._start)
-
-    def acknowledge(self, index: int) -> None:
-        """Finish the message at *index*; without effect unless acknowledgements are required."""
-        if self.acks is not None:
-            self.acks[index] = 1
-
-    def is_acknowledged(self, index: int) -> bool:
-        """Return whether the message at *index* was acknowledged, so it is not delivered again."""
-        return self.acks is not None and self.acks[index] == 1
-
-    def unacknowledged(self) -> Iterator[int]:
-        """Yield the messages that the handler passed and that are not acknowledged yet."""
-        if self.acks is not None:
-            index = self.acks.find(0, self._start, self.cursor)
-            while index >= 0:
-                yield index
-                index = self.acks.find(0, index + 1, self.cursor)
-
-    def note_attempt(self) -> int:
-        """Count a failure of the message at the cursor; return the number of consecutive ones."""
-        self.attempts = self.attempts + 1 if self._attempts_at == self.cursor else 1
-        self._attempts_at = self.cursor
-        return self.attempts
-
-    def hold(self, last_attempt: int | None, reason: str) -> None:
-        """Hold the queue at the message at the cursor, which failed for *reason*."""
-        self._failing = FailingMessage(self.queue_offset(), self.attempts, last_attempt, reason)
-
     @property
     def failing(self) -> FailingMessage | None:
         """The message at the cursor, if its queue is held at it."""
-        is_held = self._attempts_at == self.cursor and not (self.is_passed or self.is_withdrawn)
-        return self._failing if is_held else None
-
-    def begin_return(self, index: int) -> None:
-        """Begin to return the message at *index*; it is unfinished until :meth:`returned`."""
-        self.acknowledge(index)
-        self.returning = self.returning or set()
-        self.returning.add(index)
-
-    def returned(self, index: int) -> None:
-        """Record that the node has stored the message at *index*."""
-        if self.returning is not None:
-            self.returning.discard(index)
-            self.returning = self.returning or None
+        is_over = self.is_passed or self.is_withdrawn
+        return None if is_over else self.attempts.failing(self.cursor)
 
     def place(self, index: int | None = None) -> str:
         """Return topic, queue and offset of the message at *index*, or at the cursor, for logs."""
@@ -246,13 +193,6 @@ class Delivery:
         """Return the messages from the cursor to ``batch_end``, or to a damaged one, a row each."""
         return self.shared.to_arrow(tuple(columns), self.cursor, self.batch_end())
 
-    def _unfinished_index(self) -> int:
-        index = self.cursor
-        if self.acks is not None:
-            found = self.acks.find(0, self._start, self.stop)
-            index = self.stop if found < 0 else found
-        return index if self.returning is None else min(index, *self.returning)
-
 
 class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not followed
     """A Faust event over one stored message."""
@@ -270,7 +210,7 @@ class DeliveredEvent(Event):  # type: ignore[misc]  # Faust's types are not foll
 
     def ack(self) -> bool:
         """Finish the message; return True the first time."""
-        self.delivery.acknowledge(self.index)
+        self.delivery.acks.acknowledge(self.index)
         is_first = not self.message.acked
         self.message.acked = self.acked = True
         return is_first

@@ -75,7 +75,7 @@ async def fail_message(
     owner = delivery.owner
     if owner is None or delivery.is_withdrawn or delivery.is_passed:
         return False
-    if not delivery.is_acknowledged(delivery.cursor):
+    if not delivery.acks.has(delivery.cursor):
         try:
             if isinstance(error, DAMAGE):  # of this message, unless the handler read another one
                 delivery.shared.check(delivery.cursor)
@@ -100,19 +100,21 @@ async def _settle(
 ) -> bool:
     """Pause the queue, or send the message at the cursor back; return whether it is done with."""
     rules, place, reason = owner.rules, delivery.place(), reason_of(error)
-    attempt = delivery.note_attempt()
+    attempt = delivery.attempts.note(delivery.cursor)
     is_held = rules.holds(is_decoding=is_decoding)
     limit = rules.decode_attempts if is_decoding else rules.max_attempts
     if is_held and (limit is None or attempt <= limit):
         pause_s = rules.pause_s(attempt, is_decoding=is_decoding)
         inbox.rest(delivery, pause_s)
-        delivery.hold(None if limit is None else limit + 1, reason)
+        delivery.attempts.hold(
+            delivery.queue_offset(), None if limit is None else limit + 1, reason
+        )
         if attempt <= _LINES_OF_A_MESSAGE or attempt & (attempt - 1) == 0:
             _log(inbox, who, place, f"attempt {attempt}, again in {pause_s:g} s", error)
         return False
     attempts = attempt if is_held else None
     given = await owner.give_back(delivery, delivery.cursor, reason, attempts)
-    if given is None and not delivery.is_acknowledged(delivery.cursor):
+    if given is None and not delivery.acks.has(delivery.cursor):
         return False  # its queue was revoked
     _log(inbox, who, place, given or "and was acknowledged meanwhile", error)
     return True

@@ -46,7 +46,7 @@ from .queue_tables import NO_TABLES, QueueTables
 from .returns import Return, Returns
 from .withdrawal import until_through, withdraw
 
-__all__ = ["Feed", "FeedStatistics"]
+__all__ = ["Feed", "FeedServices", "FeedStatistics"]
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +76,17 @@ class FeedStatistics:
     decode_failures: int
 
 
+@dataclass(frozen=True, slots=True)
+class FeedServices:
+    """What a feed uses of its app; *flush_sends* returns when all that was sent is stored."""
+
+    returns: Returns
+    flush_sends: Callable[[], Awaitable[None]]
+    tables: QueueTables
+    flow: FlowLimits
+    clock_ms: Callable[[], int]
+
+
 class Feed:
     """Moves the messages of one member; made and used on the app's loop."""
 
@@ -87,12 +98,8 @@ class Feed:
         channel_queue: Any,
         *,
         rules: FailureRules,
-        returns: Returns,
-        flush_sends: Callable[[], Awaitable[None]],
-        tables: QueueTables,
-        flow: FlowLimits,
+        services: FeedServices,
         on_failure: Callable[[Exception], None],
-        clock_ms: Callable[[], int],
     ) -> None:
         self.topic = topic
         self.membership = membership
@@ -101,20 +108,20 @@ class Feed:
         self._sent_back = self._dead_lettered = self._damaged = 0
         self._unheard = self._decode_failures = 0
         self._member = member
-        self._returns = returns
+        self._returns = services.returns
         put = channel_queue.force_put_nowait  # in every mode: it bypasses Faust's flow control
         needs_order = rules.is_ordered and membership.handlers > 1
         self._outlet: Outlet = OrderedOutlet(put) if needs_order else Outlet(put)
-        self._flush_sends = flush_sends
-        self._tables = tables
+        self._flush_sends = services.flush_sends
+        self._tables = services.tables
         self._on_failure = on_failure
-        self._clock_ms = clock_ms
+        self._clock_ms = services.clock_ms
         self._giving_back: set[asyncio.Task[None]] = set()
         self._gained: set[int] = set()  # the queues whose parts of tables are recovered here
         self._loop = asyncio.get_running_loop()
         self._ledger = OffsetLedger()
         self._watch = OverdueWatch(membership.group)
-        self._flow = flow
+        self._flow = flow = services.flow
         self._window = SharedWindow(flow, member.wake) if rules.rests else Window(flow)
         self._is_held = False
         self._closing = threading.Event()  # no more polls, and nothing is delivered
@@ -275,7 +282,7 @@ class Feed:
         is_over = span > self._flow.span
         if is_over and self.rules.rests:
             waiting = self._ledger.outstanding()
-            is_over = any(one.acks is not None for one in waiting if one.queue_id == queue_id)
+            is_over = any(one.acks.are_required for one in waiting if one.queue_id == queue_id)
         if is_over and not self._is_held:
             logger.warning(
                 "group %s reads no further: %d messages of topic %s queue %d are behind one that is "
@@ -311,10 +318,10 @@ class Feed:
         or its queue was revoked.
         """
         if self.membership.is_broadcast:
-            delivery.acknowledge(index)
+            delivery.acks.acknowledge(index)
             return "and was passed, as what fails in a broadcast group is"
         await self._returns.wait_for_room()
-        if delivery.is_withdrawn or delivery.is_acknowledged(index):
+        if delivery.is_withdrawn or delivery.acks.has(index):
             return None
         stored, rules = delivery.shared.messages[index], self.rules
         if attempts is None:
@@ -334,7 +341,7 @@ class Feed:
             topics = (rules.dead_letters, rules.dead_letters)
         on_stored = partial(self._returned, delivery, index, back.is_dead_letter)
         self._returns.put(Return(back, topics, on_stored, rules.retry_queues))
-        delivery.begin_return(index)
+        delivery.acks.begin_return(index)
         if back.is_dead_letter:
             return f"attempt {back.message.reconsume_times}, now in {rules.dead_letters}"
         delay_s = DELAY_LEVELS_MS[back.queue_id] // 1000
@@ -343,7 +350,7 @@ class Feed:
     def pass_damaged(self, delivery: Delivery, index: int, error: Exception) -> None:
         """Finish the message at *index*, which is damaged and cannot be read."""
         self._damaged += 1
-        delivery.acknowledge(index)
+        delivery.acks.acknowledge(index)
         logger.error(
             "group %s: the message %s is damaged and is handed to nobody: %s",
             *(self.membership.group, delivery.place(index), error),
@@ -352,14 +359,14 @@ class Feed:
     async def _give_back_overdue(self, overdue: Iterable[tuple[Delivery, int]]) -> None:
         """Return messages that were passed and never acknowledged to the node; see overdue.py."""
         for delivery, index in overdue:
-            if not (delivery.is_withdrawn or delivery.is_acknowledged(index)):
+            if not (delivery.is_withdrawn or delivery.acks.has(index)):
                 try:
                     await self.give_back(delivery, index, NOT_ACKNOWLEDGED)
                 except DAMAGE as error:
                     self.pass_damaged(delivery, index, error)
 
     def _returned(self, delivery: Delivery, index: int, is_dead_letter: bool) -> None:  # noqa: FBT001  # one caller
-        delivery.returned(index)
+        delivery.acks.returned(index)
         self._sent_back += not is_dead_letter
         self._dead_lettered += is_dead_letter
         self._member.count_returns(
@@ -382,7 +389,7 @@ class Feed:
         await self._withdraw(taken, _REVOKE_TIMEOUT_S)
         if self.rules.is_ordered:
             await until_through(taken, self._may_keep_queues)
-        if any(one.returning for one in taken):
+        if any(one.acks.has_returning for one in taken):
             await self._returns.flush(_REVOKE_TIMEOUT_S)
         finished = self.finished()
         await self._flush_sends()

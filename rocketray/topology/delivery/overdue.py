@@ -46,7 +46,7 @@ class OverdueWatch:
                 continue
             if one.is_active and not one.is_passed:
                 held.add((one, one.cursor))
-            left.update((one, index) for index in one.unacknowledged())
+            left.update((one, index) for index in one.acks.missing(one.cursor))
         here = held | left
         self._since = {key: min(self._since.get(key, now_ms), now_ms) for key in here}
         self._told &= here

@@ -173,7 +173,7 @@ class Collector:
     def _take_plain(self, taken: Taken, delivery: Delivery, max_count: int) -> int:
         """Take values that need only decoding; return the index of the first not taken."""
         start = delivery.cursor
-        if self._as_events or self._source.has_processors or delivery.acks is not None:
+        if self._as_events or self._source.has_processors or delivery.acks.are_required:
             return start
         end = min(delivery.batch_end(), start + max_count - len(taken.values))
         try:

@@ -20,7 +20,7 @@ from rocketray.actors.retries.retry_records import RETRY_QUEUES, retry_topic
 from rocketray.errors import ActorError, TopicNotFoundError
 from rocketray.names import RETRY_PREFIX
 from rocketray.topology.connection import GroupConsumer
-from rocketray.topology.delivery.feed import Feed
+from rocketray.topology.delivery.feed import Feed, FeedServices
 from rocketray.topology.delivery.isolation import IsolatedQueues
 from rocketray.topology.delivery.joining import join
 from rocketray.topology.delivery.queue_tables import NO_TABLES, QueueTables
@@ -237,12 +237,14 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             rules=membership.failures.rules(
                 membership.group, is_ordered=needs_order, retry_queues=self._retry_queues(channel)
             ),
-            returns=self._returns,
-            flow=self.app.flow,
-            flush_sends=self.app.producer.flush_before_commit,
-            tables=_told_of_queues(channel, topic, NO_TABLES if is_alone else self.app.tables),
+            services=FeedServices(
+                self._returns,
+                self.app.producer.flush_before_commit,
+                _told_of_queues(channel, topic, NO_TABLES if is_alone else self.app.tables),
+                self.app.flow,
+                clock_ms,
+            ),
             on_failure=partial(self._feed_failed, channel, topic),
-            clock_ms=clock_ms,
         )
 
     def _membership(self, channel: Topic, topic: str) -> Membership:

@@ -60,18 +60,18 @@ def test_a_part_that_is_not_the_last_ends_where_the_next_begins() -> None:
 
 def test_manual_mode_goes_on_only_over_what_was_acknowledged() -> None:
     delivery = delivery_of(10, 11, 12, 13)
-    delivery.require_acks()
+    delivery.acks.require(delivery.cursor)
     delivery.cursor = 4  # all handed out, none acknowledged
     assert delivery.is_passed
     assert delivery.next_queue_offset() == 10
-    delivery.acknowledge(2)
+    delivery.acks.acknowledge(2)
     assert delivery.next_queue_offset() == 10
-    delivery.acknowledge(0)
+    delivery.acks.acknowledge(0)
     assert delivery.next_queue_offset() == 11
-    delivery.acknowledge(1)
+    delivery.acks.acknowledge(1)
     assert delivery.next_queue_offset() == 13
     assert not delivery.is_finished()
-    delivery.acknowledge(3)
+    delivery.acks.acknowledge(3)
     assert delivery.is_finished()
 
 
@@ -79,47 +79,50 @@ def test_manual_mode_goes_on_only_over_what_was_acknowledged() -> None:
 def test_messages_without_acknowledgement_hold_the_queue(missing: set[int]) -> None:
     """Faust commits over one missing acknowledgement and sticks at two."""
     delivery = delivery_of(*range(20))
-    delivery.require_acks()
+    delivery.acks.require(delivery.cursor)
     for index in set(range(20)) - missing:
-        delivery.acknowledge(index)
+        delivery.acks.acknowledge(index)
     assert delivery.next_queue_offset() == 6
 
 
 def test_manual_mode_counts_what_was_passed_before_as_acknowledged() -> None:
     delivery = delivery_of(10, 11, 12)
     delivery.cursor = 1
-    delivery.require_acks()
+    delivery.acks.require(delivery.cursor)
     assert delivery.next_queue_offset() == 11
 
 
 def test_what_goes_back_to_the_node_is_unfinished_until_it_is_there() -> None:
     delivery = delivery_of(10, 11, 12)
-    delivery.begin_return(1)
+    delivery.acks.begin_return(1)
     delivery.cursor = 3
     assert delivery.is_passed
     assert (delivery.is_finished(), delivery.next_queue_offset()) == (False, 11)
-    delivery.begin_return(0)
+    delivery.acks.begin_return(0)
     assert delivery.next_queue_offset() == 10
-    delivery.returned(0)
-    delivery.returned(1)
+    delivery.acks.returned(0)
+    delivery.acks.returned(1)
     assert (delivery.is_finished(), delivery.next_queue_offset()) == (True, 13)
 
 
 def test_what_goes_back_is_as_good_as_acknowledged_once_it_is_there() -> None:
     delivery = delivery_of(10, 11)
-    delivery.require_acks()
-    delivery.begin_return(0)
-    delivery.acknowledge(1)
+    delivery.acks.require(delivery.cursor)
+    delivery.acks.begin_return(0)
+    delivery.acks.acknowledge(1)
     assert delivery.next_queue_offset() == 10
-    delivery.returned(0)
+    delivery.acks.returned(0)
     assert delivery.is_finished()
 
 
 def test_attempts_are_counted_per_message() -> None:
     delivery = delivery_of(10, 11)
-    assert [delivery.note_attempt(), delivery.note_attempt()] == [1, 2]
+    assert [delivery.attempts.note(delivery.cursor), delivery.attempts.note(delivery.cursor)] == [
+        1,
+        2,
+    ]
     delivery.cursor = 1
-    assert delivery.note_attempt() == 1
+    assert delivery.attempts.note(delivery.cursor) == 1
 
 
 def test_messages_that_failed_together_come_as_batches_of_one() -> None:

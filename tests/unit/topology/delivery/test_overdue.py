@@ -12,7 +12,7 @@ from rocketray.topology.delivery.overdue import CONSUME_TIMEOUT_MS, OverdueWatch
 def manual(count: int) -> Delivery:
     """A delivery that its handler passed without acknowledging anything."""
     (delivery,) = split(list_batch([*range(5, 5 + count)]), 1)
-    delivery.require_acks()
+    delivery.acks.require(delivery.cursor)
     delivery.cursor = count
     return delivery
 
@@ -35,7 +35,7 @@ def test_a_message_that_is_held_too_long_is_told_of_once(caplog: pytest.LogCaptu
 def test_a_message_that_was_passed_and_not_acknowledged_in_time_comes_out_once() -> None:
     delivery, watch = manual(3), OverdueWatch("g")
     assert watch.look([delivery], 0) == []
-    delivery.acknowledge(1)
+    delivery.acks.acknowledge(1)
     assert watch.look([delivery], CONSUME_TIMEOUT_MS - 1) == []
     assert watch.look([delivery], CONSUME_TIMEOUT_MS) == [(delivery, 0), (delivery, 2)]
     assert watch.look([delivery], CONSUME_TIMEOUT_MS * 2) == []

@@ -114,7 +114,7 @@ def test_a_message_that_is_settled_while_there_is_no_room_is_not_sent_back(
     async def scenario() -> None:
         async with feeding(node) as (feed, queue, _):
             first, second = await queue.get(), await queue.get()
-            second.require_acks()
+            second.acks.require(second.cursor)
             inbox = Inbox(queue)
             assert await fail_message(inbox, first, ValueError("first"), "a handler")
             failing = asyncio.create_task(fail_message(inbox, second, ValueError("2nd"), "it"))
@@ -123,7 +123,7 @@ def test_a_message_that_is_settled_while_there_is_no_room_is_not_sent_back(
             if what == "taken away":
                 second.is_withdrawn = True
             else:
-                second.acknowledge(0)
+                second.acks.acknowledge(0)
             may_store.set()
             assert await failing is (what == "acknowledged")
             await until(lambda: feed.statistics().sent_back == 1)
