@@ -20,16 +20,15 @@ class Order(faust.Record):  # type: ignore[misc]  # Faust's types are not follow
 orders = app.topic("Orders", value_type=Order, queues=2, tag="kind")
 results = app.topic("Results", value_type=bytes, queues=1)
 commands = app.topic("Commands", value_type=bytes, queues=1)
-failed: set[int] = set()
 
 
 @app.agent(orders, tags="pay")
 async def pay(stream: Any) -> None:
-    async for order in stream:
-        if order.number % 100 == 7 and order.number not in failed:
-            failed.add(order.number)
+    async for event in stream.events():
+        number = event.value.number
+        if number % 100 == 7 and not event.reconsume_times:
             raise ValueError("the first attempt fails on purpose")
-        await results.send(value=b"%d" % order.number, tags="paid")
+        await results.send(value=b"%d" % number, tags="paid")
 
 
 @app.agent(commands)
