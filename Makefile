@@ -41,7 +41,7 @@ SPREAD := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 test test-slow: export PYTHONHASHSEED := $(or $(PYTHONHASHSEED),$(shell shuf -i 0-4294967295 -n 1))
 
 test: .venv/.dev
-	$(BIN)/pytest -m "not slow" $(SPREAD) $(PYTEST_ARGS)
+	$(BIN)/pytest -m "not slow" $(SPREAD) --durations=25 $(PYTEST_ARGS)
 
 test-slow: .venv/.dev
 	$(BIN)/pytest -m slow $(PYTEST_ARGS)

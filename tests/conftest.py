@@ -25,6 +25,7 @@ from typing import Any
 import hypothesis.core
 import pytest
 from hypothesis.internal.conjecture import providers
+from support.long_tests import LongTests
 from support.open_files import close_unreachable_files
 
 SETTINGS = {
@@ -80,6 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
         file, _, test = name.partition("::")
         if not (TESTS / file).is_file() or f"def {test}(" not in (TESTS / file).read_text():
             raise pytest.UsageError(f"data/failed_seeds.json: {name} is no test; rename it, too")
+    config.pluginmanager.register(LongTests())
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -56,6 +56,7 @@ def await_flow(fleet: Fleet, messages: int) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.long(reason="nine kinds of processes are killed while messages flow")
 @pytest.mark.parametrize("messages", [MESSAGES, pytest.param(5 * MESSAGES, marks=pytest.mark.slow)])
 def test_nothing_is_lost_and_no_queue_loses_its_order(
     connection: Connection,

@@ -40,6 +40,7 @@ def running(data: Path, log: Path) -> Iterator[Commands]:
         stop_node(node)
 
 
+@pytest.mark.long(reason="a node starts four times")
 def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
     tmp_path: Path,
 ) -> None:

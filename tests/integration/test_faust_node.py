@@ -155,6 +155,9 @@ def test_an_app_in_this_process(node: Node) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.long(
+    reason="failed messages come again after 10 s, and an instance is killed, then crashes"
+)
 def test_apps_as_actors_share_the_work_and_survive_kills(
     node: Node, connection: Connection
 ) -> None:
@@ -185,7 +188,7 @@ def test_apps_as_actors_share_the_work_and_survive_kills(
         while {one.pid for one in statuses(hosts)} == before:
             assert time.monotonic() < end, "the app crashed and its actor did not end"
             time.sleep(0.2)
-        expected |= send_orders(connection, 18_000, 3000)
+        expected |= send_orders(connection, 18_010, 90)  # of which none fails
         assert results.wait(lambda seen: seen >= expected) == expected
     finally:
         ray.get([host.stop.remote() for host in hosts], timeout=60)

@@ -95,6 +95,7 @@ def test_a_node_ends_with_its_ray_and_the_next_one_starts(tmp_path: Path, server
         stop_node(again)
 
 
+@pytest.mark.long(reason="a Ray and a node on it start twice")
 @ONE_OR_BOTH
 def test_a_node_ends_with_another_s_ray_and_leaves_that_alone(tmp_path: Path, server: str) -> None:
     data, log = tmp_path / "data", tmp_path / "log"
