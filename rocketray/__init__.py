@@ -13,9 +13,11 @@ from .errors import BatchError, StreamError
 from .interpreter import name_interpreter as _name_interpreter
 
 if TYPE_CHECKING:
-    from .actors.client.standalone import Client, Producer, TransactionProducer
+    from .actors.client.standalone import Client, Producer
     from .actors.cluster.node import Node
-    from .actors.producers.batch import SendResult
+    from .actors.producers.batch import SendResult, SendResults
+    from .actors.producers.send_future import SendFuture
+    from .actors.producers.transactions import Transaction
     from .actors.topics.consumed_batch import ConsumedBatch
     from .filters.class_filter import predicate
     from .filters.subscription import Subscription
@@ -36,13 +38,15 @@ __all__ = [
     "Node",
     "Producer",
     "Record",
+    "SendFuture",
     "SendResult",
+    "SendResults",
     "StoredMessage",
     "Stream",
     "StreamError",
     "Subscription",
     "Topic",
-    "TransactionProducer",
+    "Transaction",
     "__version__",
     "predicate",
 ]
@@ -60,12 +64,14 @@ _LOADED_FROM = {
     "Node": "rocketray.actors.cluster.node",
     "Producer": "rocketray.actors.client.standalone",
     "Record": "rocketray.topology.values.record",
+    "SendFuture": "rocketray.actors.producers.send_future",
     "SendResult": "rocketray.actors.producers.batch",
+    "SendResults": "rocketray.actors.producers.batch",
     "StoredMessage": "rocketray.message",
     "Stream": "rocketray.topology.app.stream",
     "Subscription": "rocketray.filters.subscription",
     "Topic": "rocketray.topology.values.topic",
-    "TransactionProducer": "rocketray.actors.client.standalone",
+    "Transaction": "rocketray.actors.producers.transactions",
     "predicate": "rocketray.filters.class_filter",
 }
 

@@ -116,7 +116,7 @@ def _lists(size: int) -> Work:
     def work(producer: Producer, topic: str, count: int) -> None:
         messages = (Message(topic, _body(number), **_options(number)) for number in range(count))
         while batch := list(itertools.islice(messages, size)):
-            producer.send_messages(topic, batch)
+            producer.send_many(topic, batch)
 
     return work
 

@@ -55,7 +55,7 @@ def produce(
     count, begun = 0, time.perf_counter()
     with connection.producer() as producer:
         for table in missing:
-            count += producer.send_many(TOPIC, table, property_columns=PROPERTIES).count
+            count += len(producer.send_many(TOPIC, table, property_columns=PROPERTIES))
             show(f"sent {count:,} messages")
     return Produced(count, time.perf_counter() - begun)
 

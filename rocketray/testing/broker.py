@@ -24,6 +24,7 @@ from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.groups.member_options import MemberOptions
 from rocketray.actors.ipc.ring import Ack
+from rocketray.actors.producers.options import ProducerOptions
 from rocketray.actors.producers.producer import Producer
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.filters.subscription import Subscription
@@ -99,8 +100,8 @@ class Broker(LocalNode):
         """Return False: producers call the shards, and their batches are stored at return."""
         return False
 
-    def producer(self, **options: Any) -> Producer:
-        """Return a producer; the options are those of ``Producer``."""
+    def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
+        """Return a producer; the options are those of ``ProducerOptions``."""
         return Producer(self, clock_ms=self.clock, **options)
 
     def consumer(

@@ -34,9 +34,9 @@ __all__ = [
     "ConsumedBatch",
     "Forwarder",
     "GroupConsumer",
-    "PendingMessages",
     "Producer",
     "QueueTail",
+    "SendFuture",
     "SendResult",
 ]
 
@@ -169,10 +169,10 @@ class SendResult(Protocol):
         ...
 
 
-class PendingMessages(Protocol):
+class SendFuture(Protocol):
     """Messages in flight from a producer to shards."""
 
-    def results(self) -> Sequence[SendResult]:
+    def result(self) -> Sequence[SendResult]:
         """Wait until all are stored, and return their places in the same order.
 
         Raises ``ShardUnavailableError`` while a message is not stored, or its outcome is unknown;
@@ -184,20 +184,19 @@ class PendingMessages(Protocol):
 class Producer(Protocol):
     """A sender of batches; any thread may call it."""
 
-    def begin_messages(
-        self, topic: str, messages: Sequence[Message], *, queue_id: int | None = None
-    ) -> PendingMessages:
-        """Send *messages*, all to one topic.
+    def begin_many(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        delays: Sequence[Delay] = ...,
+        queue_id: int | None = ...,
+    ) -> SendFuture:
+        """Send *messages*, all to one topic; *delays* delays each of them.
 
         Without *queue_id*, messages with the property ``__SHARDINGKEY`` go to the queue of that
         key, so that one key keeps its order; the producer chooses the queue of the others.
         """
-        ...
-
-    def begin_delayed(
-        self, messages: Sequence[tuple[Message, Delay]], *, queue_id: int | None = None
-    ) -> PendingMessages:
-        """Send messages that are delivered later."""
         ...
 
     def close(self) -> None:

@@ -120,7 +120,7 @@ def send_orders(connection: Connection, first: int, count: int) -> set[int]:
         )
         for number in numbers
     ]
-    producer.send_messages("Orders", messages)
+    producer.send_many("Orders", messages)
     return {number for number in numbers if KINDS[number % 3] == "pay"}
 
 
@@ -229,10 +229,10 @@ def test_tables_of_apps_survive_the_kill_of_an_instance(node: Node, connection: 
             Message("Words", b"1", properties={SHARDING_KEY: f"w{number % keys}"})
             for number in range(half)
         ]
-        producer.send_messages("Words", batch)
+        producer.send_many("Words", batch)
         poll_until(lambda: messages == committed() == half)
         assert set(told.values()) == {half // keys}
-        producer.send_messages("Words", batch)
+        producer.send_many("Words", batch)
         poll_until(lambda: messages > half + half // 4)
         os.kill(statuses(hosts)[0].pid, signal.SIGKILL)
         poll_until(lambda: min(told.values()) >= 2 * half // keys)

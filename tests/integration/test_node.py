@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 import ray
 from ray.core.generated import gcs_pb2
+from support.transactions import begin
 
 from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.client.actor_names import COORDINATOR_NAME, HOST_NAME, find_actor, shard_name
@@ -24,7 +25,7 @@ from rocketray.actors.cluster.node import Node, NodeOptions, ensure_node
 from rocketray.actors.consumers.member import GroupConsumer
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.files.paths import config_directory, filters_file, node_file, shard_directory
-from rocketray.actors.producers.transaction_producer import TransactionProducer
+from rocketray.actors.producers.producer import Producer
 from rocketray.actors.ray_process.ray_runtime import DISK_LABEL, NAMESPACE
 from rocketray.actors.remote.remote_consumer import RemoteGroupConsumer
 from rocketray.delay import Delay
@@ -194,7 +195,7 @@ def test_a_killed_shard_host_loses_and_repeats_nothing_of_any_of_its_topics(
         for block in range(3):
             for topic in topics:
                 messages = [Message(topic, b"%d" % (block * 500 + n), "even") for n in range(500)]
-                producer.send_messages(topic, messages)
+                producer.send_many(topic, messages)
             before = ray.get(host.pid.remote())
             os.kill(before, signal.SIGKILL)
             _wait_for_new_pid(host, before)
@@ -215,7 +216,7 @@ def test_a_killed_shard_host_delivers_every_delayed_message_once(connection: Con
         assert recalled.recall_handle is not None
         delays = [Delay(delay_ms=3_000 + number * 2) for number in range(count)]
         messages = [Message("Later", b"%d" % number, "even") for number in range(count)]
-        producer.send_delayed(list(zip(messages, delays, strict=True)))
+        producer.begin_many("Later", messages, delays=delays).result()
         assert producer.recall(recalled.recall_handle)
     host = find_actor(HOST_NAME)
     for _ in range(3):
@@ -247,7 +248,7 @@ def test_a_killed_member_is_replaced_and_nothing_is_missed(
         messages = [
             Message("Members", b"%d" % n, "even" if n % 2 == 0 else "odd") for n in range(20_000)
         ]
-        producer.send_messages("Members", messages)
+        producer.send_many("Members", messages)
     first = Helper(tmp_path / "out", "member_process.py", node.data, "Members", "survivors", "even")
     time.sleep(6)
     got = first.kill()
@@ -305,7 +306,7 @@ def test_a_killed_shard_keeps_filter_bitmaps_again(node: Node, connection: Conne
                 Message("Bits", b"%d" % (1000 * round_ + n), properties={"n": str(n)})
                 for n in range(1000)
             ]
-            producer.send_messages("Bits", messages)
+            producer.send_many("Bits", messages)
             deadline = time.monotonic() + 60
             while len(found) < 5 * (round_ + 1) and time.monotonic() < deadline:
                 for batch in member.poll(0.5):
@@ -335,7 +336,7 @@ def test_tables_and_calls_reach_the_same_log(
     table = pa.table({"body": [str(n) for n in range(5_000)], "tags": ["t"] * 5_000})
     monkeypatch.setattr(Connection, "is_local", lambda *_: False)
     with connection.producer() as producer:
-        assert producer.send_many("Remote", table, ack="disk").count == 5_000
+        assert len(producer.send_many("Remote", table, ack="disk")) == 5_000
     bodies = read_all(connection, "Remote", "t", lambda found: len(found) >= 5_000)
     assert sorted(bodies) == list(range(5_000))
 
@@ -378,9 +379,9 @@ def test_a_hard_label_selector_binds_every_actor_to_the_disk(connection: Connect
 
 def test_a_transaction_survives_the_death_of_the_shard_host(connection: Connection) -> None:
     connection.create_topic("Paid", 1)
-    with TransactionProducer(connection, "payments", lambda _: "unknown") as producer:
-        first, second = producer.begin("Paid", b"1"), producer.begin("Paid", b"2")
-        with producer.begin("Paid", b"3"):
+    with Producer(connection, group="payments", check=lambda _: "unknown") as producer:
+        first, second = begin(producer, "Paid", b"1"), begin(producer, "Paid", b"2")
+        with begin(producer, "Paid", b"3"):
             pass
         assert read_all(connection, "Paid", "*", lambda found: 3 in found) == [3]
         os.kill(ray.get(find_actor(HOST_NAME).pid.remote()), signal.SIGKILL)
@@ -396,9 +397,9 @@ def test_explain_finds_what_is_not_in_its_topic_yet_and_knows_after_a_restart(
     everything = Subscription.tags("*")
     with connection.consumer("why", "Why", everything) as member:
         member.poll(0.1)
-    with TransactionProducer(connection, "deciders", lambda _: "unknown") as transactions:
-        half = transactions.begin("Why", b"half")
-        back = transactions.begin("Why", b"back")
+    with Producer(connection, group="deciders", check=lambda _: "unknown") as transactions:
+        half = begin(transactions, "Why", b"half")
+        back = begin(transactions, "Why", b"back")
         back.rollback()
         with connection.producer() as producer:
             sent = [producer.send("Why", b"", delay=delay) for delay in (60, 60, 0.1)]

@@ -20,13 +20,11 @@ from support.group_model import Reader
 from support.later_model import TOPIC, Half, Later, LaterModel
 from support.machines import run, run_histories
 from support.quiet import quiet_log
+from support.transactions import begin
 
-from rocketray.actors.producers import transaction_producer
-from rocketray.actors.producers.transaction_producer import (
-    CheckAnswer,
-    Transaction,
-    TransactionProducer,
-)
+from rocketray.actors.producers import transactions
+from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.transactions import CheckAnswer, Transaction
 from rocketray.delay import DelayOptions
 from rocketray.errors import (
     InvalidMessageError,
@@ -75,12 +73,12 @@ class LaterMachine(RuleBasedStateMachine):
         self.exits.callback(self.producer.close)
         self.asked: list[int] = []
         self.answers: list[CheckAnswer] = []
-        self.transactional: dict[str, TransactionProducer] = {}
+        self.transactional: dict[str, Producer] = {}
 
     @initialize()
     def begin(self) -> None:
         for group in GROUPS:
-            self.transactional[group] = TransactionProducer(self.broker, group, self.answer)
+            self.transactional[group] = Producer(self.broker, group=group, check=self.answer)
             self.exits.callback(self.transactional[group].close)
         member = self.broker.consumer("g", TOPIC, self.model.filter.subscription, client_id="m")
         self.reader = Reader(self.model, "m", member, 2)
@@ -104,8 +102,13 @@ class LaterMachine(RuleBasedStateMachine):
     def begin_transaction(self, queue_id: int, group: str, level: int, *, is_here: bool) -> None:
         """In this process, or in one that is not asked what became of it."""
         name = next(self.names)
-        begun = self.transactional[group].begin(
-            TOPIC, b"%d" % name, tags="C", queue_id=queue_id, delay_level=level
+        begun = begin(
+            self.transactional[group],
+            TOPIC,
+            b"%d" % name,
+            tags="C",
+            queue_id=queue_id,
+            delay_level=level,
         )
         self.model.halves[name] = Half(
             group,
@@ -144,7 +147,7 @@ class LaterMachine(RuleBasedStateMachine):
         """Decide in the process that began it, or in another one."""
         if transaction is None:
             producer = self.transactional[half.group]
-            producer.decide(half.half_offset, half.unique_key, outcome)
+            producer.transactions.decide(half.half_offset, half.unique_key, outcome)
         elif outcome == "commit":
             transaction.commit()
         else:
@@ -158,20 +161,26 @@ class LaterMachine(RuleBasedStateMachine):
         if is_stranger:
             other = next(group for group in GROUPS if group != half.group)
             with pytest.raises(StoreError, match="not known here"):
-                self.transactional[other].decide(half.half_offset, half.unique_key, outcome)
+                self.transactional[other].transactions.decide(
+                    half.half_offset, half.unique_key, outcome
+                )
             with pytest.raises(StoreError, match="not known here"):
-                self.transactional[half.group].decide(half.half_offset, "another", outcome)
+                self.transactional[half.group].transactions.decide(
+                    half.half_offset, "another", outcome
+                )
             return
         self.broker.fail_appends(1, END_TOPIC)
         with pytest.raises(ShardUnavailableError):
-            self.transactional[half.group].decide(half.half_offset, half.unique_key, outcome)
+            self.transactional[half.group].transactions.decide(
+                half.half_offset, half.unique_key, outcome
+            )
 
     @rule(group=groups, told=st.lists(answers, min_size=1, max_size=4))
     def answer_checks(self, group: str, told: list[CheckAnswer]) -> None:
         """A producer hears what the node wants to know, and answers, or does not know."""
         self.asked, self.answers = [], told
         due = self.model.to_ask(group)
-        assert self.transactional[group].answer_checks() == len(due)
+        assert self.transactional[group].transactions.answer_checks() == len(due)
         assert self.asked == [name for name in due if not self.model.halves[name].transaction]
 
     def answer(self, message: StoredMessage) -> CheckAnswer:
@@ -305,7 +314,7 @@ class LaterMachine(RuleBasedStateMachine):
 
 @pytest.fixture(autouse=True)
 def _no_checks_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transaction_producer, "_ASK_INTERVAL_S", 1e6)
+    monkeypatch.setattr(transactions, "_ASK_INTERVAL_S", 1e6)
 
 
 @pytest.mark.timeout(600)

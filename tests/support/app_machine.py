@@ -48,7 +48,7 @@ class AppMachine(AppHistory):
     @rule(queue_id=queue_ids, new=st.lists(tags, min_size=1, max_size=9))
     def send(self, queue_id: int, new: list[str | None]) -> None:
         sent = [Sent(tag, name % 11, name) for tag in new for name in [next(self.numbers)]]
-        self.producer.send_messages(TOPIC, [_message(one) for one in sent], queue_id=queue_id)
+        self.producer.send_many(TOPIC, [_message(one) for one in sent], queue_id=queue_id)
         self.model.send(queue_id, sent)
 
     @precondition(lambda self: len(self.apps) < APPS_MAX)

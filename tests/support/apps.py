@@ -45,7 +45,7 @@ def put(node: LocalNode, topic: str, bodies: Sequence[bytes], **options: Any) ->
     """Store *bodies* in *topic*, which exists."""
     producer = node.producer()
     try:
-        producer.send_messages(topic, [Message(topic, body, **options) for body in bodies])
+        producer.send_many(topic, [Message(topic, body, **options) for body in bodies])
     finally:
         producer.close()
 

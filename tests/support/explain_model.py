@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.transactions import begin
+
 from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.groups.group_descriptions import GroupDescription
-from rocketray.actors.producers.transaction_producer import TransactionProducer
+from rocketray.actors.producers.producer import Producer
 from rocketray.actors.retries.retry_records import (
     RETRY_QUEUES,
     SCHEDULE_QUEUES,
@@ -121,7 +123,7 @@ class History:
             self.broker.create_topic(retry_topic(group.name), RETRY_QUEUES, hosted=True)
             self.broker.create_topic(dead_letter_topic(group.name), 1, hosted=True)
         self.producer = self.broker.producer()
-        self.transactions = TransactionProducer(self.broker, "pg", lambda _: "unknown")
+        self.transactions = Producer(self.broker, group="pg", check=lambda _: "unknown")
         self.sent: dict[str, Sent] = {}
         self.log: list[str] = []
         self.has_expired = False
@@ -187,7 +189,7 @@ class History:
 
     def begin(self, _: Group) -> None:
         sent, options = self.message()
-        sent.transaction = self.transactions.begin("T", b"", **options)
+        sent.transaction = begin(self.transactions, "T", b"", **options)
         sent.names.append(sent.transaction.message_id)
         sent.end = Cause.HALF_MESSAGE
 

@@ -75,7 +75,7 @@ class Group(RuleBasedStateMachine):
     def send(self, queue_id: int, tags: list[str | None]) -> None:
         sent = self.model.queues[queue_id].sent
         new = [Sent(tag, (len(sent) + number) % 11) for number, tag in enumerate(tags)]
-        self.producer.send_messages("T", [_message(one) for one in new], queue_id=queue_id)
+        self.producer.send_many("T", [_message(one) for one in new], queue_id=queue_id)
         sent += new
 
     @rule(queue_id=queue_ids)
@@ -88,7 +88,7 @@ class Group(RuleBasedStateMachine):
     def send_and_lose_the_answer(self, queue_id: int) -> None:
         self.broker.lose_acks(1, "T", queue_id)
         one = Sent("C", 9)
-        self.producer.send_messages("T", [_message(one)], queue_id=queue_id)
+        self.producer.send_many("T", [_message(one)], queue_id=queue_id)
         self.model.queues[queue_id].sent.append(one)
 
     @precondition(lambda self: len(self.readers) < READERS_MAX)

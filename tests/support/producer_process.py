@@ -7,14 +7,14 @@ import time
 from collections import deque
 
 from rocketray.actors.client.connection import Connection
-from rocketray.actors.producers.producer import PendingSend
+from rocketray.actors.producers.producer import SendFuture, SendResult
 
 WINDOW = 500
 
 
 def main(data: str, topic: str, first: int, count: int, pause_ms: int = 0) -> None:
     """Send *count* messages with the bodies *first*, *first* + 1, …; a pause after each thousand."""
-    waiting: deque[tuple[int, PendingSend]] = deque()
+    waiting: deque[tuple[int, SendFuture[SendResult]]] = deque()
     with Connection.open(data) as connection, connection.producer(timeout_s=60.0) as producer:
         for number in range(first, first + count):
             if pause_ms and number % 1000 == 0:

@@ -207,7 +207,7 @@ class Remote(RuleBasedStateMachine):
         for queue_id, queue in enumerate(self.queues):
             tags = [TAGS[(first + queue_id + number) % len(TAGS)] for number in range(count)]
             messages = [Message("T", b"", tag) for tag in tags]
-            self.producer.send_messages("T", messages, queue_id=queue_id)
+            self.producer.send_many("T", messages, queue_id=queue_id)
             queue.tags += tags
 
     @precondition(lambda self: len(self.far()) < FAR_MAX)

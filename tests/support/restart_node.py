@@ -16,7 +16,7 @@ def main(data: str) -> None:
     with Node(data) as node, node.connection() as connection:
         connection.create_topic("Kept", 1)
         with connection.producer() as producer:
-            producer.send_messages("Kept", [Message("Kept", b"%d" % n) for n in range(100)])
+            producer.send_many("Kept", [Message("Kept", b"%d" % n) for n in range(100)])
         with connection.consumer("g", "Kept", ALL) as member:
             (batch,) = member.poll(20.0, 60)
             member.commit("Kept", 0, batch.next_queue_offset)

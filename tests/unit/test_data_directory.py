@@ -22,9 +22,7 @@ from rocketray.topology.stock.transport import directory_of_broker
 OPENERS: dict[str, Callable[..., object]] = {
     "Client": rr.Client,
     "Producer": rr.Producer,
-    "TransactionProducer": lambda *data: rr.TransactionProducer(
-        "g", lambda _: "unknown", **dict(zip(["data"], data, strict=False))
-    ),
+    "transactional": lambda *data: rr.Producer(*data, group="g", check=lambda _: "unknown"),
 }
 
 

@@ -26,8 +26,8 @@ from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
 from rocketray.actors.groups.member_options import MemberOptions, check_member
 from rocketray.actors.ipc.ring import Ack
 from rocketray.actors.journal.group_journal import JournalEntry
-from rocketray.actors.producers.producer import AckMode
-from rocketray.actors.producers.producer import Producer as ShardProducer
+from rocketray.actors.producers.options import ProducerOptions
+from rocketray.actors.producers.producer import Producer
 from rocketray.actors.ray_process.ray_runtime import (
     GetTimeoutError,
     RayError,
@@ -57,7 +57,6 @@ from rocketray.errors import (
 from rocketray.filters.subscription import Subscription
 from rocketray.message import StoredMessage
 from rocketray.recall import RecallHandle
-from rocketray.store.formats.compression import CompressionKind
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 from rocketray.transaction import HALF_TOPIC, Decision, Verdict
 
@@ -96,7 +95,7 @@ class Connection:
         """Connect to the node of the Ray that is joined; *node* is the content of node.json."""
         self.data = data
         self.node = node
-        self._producers: list[ShardProducer] = []
+        self._producers: list[Producer] = []
         self._coordinator = find_actor(COORDINATOR_NAME)
         self._gates: dict[tuple[str, int], _Gate] = {}
         self._left: StreamError | None = None
@@ -129,7 +128,7 @@ class Connection:
         for producer in self._producers:
             producer.lose(error)
 
-    def keep(self, producer: ShardProducer) -> None:
+    def keep(self, producer: Producer) -> None:
         """Close *producer* with the connection, and notify it when the node is lost."""
         self._producers.append(producer)
 
@@ -253,15 +252,9 @@ class Connection:
 
     # Messages
 
-    def producer(
-        self,
-        *,
-        ack: AckMode = "memory",
-        timeout_s: float = 10.0,
-        compression: CompressionKind | None = None,
-    ) -> ShardProducer:
-        """Return a new producer, which is closed with the connection."""
-        producer = ShardProducer(self, ack=ack, timeout_s=timeout_s, compression=compression)
+    def producer(self, **options: Unpack[ProducerOptions]) -> Producer:
+        """Return a new producer, which is closed with the connection; see ProducerOptions."""
+        producer = Producer(self, **options)
         self.keep(producer)
         return producer
 

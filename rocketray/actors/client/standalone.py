@@ -1,4 +1,4 @@
-"""The classes for programs that have only a node's data directory: ``Client`` and producers."""
+"""The classes for programs that have only a node's data directory: ``Client``, ``Producer``."""
 
 from __future__ import annotations
 
@@ -9,25 +9,19 @@ from typing import Unpack
 
 from rocketray.actors.filtering.filter_advice import doubts
 from rocketray.actors.groups.member_options import MemberOptions
-from rocketray.actors.producers.batching import settle_options
-from rocketray.actors.producers.producer import AckMode
+from rocketray.actors.producers.options import ProducerOptions, batch_settings
 from rocketray.actors.producers.producer import Producer as NodeProducer
-from rocketray.actors.producers.transaction_producer import Check
-from rocketray.actors.producers.transaction_producer import (
-    TransactionProducer as NodeTransactionProducer,
-)
 from rocketray.actors.remote.remote_consumer import Member
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.actors.topics.topic_start import TopicProgress
 from rocketray.errors import ConfigError, StreamError
 from rocketray.filters.subscription import Subscription
 from rocketray.names import check_queue_count, check_topic
-from rocketray.store.formats.compression import COMPRESS_OVER_BYTES, CompressionKind
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .connection import Connection
 
-__all__ = ["Client", "Producer", "TransactionProducer"]
+__all__ = ["Client", "Producer"]
 
 _LOG = logging.getLogger(__name__)
 _QUEUES = 4
@@ -92,44 +86,12 @@ class Client(Connection):
 class Producer(NodeProducer):
     """A producer for the node on *data*: ``with Producer() as producer: producer.send(…)``."""
 
-    def __init__(
-        self,
-        data: Path | str | None = None,
-        *,
-        ack: AckMode = "memory",
-        timeout_s: float = 10.0,
-        compression: CompressionKind | None = None,
-        compress_over: int = COMPRESS_OVER_BYTES,
-    ) -> None:
-        """Connect; with *compression*, compress bodies of at least *compress_over* bytes."""
-        settle_options(ack, timeout_s, compression, compress_over)  # before anything is opened
+    def __init__(self, data: Path | str | None = None, **options: Unpack[ProducerOptions]) -> None:
+        """Connect; the options are those of :class:`ProducerOptions`."""
+        batch_settings(options)  # checked before anything is opened
         connection = Connection.open(data)
-        super().__init__(
-            connection,
-            ack=ack,
-            timeout_s=timeout_s,
-            compression=compression,
-            compress_over=compress_over,
-        )
+        super().__init__(connection, **options)
         connection.keep(self)
-
-
-class TransactionProducer(NodeTransactionProducer):
-    """A producer of transactional messages for the node on *data*."""
-
-    def __init__(
-        self,
-        group: str,
-        check: Check,
-        *,
-        data: Path | str | None = None,
-        ack: AckMode = "memory",
-    ) -> None:
-        """Connect; *check* decides undecided transactions of *group*: see the base class."""
-        settle_options(ack)
-        connection = Connection.open(data)
-        super().__init__(connection, group, check, ack=ack)
-        connection.keep(self._producer)
 
 
 def _warn_of_doubts(data: Path, group: str, topic: str, subscription: Subscription) -> None:

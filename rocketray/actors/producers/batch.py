@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, overload
 
@@ -14,11 +13,8 @@ import numpy.typing as npt
 from rocketray.actors.ipc.append_status import refusal
 from rocketray.actors.ipc.ring import Ack, AppendStatus, Durability
 from rocketray.delay import WAITING_QUEUES
-from rocketray.errors import (
-    ConfigError,
-)
-from rocketray.hashing import java_hash_code
-from rocketray.message import SHARDING_KEY, UNIQUE_KEY, ForwardedMessage, Message
+from rocketray.errors import ConfigError
+from rocketray.message import UNIQUE_KEY, ForwardedMessage
 from rocketray.recall import RecallHandle
 from rocketray.store.batches.encoded_batch import pack_batch, record_sizes
 from rocketray.store.batches.forward import encode_forwarded
@@ -27,20 +23,18 @@ from rocketray.store.batches.message_columns import MessageColumns, RecordForm
 __all__ = [
     "AckMode",
     "Batch",
-    "BatchResult",
     "Destination",
     "SendResult",
     "SendResults",
-    "by_queue",
     "durability_of",
 ]
 
 
 AckMode = Literal["memory", "disk"]
-_DURABILITY = {"memory": Durability.MEMORY, "disk": Durability.DISK}
+_DURABILITY: Mapping[object, Durability] = {"memory": Durability.MEMORY, "disk": Durability.DISK}
 
 
-def durability_of(ack: str) -> Durability:
+def durability_of(ack: object) -> Durability:
     """Return the durability of an ack mode; raise :class:`ConfigError` for another text."""
     try:
         return _DURABILITY[ack]
@@ -63,14 +57,6 @@ class SendResult(NamedTuple):
 
 
 _MAKE_RESULT = SendResult._make  # twice as fast as the constructor
-
-
-@dataclass(frozen=True, slots=True)
-class BatchResult:
-    """A stored table: the number of messages per queue."""
-
-    count: int
-    queues: Mapping[int, int]
 
 
 class Destination(Protocol):
@@ -108,6 +94,7 @@ class Batch:
         "columns",
         "durability",
         "failure",
+        "is_told",
         "one_way",
         "sequence",
         "unsure",
@@ -122,6 +109,8 @@ class Batch:
         self.failure: Exception | None = None
         self.unsure: bytes | None = None
         """The batch as it was sent, if a call left its outcome unknown."""
+        self.is_told = False
+        """Whether a caller got the failure, so that the next one asks the shard again."""
         self.one_way = 0
         """Number of one-way messages, whose results are never read."""
         self._link = link
@@ -151,10 +140,19 @@ class Batch:
         self._sizes = encoded.sizes
         return pack_batch(encoded)
 
+    def measured(self, sizes: npt.NDArray[np.int32], first_id: int) -> None:
+        """Keep what the results of a table need: the sizes of its records, and their first id."""
+        self._first_id, self._sizes = first_id, sizes
+
     @property
     def has_new_ids(self) -> bool:
         """Whether the producer created all of its unique keys, so no other message has them."""
         return not self._own_ids
+
+    @property
+    def queue_id(self) -> int:
+        """The queue that it is sent to."""
+        return self._link.queue_id
 
     @property
     def settled(self) -> bool:
@@ -170,6 +168,7 @@ class Batch:
     def check(self) -> Ack:
         """Return the outcome; raise the error that kept the batch from being stored."""
         if self.failure is not None:
+            self.is_told = True
             raise self.failure
         assert self.ack is not None
         if self.ack.status is not AppendStatus.OK:
@@ -214,6 +213,14 @@ class SendResults(Sequence[SendResult]):
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def queues(self) -> Mapping[int, int]:
+        """The number of messages that each queue got."""
+        counts: dict[int, int] = {}
+        for batch, numbers in self._placed:
+            counts[batch.queue_id] = counts.get(batch.queue_id, 0) + len(numbers)
+        return counts
+
     @overload
     def __getitem__(self, index: int) -> SendResult: ...
 
@@ -241,21 +248,3 @@ class SendResults(Sequence[SendResult]):
             }
             self._found = [by_number[number] for number in range(self._count)]
         return self._found
-
-
-def by_queue(
-    messages: Sequence[Message], numbers: Sequence[int], queues: int, turn: int
-) -> list[tuple[int, Sequence[int]]]:
-    """Return which of *messages*, by their *numbers*, go to each of so many *queues*.
-
-    Those with the property ``__SHARDINGKEY`` go to the queue of that key, the others to *turn*.
-    """
-    given = [messages[number].properties for number in numbers]
-    if not any(given):
-        return [(turn, numbers)]
-    chosen: dict[int, list[int]] = {}
-    for number, properties in zip(numbers, given, strict=True):
-        key = properties.get(SHARDING_KEY)
-        queue = turn if key is None else java_hash_code(key) % queues
-        chosen.setdefault(queue, []).append(number)
-    return list(chosen.items())

@@ -1,10 +1,12 @@
-"""Producers: collect messages into batches, send them to the shards, and report their outcomes.
+"""Producers: send messages to the shards in batches, and report their outcomes.
 
-This module has the send calls; when and how a message is sent is in batching.py.
+There are three ways to send, with the same options (options.py): ``send`` waits for the outcome,
+``send_async`` returns a future, and ``send_many`` sends a list or a table. When a message is sent
+is in batcher.py.
 
 Invariants
   1. A result is returned after the shard acknowledged the batch with the requested ack mode.
-  2. Memory is bounded: a link holds one batch that is not yet sent, and the ring. Then ``send``
+  2. Memory is bounded: a link holds one batch that is not yet sent, and the ring. Then a send
      blocks, and raises :class:`ShardUnavailableError` after ``timeout_s``. Threads that send to the
      same queue then wait one after the other; threads that send to other queues do not.
   3. Messages of one thread to one queue are stored in the order they were sent.
@@ -12,328 +14,251 @@ Invariants
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
-from typing import TypedDict, Unpack
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Self, Unpack, overload
 
-import pyarrow as pa
-
-from rocketray.delay import Delay, DelayOptions, delay_of
-from rocketray.errors import ConfigError, InvalidMessageError, ShardUnavailableError
-from rocketray.meant import refuse_unknown
+from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.delay import Delay
+from rocketray.errors import ConfigError, ShardUnavailableError, StreamError
 from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
-from rocketray.names import check_open_topic, check_topic
-from rocketray.store.batches.encoded_batch import MeasuredTable
+from rocketray.recall import RecallHandle
+from rocketray.store.batches.message_columns import RecordForm
+from rocketray.store.formats.message_id import UniqueIdGenerator
 
-from .batch import AckMode, Batch, BatchResult, SendResult, SendResults, by_queue, durability_of
-from .batch_split import cut_messages, cut_table
-from .batching import ProducerBatching
-from .pending_messages import Part, PendingMessages
-from .pending_send import PendingSend
-from .queue_link import QueueLink
-from .queue_selector import QueueSelector, select_each, select_queue
+from .batch import AckMode, Batch, SendResult, SendResults, durability_of
+from .batcher import Batcher, Handling, MessageFields
+from .links import QueueLinks
+from .many import Table, check_messages, delayed_parts, parts_of
+from .options import (
+    NoAck,
+    ProducerOptions,
+    SendOptions,
+    batch_settings,
+    check_send,
+    check_timeout,
+    delay_in,
+)
+from .parts import Part
+from .queue_link import QueueLink, Shards
+from .queue_selector import select_queue
+from .send_future import ListFuture, MessageFuture, SendFuture
+from .transactions import Transaction, Transactions
 
-__all__ = ["AckMode", "PendingSend", "Producer", "SendResult", "SendResults"]
+__all__ = ["AckMode", "Producer", "SendFuture", "SendResult", "SendResults"]
+
+_OF_THE_QUEUE = frozenset({"queue_id", "sharding_key", "timeout_s"})
+_NOT_IN_TRANSACTIONS = ("queue_selector", "delay", "deliver_at", "unique_key")
+_IN_TIME = {
+    None: Handling(None),
+    "memory": Handling(Durability.MEMORY),
+    "disk": Handling(Durability.DISK),
+    "none": Handling(None, one_way=True),
+}
+_AT_ONCE = {ack: handling._replace(at_once=True) for ack, handling in _IN_TIME.items()}
 
 
-class _NoOptions(TypedDict):
-    """No further argument, for type checkers: at run time each is refused, with a suggestion."""
-
-
-class Producer(ProducerBatching):
+class Producer:
     """A producer for the topics of a cluster; safe to use from several threads."""
+
+    def __init__(
+        self,
+        shards: Shards,
+        *,
+        born_host: tuple[str, int] = ("127.0.0.1", 0),
+        clock_ms: Callable[[], int] = system_clock_ms,
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        """Make a producer; its options are those of :class:`ProducerOptions`."""
+        settings = replace(batch_settings(options), born_host=born_host, clock_ms=clock_ms)
+        self._shards = shards
+        self._clock_ms = clock_ms
+        self._durability = settings.durability
+        self._ids = UniqueIdGenerator(
+            born_host[0], os.getpid(), int(uuid.uuid4().fields[0]), clock_ms=clock_ms
+        )
+
+        def form(topic: str) -> RecordForm:
+            compression = settings.records.compression
+            return RecordForm(
+                topic, born_host=born_host, id_prefix=self._ids.prefix, compression=compression
+            )
+
+        self._links = QueueLinks(shards, form)
+        self._batcher = Batcher(self._links, self._ids, settings)
+        self._transactions: Transactions | None = None
+        group, check = options.get("group"), options.get("check")
+        if group is not None and check is not None:
+            to_disk = options.get("ack") == "disk"
+            self._transactions = Transactions(
+                shards, group, check, self._ids.next_id, to_disk=to_disk
+            )
+
+    @overload
+    def send(
+        self, topic: str, body: bytes, *, ack: NoAck, **options: Unpack[SendOptions]
+    ) -> None: ...
+
+    @overload
+    def send(
+        self, topic: str, body: bytes, *, ack: AckMode | None = None, **options: Unpack[SendOptions]
+    ) -> SendResult: ...
 
     def send(
         self,
         topic: str,
         body: bytes,
         *,
-        tags: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        sharding_key: str | None = None,
-        queue_selector: QueueSelector | None = None,
-        ack: AckMode | None = None,
-        **delay: Unpack[DelayOptions],
-    ) -> SendResult:
+        ack: AckMode | NoAck | None = None,
+        **options: Unpack[SendOptions],
+    ) -> SendResult | None:
         """Store one message and return where; blocks until the *ack* is reached.
 
-        Messages with one ``sharding_key`` go to one queue, in order; others to each queue in turn.
-        A ``queue_selector`` chooses by the number of queues and the message (queue_selector.py). To
-        deliver it later, give ``delay_level=``, ``delay=`` or ``deliver_at=`` (:class:`Delay`).
+        With ``ack="none"`` it returns None at once, while there is room; messages that were not
+        stored are logged and counted in :attr:`one_way_lost`. The options are those of
+        :class:`SendOptions`.
         """
-        if queue_selector is not None:
-            message = Message(topic, body, tags, keys, properties or {})
-            queue_id = self._select(queue_selector, message, queue_id, sharding_key)
-        if delay:
-            message = Message(topic, body, tags, keys, properties or {})
-            later = delay_of(self.send, delay)
-            return self.send_message_async(message, queue_id, sharding_key, ack, later).result()
-        link = self._link(topic, queue_id, sharding_key)
-        with link.lock:
-            batch = self._collect(link, ack)
-            index = batch.columns.add(body, tags, keys, properties)
-            self._hand_over(link)
-        link.wait(batch, self._timeout_s)
-        self.settle(link, batch, 0)
-        return batch.result(index)
+        if ack == "none":
+            self._begin("send", topic, body, ack, options)
+            return None
+        timeout_s = options.get("timeout_s")
+        return self._begin("send", topic, body, ack, options, at_once=True).result(timeout_s)
+
+    @overload
+    def send_async(
+        self, topic: str, body: bytes, *, ack: NoAck, **options: Unpack[SendOptions]
+    ) -> None: ...
+
+    @overload
+    def send_async(
+        self, topic: str, body: bytes, *, ack: AckMode | None = None, **options: Unpack[SendOptions]
+    ) -> SendFuture[SendResult]: ...
 
     def send_async(
         self,
         topic: str,
         body: bytes,
         *,
-        tags: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        sharding_key: str | None = None,
-        queue_selector: QueueSelector | None = None,
-        ack: AckMode | None = None,
-        **delay: Unpack[DelayOptions],
-    ) -> PendingSend:
-        """Send one message and return at once; the returned object has the result."""
-        if queue_selector is not None:
-            message = Message(topic, body, tags, keys, properties or {})
-            queue_id = self._select(queue_selector, message, queue_id, sharding_key)
-        if delay:
-            message = Message(topic, body, tags, keys, properties or {})
-            later = delay_of(self.send_async, delay)
-            return self.send_message_async(message, queue_id, sharding_key, ack, later)
-        link = self._link(topic, queue_id, sharding_key)
-        with link.lock:
-            batch = self._collect(link, ack)
-            index = batch.columns.add(body, tags, keys, properties)
-            self._hand_over_in_time(link, batch.columns, index)
-        return PendingSend(self.settle, link, batch, index)
+        ack: AckMode | NoAck | None = None,
+        **options: Unpack[SendOptions],
+    ) -> SendFuture[SendResult] | None:
+        """Send one message as :meth:`send`, and return at once, while there is room.
 
-    def send_oneway(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tags: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        sharding_key: str | None = None,
-        queue_selector: QueueSelector | None = None,
-        **unknown: Unpack[_NoOptions],
-    ) -> None:
-        """Send one message without a result; ``one_way_lost`` counts failures."""
-        _refuse_options(unknown)
-        if queue_selector is not None:
-            message = Message(topic, body, tags, keys, properties or {})
-            queue_id = self._select(queue_selector, message, queue_id, sharding_key)
-        link = self._link(topic, queue_id, sharding_key)
-        with link.lock:
-            batch = self._collect(link, None)
-            index = batch.columns.add(body, tags, keys, properties)
-            batch.one_way += 1
-            self._hand_over_in_time(link, batch.columns, index)
-
-    @property
-    def one_way_lost(self) -> int:
-        """Number of one-way messages that were not stored, of those with a known outcome."""
-        lost = self._lost
-        for link in self._open_links():
-            with link.lock:
-                link.harvest()
-                lost += link.lost
-        return lost
-
-    def send_message_async(
-        self,
-        message: Message,
-        queue_id: int | None = None,
-        sharding_key: str | None = None,
-        ack: AckMode | None = None,
-        delay: Delay | None = None,
-    ) -> PendingSend:
-        """Send an existing message, as :meth:`send_async`."""
-        of_node = delay is not None
-        if delay is not None:
-            message, queue_id = self.place(message, delay, queue_id, sharding_key)
-        return self._send_message(message, queue_id, sharding_key, ack, of_node=of_node)
-
-    def send_of_node(self, message: Message, queue_id: int) -> PendingSend:
-        """Send as :meth:`send_message_async`, for the node's own parts: also to system topics."""
-        return self._send_message(message, queue_id, None, None, of_node=True)
-
-    def _send_message(
-        self,
-        message: Message,
-        queue_id: int | None,
-        sharding_key: str | None,
-        ack: AckMode | None,
-        *,
-        of_node: bool,
-    ) -> PendingSend:
-        link = self._link(message.topic, queue_id, sharding_key)
-        with link.lock:
-            batch = self._collect(link, ack, of_node=of_node)
-            index = batch.columns.add_message(message)
-            self._hand_over_in_time(link, batch.columns, index)
-        return PendingSend(self.settle, link, batch, index)
-
-    def send_delayed(
-        self,
-        messages: Sequence[tuple[Message, Delay]],
-        *,
-        queue_id: int | None = None,
-        queue_selector: QueueSelector | None = None,
-        ack: AckMode | None = None,
-    ) -> SendResults:
-        """Store messages that are delivered later; the results are in the messages' order.
-
-        *queue_selector* chooses a queue for each, before any is sent. Without it and *queue_id*, a
-        message goes to the queue of its ``__SHARDINGKEY``, if it has one.
+        The future has the result; with ``ack="none"`` there is none.
         """
-        return self.begin_delayed(
-            messages, queue_id=queue_id, queue_selector=queue_selector, ack=ack
-        ).results()
+        future = self._begin("send_async", topic, body, ack, options)
+        return None if ack == "none" else future
 
-    def begin_delayed(
-        self,
-        messages: Sequence[tuple[Message, Delay]],
-        *,
-        queue_id: int | None = None,
-        queue_selector: QueueSelector | None = None,
-        ack: AckMode | None = None,
-    ) -> PendingMessages:
-        """Send as :meth:`send_delayed`, for callers that may ask for the results several times."""
-        chosen = [queue_id] * len(messages)
-        if queue_selector is not None:
-            chosen = [self._select(queue_selector, one, queue_id, None) for one, _ in messages]
-        placed = [
-            self.place(message, delay, queue, message.properties.get(SHARDING_KEY))
-            for (message, delay), queue in zip(messages, chosen, strict=True)
-        ]
-        together: dict[tuple[str, int], list[int]] = {}
-        for number, one in enumerate(placed):
-            together.setdefault((one.message.topic, one.queue_id), []).append(number)
-        waiting = [one.message for one in placed]
-        parts = [
-            Part(topic, queue, waiting, numbers)
-            for (topic, queue), those in together.items()
-            for numbers in cut_messages(waiting, those)
-        ]
-        return PendingMessages(self, parts, ack)
-
-    def send_messages(
+    @overload
+    def send_many(
         self,
         topic: str,
-        messages: Sequence[Message],
+        messages: Sequence[Message] | Table | None = None,
         *,
-        queue_id: int | None = None,
-        queue_selector: QueueSelector | None = None,
-        ack: AckMode | None = None,
-    ) -> SendResults:
-        """Store messages of one topic in batches; the results are in the messages' order.
+        ack: NoAck,
+        bodies: Sequence[bytes] | None = None,
+        property_columns: Sequence[str] = (),
+        **options: Unpack[SendOptions],
+    ) -> None: ...
 
-        *queue_selector* chooses a queue for each, before any is sent. Without it and *queue_id*,
-        messages with the property ``__SHARDINGKEY`` go to the queue of that key, and each batch of
-        the others to the next queue in turn.
-        """
-        return self.begin_messages(
-            topic, messages, queue_id=queue_id, queue_selector=queue_selector, ack=ack
-        ).results()
-
-    def begin_messages(
+    @overload
+    def send_many(
         self,
         topic: str,
-        messages: Sequence[Message],
+        messages: Sequence[Message] | Table | None = None,
         *,
-        queue_id: int | None = None,
-        queue_selector: QueueSelector | None = None,
         ack: AckMode | None = None,
-    ) -> PendingMessages:
-        """Send as :meth:`send_messages`, for callers that may ask for the results several times."""
-        check_open_topic(check_topic(topic))
-        _refuse_strangers(topic, messages)
-        parts = [
-            Part(topic, queue, messages, numbers)
-            for queue, numbers in self._parts(topic, messages, queue_id, queue_selector)
-        ]
-        return PendingMessages(self, parts, ack)
-
-    def _parts(
-        self,
-        topic: str,
-        messages: Sequence[Message],
-        queue_id: int | None,
-        queue_selector: QueueSelector | None,
-    ) -> Iterator[tuple[int, Sequence[int]]]:
-        """Yield each batch's queue and the numbers of its messages."""
-        if queue_selector is not None:
-            _refuse_other_choices(queue_id)
-            for chosen, part in select_each(queue_selector, self._topic(topic).queues, messages):
-                for numbers in cut_messages(messages, part):
-                    yield chosen, numbers
-            return
-        for numbers in cut_messages(messages, range(len(messages))):
-            if queue_id is not None:
-                yield queue_id, numbers
-            else:
-                queues = self._topic(topic).queues
-                yield from by_queue(messages, numbers, queues, next(self._turn) % queues)
-
-    def _select(
-        self,
-        queue_selector: QueueSelector,
-        message: Message,
-        queue_id: int | None,
-        sharding_key: str | None,
-    ) -> int:
-        _refuse_other_choices(queue_id, sharding_key)
-        return select_queue(queue_selector, self._topic(message.topic).queues, message)
+        bodies: Sequence[bytes] | None = None,
+        property_columns: Sequence[str] = (),
+        **options: Unpack[SendOptions],
+    ) -> SendResults: ...
 
     def send_many(
         self,
         topic: str,
-        table: pa.Table | pa.RecordBatch,
+        messages: Sequence[Message] | Table | None = None,
         *,
+        ack: AckMode | NoAck | None = None,
+        bodies: Sequence[bytes] | None = None,
         property_columns: Sequence[str] = (),
-        ack: AckMode | None = None,
-    ) -> BatchResult:
-        """Store the rows of an Arrow table, in batches over the topic's queues in turn.
+        **options: Unpack[SendOptions],
+    ) -> SendResults | None:
+        """Store messages of one topic in batches; the results are in the messages' order.
 
-        Columns: ``body`` (binary or string), and optionally ``tags``, ``keys`` (text, or a list of
-        texts), ``properties`` (a map). *property_columns* become properties, absent where null.
+        The messages are a list, the rows of an Arrow table, or *bodies*, which share the tag, keys
+        and properties of the options. A table has the columns ``body`` (binary or string), and
+        optionally ``tags``, ``keys`` (text, or a list of texts) and ``properties`` (a map);
+        *property_columns* become properties, absent where null.
+
+        A queue selector chooses a queue for each message, before any is sent. Without a choice,
+        messages with the property ``__SHARDINGKEY`` go to the queue of that key, and each batch of
+        the others to the next queue in turn. With ``ack="none"`` see :meth:`send`.
         """
-        durability = durability_of(ack) if ack else self._durability
-        if not isinstance(table, pa.Table | pa.RecordBatch):
-            raise InvalidMessageError(
-                f"the table is {table!r:.60}; give a pyarrow Table or RecordBatch with a column "
-                "body, or send a list of rr.Message with send_messages()"
-            )
-        check_open_topic(check_topic(topic))
-        counts: dict[int, int] = {}
-        placed: list[tuple[QueueLink, Batch]] = []
-        for rows in cut_table(table):
-            measured = MeasuredTable(
-                topic,
-                rows,
-                property_columns=property_columns,
-                born_host=self._born_host,
-                born_timestamp_ms=self._clock_ms(),
-                unique_ids=self._ids.next_ids(rows.num_rows),
-                options=self._options,
-            )
-            link = self._link(topic, None, None)
-            with link.lock:
-                link.check_open()
-                self._hand_over(link)
-                batch = Batch(link, link.form, durability)
-                self._until_sent(link, partial(link.try_send_table, measured, batch))
-            placed.append((link, batch))
-            counts[link.queue_id] = counts.get(link.queue_id, 0) + rows.num_rows
-        for link, batch in placed:
-            self.settle(link, batch, None)
-            batch.check()
-        return BatchResult(table.num_rows, counts)
+        parts = self._parts(
+            "send_many",
+            topic,
+            messages,
+            options,
+            bodies=bodies,
+            property_columns=property_columns,
+        )
+        if ack == "none":
+            for part in parts:
+                self._batcher.send_part(part, self._durability, one_way=True)
+            return None
+        durability = self._durability if ack is None else durability_of(ack)
+        return ListFuture(self._batcher, parts, durability).result(options.get("timeout_s"))
+
+    def begin_many(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        ack: AckMode | None = None,
+        delays: Sequence[Delay] = (),
+        **options: Unpack[SendOptions],
+    ) -> SendFuture[SendResults]:
+        """Send as :meth:`send_many`, for callers that may ask for the results several times.
+
+        *delays* has a delay for each message, where these are not the same.
+        """
+        if delays:
+            check_messages(topic, messages)
+            queues = [options.get("queue_id")] * len(messages)
+            parts = delayed_parts(self._links, messages, delays, queues, self._clock_ms())
+        else:
+            parts = self._parts("begin_many", topic, messages, options)
+        durability = self._durability if ack is None else durability_of(ack)
+        future = ListFuture(self._batcher, parts, durability)
+        with suppress(ShardUnavailableError):  # the result sends what is left
+            future.send()
+        return future
+
+    def begin(self) -> Transaction:
+        """Return a new transaction: give it to :meth:`send`, and commit it or roll it back.
+
+        As a context, it is committed at the end of the block, or rolled back if that raises.
+
+        Raises:
+            ConfigError: the producer was made without ``group=`` and ``check=``.
+        """
+        return self.transactions.begin()
+
+    @property
+    def transactions(self) -> Transactions:
+        """The transactions of this producer; raises as :meth:`begin`."""
+        if self._transactions is None:
+            raise ConfigError("this producer has no transactions; make it with group= and check=")
+        return self._transactions
+
+    @property
+    def one_way_lost(self) -> int:
+        """Number of messages sent with ``ack="none"`` that are known not to be stored."""
+        return self._links.one_way_lost
 
     def forward(
         self,
@@ -349,55 +274,172 @@ class Producer(ProducerBatching):
         call also waits for it, and raises :class:`ShardUnavailableError` once it is known: before
         sending some of the messages again, the caller has to check which are stored.
         """
-        _refuse_strangers(topic, messages)
-        link = self._link(topic, queue_id, None)
+        check_messages(topic, messages)
+        link = self._links.link(topic, queue_id, None)
         with link.lock:
             link.check_open()
             is_same = link.forwarding is None or link.forwarding[0] == list(messages)
             if link.forwarding is not None:
                 batch = link.forwarding[1]
             else:
-                self._hand_over(link)
-                batch = Batch(link, link.form, durability_of(ack) if ack else self._durability)
+                durability = self._durability if ack is None else durability_of(ack)
+                batch = Batch(link, link.form, durability)
                 payload = memoryview(batch.pack_forwarded(messages))
-                self._until_sent(link, partial(link.try_send, payload, batch))
+                self._batcher.send_whole(link, batch, payload)
                 link.forwarding = list(messages), batch
-        self.settle(link, batch, None)
+        self._batcher.settle(link, batch)
         link.forwarding = None
         if not is_same:
             raise ShardUnavailableError(link.name, 0, "it was busy with what was sent before")
         batch.check()
         return SendResults([(batch, range(len(messages)))], len(messages))
 
+    def choose_queue(
+        self, topic: str, queue_id: int | None = None, sharding_key: str | None = None
+    ) -> int:
+        """Return the queue of a message: see :meth:`QueueLinks.choose_queue`."""
+        return self._links.choose_queue(topic, queue_id, sharding_key)
 
-def _refuse_other_choices(*others: int | str | None) -> None:
-    if any(other is not None for other in others):
-        raise ConfigError(
-            "queue_selector=, queue_id= and sharding_key= each choose a message's queue; give one"
+    def recall(self, handle: str) -> bool:
+        """Recall a delayed message, so it is never delivered; False if it is too late or done.
+
+        Raises:
+            InvalidMessageError: *handle* is invalid, or not one of this node.
+        """
+        RecallHandle.parse(handle)
+        return self._shards.recall(handle)
+
+    def flush(self) -> None:
+        """Send everything collected and wait for the acknowledgements; results have the errors."""
+        self._batcher.flush()
+
+    def refresh_topics(self) -> None:
+        """Update the number of queues of the topics, and drop deleted topics.
+
+        This runs every 30 seconds by itself, as in RocketMQ's producers.
+        """
+        self._links.refresh()
+
+    def lose(self, error: StreamError) -> None:
+        """Fail all unacknowledged and later sends with *error*: their shards are gone."""
+        self._links.lose(error)
+
+    def close(self) -> None:
+        """Flush, and release the rings; raises as :meth:`flush`, and is closed nevertheless."""
+        if self._links.is_closed:
+            return
+        if self._transactions is not None:
+            self._transactions.close()
+        try:
+            self._batcher.flush()
+        finally:
+            self._links.refuse()
+            self._batcher.close()
+            self._links.close()
+
+    def __enter__(self) -> Self:
+        """Return the producer itself; closed at the end of the block."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _begin(
+        self,
+        function: str,
+        topic: str,
+        body: bytes,
+        ack: AckMode | NoAck | None,
+        options: SendOptions,
+        *,
+        at_once: bool = False,
+    ) -> MessageFuture:
+        """Send one message, *at_once* or when it is time."""
+        handling = _handling(ack, at_once=at_once)
+        tags = options.pop("tags", None)
+        keys = options.pop("keys", ())
+        properties = options.pop("properties", None)
+        if not options:  # most messages
+            link = self._links.link(topic, None, None)
+            return self._add(link, (body, tags, keys, properties), handling)
+        check_send(function, ("topic", "body"), options)
+        if (timeout_s := options.get("timeout_s")) is not None:
+            handling = handling._replace(timeout_s=check_timeout(timeout_s))
+        queue_id, sharding_key = options.get("queue_id"), options.get("sharding_key")
+        if options.keys() <= _OF_THE_QUEUE:
+            link = self._links.link(topic, queue_id, sharding_key)
+            return self._add(link, (body, tags, keys, properties), handling)
+        unique_key = options.get("unique_key")
+        message = Message(topic, body, tags, keys, properties or {}, unique_key=unique_key)
+        if (transaction := options.get("transaction")) is not None:
+            return self._begin_half(message, transaction, options, handling)
+        if (selector := options.get("queue_selector")) is not None:
+            queue_id = select_queue(selector, self._links.topic(topic).queues, message)
+        if (delay := delay_in(options)) is not None:
+            placed = self._links.place(message, delay, queue_id, sharding_key, self._clock_ms())
+            message, queue_id, sharding_key = placed.message, placed.queue_id, None
+            handling = handling._replace(of_node=True)
+        return self._add(self._links.link(message.topic, queue_id, sharding_key), message, handling)
+
+    def _begin_half(
+        self, message: Message, transaction: Transaction, options: SendOptions, handling: Handling
+    ) -> MessageFuture:
+        """Send the half message of a transaction."""
+        transaction.check_open(self._transactions)
+        for name in _NOT_IN_TRANSACTIONS:
+            if options.get(name) is not None:
+                raise ConfigError(
+                    f"a transaction has no {name}=, as in RocketMQ; it has queue_id=, "
+                    "sharding_key= and delay_level="
+                )
+        if handling.one_way:
+            raise ConfigError('a transaction needs the result of its message; leave out ack="none"')
+        queue_id, sharding_key = options.get("queue_id"), options.get("sharding_key")
+        queue_id = self.choose_queue(message.topic, queue_id, sharding_key)
+        if sharding_key is not None:
+            properties = {**message.properties, SHARDING_KEY: sharding_key}
+            message = replace(message, properties=properties)
+        level = options.get("delay_level") or 0
+        half = self.transactions.half(message, queue_id, transaction, level)
+        link = self._links.link(half.topic, 0, None)
+        future = self._add(link, half, handling._replace(of_node=True))
+        transaction.sent(future)
+        return future
+
+    def _add(
+        self, link: QueueLink, content: Message | MessageFields, handling: Handling
+    ) -> MessageFuture:
+        batch, index = self._batcher.add(link, content, handling)
+        return MessageFuture(self._batcher, link, batch, index)
+
+    def _parts(
+        self,
+        function: str,
+        topic: str,
+        messages: Sequence[Message] | Table | None,
+        options: SendOptions,
+        *,
+        bodies: Sequence[bytes] | None = None,
+        property_columns: Sequence[str] = (),
+    ) -> list[Part]:
+        """Return the batches of many messages, whose options are checked."""
+        check_send(function, ("topic", "messages", "bodies", "property_columns"), options)
+        if (timeout_s := options.get("timeout_s")) is not None:
+            check_timeout(timeout_s)
+        return parts_of(
+            self._links,
+            topic,
+            messages,
+            bodies=bodies,
+            property_columns=property_columns,
+            options=options,
+            now_ms=self._clock_ms(),
         )
 
 
-def _refuse_options(given: Mapping[str, object]) -> None:
-    """Refuse further arguments of ``send_oneway``, and suggest the valid ones."""
-    if given:
-        _, *known, _ = inspect.signature(Producer.send_oneway).parameters
-        otherwise = f"its arguments are {', '.join(known)}"
-        refuse_unknown("send_oneway() has no argument", given, known, otherwise)
-
-
-def _refuse_strangers(topic: str, messages: object) -> None:
-    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
-        raise InvalidMessageError(
-            f"the messages are {messages!r:.60}; give a list of rr.Message(topic, body)"
-        )
-    for number, message in enumerate(messages):
-        if not isinstance(message, Message | ForwardedMessage):
-            raise InvalidMessageError(
-                f"message {number} is {message!r:.60}; make each of them with rr.Message(topic, "
-                "body), or send a body alone with send()"
-            )
-        if message.topic != topic:
-            raise InvalidMessageError(
-                f"message {number} is for topic {message.topic!r} and was sent to topic {topic!r}; "
-                "send the messages of each topic by themselves"
-            )
+def _handling(ack: AckMode | NoAck | None, *, at_once: bool) -> Handling:
+    try:
+        return (_AT_ONCE if at_once else _IN_TIME)[ack]
+    except (KeyError, TypeError):
+        return Handling(durability_of(ack))  # which raises

@@ -24,11 +24,12 @@ from rocketray.actors.ipc.ring import SLOT_COUNT, Ack, ProducerRing
 from rocketray.actors.runtime.processes import owned_name
 from rocketray.actors.topics.catalog import TopicConfig
 from rocketray.errors import ShardUnavailableError, StreamError
-from rocketray.message import ForwardedMessage
+from rocketray.message import ForwardedMessage, StoredMessage
 from rocketray.names import is_closed_topic
 from rocketray.store.batches.encoded_batch import MeasuredTable, pack_table, packed_bytes
 from rocketray.store.batches.message_columns import RecordForm
 from rocketray.store.formats.message_id import encode_offset_id
+from rocketray.transaction import Decision, Verdict
 
 from .batch import Batch
 
@@ -67,6 +68,17 @@ class Shards(Protocol):
 
     def recall(self, handle: str) -> bool:
         """Recall a delayed message, so it is never delivered; False if it is too late."""
+
+    def transaction_checks(self, group: str) -> list[StoredMessage]:
+        """Return the messages for which a producer of *group* is asked to decide."""
+
+    def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
+        """Store a decision, unless there is an earlier one; return the one that is final.
+
+        Raises:
+            ShardUnavailableError: it is not known whether there is one now; the call may be
+                repeated.
+        """
 
     def gate(self, topic: str, queue_id: int) -> ShardGate:
         """Return the calls of a shard."""
@@ -144,6 +156,12 @@ class QueueLink:
         self._sent(self.ring, batch, self.ring.commit(batch.durability))
         return True
 
+    def has_room(self, size: int) -> bool:
+        """Return whether the ring takes a batch of that size at once."""
+        if self.ring is None or size > self.ring.payload_max or not self._has_slot():
+            return False
+        return self.ring.try_reserve(size) is not None
+
     def _has_slot(self) -> bool:
         """Return whether another batch has a slot that no outcome in use would lose."""
         if len(self.in_flight) >= _HARVEST_AT:
@@ -190,6 +208,7 @@ class QueueLink:
         durability = int(batch.durability)
         batch.ack = self.gate.append(batch.unsure, durability, attempt=2 + _REPEATS_MAX)
         batch.unsure = batch.failure = None
+        batch.is_told = False
 
     def harvest(self) -> None:
         """Give acknowledged batches their outcome, before their slots are reused."""
@@ -200,6 +219,15 @@ class QueueLink:
             batch = self.in_flight.popleft()
             batch.ack = self.ring.ack(batch.sequence)
             self.settled(batch)
+
+    def look(self, batch: Batch) -> bool:
+        """Return whether a batch's outcome is known by now; never waits, for any thread."""
+        if not batch.settled and self.lock.acquire(blocking=False):
+            try:
+                self.harvest()
+            finally:
+                self.lock.release()
+        return batch.settled
 
     def settled(self, batch: Batch) -> None:
         """Count the one-way messages of a batch with a known outcome that were not stored."""

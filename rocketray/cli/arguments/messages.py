@@ -21,7 +21,7 @@ import binascii
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -30,6 +30,9 @@ from rocketray.delay import DELAY_MAX_MS, Delay
 from rocketray.errors import InvalidMessageError
 from rocketray.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message, StoredMessage
 from rocketray.store.formats.sys_flag import sys_flag_names
+
+if TYPE_CHECKING:
+    from rocketray.actors.producers.options import SendOptions
 
 __all__ = ["Outgoing", "from_json", "one_line", "print_found", "printable", "to_json"]
 
@@ -47,6 +50,23 @@ class Outgoing:
     queue_id: int | None
     sharding_key: str | None
     delay: Delay | None
+
+    @property
+    def options(self) -> SendOptions:
+        """The options with which a producer sends the body."""
+        message, delay = self.message, self.delay or Delay()
+        delay_ms = delay.delay_ms
+        return {
+            "tags": message.tags,
+            "keys": message.keys,
+            "properties": message.properties,
+            "unique_key": message.unique_key,
+            "queue_id": self.queue_id,
+            "sharding_key": self.sharding_key,
+            "delay_level": delay.level,
+            "delay": None if delay_ms is None else timedelta(milliseconds=delay_ms),
+            "deliver_at": delay.deliver_at_ms,
+        }
 
 
 def to_json(message: StoredMessage) -> dict[str, Any]:

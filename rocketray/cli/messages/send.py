@@ -24,7 +24,7 @@ from rocketray.errors import InvalidMessageError, StreamError
 from rocketray.message import KEYS, TAGS, UNIQUE_KEY
 
 if TYPE_CHECKING:
-    from rocketray.actors.producers.producer import PendingSend, Producer, SendResult
+    from rocketray.actors.producers.producer import Producer, SendFuture, SendResult
 
 __all__ = ["send"]
 
@@ -143,7 +143,7 @@ def send(
         connection.producer(ack=ack, compression=compression) as producer,
     ):
         now_ms = connection.clock_ms()
-        result = _send_async(producer, outgoing).result()
+        result = producer.send(topic, outgoing.message.body, **outgoing.options)
     if as_json:
         print_json(_fields(result))
     else:
@@ -177,15 +177,9 @@ def _pairs(texts: list[str]) -> dict[str, str]:
     return pairs
 
 
-def _send_async(producer: Producer, outgoing: Outgoing) -> PendingSend:
-    return producer.send_message_async(
-        outgoing.message, outgoing.queue_id, outgoing.sharding_key, delay=outgoing.delay
-    )
-
-
 def _send_lines(producer: Producer, topic: str) -> None:
     """Send what comes from stdin; print results until the input or the first failure ends it."""
-    sent: queue.Queue[PendingSend | Exception | None] = queue.Queue(_UNACKNOWLEDGED_MAX)
+    sent: queue.Queue[SendFuture[SendResult] | Exception | None] = queue.Queue(_UNACKNOWLEDGED_MAX)
     arguments = (producer, topic, sent)
     threading.Thread(target=_read_and_send, args=arguments, name="stdin", daemon=True).start()
     while (item := sent.get()) is not None:
@@ -195,7 +189,7 @@ def _send_lines(producer: Producer, topic: str) -> None:
 
 
 def _read_and_send(
-    producer: Producer, topic: str, sent: queue.Queue[PendingSend | Exception | None]
+    producer: Producer, topic: str, sent: queue.Queue[SendFuture[SendResult] | Exception | None]
 ) -> None:
     """In a thread: everything that happens comes out of the queue, a failure and the end as well.
 
@@ -205,7 +199,8 @@ def _read_and_send(
     try:
         stream = open(_STDIN, "rb", closefd=False)  # noqa: SIM115 - see the docstring
         for number, line in read_lines(stream):
-            sent.put(_send_async(producer, _parse(topic, number, line)))
+            outgoing = _parse(topic, number, line)
+            sent.put(producer.send_async(topic, outgoing.message.body, **outgoing.options))
     except Exception as error:  # noqa: BLE001 - raised again where the queue is read
         sent.put(error)
     else:

@@ -202,6 +202,13 @@ class MessageColumns:
             joined = PROPERTY_SEPARATOR.join(keys) + PROPERTY_SEPARATOR
             self._keys[len(self._bodies)] = joined.encode()
 
+    def packed_max_bytes(self) -> int:
+        """Return the greatest size that :meth:`pack` may return; compression makes it smaller."""
+        form, n = self._form, len(self._bodies)
+        keys = n + sum(texts.count(_KEY_END) for texts in self._keys.values())
+        records = n * (form.record_bytes + form.id_bytes) + self.size
+        return BATCH_HEADER_BYTES + 12 * n + 8 * keys + records
+
     def extend(self, messages: Sequence[Message]) -> None:
         """Add messages of the topic; raise as :meth:`add`, perhaps after adding some of them."""
         special = [
@@ -226,6 +233,28 @@ class MessageColumns:
         self._tails = [tail for tail, _ in forms]
         self._codes = [code for _, code in forms]
         self.size = sum(map(len, bodies)) + sum(map(len, self._tails))
+
+    def extend_alike(
+        self,
+        bodies: Sequence[bytes],
+        tags: str | None,
+        keys: Sequence[str],
+        properties: Mapping[str, str],
+    ) -> None:
+        """Add bodies that share the other parts; raises as :meth:`add`, and adds none then."""
+        if {*map(type, bodies)} != {bytes} or max(map(len, bodies)) > BODY_MAX_BYTES:
+            bodies = [_checked_body(self._form.topic, body) for body in bodies]
+        if not bodies:
+            return
+        first = len(self._bodies)
+        self.add(bodies[0], tags, keys, properties)
+        tail, code, rest = self._tails[first], self._codes[first], len(bodies) - 1
+        if (texts := self._keys.get(first)) is not None:
+            self._keys.update(dict.fromkeys(range(first + 1, first + 1 + rest), texts))
+        self._bodies += bodies[1:]
+        self._tails += [tail] * rest
+        self._codes += [code] * rest
+        self.size += sum(map(len, bodies[1:])) + rest * len(tail)
 
     def pack(self, first_id: int, now_ms: int) -> npt.NDArray[np.uint8]:
         """Return the packed batch, and release the messages.

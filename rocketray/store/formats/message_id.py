@@ -91,11 +91,14 @@ class UniqueIdGenerator:
         """Return a new id."""
         return f"{self.prefix}{self.take(1):012X}"
 
-    def next_ids(self, count: int) -> npt.NDArray[np.uint8]:
-        """Return *count* ids as ASCII: uint8[count, 32], or uint8[count, 56] for IPv6."""
+    def ids_from(self, first: int, count: int) -> npt.NDArray[np.uint8]:
+        """Return *count* ids from the number *first* on, as ASCII.
+
+        They are uint8[count, 32], or uint8[count, 56] for IPv6.
+        """
         prefix = np.frombuffer(self.prefix.encode(), np.uint8)
         ids = np.empty((count, len(prefix) + ID_DIGITS), np.uint8)
-        number_ids(ids.reshape(-1), prefix, self.take(count))
+        number_ids(ids.reshape(-1), prefix, first)
         return ids
 
     def take(self, count: int) -> int:

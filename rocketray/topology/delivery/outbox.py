@@ -29,7 +29,7 @@ from rocketray.delay import Delay
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import Message
 from rocketray.recall import RecallHandle
-from rocketray.topology.connection import PendingMessages, Producer, SendResult
+from rocketray.topology.connection import Producer, SendFuture, SendResult
 from rocketray.topology.values.stored_metadata import StoredMetadata
 
 __all__ = ["BATCH_MAX_MESSAGES", "WAITING_MAX_MESSAGES", "Outbox", "Outboxes"]
@@ -140,7 +140,7 @@ class Outbox:
         A send in flight is waited for and not repeated, so it is stored once.
         """
         end = self._loop.time() + _RETRY_FOR_S
-        sent: list[PendingMessages] = []
+        sent: list[SendFuture] = []
         while True:
             try:
                 return await self._loop.run_in_executor(self._thread, self._call, group, sent)
@@ -150,18 +150,16 @@ class Outbox:
                     raise
                 await asyncio.sleep(delay)
 
-    def _call(self, group: Sequence[_Pending], sent: list[PendingMessages]) -> Sequence[SendResult]:
+    def _call(self, group: Sequence[_Pending], sent: list[SendFuture]) -> Sequence[SendResult]:
         if not sent:
             sent.append(self._begin(group))
-        return sent[0].results()
+        return sent[0].result()
 
-    def _begin(self, group: Sequence[_Pending]) -> PendingMessages:
-        queue_id = group[0].queue_id
-        delayed = [(one.message, one.delay) for one in group if one.delay is not None]
-        if delayed:
-            return self._producer.begin_delayed(delayed, queue_id=queue_id)
+    def _begin(self, group: Sequence[_Pending]) -> SendFuture:
         messages = [one.message for one in group]
-        return self._producer.begin_messages(messages[0].topic, messages, queue_id=queue_id)
+        delays = [one.delay for one in group if one.delay is not None]  # of all, or of none
+        topic, queue_id = messages[0].topic, group[0].queue_id
+        return self._producer.begin_many(topic, messages, delays=delays, queue_id=queue_id)
 
     def _failed(self, group: Sequence[_Pending], error: Exception) -> None:
         topic = group[0].message.topic

@@ -90,13 +90,13 @@ def test_one_way_messages_are_stored_and_those_that_are_not_are_counted(node: Lo
     node.create_topic("Trade", 1)
     with node.producer() as producer:
         for number in range(5000):
-            producer.send_oneway("Trade", b"%d" % number)
+            producer.send("Trade", b"%d" % number, ack="none")
         producer.flush()
         assert producer.one_way_lost == 0
         assert node.shard_statistics("Trade")[0].messages == 5000
         node.shards["Trade", 0].writer.writable = False
         for number in range(7):
-            producer.send_oneway("Trade", b"%d" % number)
+            producer.send("Trade", b"%d" % number, ack="none")
         producer.flush()
         assert producer.one_way_lost == 7
 
@@ -136,7 +136,7 @@ def test_tags_are_compared_exactly_where_their_hashes_collide(node: LocalNode) -
     node.create_topic("Trade", 1)
     tags = ["Aa", "BB", None, "C"]
     with node.producer() as producer:
-        producer.send_messages("Trade", [Message("Trade", b"x", tags[n % 4]) for n in range(40)])
+        producer.send_many("Trade", [Message("Trade", b"x", tags[n % 4]) for n in range(40)])
         with node.consumer("g", "Trade", Subscription.tags("Aa || C")) as member:
             found = receive(member, 20)
             time.sleep(0.1)
@@ -195,7 +195,7 @@ def test_the_offset_moves_over_what_the_filter_left_out(node: LocalNode) -> None
         node.producer() as producer,
         node.consumer("g", "Trade", Subscription.tags("no")) as member,
     ):
-        producer.send_messages("Trade", [Message("Trade", b"", "yes")] * 100)
+        producer.send_many("Trade", [Message("Trade", b"", "yes")] * 100)
         deadline = time.monotonic() + 60
         last = 0
         while last < 100 and time.monotonic() < deadline:
@@ -208,7 +208,7 @@ def test_the_offset_moves_over_what_the_filter_left_out(node: LocalNode) -> None
 def test_a_group_goes_on_where_it_committed(node: LocalNode) -> None:
     node.create_topic("Trade", 1)
     with node.producer() as producer:
-        producer.send_messages("Trade", [Message("Trade", b"%d" % n) for n in range(50)])
+        producer.send_many("Trade", [Message("Trade", b"%d" % n) for n in range(50)])
         with node.consumer("g", "Trade", Subscription.tags("*")) as member:
             (batch,) = member.poll(60.0, 20)
             member.commit("Trade", 0, batch.next_queue_offset)
@@ -221,7 +221,7 @@ def test_two_members_share_the_queues_and_hand_them_over_cleanly(node: LocalNode
     node.create_topic("Trade", 4)
     with node.producer() as producer:
         first = node.consumer("g", "Trade", Subscription.tags("*"), client_id="a")
-        producer.send_messages("Trade", [Message("Trade", b"1")] * 3000)
+        producer.send_many("Trade", [Message("Trade", b"1")] * 3000)
         found = receive(first, 3000)
         second = node.consumer("g", "Trade", Subscription.tags("*"), client_id="b")
         deadline = time.monotonic() + 60
@@ -284,7 +284,12 @@ def test_an_arrow_table_becomes_messages(node: LocalNode) -> None:
     with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("even")) as c:
         result = producer.send_many("Trade", table, property_columns=["amount"])
         found = receive(c, 5000)
-    assert result.count == sum(result.queues.values()) == 10_000
+    assert len(result) == sum(result.queues.values()) == 10_000
+    for number in (0, 4095, 4096, 9_999):
+        one = node.view(result[number].offset_message_id)
+        assert one is not None
+        assert (one.unique_key, one.body) == (result[number].message_id, b"%d" % number)
+        assert (one.queue_id, one.queue_offset) == (result[number][2:4])
     assert sorted(int(message.body) for message in found) == list(range(0, 10_000, 2))
     for message in found:
         number = int(message.body)
@@ -299,7 +304,7 @@ def test_tables_of_large_rows_go_through_the_ring_too(
     monkeypatch.setattr(LocalShard, "append", None)  # the way in by a call
     bodies = [bytes([n]) * 20_000 for n in range(250)]
     with node.producer() as producer, node.consumer("g", "Trade", Subscription.tags("*")) as c:
-        assert producer.send_many("Trade", pa.table({"body": bodies})).count == 250
+        assert len(producer.send_many("Trade", pa.table({"body": bodies}))) == 250
         assert [message.body for message in receive(c, 250)] == bodies
 
 
@@ -324,7 +329,7 @@ def test_bad_input_is_refused_before_anything_is_stored(node: LocalNode) -> None
         with pytest.raises(MessageTooLargeError, match="property string"):
             producer.send("Trade", b"", properties={"a": "x" * 40_000})
         with pytest.raises(ConfigError, match="'memory' or 'disk'"):
-            producer.send("Trade", b"", ack="paper")  # type: ignore[arg-type]
+            producer.send("Trade", b"", ack="paper")  # type: ignore[call-overload]
     with pytest.raises(FilterSyntaxError):
         node.consumer("g", "Trade", Subscription.sql("a >"))
     assert node.shards["Trade", 0].writer.statistics().max_queue_offset == 0

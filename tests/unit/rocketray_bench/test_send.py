@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 from support.local_node import LocalNode
 
@@ -28,13 +30,17 @@ def test_no_message_is_made_before_the_clock_or_sent_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lists: list[list[Message]] = []
-    send_messages = Producer.send_messages
+    send_many = Producer.send_many
 
-    def note(producer: Producer, topic: str, messages: Sequence[Message]) -> SendResults:
-        lists.append([*messages])
-        return send_messages(producer, topic, messages)
+    def note(
+        producer: Producer, topic: str, messages: Sequence[Message] | pa.Table, **options: Any
+    ) -> SendResults:
+        if not isinstance(messages, pa.Table):
+            lists.append([*messages])
+        results: SendResults = send_many(producer, topic, messages, **options)
+        return results
 
-    monkeypatch.setattr(Producer, "send_messages", note)
+    monkeypatch.setattr(Producer, "send_many", note)
     with LocalNode(tmp_path) as node:
         monkeypatch.setattr(send, "bench_node", lambda: nullcontext(node))
         rows = send.run(Few(quick=True))

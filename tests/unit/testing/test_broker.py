@@ -29,7 +29,7 @@ def take(member: Member, *, commit: bool = True) -> list[StoredMessage]:
 
 def send(broker: Broker, *bodies: bytes, topic: str = "orders", tags: str | None = None) -> None:
     with broker.producer() as producer:
-        producer.send_messages(topic, [Message(topic, body, tags) for body in bodies], queue_id=0)
+        producer.send_many(topic, [Message(topic, body, tags) for body in bodies], queue_id=0)
 
 
 def test_what_was_sent_waits_at_its_member_without_any_waiting(broker: Broker) -> None:

@@ -48,7 +48,7 @@ def give_up(broker: Broker, count: int, group: str = "g", first: int = 0) -> Non
         for number in range(first, first + count):
             tag = "even" if number % 2 == 0 else "odd"
             message = Message("Trade", b"%d" % number, tag, [f"k{number}"], {"n": str(number)})
-            result = producer.send_messages("Trade", [message])[0]
+            result = producer.send_many("Trade", [message])[0]
             stored = broker.view(result.offset_message_id)
             assert stored is not None
             letter = dead_lettered(stored, group, topic, 16, reason=f"ValueError: {number}")

@@ -50,18 +50,28 @@ SENDS: list[tuple[Wrong, str]] = [
     (lambda p: p.send("T", b"x", ack="all"), "ack 'all' is not 'memory' or 'disk'"),
     (lambda p: p.send("T", b"x", ack=["disk"]), r"ack \['disk'\] is not"),
     (lambda p: p.send("T", b"x", delay="soon"), "delay is 'soon'; give seconds"),
-    (lambda p: p.send_oneway("T", b"x", tags=["pay"]), "the tag is"),
+    (lambda p: p.send("T", b"x", tags=["pay"], ack="none"), "the tag is"),
+    (lambda p: p.send("T", b"x", timeout_s=0), "timeout_s is 0; give seconds, more than 0"),
+    (lambda p: p.send("T", b"x", delay=5, delay_level=1), "a message has one delay"),
+    (lambda p: p.begin(), "no transactions; make it with group= and check="),
     (
-        lambda p: p.send_oneway("T", b"x", tag="x"),
-        r"send_oneway\(\) has no argument tag=; did you m",
+        lambda p: p.send_many("T", bodies=[b"x"], tag="x"),
+        r"send_many\(\) has no argument tag=; did you mean tags=\?",
     ),
-    (lambda p: p.send_oneway("T", b"x", delay=5), "argument delay=; its arguments are topic, body"),
-    (lambda p: p.send_messages("T", [b"x"]), r"message 0 is b'x'; make each of them with rr.Mess"),
-    (lambda p: p.send_messages("T", b"x"), "the messages are b'x'; give a list"),
-    (lambda p: p.send_messages("T", 5), "the messages are 5; give a list"),
-    (lambda p: p.send_messages(None, []), "None is no name of a topic"),
-    (lambda p: p.send_messages("T", [rr.Message("U", b"x")]), "message 0 is for topic 'U'"),
-    (lambda p: p.send_many("T", [b"x"]), r"the table is \[b'x'\]; give a pyarrow Table"),
+    (lambda p: p.send_many("T"), "give what to send once"),
+    (lambda p: p.send_many("T", [], bodies=[]), "give what to send once"),
+    (lambda p: p.send_many("T", bodies=b"x"), "bodies is b'x'; give a list of bytes"),
+    (lambda p: p.send_many("T", bodies=[b"x", "y"]), "body 1 is 'y'; give bytes"),
+    (lambda p: p.send_many("T", bodies=[b"x"], unique_key="u"), "unique_key= belongs to one"),
+    (lambda p: p.send_many("T", [rr.Message("T", b"x")], tags="a"), "tags= is part of each"),
+    (lambda p: p.send_many("T", [rr.Message("T", b"x")], property_columns=["a"]), "no table is"),
+    (lambda p: p.send_many("T", ROWS, delay=5), "delay= is not for a table; send rr.Message"),
+    (lambda p: p.send_many("T", ROWS, queue_selector=lambda *_: 0), "queue_selector= is not for"),
+    (lambda p: p.send_many("T", [b"x"]), r"message 0 is b'x'; make each of them with rr.Mess"),
+    (lambda p: p.send_many("T", b"x"), "the messages are b'x'; give a list"),
+    (lambda p: p.send_many("T", 5), "the messages are 5; give a list"),
+    (lambda p: p.send_many(None, []), "None is no name of a topic"),
+    (lambda p: p.send_many("T", [rr.Message("U", b"x")]), "message 0 is for topic 'U'"),
     (lambda p: p.send_many(None, ROWS), "None is no name of a topic"),
     (lambda _: rr.Message("T", "x"), "the body is a str"),  # type: ignore[arg-type]
     (lambda _: rr.Message("T", b"x", tags=["pay"]), "the tag is"),  # type: ignore[arg-type]
@@ -137,9 +147,16 @@ def test_a_wrong_member_is_refused_before_the_node_is_asked_anything(
         (lambda data: rr.Producer(data, compression="gzip"), "compression 'gzip' is not"),  # type: ignore[arg-type]
         (lambda data: rr.Producer(data, compress_over="1k"), "compress_over is '1k'; give a num"),  # type: ignore[arg-type]
         (
-            lambda data: rr.TransactionProducer("g", lambda _: "unknown", data=data, ack="all"),  # type: ignore[arg-type]
+            lambda data: rr.Producer(data, group="g", check=lambda _: "unknown", ack="all"),  # type: ignore[arg-type]
             "ack 'all' is not",
         ),
+        (
+            lambda data: rr.Producer(data, group="g"),
+            "transactions need both: group=, .* and check=",
+        ),
+        (lambda data: rr.Producer(data, check=lambda _: "commit"), "transactions need both"),
+        (lambda data: rr.Producer(data, akc="disk"), r"no option akc=; did you mean ack=\?"),  # type: ignore[call-arg]
+        (lambda data: rr.Producer(data, ack="none"), "ack 'none' is not"),  # type: ignore[arg-type]
     ],
 )
 def test_a_wrong_producer_looks_for_no_node(

@@ -19,7 +19,7 @@ def amounts(broker: Broker, *values: str) -> None:
         for value in values:
             properties = {"amount": value}
             message = Message("Trade", b"x", properties=properties, unique_key=f"u{value}")
-            producer.send_messages("Trade", [message], queue_id=1)
+            producer.send_many("Trade", [message], queue_id=1)
 
 
 def failures(caplog: pytest.LogCaptureFixture) -> list[str]:

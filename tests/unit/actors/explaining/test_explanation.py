@@ -55,7 +55,7 @@ def checksums(directory: Path) -> dict[str, str]:
 
 def send(node: LocalNode, *messages: Message) -> None:
     with node.producer() as producer:
-        producer.send_messages("Trade", messages, queue_id=0)
+        producer.send_many("Trade", messages, queue_id=0)
 
 
 def consume(node: LocalNode, subscription: Subscription, group: str = "g") -> None:
@@ -112,7 +112,7 @@ def test_a_key_finds_the_newest_message_in_whatever_topic(node: LocalNode) -> No
     send(node, Message("Trade", b"old", keys=("k",)))
     time.sleep(0.005)  # store times are milliseconds
     with node.producer() as producer:
-        producer.send_messages("Audit", [Message("Audit", b"new", keys=("k",))])
+        producer.send_many("Audit", [Message("Audit", b"new", keys=("k",))])
     newest = node.query("Audit", "k")[0].offset_message_id
     assert ask(node, "k").message_id == newest
     assert ask(node, "k", topic="Trade").message_id != newest

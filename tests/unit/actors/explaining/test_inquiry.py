@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.transactions import begin
 
 from rocketray.actors.admin.seeking import carry_out, plan_moves
 from rocketray.actors.explaining.explanation import Cause
 from rocketray.actors.files.paths import journal_directory
-from rocketray.actors.producers.transaction_producer import TransactionProducer
+from rocketray.actors.producers.producer import Producer
 from rocketray.actors.retries.retry_records import SCHEDULE_QUEUES, retry_topic, sent_back
 from rocketray.delay import SCHEDULE_TOPIC
 from rocketray.filters.subscription import Subscription
@@ -228,9 +229,9 @@ def test_a_delayed_message_whose_topic_was_deleted(broker: Broker, clock: Clock)
 
 def test_a_transaction_by_each_name_of_its_message(broker: Broker, clock: Clock) -> None:
     consume(broker)
-    with TransactionProducer(broker, "pg", lambda _: "unknown") as producer:
+    with Producer(broker, group="pg", check=lambda _: "unknown") as producer:
         open_, back, done, later = (
-            producer.begin("Trade", b"", keys=[key], delay_level=level)
+            begin(producer, "Trade", b"", keys=[key], delay_level=level)
             for key, level in (("open", 0), ("back", 0), ("done", 0), ("later", 1))
         )
         back.rollback()

@@ -40,7 +40,7 @@ def send(node: LocalNode) -> None:
                 Message("T", str(n).encode(), keys=(f"k{n}",), properties={"a": str(n)})
                 for n in numbers
             ]
-            producer.send_messages("T", messages)
+            producer.send_many("T", messages)
 
 
 def take(member: GroupConsumer, end: int) -> list[int]:

@@ -38,7 +38,7 @@ def sent(node: LocalNode) -> list[Message]:
         )
     node.create_topic("Trade", 2)
     with node.producer() as producer:
-        producer.send_messages("Trade", messages)
+        producer.send_many("Trade", messages)
     return messages
 
 

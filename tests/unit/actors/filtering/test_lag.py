@@ -60,7 +60,7 @@ def test_lag_equals_a_brute_force_count_over_random_histories(
                 )
                 for _ in range(rng.randrange(1, 40))
             ]
-            producer.send_messages("Trade", batch)
+            producer.send_many("Trade", batch)
             sent += batch
             for subscription in SUBSCRIPTIONS:
                 offset = rng.choice([-1, 0, len(sent), rng.randrange(len(sent) + 1)])
@@ -83,7 +83,7 @@ def test_lag_equals_a_brute_force_count_over_random_histories(
 
 def test_the_worse_of_two_answers_is_what_both_are_worth(node: LocalNode) -> None:
     with node.producer() as producer:
-        producer.send_messages("Trade", [Message("Trade", b"x") for _ in range(5)])
+        producer.send_many("Trade", [Message("Trade", b"x") for _ in range(5)])
     switch = Switch(2, Subscription.where("support.predicates:is_even"))
     question = LagQuestion("Trade", 0, Subscription.tags("Aa"), 0, switch)
     (found,) = LagCounter(node.data).answer([question])
@@ -95,7 +95,7 @@ def test_a_question_that_costs_too_much_is_answered_with_at_least(
 ) -> None:
     monkeypatch.setitem(lag._NEW_BLOCKS_MAX, "TAG", 2)
     with node.producer() as producer:
-        producer.send_messages("Trade", [Message("Trade", b"x", tags="Aa") for _ in range(100)])
+        producer.send_many("Trade", [Message("Trade", b"x", tags="Aa") for _ in range(100)])
     counter = LagCounter(node.data, block_entries=16)
     question = LagQuestion("Trade", 0, Subscription.tags("Aa"), 0)
     counts = [counter.answer([question])[0] for _ in range(4)]
@@ -116,7 +116,7 @@ def test_a_queue_without_a_directory_spoils_no_other_queue_s_answer(node: LocalN
 
 def test_a_predicate_is_not_asked(node: LocalNode) -> None:
     with node.producer() as producer:
-        producer.send_messages("Trade", [Message("Trade", b"x") for _ in range(5)])
+        producer.send_many("Trade", [Message("Trade", b"x") for _ in range(5)])
     where = Subscription.where("support.predicates:is_even")
     (found,) = LagCounter(node.data).answer([LagQuestion("Trade", 0, where, 2)])
     assert (found.count, found.exactness) == (3, Exactness.UNFILTERED)
@@ -125,7 +125,7 @@ def test_a_predicate_is_not_asked(node: LocalNode) -> None:
 def test_old_counts_are_forgotten(node: LocalNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lag, "_KEPT_BLOCKS", 2)
     with node.producer() as producer:
-        producer.send_messages("Trade", [Message("Trade", b"x", tags="Aa") for _ in range(100)])
+        producer.send_many("Trade", [Message("Trade", b"x", tags="Aa") for _ in range(100)])
     counter = LagCounter(node.data, block_entries=16)
     for _ in range(2):
         (found,) = counter.answer([LagQuestion("Trade", 0, Subscription.tags("Aa"), 3)])

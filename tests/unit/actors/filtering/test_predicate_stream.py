@@ -38,7 +38,7 @@ def hasty(tmp_path: Path) -> Iterator[LocalNode]:
 
 def send(node: LocalNode, bodies: list[bytes], tags: str | None = None) -> None:
     with node.producer() as producer:
-        producer.send_messages("Trade", [Message("Trade", body, tags) for body in bodies])
+        producer.send_many("Trade", [Message("Trade", body, tags) for body in bodies])
 
 
 def where(name: str, policy: ErrorPolicy = "stop") -> Subscription:

@@ -34,7 +34,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         with node.producer() as producer:
             for queue in range(3):
                 messages = [made(number) for number in range(queue, COUNT, 3)]
-                producer.send_messages("Trade", messages, queue_id=queue)
+                producer.send_many("Trade", messages, queue_id=queue)
         yield directory
 
 

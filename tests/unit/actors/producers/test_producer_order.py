@@ -35,14 +35,14 @@ def bodies_by_key(node: LocalNode) -> dict[str, dict[int, list[int]]]:
 def send_in_every_way(producer: Producer, key: str) -> None:
     for number in range(0, 60, 6):
         producer.send_async("T", f"{key} {number}".encode(), sharding_key=key)
-        producer.send_oneway("T", f"{key} {number + 1}".encode(), sharding_key=key)
+        producer.send("T", f"{key} {number + 1}".encode(), sharding_key=key, ack="none")
         producer.send("T", f"{key} {number + 2}".encode(), sharding_key=key)
         producer.send_async("T", f"{key} {number + 3}".encode(), sharding_key=key)
         listed = [
             Message("T", f"{key} {number + after}".encode(), properties={SHARDING_KEY: key})
             for after in (4, 5)
         ]
-        producer.send_messages("T", listed)
+        producer.send_many("T", listed)
 
 
 def test_messages_of_a_key_share_a_queue_and_keep_the_order_of_their_thread(
@@ -68,7 +68,7 @@ def test_messages_without_a_key_go_to_each_queue_in_turn(node: LocalNode) -> Non
 
 def test_a_list_goes_in_batches_of_1024_each_to_one_queue(node: LocalNode) -> None:
     with node.producer() as producer:
-        results = producer.send_messages("T", [Message("T", b"x")] * 3000)
+        results = producer.send_many("T", [Message("T", b"x")] * 3000)
     statistics = node.shard_statistics("T")
     assert sorted(shard.messages for shard in statistics) == [0, 952, 1024, 1024]
     assert sum(shard.batches for shard in statistics) == 3

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.local_node import LocalNode
 
-from rocketray.delay import REAL_QUEUE_ID, TIMER_TOPIC, Delay
+from rocketray.delay import REAL_QUEUE_ID, TIMER_TOPIC
 from rocketray.errors import ConfigError, TopicNotFoundError
 from rocketray.message import SHARDING_KEY, Message
 
@@ -46,12 +46,14 @@ def test_each_way_to_send_asks_the_selector_and_keeps_the_order(node: LocalNode)
             elif number % 3 == 1:
                 producer.send_async("T", body, properties=customer, queue_selector=by_customer)
             else:
-                producer.send_oneway("T", body, properties=customer, queue_selector=by_customer)
+                producer.send(
+                    "T", body, ack="none", properties=customer, queue_selector=by_customer
+                )
         messages = [
             Message("T", b"%d" % number, properties={"customer": str(number)})
             for number in range(9, 4000)
         ]
-        results = producer.send_messages("T", messages, queue_selector=by_customer)
+        results = producer.send_many("T", messages, queue_selector=by_customer)
         assert [result.queue_id for result in results] == [n % QUEUES for n in range(9, 4000)]
     assert stored(node) == {
         queue: [b"%d" % number for number in range(queue, 4000, QUEUES)] for queue in range(QUEUES)
@@ -76,20 +78,21 @@ def test_it_sees_the_number_of_queues_and_the_whole_message(node: LocalNode) -> 
 
 
 def test_delayed_messages_go_where_it_says(node: LocalNode) -> None:
-    later = Delay.of(delay=3600)
-    assert later is not None
     messages = [
-        (Message("T", b"", properties={"customer": str(number), SHARDING_KEY: "k"}), later)
+        Message("T", b"", properties={"customer": str(number), SHARDING_KEY: "k"})
         for number in range(2 * QUEUES)
     ]
     with node.producer() as producer:
-        results = producer.send_delayed(messages, queue_selector=by_customer)
+        results = producer.send_many("T", messages, delay=3600, queue_selector=by_customer)
         assert all(result.recall_handle for result in results)
         with pytest.raises(ConfigError, match="give one"):
-            producer.send_delayed(messages, queue_id=0, queue_selector=by_customer)
+            producer.send_many("T", messages, delay=3600, queue_id=0, queue_selector=by_customer)
         with pytest.raises(ConfigError, match="nothing was sent"):
-            producer.send_delayed(
-                messages, queue_selector=lambda _, one: -int(one.properties["customer"])
+            producer.send_many(
+                "T",
+                messages,
+                delay=3600,
+                queue_selector=lambda _, one: -int(one.properties["customer"]),
             )
     waiting = [one.properties[REAL_QUEUE_ID] for one in node.messages(TIMER_TOPIC)]
     assert waiting == [str(number % QUEUES) for number in range(2 * QUEUES)]
@@ -104,7 +107,7 @@ def test_a_choice_that_is_no_queue_sends_nothing(node: LocalNode, choice: Any) -
         with pytest.raises(ConfigError, match=r"the queues 0 to 2; nothing was sent"):
             producer.send("T", b"bad", queue_selector=select)
         with pytest.raises(ConfigError, match=r"the queues 0 to 2; nothing was sent"):
-            producer.send_messages(
+            producer.send_many(
                 "T", [*[Message("T", b"good")] * 2000, Message("T", b"bad")], queue_selector=select
             )
     assert node.messages("T") == []
@@ -126,4 +129,4 @@ def test_a_message_has_one_choice(node: LocalNode) -> None:
             with pytest.raises(ConfigError, match="give one"):
                 producer.send("T", b"b", queue_selector=select, **other)
         with pytest.raises(ConfigError, match="give one"):
-            producer.send_messages("T", [Message("T", b"b")], queue_id=0, queue_selector=select)
+            producer.send_many("T", [Message("T", b"b")], queue_id=0, queue_selector=select)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from support.ladder import stored_in
 from support.local_node import HostedShard, LocalNode
 
 from rocketray.actors.ipc.ring import Ack
-from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.batcher import Handling
+from rocketray.actors.producers.producer import Producer, SendFuture, SendResult
 from rocketray.actors.shards import repeated_batches
 from rocketray.errors import ShardUnavailableError
 from rocketray.message import ForwardedMessage, Message
@@ -82,7 +84,7 @@ def test_a_batch_without_an_answer_is_sent_again_and_stored_once(
     node.plan += plan
     messages = [Message(TOPIC, b"%d" % number) for number in range(10)]
     with Producer(node) as producer:
-        results = producer.send_messages(TOPIC, messages)
+        results = producer.send_many(TOPIC, messages)
         assert [one.queue_offset for one in results] == list(range(10))
         node.gates[0].deliver_late()
         after = producer.send(TOPIC, b"after")
@@ -153,11 +155,18 @@ def test_forwarded_messages_that_are_in_the_ring_still_are_waited_for_and_not_st
                 for _ in range(2):
                     with pytest.raises(ShardUnavailableError, match="did not acknowledge"):
                         producer.forward(TOPIC, 0, [again])
-            producer._timeout_s = 10.0
+            batcher = producer._batcher
+            batcher.settings = replace(batcher.settings, timeout_s=10.0)
             producer.forward(TOPIC, 0, [again])
             assert [one.body for one in stored_in(node, TOPIC)] == [b"1"]
             producer.forward(TOPIC, 0, [again])
             assert [one.body for one in stored_in(node, TOPIC)] == [b"1"] * 2
+
+
+def send_of_node(producer: Producer, body: bytes) -> SendFuture[SendResult]:
+    """Send as the node's own parts do, which do not wait."""
+    link = producer._links.link(TOPIC, 0, None)
+    return producer._add(link, Message(TOPIC, body), Handling(None, of_node=True))
 
 
 def test_a_failure_of_any_kind_is_the_batchs_own_and_the_next_message_goes(node: FarNode) -> None:
@@ -172,12 +181,12 @@ def test_a_failure_of_any_kind_is_the_batchs_own_and_the_next_message_goes(node:
         shard = super(FarNode, node).gate(TOPIC, 0)
         assert isinstance(shard, HostedShard)
         node.gates[0] = FullDisk(shard, ["fail", "fail", "fail"])
-        first = producer.send_of_node(Message(TOPIC, b"refused"), 0)
+        first = send_of_node(producer, b"refused")
         with pytest.raises(OSError, match="no room"):
             first.result()
         for _ in range(2):  # the second is collected, and goes with the lingering thread
-            producer.send_of_node(Message(TOPIC, b"refused"), 0)
+            send_of_node(producer, b"refused")
         node.gates[0]._plan.clear()
         producer.flush()
-        assert producer.send_of_node(Message(TOPIC, b"stored"), 0).result().queue_offset >= 0
+        assert send_of_node(producer, b"stored").result().queue_offset >= 0
     assert stored(node)[-1] == b"stored"

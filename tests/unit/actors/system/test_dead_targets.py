@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 from support.schedules import Waiting
+from support.transactions import begin
 
 from rocketray.actors.admin.dead_letters import letter_boxes, letters, redrive
-from rocketray.actors.producers.transaction_producer import TransactionProducer
+from rocketray.actors.producers.producer import Producer
 from rocketray.actors.retries.retry_records import topic_of
 from rocketray.errors import ShardUnavailableError, TopicNotFoundError
 from rocketray.filters.subscription import Subscription
@@ -141,8 +142,8 @@ def test_a_commit_whose_topic_was_deleted_is_a_dead_letter_and_one_for_a_dead_sh
 
     for topic in ("gone", "down", "up"):
         broker.create_topic(topic, 1)
-    with TransactionProducer(broker, "payments", unknown) as producer:  # type: ignore[arg-type]
-        begun = {topic: producer.begin(topic, topic.encode()) for topic in ("gone", "down", "up")}
+    with Producer(broker, group="payments", check=unknown) as producer:  # type: ignore[arg-type]
+        begun = {topic: begin(producer, topic, topic.encode()) for topic in ("gone", "down", "up")}
         broker.delete_topic("gone")
         with broker.shard_down("down"):
             for transaction in begun.values():

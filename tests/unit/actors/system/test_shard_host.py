@@ -61,7 +61,7 @@ def test_old_files_of_a_hosted_topic_go(node: LocalNode) -> None:
     node.create_topic("%DLQ%g", 1, RetentionPolicy(max_bytes=100_000))
     with node.producer() as producer:
         for _ in range(4):
-            producer.send_messages("%DLQ%g", [Message("%DLQ%g", bytes(1000))] * 900)
+            producer.send_many("%DLQ%g", [Message("%DLQ%g", bytes(1000))] * 900)
     assert node.expire()
     assert node.shard_statistics("%DLQ%g")[0].min_queue_offset > 0
 

@@ -22,13 +22,17 @@ CLOSED = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, OP_TOPIC, END_TOPIC, GIVEN_UP
 SENDS: dict[str, Callable[[Producer, str], object]] = {
     "send": lambda producer, topic: producer.send(topic, b"x"),
     "send_async": lambda producer, topic: producer.send_async(topic, b"x"),
-    "send_oneway": lambda producer, topic: producer.send_oneway(topic, b"x"),
-    "send_message_async": lambda producer, topic: producer.send_message_async(Message(topic, b"x")),
-    "send_messages": lambda producer, topic: producer.send_messages(topic, [Message(topic, b"x")]),
-    "send_many": lambda producer, topic: producer.send_many(topic, pa.table({"body": [b"x"]})),
+    "without a result": lambda producer, topic: producer.send(topic, b"x", ack="none"),
+    "with its own id": lambda producer, topic: producer.send_async(topic, b"x", unique_key="u"),
+    "a list": lambda producer, topic: producer.send_many(topic, [Message(topic, b"x")]),
+    "a table": lambda producer, topic: producer.send_many(topic, pa.table({"body": [b"x"]})),
+    "bodies": lambda producer, topic: producer.send_many(topic, bodies=[b"x"]),
     "delayed": lambda producer, topic: producer.send(topic, b"x", delay_level=1),
-    "send_delayed": lambda producer, topic: producer.send_delayed(
-        [(Message(topic, b"x"), Delay(delay_ms=1000))]
+    "a delayed list": lambda producer, topic: producer.send_many(
+        topic, [Message(topic, b"x")], delay=1
+    ),
+    "a delay each": lambda producer, topic: producer.begin_many(
+        topic, [Message(topic, b"x")], delays=[Delay(delay_ms=1000)]
     ),
 }
 

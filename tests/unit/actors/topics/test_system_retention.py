@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from support.transactions import begin
 
-from rocketray.actors.producers.transaction_producer import TransactionProducer
+from rocketray.actors.producers.producer import Producer
 from rocketray.actors.retries.retry_records import retry_topic
 from rocketray.delay import TIMER_TOPIC
 from rocketray.errors import ConfigError
@@ -89,13 +90,13 @@ def test_halves_go_when_they_and_all_before_them_are_decided_and_old(
         return "unknown"
 
     broker.create_topic("Trade", 1)
-    with TransactionProducer(broker, "payments", unknown) as producer:  # type: ignore[arg-type]
+    with Producer(broker, group="payments", check=unknown) as producer:  # type: ignore[arg-type]
         for _ in range(4):
-            producer.begin("Trade", BODY).commit()
+            begin(producer, "Trade", BODY).commit()
         clock.advance(hours=71)
-        waits = producer.begin("Trade", BODY)
+        waits = begin(producer, "Trade", BODY)
         for _ in range(4):
-            producer.begin("Trade", BODY).commit()
+            begin(producer, "Trade", BODY).commit()
         assert minimum(broker, HALF_TOPIC) == 0
         clock.advance(hours=2)
         assert minimum(broker, HALF_TOPIC) == 4
@@ -104,7 +105,7 @@ def test_halves_go_when_they_and_all_before_them_are_decided_and_old(
         clock.advance(seconds=10)
         assert len(broker.messages("Trade")) == 9
         clock.advance(hours=73)
-        producer.begin("Trade", b"last").commit()
+        begin(producer, "Trade", b"last").commit()
         clock.advance(minutes=2)
         assert minimum(broker, HALF_TOPIC) == 8
         broker.restart_shard(HALF_TOPIC)

@@ -26,7 +26,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalNode]
         local.create_topic(LETTERS, 1)
         with local.producer() as producer:
             mars = Message("Trade", b"x", "pay", properties={"region": "mars"})
-            stored = local.view(producer.send_messages("Trade", [mars])[0].offset_message_id)
+            stored = local.view(producer.send_many("Trade", [mars])[0].offset_message_id)
             assert stored is not None
             letter = dead_lettered(stored, "g", LETTERS, 16, reason="ValueError: no")
             producer.forward(LETTERS, 0, [letter.message])

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from support.command_server import run_here
 from support.local_node import LocalNode
+from support.transactions import begin
 
-from rocketray.actors.producers.transaction_producer import TransactionProducer
+from rocketray.actors.producers.producer import Producer
 from rocketray.cli.messages import transactions
 
 
@@ -23,8 +24,8 @@ def test_what_nobody_has_decided_is_shown_until_somebody_does(
         empty = run_here("transactions")
         assert (empty.code, "undecided: 0" in empty.out) == (0, True)
         node.create_topic("T", 1)
-        with TransactionProducer(node, "orders", lambda _: "unknown") as producer:
-            first, second = (producer.begin("T", body) for body in (b"a", b"b"))
+        with Producer(node, group="orders", check=lambda _: "unknown") as producer:
+            first, second = (begin(producer, "T", body) for body in (b"a", b"b"))
             found = wait_for(2)
             assert [(each["group"], each["halfOffset"], each["checks"]) for each in found] == [
                 ("orders", 0, 0),

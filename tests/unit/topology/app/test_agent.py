@@ -266,7 +266,7 @@ def test_messages_of_other_producers_arrive_with_their_own_keys(node: LocalNode)
 
         node.create_topic("T", 1)
         producer = node.producer()
-        producer.send_messages(
+        producer.send_many(
             "T", [Message("T", b"x", tags="pay", keys=["k1", "k2"], properties={"region": "eu"})]
         )
         producer.close()

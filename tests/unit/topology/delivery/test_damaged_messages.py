@@ -27,7 +27,7 @@ def node(tmp_path: Path) -> LocalNode:
     node.create_topic("T", 1)
     with node.producer() as producer:
         properties = {"colour": "green"}
-        producer.send_messages("T", [Message("T", body, properties=properties) for body in BODIES])
+        producer.send_many("T", [Message("T", body, properties=properties) for body in BODIES])
     damage(node, [(BODIES[number], BODIES[number].upper()) for number in BAD])
     return node
 

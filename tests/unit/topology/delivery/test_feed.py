@@ -183,7 +183,7 @@ def test_a_queue_that_is_taken_away_is_committed_first(node: LocalNode) -> None:
             producer = node.producer()
             for queue_id in (0, 1):
                 batch = [Message("T", body) for body in numbers(5)]
-                producer.send_messages("T", batch, queue_id=queue_id)
+                producer.send_many("T", batch, queue_id=queue_id)
             producer.close()
             taken: dict[int, Delivery] = {}
             while len(taken) < 2:
@@ -207,7 +207,7 @@ def test_a_queue_is_read_once_the_tables_have_what_belongs_to_it(node: LocalNode
     node.create_topic("T", 2)
     producer = node.producer()
     for queue_id in (0, 1):
-        producer.send_messages("T", [Message("T", b"1")], queue_id=queue_id)
+        producer.send_many("T", [Message("T", b"1")], queue_id=queue_id)
     producer.close()
 
     async def scenario() -> None:
@@ -321,7 +321,7 @@ def test_a_queue_that_fails_in_its_order_holds_up_no_other(node: LocalNode) -> N
     with node.producer() as producer:
         for queue_id in range(2):
             bodies = [Message("T", body) for body in numbers(30, first=100 * queue_id)]
-            producer.send_messages("T", bodies, queue_id=queue_id)
+            producer.send_many("T", bodies, queue_id=queue_id)
 
     async def scenario() -> None:
         flow = FlowLimits(messages=100, span=20)

@@ -41,7 +41,7 @@ def put_everywhere(node: LocalNode, count: int, first: int = 0) -> None:
     producer = node.producer()
     for queue in range(4):
         messages = [Message("T", body) for body in numbers(count, first)]
-        producer.send_messages("T", messages, queue_id=queue)
+        producer.send_many("T", messages, queue_id=queue)
     producer.close()
 
 

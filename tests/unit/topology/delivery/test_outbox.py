@@ -2,15 +2,21 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 from support.apps import committed, make_app, numbers, put, until
 from support.local_node import LocalNode
 
-from rocketray.actors.producers.pending_messages import PendingMessages
-from rocketray.actors.producers.producer import AckMode, Producer, SendResult
+from rocketray.actors.producers.producer import (
+    AckMode,
+    Producer,
+    SendFuture,
+    SendResult,
+    SendResults,
+)
 from rocketray.delay import TIMER_TOPIC, Delay
 from rocketray.errors import ConfigError, ShardUnavailableError, StoreFullError
 from rocketray.message import Message
@@ -28,39 +34,43 @@ class WatchedProducer:
         self.gate = threading.Event()
         self.gate.set()
 
-    def begin_messages(
-        self, topic: str, messages: Sequence[Message], *, queue_id: int | None = None
+    def begin_many(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        delays: Sequence[Delay] = (),
+        queue_id: int | None = None,
     ) -> WatchedSend:
-        return WatchedSend(
-            self, self._producer.begin_messages(topic, messages, queue_id=queue_id), messages
-        )
-
-    def begin_delayed(
-        self, messages: Sequence[tuple[Message, Delay]], *, queue_id: int | None = None
-    ) -> WatchedSend:
-        sent = self._producer.begin_delayed(messages, queue_id=queue_id)
-        return WatchedSend(self, sent, [message for message, _ in messages])
+        begin = self._producer.begin_many
+        send = partial(begin, topic, messages, delays=delays, queue_id=queue_id)
+        return WatchedSend(self, send, messages)
 
     def close(self) -> None:
         self._producer.close()
 
 
 class WatchedSend:
-    """Messages of a watched producer on their way."""
+    """Messages of a watched producer; they are sent when their result is asked for."""
 
     def __init__(
-        self, producer: WatchedProducer, sent: PendingMessages, messages: Sequence[Message]
+        self,
+        producer: WatchedProducer,
+        send: Callable[[], SendFuture[SendResults]],
+        messages: Sequence[Message],
     ) -> None:
         self._producer = producer
-        self._sent = sent
+        self._send = send
+        self._sent: SendFuture[SendResults] | None = None
         self._bodies = [message.body for message in messages]
 
-    def results(self) -> Sequence[SendResult]:
+    def result(self) -> Sequence[SendResult]:
         self._producer.gate.wait()
         self._producer.batches.append(self._bodies)
         if self._producer.failures:
             raise self._producer.failures.pop(0)
-        return self._sent.results()
+        self._sent = self._sent or self._send()
+        return self._sent.result()
 
 
 @pytest.fixture

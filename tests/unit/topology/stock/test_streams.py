@@ -23,7 +23,7 @@ def put_in_each(node: LocalNode, first: int, count: int) -> None:
     with node.producer() as producer:
         for queue in range(4):
             bodies = numbers(count // 4, first + queue * (count // 4))
-            producer.send_messages("T", [Message("T", body) for body in bodies], queue_id=queue)
+            producer.send_many("T", [Message("T", body) for body in bodies], queue_id=queue)
 
 
 def test_a_restarted_app_goes_on_where_it_committed(node: LocalNode) -> None:

@@ -43,7 +43,7 @@ class Instance:
         """Another instance changes a key."""
         message = change_message(self.table.changelog_topic, f'"{key}"'.encode(), b"%d" % value)
         with self._node.producer() as producer:
-            producer.send_message_async(message, queue_id).result()
+            producer.send_many(message.topic, [message], queue_id=queue_id)
 
     def parts(self) -> tuple[list[int], dict[str, int]]:
         """The queues whose parts are here, and what is in the table."""

@@ -13,7 +13,7 @@ from support.local_node import LocalNode, LocalShard
 
 from rocketray.actors.files.paths import producer_rings_directory
 from rocketray.actors.ipc.ring import Ack
-from rocketray.actors.producers import batching
+from rocketray.actors.producers import batcher
 from rocketray.actors.producers.producer import Producer, SendResult
 from rocketray.actors.shards.shard_writer import ShardWriter
 from rocketray.errors import (
@@ -81,7 +81,7 @@ def test_a_call_that_takes_long_holds_up_no_collected_messages_of_others(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.local = False
-    monkeypatch.setattr(batching, "collecting_s", lambda _: 60.0)
+    monkeypatch.setattr(batcher, "collecting_s", lambda _: 60.0)
     is_called, may_answer = threading.Event(), threading.Event()
     append = LocalShard.append
 
@@ -114,16 +114,16 @@ def test_large_messages_go_in_batches_that_fit_into_a_segment(node: LocalNode) -
     with node.producer() as producer:
         pending = [producer.send_async("Trade", LARGE) for _ in range(100)]
         assert [sent.result().queue_offset for sent in pending] == list(range(100))
-        stored = producer.send_messages("Trade", [Message("Trade", LARGE)] * 100)
+        stored = producer.send_many("Trade", [Message("Trade", LARGE)] * 100)
         assert [sent.queue_offset for sent in stored] == list(range(100, 200))
-        assert producer.send_many("Trade", table).count == 100
+        assert len(producer.send_many("Trade", table)) == 100
     assert node.shard_statistics("Trade")[0].messages == 300
 
 
 def test_large_properties_count_for_the_size_of_a_batch(node: LocalNode) -> None:
     message = Message("Trade", b"", properties={"p": "x" * 30_000})
     with node.producer() as producer:
-        stored = producer.send_messages("Trade", [message] * 100)
+        stored = producer.send_many("Trade", [message] * 100)
         assert [sent.queue_offset for sent in stored] == list(range(100))
 
 
@@ -207,7 +207,7 @@ def test_a_producer_hands_over_what_it_collected_also_when_it_cannot_ask_for_top
         asked.set()
         raise RuntimeError("broken on purpose")
 
-    monkeypatch.setattr(batching, "_REFRESH_S", 0.01)
+    monkeypatch.setattr(batcher, "_REFRESH_S", 0.01)
     with node.producer() as producer, monkeypatch.context() as patch:
         producer.send("Trade", b"x")
         patch.setattr(node, "topic", fail)
@@ -223,7 +223,7 @@ def test_a_producer_hands_over_what_it_collected_also_when_it_cannot_ask_for_top
 def test_a_producer_leaves_a_topic_that_is_gone_and_finds_the_new_one(node: LocalNode) -> None:
     with node.producer() as producer:
         producer.send("Trade", b"old")
-        producer.send_oneway("Trade", b"old")
+        producer.send("Trade", b"old", ack="none")
         node.delete_topic("Trade")
         producer.refresh_topics()
         with pytest.raises(TopicNotFoundError):
@@ -246,9 +246,9 @@ def test_a_message_that_is_refused_leaves_nothing_that_has_to_go(node: LocalNode
         producer.send("Trade", b"x")
         with pytest.raises(InvalidMessageError):
             producer.send_async("Trade", b"x", tags="a || b")
-        (link,) = producer._open_links()
+        (link,) = producer._links.opened()
         assert link.collecting is not None
-        assert producer._hand_over_lingering(link)
+        assert producer._batcher.hand_over_lingering(link)
 
 
 def test_a_topic_may_be_made_again_with_more_queues_while_a_message_is_sent(
@@ -256,7 +256,7 @@ def test_a_topic_may_be_made_again_with_more_queues_while_a_message_is_sent(
 ) -> None:
     with node.producer() as producer:
         producer.send("Trade", b"x")
-        choose = producer.choose_queue
+        choose = producer._links.choose_queue
 
         def choose_queue(topic: str, queue_id: int | None, sharding_key: str | None) -> int:
             monkeypatch.undo()
@@ -265,5 +265,5 @@ def test_a_topic_may_be_made_again_with_more_queues_while_a_message_is_sent(
             producer.refresh_topics()
             return choose(topic, queue_id, sharding_key)
 
-        monkeypatch.setattr(producer, "choose_queue", choose_queue)
+        monkeypatch.setattr(producer._links, "choose_queue", choose_queue)
         assert producer.send("Trade", b"y", queue_id=3).queue_offset == 0

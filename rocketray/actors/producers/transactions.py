@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, Self
 from weakref import WeakValueDictionary
 
 from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC, WAITING_QUEUES
@@ -26,7 +26,7 @@ from rocketray.errors import (
     StreamError,
     TransactionDecidedError,
 )
-from rocketray.message import SHARDING_KEY, Message, StoredMessage
+from rocketray.message import Message, StoredMessage
 from rocketray.transaction import (
     END_TOPIC,
     GIVEN_UP_TOPIC,
@@ -35,52 +35,64 @@ from rocketray.transaction import (
     Decider,
     Decision,
     Outcome,
-    Verdict,
     half_message,
 )
 
-from .batch import AckMode
-from .producer import Producer
 from .queue_link import Shards
+from .send_future import MessageFuture
 
-__all__ = ["Check", "CheckAnswer", "Transaction", "TransactionNode", "TransactionProducer"]
+__all__ = ["Check", "CheckAnswer", "Transaction", "Transactions"]
 
 _LOG = logging.getLogger(__name__)
 _ASK_INTERVAL_S = 1.0
+_LEVEL_MAX = len(DELAY_LEVELS_MS)
 _OPEN: MutableMapping[str, Transaction]  # of all producers of this process; see invariant 2
 
 CheckAnswer = Literal["commit", "rollback", "unknown"]
 Check = Callable[[StoredMessage], CheckAnswer]
 
 
-class TransactionNode(Shards, Protocol):
-    """The node calls that a transactional producer needs."""
-
-    def transaction_checks(self, group: str) -> list[StoredMessage]:
-        """Return the messages for which a producer of *group* is asked to decide."""
-
-    def decide_transaction(self, wanted: Decision, *, to_disk: bool) -> Verdict:
-        """Store a decision, unless there is an earlier one; return the one that is final.
-
-        Raises:
-            ShardUnavailableError: it is not known whether there is one now; the call may be
-                repeated.
-        """
-
-
 class Transaction:
     """One message that waits for its decision; as a context, committed unless the block raises."""
 
-    def __init__(self, producer: TransactionProducer, unique_key: str) -> None:
-        self.producer = producer
+    def __init__(self, transactions: Transactions, unique_key: str) -> None:
+        self.transactions = transactions
         self.message_id = unique_key
-        """The unique key of the message, now and when it is committed."""
-        self.half_offset = -1
+        """The unique key of its message, now and when it is committed."""
+        self._half: MessageFuture | None = None
         self._outcome: Outcome | None = None
         _OPEN[unique_key] = self
 
+    @property
+    def half_offset(self) -> int:
+        """The queue offset of its half message; -1 without one. Waits until it is stored."""
+        return -1 if self._half is None else self._half.result().queue_offset
+
+    def check_open(self, transactions: Transactions | None) -> None:
+        """Raise :class:`ConfigError` unless a producer may send the message of this transaction."""
+        if transactions is not self.transactions:
+            raise ConfigError(
+                f"transaction {self.message_id} is another producer's; send with the producer that "
+                "began it"
+            )
+        if self._outcome is not None:
+            raise ConfigError(
+                f"transaction {self.message_id} was decided before: {self._outcome}; begin another"
+            )
+        if self._half is not None:
+            raise ConfigError(
+                f"transaction {self.message_id} has its message: a transaction is one message, as "
+                "in RocketMQ; begin one for each"
+            )
+
+    def sent(self, half: MessageFuture) -> None:
+        """Note the half message of this transaction."""
+        self._half = half
+
     def commit(self) -> None:
         """Commit the message: final when this returns, delivered soon after.
+
+        A transaction without a message is over, and nothing more happens.
 
         Raises:
             TransactionDecidedError: it was decided otherwise before: by a check, which another
@@ -123,7 +135,8 @@ class Transaction:
                 "be changed"
             )
         self.close()
-        self.producer.decide(self.half_offset, self.message_id, outcome)
+        if self._half is not None:
+            self.transactions.decide(self.half_offset, self.message_id, outcome)
         self._outcome = outcome
 
     def close(self) -> None:
@@ -134,11 +147,17 @@ class Transaction:
 _OPEN = WeakValueDictionary()
 
 
-class TransactionProducer:
-    """A producer of transactions for one group; it also answers checks of dead group members."""
+class Transactions:
+    """The transactions of one producer, and its answers to checks, also for dead producers."""
 
     def __init__(
-        self, node: TransactionNode, group: str, check: Check, *, ack: AckMode = "memory"
+        self,
+        node: Shards,
+        group: str,
+        check: Check,
+        new_unique_key: Callable[[], str],
+        *,
+        to_disk: bool,
     ) -> None:
         """Take *check*, which returns the outcome of a message's work, from the message alone.
 
@@ -150,58 +169,36 @@ class TransactionProducer:
         self._node = node
         self._group = group
         self._check = check
+        self._new_unique_key = new_unique_key
         for topic in (GIVEN_UP_TOPIC, OP_TOPIC, END_TOPIC, HALF_TOPIC):
             node.create_topic(topic, 1)
         self._may_delay = False  # whether the topic in which delayed messages wait exists
-        self._producer = Producer(node, ack=ack)
-        self._to_disk = ack == "disk"
+        self._to_disk = to_disk
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._keep_answering, daemon=True, name="checks")
         self._thread.start()
 
-    def begin(
-        self,
-        topic: str,
-        body: bytes,
-        *,
-        tags: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        queue_id: int | None = None,
-        sharding_key: str | None = None,
-        queue_selector: None = None,
-        delay_level: int = 0,
-    ) -> Transaction:
-        """Store a message that is not delivered before the transaction is committed.
+    def begin(self) -> Transaction:
+        """Return a new transaction, which has no message yet."""
+        return Transaction(self, self._new_unique_key())
 
-        With *delay_level*, 1 to 18, it is delivered that long after the commit. RocketMQ's
-        transactions have no *queue_selector*, and neither have these.
+    def half(
+        self, message: Message, queue_id: int, transaction: Transaction, level: int
+    ) -> Message:
+        """Return the form in which *message* waits for its decision, in the half topic.
+
+        With *level*, 1 to 18, it is delivered that long after the commit.
 
         Raises:
-            TopicNotFoundError: there is no such topic.
-            ConfigError: there is no such delay level, or a queue selector is given.
-            InvalidMessageError: messages of that topic cannot be transactional.
+            ConfigError: there is no such delay level.
+            InvalidMessageError: messages of its topic cannot be transactional.
         """
-        if queue_selector is not None:
-            raise ConfigError(
-                "a transaction has no queue selector, as in RocketMQ: give queue_id=, or "
-                "sharding_key= for messages that are to keep their order"
-            )
-        named = {**(properties or {}), **({SHARDING_KEY: sharding_key} if sharding_key else {})}
-        message = Message(topic, body, tags, keys, named)
-        queue = self._producer.choose_queue(topic, queue_id, sharding_key)
-        if not 0 <= delay_level <= len(DELAY_LEVELS_MS):
-            raise ConfigError(
-                f"delay level {delay_level}: levels are 1 to {len(DELAY_LEVELS_MS)}, 0 is none"
-            )
-        if delay_level and not self._may_delay:
+        if isinstance(level, bool) or not isinstance(level, int) or not 0 <= level <= _LEVEL_MAX:
+            raise ConfigError(f"delay level {level!r:.60}: levels are 1 to {_LEVEL_MAX}, 0 is none")
+        if level and not self._may_delay:
             self._node.create_topic(SCHEDULE_TOPIC, WAITING_QUEUES[SCHEDULE_TOPIC])
             self._may_delay = True
-        unique_key = self._producer.new_unique_key()
-        half = half_message(message, queue, self._group, unique_key, delay_level)
-        transaction = Transaction(self, unique_key)
-        transaction.half_offset = self._producer.send_of_node(half, 0).result().queue_offset
-        return transaction
+        return half_message(message, queue_id, self._group, transaction.message_id, level)
 
     def decide(
         self, half_offset: int, unique_key: str, outcome: Outcome, decider: Decider = "producer"
@@ -238,21 +235,12 @@ class TransactionProducer:
         return len(asked)
 
     def close(self) -> None:
-        """Stop the thread and release the rings; the node checks undecided transactions."""
+        """Stop the thread; the node checks undecided transactions."""
         self._closed.set()
         self._thread.join()
         for transaction in list(_OPEN.values()):
-            if transaction.producer is self:
+            if transaction.transactions is self:
                 transaction.close()
-        self._producer.close()
-
-    def __enter__(self) -> Self:
-        """Return the producer itself; closed at the end of the block."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Close it."""
-        self.close()
 
     def _answer(self, message: StoredMessage) -> CheckAnswer:
         try:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.local_node import LocalNode
+from support.transactions import begin
 
 from rocketray.actors.files.paths import config_directory
-from rocketray.actors.producers import transaction_producer
-from rocketray.actors.producers.transaction_producer import CheckAnswer, TransactionProducer
+from rocketray.actors.producers import transactions
+from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.transactions import CheckAnswer
 from rocketray.actors.retries.undeliverable import TRANSACTION_LETTERS
 from rocketray.errors import (
     ConfigError,
@@ -57,9 +60,15 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def test_a_message_appears_with_its_commit(node: LocalNode) -> None:
-    with TransactionProducer(node, "payments", unknown) as producer:
-        with producer.begin(
-            "Trade", b"body", tags="pay", keys=["k"], properties={"a": "b"}, sharding_key="x"
+    with Producer(node, group="payments", check=unknown) as producer:
+        with begin(
+            producer,
+            "Trade",
+            b"body",
+            tags="pay",
+            keys=["k"],
+            properties={"a": "b"},
+            sharding_key="x",
         ) as transaction:
             assert visible(node) == []
         wait_for(lambda: len(visible(node)) == 1)
@@ -75,10 +84,10 @@ def test_a_message_appears_with_its_commit(node: LocalNode) -> None:
 
 
 def test_a_delay_begins_with_the_commit(node: LocalNode) -> None:
-    with TransactionProducer(node, "payments", unknown) as producer:
+    with Producer(node, group="payments", check=unknown) as producer:
         with pytest.raises(ConfigError, match="1 to 18"):
-            producer.begin("Trade", b"", delay_level=19)
-        with producer.begin("Trade", b"later", keys=["k"], delay_level=1):
+            begin(producer, "Trade", b"", delay_level=19)
+        with begin(producer, "Trade", b"later", keys=["k"], delay_level=1):
             committing_ms = time.time_ns() // 1_000_000
         wait_for(lambda: len(visible(node)) == 1)
     [message] = visible(node)
@@ -89,52 +98,97 @@ def test_a_delay_begins_with_the_commit(node: LocalNode) -> None:
 def test_a_transaction_costs_no_call_to_the_catalogue(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with TransactionProducer(node, "payments", unknown) as producer:
-        producer.begin("Trade", b"", delay_level=1).rollback()
+    with Producer(node, group="payments", check=unknown) as producer:
+        begin(producer, "Trade", b"", delay_level=1).rollback()
         made: list[str] = []
         monkeypatch.setattr(node, "create_topic", lambda topic, _queues: made.append(topic))
         for level in (1, 2, 0):
-            producer.begin("Trade", b"", delay_level=level).rollback()
+            begin(producer, "Trade", b"", delay_level=level).rollback()
         assert made == []
 
 
-def test_a_transaction_has_no_queue_selector(node: LocalNode) -> None:
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"queue_selector": lambda *_: 0}, "no queue_selector=, as in RocketMQ; it has queue_id="),
+        ({"delay": 5}, "no delay=, as in RocketMQ"),
+        ({"unique_key": "u"}, "no unique_key=, as in RocketMQ"),
+        ({"ack": "none"}, "needs the result of its message"),
+    ],
+)
+def test_a_transaction_has_the_options_of_rocketmqs(
+    node: LocalNode, options: Any, says: str
+) -> None:
+    with Producer(node, group="payments", check=unknown) as producer:
+        transaction = producer.begin()
+        with pytest.raises(ConfigError, match=says):
+            producer.send("Trade", b"", transaction=transaction, **options)
+        assert visible(node, HALF_TOPIC) == []
+        producer.send("Trade", b"", transaction=transaction)
+        transaction.rollback()
+
+
+def test_a_transaction_is_one_message_of_its_own_producer(node: LocalNode) -> None:
     with (
-        TransactionProducer(node, "payments", unknown) as producer,
-        pytest.raises(ConfigError, match="no queue selector, as in RocketMQ: give queue_id="),
+        Producer(node, group="payments", check=unknown) as producer,
+        Producer(node, group="payments", check=unknown) as other,
     ):
-        producer.begin("Trade", b"", queue_selector=lambda *_: 0)  # type: ignore[arg-type]
-    assert visible(node, HALF_TOPIC) == []
+        with producer.begin() as transaction:
+            with pytest.raises(ConfigError, match="is another producer's"):
+                other.send("Trade", b"", transaction=transaction)
+            sent = producer.send_async("Trade", b"1", transaction=transaction)
+            assert sent.result().message_id == transaction.message_id
+            for send in (producer.send, producer.send_async):
+                with pytest.raises(ConfigError, match="has its message: a transaction is one"):
+                    send("Trade", b"2", transaction=transaction)
+            with pytest.raises(ConfigError, match="transaction= belongs to one message"):
+                producer.send_many("Trade", bodies=[b"3"], transaction=transaction)
+        with pytest.raises(ConfigError, match="was decided before: commit; begin another"):
+            producer.send("Trade", b"4", transaction=transaction)
+        wait_for(lambda: [message.body for message in visible(node)] == [b"1"])
+        assert len(visible(node, HALF_TOPIC)) == 1
+
+
+def test_a_transaction_without_a_message_is_over_at_its_end(node: LocalNode) -> None:
+    with Producer(node, group="payments", check=unknown) as producer:
+        with producer.begin() as committed:
+            pass
+        with pytest.raises(ZeroDivisionError), producer.begin() as rolled_back:
+            _ = 1 / 0
+        for transaction, outcome in ((committed, "commit"), (rolled_back, "rollback")):
+            with pytest.raises(ConfigError, match=f"was decided before: {outcome}"):
+                producer.send("Trade", b"", transaction=transaction)
+    assert visible(node, HALF_TOPIC) == visible(node, END_TOPIC) == []
 
 
 def test_what_raises_is_rolled_back(node: LocalNode) -> None:
-    with TransactionProducer(node, "payments", unknown) as producer:
-        with pytest.raises(ZeroDivisionError), producer.begin("Trade", b"1"):
+    with Producer(node, group="payments", check=unknown) as producer:
+        with pytest.raises(ZeroDivisionError), begin(producer, "Trade", b"1"):
             _ = 1 / 0
-        with producer.begin("Trade", b"2") as second:
+        with begin(producer, "Trade", b"2") as second:
             second.rollback()
         with pytest.raises(ConfigError, match="rollback"):
             second.commit()
-        with producer.begin("Trade", b"3"):
+        with begin(producer, "Trade", b"3"):
             pass
         wait_for(lambda: [message.body for message in visible(node)] == [b"3"])
 
 
 def test_a_transaction_is_for_a_topic_of_users(node: LocalNode) -> None:
-    with TransactionProducer(node, "payments", unknown) as producer:
+    with Producer(node, group="payments", check=unknown) as producer:
         with pytest.raises(TopicNotFoundError):
-            producer.begin("Absent", b"")
+            begin(producer, "Absent", b"")
         with pytest.raises(InvalidMessageError, match="node's own"):
-            producer.begin(HALF_TOPIC, b"")
+            begin(producer, HALF_TOPIC, b"")
     assert visible(node, HALF_TOPIC) == []
 
 
 def test_another_producer_of_the_group_answers_for_one_that_died(
     node: LocalNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = TransactionProducer(node, "payments", unknown)
+    first = Producer(node, group="payments", check=unknown)
     for number in range(4):
-        first.begin("Trade", b"%d" % number, properties={"number": str(number)})
+        begin(first, "Trade", b"%d" % number, properties={"number": str(number)})
     first.close()  # without a decision
     asked: list[str] = []
 
@@ -151,12 +205,14 @@ def test_another_producer_of_the_group_answers_for_one_that_died(
             case _:
                 return "maybe"  # type: ignore[return-value]
 
-    with TransactionProducer(node, "payments", check) as second:
+    with Producer(node, group="payments", check=check) as second:
         now_ms = time.time_ns() // 1_000_000 + 7_000
         monkeypatch.setattr(node.hosting.transactions, "_clock_ms", lambda: now_ms)
-        wait_for(lambda: second.answer_checks() >= 0 and len(asked) == 4)
+        wait_for(lambda: second.transactions.answer_checks() >= 0 and len(asked) == 4)
         wait_for(lambda: len(visible(node)) == 1)
-        assert second.answer_checks() == 0, "those that are unknown are asked about later"
+        assert second.transactions.answer_checks() == 0, (
+            "those that are unknown are asked about later"
+        )
     assert sorted(asked) == ["0", "1", "2", "3"]
     assert [message.body for message in visible(node)] == [b"0"]
 
@@ -167,7 +223,7 @@ def check_that_says(answer: CheckAnswer) -> Callable[[StoredMessage], CheckAnswe
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
-    monkeypatch.setattr(transaction_producer, "_ASK_INTERVAL_S", 1e6)
+    monkeypatch.setattr(transactions, "_ASK_INTERVAL_S", 1e6)
     with Broker() as broker:
         broker.create_topic("Trade", 1)
         yield broker
@@ -180,26 +236,26 @@ def test_no_check_is_asked_about_a_block_that_is_open_in_this_process(broker: Br
         return "commit" if stored else "rollback"
 
     with (
-        TransactionProducer(broker, "orders", was_stored) as producer,
-        TransactionProducer(broker, "orders", was_stored) as beside,
+        Producer(broker, group="orders", check=was_stored) as producer,
+        Producer(broker, group="orders", check=was_stored) as beside,
     ):
-        with producer.begin("Trade", b"17"):
+        with begin(producer, "Trade", b"17"):
             broker.clock.advance(seconds=7)
-            assert beside.answer_checks() == 1
+            assert beside.transactions.answer_checks() == 1
             broker.clock.advance(seconds=31)
-            assert producer.answer_checks() == 1
+            assert producer.transactions.answer_checks() == 1
             stored.append("17")
         assert [message.body for message in broker.messages("Trade")] == [b"17"]
 
 
 def test_a_check_may_answer_when_the_block_is_over_or_forgotten(broker: Broker) -> None:
-    with TransactionProducer(broker, "orders", check_that_says("commit")) as producer:
-        over = producer.begin("Trade", b"over")
+    with Producer(broker, group="orders", check=check_that_says("commit")) as producer:
+        over = begin(producer, "Trade", b"over")
         with broker.shard_down(END_TOPIC), pytest.raises(ShardUnavailableError):
             over.commit()
-        producer.begin("Trade", b"forgotten")
+        begin(producer, "Trade", b"forgotten")
         broker.clock.advance(seconds=7)
-        assert producer.answer_checks() == 2
+        assert producer.transactions.answer_checks() == 2
         assert len(broker.messages("Trade")) == 2
         over.commit()
 
@@ -209,11 +265,11 @@ def test_a_check_may_answer_when_the_block_is_over_or_forgotten(broker: Broker) 
 def test_who_decides_otherwise_than_a_check_hears_so(
     broker: Broker, *, first: Outcome, second: Outcome, is_restarted: bool
 ) -> None:
-    with TransactionProducer(broker, "orders", check_that_says(first)) as producer:
-        transaction = producer.begin("Trade", b"1")
+    with Producer(broker, group="orders", check=check_that_says(first)) as producer:
+        transaction = begin(producer, "Trade", b"1")
         transaction.close()  # as if it were open in another process
         broker.clock.advance(seconds=7)
-        assert producer.answer_checks() == 1
+        assert producer.transactions.answer_checks() == 1
         decided_ms = broker.clock()
         if is_restarted:
             broker.clock.advance(seconds=60)
@@ -228,12 +284,12 @@ def test_who_decides_otherwise_than_a_check_hears_so(
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_who_commits_what_the_node_gave_up_hears_so(broker: Broker, *, is_restarted: bool) -> None:
-    with TransactionProducer(broker, "orders", unknown) as producer:
-        transaction = producer.begin("Trade", b"1")
+    with Producer(broker, group="orders", check=unknown) as producer:
+        transaction = begin(producer, "Trade", b"1")
         transaction.close()
         for _ in range(15):
             broker.clock.advance(seconds=31)
-            assert producer.answer_checks() == 1
+            assert producer.transactions.answer_checks() == 1
         broker.clock.advance(seconds=31)
         assert len(broker.messages(GIVEN_UP_TOPIC)) == 1
         if is_restarted:
@@ -248,8 +304,8 @@ def test_who_commits_what_the_node_gave_up_hears_so(broker: Broker, *, is_restar
 def test_a_decision_whose_answer_is_lost_may_be_told_again(
     broker: Broker, *, is_stored: bool, is_restarted: bool
 ) -> None:
-    with TransactionProducer(broker, "orders", unknown, ack="disk") as producer:
-        transaction = producer.begin("Trade", b"1")
+    with Producer(broker, group="orders", check=unknown, ack="disk") as producer:
+        transaction = begin(producer, "Trade", b"1")
         (broker.lose_acks if is_stored else broker.fail_appends)(1, END_TOPIC)
         with pytest.raises(ShardUnavailableError, match="not known whether the commit") as raised:
             transaction.commit()
@@ -266,11 +322,11 @@ def test_a_decision_whose_answer_is_lost_may_be_told_again(
 def test_a_block_that_raised_is_told_of_though_a_check_committed(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with TransactionProducer(broker, "orders", check_that_says("commit")) as producer:
-        transaction = producer.begin("Trade", b"1")
+    with Producer(broker, group="orders", check=check_that_says("commit")) as producer:
+        transaction = begin(producer, "Trade", b"1")
         transaction.close()
         broker.clock.advance(seconds=7)
-        producer.answer_checks()
+        producer.transactions.answer_checks()
         with pytest.raises(ZeroDivisionError), transaction:
             _ = 1 / 0
         assert "the rollback is refused, for a check decided before" in caplog.text
@@ -278,28 +334,28 @@ def test_a_block_that_raised_is_told_of_though_a_check_committed(
 
 def test_what_is_no_half_of_the_group_cannot_be_decided(broker: Broker) -> None:
     with (
-        TransactionProducer(broker, "orders", unknown) as producer,
-        TransactionProducer(broker, "others", unknown) as stranger,
+        Producer(broker, group="orders", check=unknown) as producer,
+        Producer(broker, group="others", check=unknown) as stranger,
     ):
-        transaction = producer.begin("Trade", b"1")
+        transaction = begin(producer, "Trade", b"1")
         for who, offset, key in (
             (stranger, transaction.half_offset, transaction.message_id),
             (producer, transaction.half_offset, "another"),
             (producer, 99, transaction.message_id),
         ):
             with pytest.raises(StoreError, match="is not known here"):
-                who.decide(offset, key, "commit")
+                who.transactions.decide(offset, key, "commit")
         assert broker.messages("Trade") == []
         transaction.commit()
         assert len(broker.messages("Trade")) == 1
 
 
 def test_what_is_committed_for_a_deleted_topic_is_a_dead_letter(node: LocalNode) -> None:
-    with TransactionProducer(node, "payments", unknown) as producer:
-        with producer.begin("Trade", b"1", queue_id=0):
+    with Producer(node, group="payments", check=unknown) as producer:
+        with begin(producer, "Trade", b"1", queue_id=0):
             pass
         wait_for(lambda: len(visible(node)) == 1)
-        late = producer.begin("Trade", b"2", queue_id=0)
+        late = begin(producer, "Trade", b"2", queue_id=0)
         node.delete_topic("Trade")
         late.commit()
         wait_for(lambda: TRANSACTION_LETTERS in node.topics())
@@ -310,16 +366,16 @@ def test_what_is_committed_for_a_deleted_topic_is_a_dead_letter(node: LocalNode)
 def test_transactions_go_on_after_a_restart_of_the_node(tmp_path: Path) -> None:
     with LocalNode(tmp_path / "data") as node:
         node.create_topic("Trade", 1)
-        producer = TransactionProducer(node, "payments", unknown)
-        open_one = producer.begin("Trade", b"open")
-        with producer.begin("Trade", b"done"):
+        producer = Producer(node, group="payments", check=unknown)
+        open_one = begin(producer, "Trade", b"open")
+        with begin(producer, "Trade", b"done"):
             pass
         wait_for(lambda: len(visible(node)) == 1)
         producer.close()
     with LocalNode(tmp_path / "data") as node:
-        with TransactionProducer(node, "payments", unknown) as producer:
+        with Producer(node, group="payments", check=unknown) as producer:
             [half, _] = visible(node, HALF_TOPIC)
-            producer.decide(half.queue_offset, open_one.message_id, "commit")
+            producer.transactions.decide(half.queue_offset, open_one.message_id, "commit")
             wait_for(lambda: len(visible(node)) == 2)
         assert [message.body for message in visible(node)] == [b"done", b"open"]
         assert visible(node, GIVEN_UP_TOPIC) == []
@@ -330,8 +386,8 @@ def progress(tmp_path: Path) -> Path:
     """What a node that committed one transaction left of its progress."""
     with LocalNode(tmp_path / "data") as node:
         node.create_topic("Trade", 1)
-        with TransactionProducer(node, "payments", unknown) as producer:
-            producer.begin("Trade", b"first").commit()
+        with Producer(node, group="payments", check=unknown) as producer:
+            begin(producer, "Trade", b"first").commit()
             wait_for(lambda: len(visible(node)) == 1)
     return config_directory(tmp_path / "data") / "transactions.json"
 
@@ -340,8 +396,8 @@ def progress(tmp_path: Path) -> Path:
 def test_damaged_progress_takes_its_copy_and_is_told(progress: Path, damage: str) -> None:
     progress.write_text(damage)
     with LocalNode(progress.parent.parent) as node:
-        with TransactionProducer(node, "payments", unknown) as producer:
-            producer.begin("Trade", b"second").commit()
+        with Producer(node, group="payments", check=unknown) as producer:
+            begin(producer, "Trade", b"second").commit()
             wait_for(lambda: len(visible(node)) == 2)
         [line] = node.problems()
         assert line.startswith(f"{progress}: it was damaged")
@@ -352,9 +408,9 @@ def test_without_progress_and_its_copy_no_transaction_is_decided(progress: Path)
         path.write_text('{"opOffset": null}')
     with (
         LocalNode(progress.parent.parent) as node,
-        TransactionProducer(node, "payments", unknown) as producer,
+        Producer(node, group="payments", check=unknown) as producer,
     ):
-        transaction = producer.begin("Trade", b"second")
+        transaction = begin(producer, "Trade", b"second")
         with pytest.raises(StoreError, match=r"transactions\.json: damaged .*\.bak"):
             transaction.commit()
         assert len(visible(node)) == 1

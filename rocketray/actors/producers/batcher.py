@@ -1,0 +1,300 @@
+"""When a producer sends what it collected, and how it waits for the outcome.
+
+A message is sent at once if none was sent for a while (``queue_link.collecting_s``). A message that
+comes sooner is collected, and is sent
+
+- with the first message after that time,
+- when ``BATCH_MAX`` or ``BATCH_BYTES`` are collected,
+- when a caller waits for one of the messages, or
+- after ``LINGER_S``, as soon as the shard has acknowledged or refused the batches before.
+
+Each link has a lock, so a shard that accepts nothing blocks only the threads that send to it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+from rocketray.actors.ipc.ring import Durability
+from rocketray.actors.runtime.clock import system_clock_ms
+from rocketray.errors import StreamError
+from rocketray.message import Message
+from rocketray.names import check_open_topic
+from rocketray.store.batches.encoded_batch import MeasuredTable, RecordOptions
+from rocketray.store.batches.message_columns import MessageColumns
+from rocketray.store.formats.message_id import UniqueIdGenerator
+
+from .batch import Batch
+from .links import QueueLinks
+from .outcome_watch import OutcomeWatch
+from .parts import BATCH_BYTES, BATCH_MAX, Part
+from .queue_link import QueueLink, collecting_s, no_room, unacknowledged
+
+__all__ = ["BatchSettings", "Batcher"]
+
+LINGER_S = 0.002
+_ROOM_WAIT_S = 0.01
+_LOOK_S = 1.0
+_REFRESH_S = 30.0  # as RocketMQ's pollNameServerInterval
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSettings:
+    """The options of a producer, checked (options.py)."""
+
+    durability: Durability = Durability.MEMORY
+    timeout_s: float = 10.0
+    records: RecordOptions = field(default_factory=RecordOptions)
+    born_host: tuple[str, int] = ("127.0.0.1", 0)
+    clock_ms: Callable[[], int] = system_clock_ms
+
+
+MessageFields = tuple[bytes, str | None, Sequence[str], Mapping[str, str] | None]
+"""Body, tag, keys and properties of a message that has nothing else."""
+
+
+class Handling(NamedTuple):
+    """How a message is sent."""
+
+    durability: Durability | None
+    """When it is stored; None: the producer's."""
+    one_way: bool = False
+    """Whether its failure is counted, as it has no result."""
+    at_once: bool = False
+    """Whether its sender waits for it, so that nothing more is collected."""
+    of_node: bool = False
+    """Whether a part of the node sends it, also to the node's own topics."""
+    timeout_s: float | None = None
+    """How long to wait for room; None: the producer's."""
+
+
+class Batcher:
+    """The batches of one producer, from their first message to their outcome; for any thread."""
+
+    def __init__(self, links: QueueLinks, ids: UniqueIdGenerator, settings: BatchSettings) -> None:
+        self.settings = settings
+        self.outcomes = OutcomeWatch()
+        """Reports to tasks and callbacks."""
+        self._links = links
+        self._ids = ids
+        self._collecting = threading.Event()
+        self._closed = threading.Event()
+        self._callers: dict[QueueLink, threading.Thread] = {}  # of the linger thread
+        self._linger = threading.Thread(target=self._flush_lingering, daemon=True, name="linger")
+        self._linger.start()
+
+    def add(
+        self, link: QueueLink, content: Message | MessageFields, handling: Handling
+    ) -> tuple[Batch, int]:
+        """Add a message to the batch of its queue, and send that if it is time.
+
+        Return the batch and the number of the message in it.
+        """
+        durability, one_way, at_once, of_node, timeout_s = handling
+        if durability is None:
+            durability = self.settings.durability
+        with link.lock:
+            link.check_open()
+            if link.is_closed_topic and not of_node:
+                check_open_topic(link.topic)
+            batch = link.collecting
+            if batch is not None and batch.durability is not durability:
+                self.hand_over(link, timeout_s)
+                batch = None
+            if batch is None:
+                batch = link.collecting = Batch(link, link.form, durability)
+            columns = batch.columns
+            if isinstance(content, tuple):
+                index = columns.add(*content)
+            else:
+                index = columns.add_message(content)
+            if one_way:
+                batch.one_way += 1
+            if at_once:
+                self.hand_over(link, timeout_s)
+            else:
+                self._hand_over_in_time(link, columns, index, timeout_s)
+        return batch, index
+
+    def _hand_over_in_time(
+        self, link: QueueLink, columns: MessageColumns, index: int, timeout_s: float | None
+    ) -> None:
+        """Send the collected messages, if it is time; *index* is the newest message's number."""
+        begun = time.monotonic()
+        if index + 1 >= BATCH_MAX or columns.size >= BATCH_BYTES or begun >= link.next_hand_over:
+            self.hand_over(link, timeout_s)
+            ended = time.monotonic()
+            link.next_hand_over = ended + collecting_s(ended - begun)
+        elif not self._collecting.is_set():
+            self._collecting.set()
+
+    def hand_over(self, link: QueueLink, timeout_s: float | None = None) -> None:
+        """Pack the collected messages and write them to the ring; called with the link's lock.
+
+        Waits for room in the ring, for *timeout_s* at most. An error is the outcome of the batch.
+        """
+        batch = link.collecting
+        if batch is None or not batch.columns:
+            return
+        link.collecting = None
+        try:
+            payload = batch.pack(self._ids.take(len(batch.columns)), self.settings.clock_ms())
+            self._until_sent(link, partial(link.try_send, payload.data, batch), timeout_s)
+        except Exception as error:  # noqa: BLE001  # raised when a result of the batch is read
+            batch.failure = error
+            link.settled(batch)
+
+    def try_hand_over(self, link: QueueLink) -> bool:
+        """Send the collected messages if that waits for nothing; False if some are left."""
+        if not link.lock.acquire(blocking=False):
+            return False
+        try:
+            batch = link.collecting
+            if batch is not None and link.has_room(batch.columns.packed_max_bytes()):
+                self.hand_over(link)
+            return not link.has_collected
+        finally:
+            link.lock.release()
+
+    def send_part(
+        self, part: Part, durability: Durability, *, one_way: bool = False
+    ) -> tuple[QueueLink, Batch]:
+        """Build a batch and send it; an error that keeps it from being sent is its outcome."""
+        link = self._links.link(part.topic, part.queue_id, None)
+        with link.lock:
+            link.check_open()
+            self.hand_over(link)  # earlier messages go first
+            batch = Batch(link, link.form, durability)
+            batch.one_way = len(part.numbers) if one_way else 0
+            try:
+                if part.rows is None:
+                    part.fill(batch.columns)
+                    link.collecting = batch
+                else:
+                    table = self._measured(part, batch)
+                    self._until_sent(link, partial(link.try_send_table, table, batch))
+            except StreamError as error:
+                batch.failure = error
+                link.settled(batch)
+            self.hand_over(link)
+        return link, batch
+
+    def ask_again(self, link: QueueLink, batch: Batch) -> None:
+        """Call the shard again with a batch whose outcome a call left unknown."""
+        with link.lock:
+            link.check_open()
+            link.ask_again(batch)
+
+    def send_whole(self, link: QueueLink, batch: Batch, payload: memoryview) -> None:
+        """Send a batch that is packed already, after what was collected; with the link's lock."""
+        self.hand_over(link)
+        self._until_sent(link, partial(link.try_send, payload, batch))
+
+    def settle(self, link: QueueLink, batch: Batch, timeout_s: float | None = None) -> None:
+        """Wait until the outcome of a batch is known.
+
+        Raises:
+            ShardUnavailableError: it is not, after *timeout_s*, by default the producer's.
+        """
+        deadline = time.monotonic() + (self.settings.timeout_s if timeout_s is None else timeout_s)
+        while True:
+            with link.lock:
+                if batch is link.collecting:
+                    self.hand_over(link)
+                link.harvest()
+                if batch.settled:
+                    return
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise unacknowledged(link)
+            link.wait(batch, min(left, _LOOK_S))
+
+    def flush(self) -> None:
+        """Send everything collected and wait for the acknowledgements; results have the errors."""
+        waiting = []
+        for link in self._links.opened():
+            with link.lock:
+                self.hand_over(link)
+                if link.in_flight:
+                    waiting.append((link, link.in_flight[-1]))
+        for link, batch in waiting:
+            self.settle(link, batch)
+
+    def close(self) -> None:
+        """End the threads, once no further links are opened."""
+        self.outcomes.close()
+        self._closed.set()
+        self._collecting.set()
+        self._linger.join()
+
+    def _measured(self, part: Part, batch: Batch) -> MeasuredTable:
+        """Return the rows of a part, with ids; the batch keeps what its results need."""
+        assert part.rows is not None
+        settings, count = self.settings, len(part.numbers)
+        first_id = self._ids.take(count)
+        table = MeasuredTable(
+            part.topic,
+            part.rows,
+            property_columns=part.property_columns,
+            born_host=settings.born_host,
+            born_timestamp_ms=settings.clock_ms(),
+            unique_ids=self._ids.ids_from(first_id, count),
+            options=settings.records,
+        )
+        batch.measured(table.sizes, first_id)
+        return table
+
+    def _until_sent(
+        self, link: QueueLink, try_send: Callable[[], bool], timeout_s: float | None = None
+    ) -> None:
+        """Send a batch as soon as there is room."""
+        deadline = time.monotonic() + (self.settings.timeout_s if timeout_s is None else timeout_s)
+        while not try_send():
+            if time.monotonic() >= deadline:
+                raise no_room(link)
+            link.wait_for_room(_ROOM_WAIT_S)
+
+    def _flush_lingering(self) -> None:
+        refresh_at = time.monotonic() + _REFRESH_S
+        links = self._links
+        while not self._closed.is_set():
+            self._collecting.wait(_REFRESH_S)
+            time.sleep(LINGER_S)
+            self._collecting.clear()
+            waiting = [link for link in links.opened() if not self.hand_over_lingering(link)]
+            if waiting:
+                self._collecting.set()
+            if time.monotonic() >= refresh_at and not links.is_refreshing:
+                threading.Thread(target=links.refresh, daemon=True, name="topics").start()
+                refresh_at = time.monotonic() + _REFRESH_S
+
+    def hand_over_lingering(self, link: QueueLink) -> bool:
+        """Send the collected messages, or begin to; False if the link must be checked again."""
+        if link.ring is not None:
+            return self._hand_over_if_free(link)
+        if not link.has_collected:
+            return True
+        callers = {one: thread for one, thread in self._callers.items() if thread.is_alive()}
+        if link not in callers:  # a call may take minutes: other links do not wait for it
+            run = self._hand_over_if_free
+            callers[link] = threading.Thread(target=run, args=(link,), daemon=True, name="call")
+            callers[link].start()
+        self._callers = callers
+        return False
+
+    def _hand_over_if_free(self, link: QueueLink) -> bool:
+        """Send the collected messages, unless the link is in use or the shard is behind."""
+        if not link.lock.acquire(blocking=False):
+            return False
+        try:
+            link.harvest()
+            if not link.in_flight:  # so there is room, and no wait for a dead shard
+                self.hand_over(link)
+            return not link.has_collected
+        finally:
+            link.lock.release()

@@ -1,0 +1,210 @@
+"""The topics that a producer sends to, and its link to each of their queues.
+
+A topic is looked up when the first message goes to it, a link is opened when the first message goes
+to its queue. :meth:`QueueLinks.refresh` follows topics that get more queues, are deleted, or are
+created again.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+from collections.abc import Callable
+
+from rocketray.actors.topics.catalog import TopicConfig
+from rocketray.delay import WAITING_QUEUES, Delay, Placed
+from rocketray.errors import ConfigError, StoreError, StreamError, TopicNotFoundError
+from rocketray.hashing import java_hash_code
+from rocketray.message import Message
+from rocketray.names import check_topic
+from rocketray.store.batches.message_columns import RecordForm
+
+from .queue_link import QueueLink, Shards
+
+__all__ = ["QueueLinks"]
+
+_LOG = logging.getLogger(__name__)
+_CLOSED = "the producer is closed; make a new one"
+
+
+class QueueLinks:
+    """The links of one producer; for any thread."""
+
+    def __init__(self, shards: Shards, make_form: Callable[[str], RecordForm]) -> None:
+        """Take *make_form*, which returns the parts that all records for one topic share."""
+        self._shards = shards
+        self._make_form = make_form
+        self._topics: dict[str, TopicConfig] = {}
+        self._forms: dict[str, RecordForm] = {}
+        self._links: dict[str, list[QueueLink | None]] = {}  # of each topic, by queue
+        self._lost = 0  # one-way messages of closed links
+        self._turn = itertools.count()
+        self._lock = threading.Lock()  # for the set of links; each link has its own
+        self._refreshing = threading.Lock()
+        self.is_closed = False
+        """Whether no further links are opened: the producer is closed."""
+
+    @property
+    def one_way_lost(self) -> int:
+        """Number of one-way messages that were not stored, of those with a known outcome."""
+        lost = self._lost
+        for link in self.opened():
+            with link.lock:
+                link.harvest()
+                lost += link.lost
+        return lost
+
+    @property
+    def is_refreshing(self) -> bool:
+        """Whether a refresh is under way."""
+        return self._refreshing.locked()
+
+    def topic(self, name: str) -> TopicConfig:
+        """Return a topic; the node is asked once for each."""
+        config = self._topics.get(name) if isinstance(name, str) else None
+        if config is None:
+            config = self._topics.setdefault(name, self._shards.topic(check_topic(name)))
+        return config
+
+    def knows(self, name: str) -> bool:
+        """Return whether that topic was looked up before."""
+        return name in self._topics
+
+    def next_queue(self, topic: str) -> int:
+        """Return the next of the topic's queues in turn."""
+        return next(self._turn) % self.topic(topic).queues
+
+    def choose_queue(
+        self, topic: str, queue_id: int | None = None, sharding_key: str | None = None
+    ) -> int:
+        """Return the queue of a message: the given one, the key's, or the next in turn.
+
+        Raises:
+            TopicNotFoundError, ConfigError: there is no such topic, or it has no such queue.
+        """
+        config = self.topic(topic)
+        if queue_id is None:
+            if sharding_key is not None and not isinstance(sharding_key, str):
+                raise ConfigError(
+                    f"sharding_key is {sharding_key!r:.60}; give a text: str({sharding_key!r:.60})"
+                )
+            turn = next(self._turn) if sharding_key is None else java_hash_code(sharding_key)
+            return turn % config.queues
+        config.check_queue(queue_id)
+        return queue_id
+
+    def place(
+        self,
+        message: Message,
+        delay: Delay,
+        queue_id: int | None,
+        sharding_key: str | None,
+        now_ms: int,
+    ) -> Placed[Message]:
+        """Return the message and the queue where it waits for *delay*; raises as both."""
+        queue_id = self.choose_queue(message.topic, queue_id, sharding_key)
+        placed = delay.place(message, queue_id, now_ms)
+        waits_in = placed.message.topic
+        if waits_in in WAITING_QUEUES and waits_in not in self._topics:
+            self._shards.create_topic(waits_in, WAITING_QUEUES[waits_in])
+            self.topic(waits_in)  # so that later messages find it
+        return placed
+
+    def link(self, topic: str, queue_id: int | None, sharding_key: str | None) -> QueueLink:
+        """Return the link to the queue of a message; opening it may wait for the shard."""
+        links = self._links.get(topic) if isinstance(topic, str) else None
+        if links is None:
+            return self._open(topic, self.choose_queue(topic, queue_id, sharding_key))
+        if queue_id is None and sharding_key is None:
+            queue_id = next(self._turn) % len(links)
+        else:
+            queue_id = self.choose_queue(topic, queue_id, sharding_key)
+        link = links[queue_id] if queue_id < len(links) else None  # there may be more queues by now
+        return link or self._open(topic, queue_id)
+
+    def existing(self, topic: str, queue_id: int) -> QueueLink | None:
+        """Return the link to a queue if it is open."""
+        links = self._links.get(topic, ())
+        return links[queue_id] if queue_id < len(links) else None
+
+    def opened(self) -> list[QueueLink]:
+        """Return all open links."""
+        topics = list(self._links.values())
+        return [link for links in topics for link in links if link is not None]
+
+    def refresh(self) -> None:
+        """Update the number of queues of the topics, and leave deleted topics."""
+        with self._refreshing:
+            for name, known in list(self._topics.items()):
+                if self.is_closed:
+                    return
+                try:
+                    config = self._shards.topic(name)
+                except TopicNotFoundError as error:
+                    self._leave(name, error)
+                except Exception as error:  # noqa: BLE001  # the next refresh tries again
+                    _LOG.warning("topic %s: its queues are not known anew: %s", name, error)
+                else:
+                    if config.store_hosts[: known.queues] != known.store_hosts:
+                        reason = f"topic {name!r} was deleted and made again meanwhile; send again"
+                        self._leave(name, StoreError(reason))
+                    elif config.queues > known.queues:
+                        with self._lock:
+                            links = self._links.get(name, [])
+                            links += [None] * (config.queues - known.queues) if links else []
+                            self._topics[name] = config
+
+    def lose(self, error: StreamError) -> None:
+        """Fail all unacknowledged and later sends with *error*: their shards are gone."""
+        for topic in list(self._links):
+            self._leave(topic, error)
+
+    def refuse(self) -> None:
+        """Open no further links: the producer is being closed."""
+        with self._lock:
+            self.is_closed = True
+
+    def close(self) -> None:
+        """Release the rings."""
+        self.refuse()
+        for link in self.opened():
+            with link.lock:
+                link.close(StoreError(_CLOSED))
+
+    def _open(self, topic: str, queue_id: int) -> QueueLink:
+        """Return an existing link or a new one; other threads are not blocked by its shard."""
+        while not self.is_closed:
+            config = self.topic(topic)
+            config.check_queue(queue_id)
+            opened = QueueLink(self._shards, config, queue_id, self._form(topic))
+            with self._lock:
+                if self._topics.get(topic) is config and not self.is_closed:
+                    links = self._links.setdefault(topic, [None] * config.queues)
+                    link = links[queue_id]
+                    if link is None:
+                        links[queue_id] = opened
+                        return opened
+                else:
+                    link = None  # the topic changed meanwhile, or the producer was closed
+            opened.close(StoreError(_CLOSED))
+            if link is not None:
+                return link
+        raise StoreError(_CLOSED)
+
+    def _leave(self, topic: str, error: StreamError) -> None:
+        """Close the links to the removed shards of a topic."""
+        with self._lock:
+            self._topics.pop(topic, None)
+            links = self._links.pop(topic, [])
+        for link in links:
+            if link is not None:
+                with link.lock:
+                    link.close(error, is_gone=True)
+                    self._lost += link.lost
+
+    def _form(self, topic: str) -> RecordForm:
+        form = self._forms.get(topic)
+        if form is None:
+            form = self._forms[topic] = self._make_form(topic)
+        return form

@@ -1,0 +1,206 @@
+"""The batches of a send of many messages: which message goes to which queue, and with which batch.
+
+The queue is chosen by the same options as for one message. A list whose messages are delayed is
+first placed in the topics where they wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+
+from rocketray.delay import Delay
+from rocketray.errors import ConfigError, InvalidMessageError
+from rocketray.message import SHARDING_KEY, ForwardedMessage, Message
+from rocketray.names import check_open_topic, check_topic
+
+from .links import QueueLinks
+from .options import SendOptions, delay_in
+from .parts import Bodies, Messages, Part, by_queue, cut, cut_table
+from .queue_selector import select_each, select_queue
+
+__all__ = ["Table", "check_messages", "delayed_parts", "parts_of"]
+
+Table: TypeAlias = pa.Table | pa.RecordBatch
+_OF_ONE = ("unique_key", "transaction")
+_OF_MESSAGES = ("tags", "keys", "properties")
+_DELAYS = ("delay_level", "delay", "deliver_at")
+
+
+def parts_of(
+    links: QueueLinks,
+    topic: str,
+    messages: Sequence[Message] | Table | None,
+    *,
+    bodies: Sequence[bytes] | None,
+    property_columns: Sequence[str],
+    options: SendOptions,
+    now_ms: int,
+) -> list[Part]:
+    """Return the batches of messages, of a table's rows, or of bodies.
+
+    Raises:
+        ConfigError: an option does not fit what is sent, or nothing or too much is given.
+        InvalidMessageError: they are not messages of that topic, or programs may not send to it.
+        TopicNotFoundError: there is no such topic.
+    """
+    if (bodies is None) == (messages is None):
+        raise ConfigError("give what to send once: a list of rr.Message, a table, or bodies=")
+    check_open_topic(check_topic(topic))
+    _refuse(options, _OF_ONE, "belongs to one message; send that one by itself")
+    if bodies is not None:
+        return _body_parts(links, topic, bodies, options, now_ms)
+    _refuse(options, _OF_MESSAGES, "is part of each message here; it is an option of bodies=")
+    if isinstance(messages, Table):
+        _refuse(options, (*_DELAYS, "queue_selector"), "is not for a table; send rr.Message")
+        return _table_parts(links, topic, messages, property_columns, options)
+    if property_columns:
+        raise ConfigError("property_columns= names columns of a table, and no table is given")
+    assert messages is not None
+    check_messages(topic, messages)
+    return _message_parts(links, topic, messages, options, now_ms)
+
+
+def delayed_parts(
+    links: QueueLinks,
+    messages: Sequence[Message],
+    delays: Sequence[Delay],
+    queues: Sequence[int | None],
+    now_ms: int,
+) -> list[Part]:
+    """Return the batches of messages that wait for a delay each."""
+    placed = [
+        links.place(one, delay, queue, one.properties.get(SHARDING_KEY), now_ms)
+        for one, delay, queue in zip(messages, delays, queues, strict=True)
+    ]
+    together: dict[tuple[str, int], list[int]] = {}
+    for number, place in enumerate(placed):
+        together.setdefault((place.message.topic, place.queue_id), []).append(number)
+    waiting = Messages([place.message for place in placed])
+    return [
+        Part(topic, queue, numbers, waiting)
+        for (topic, queue), those in together.items()
+        for numbers in cut(waiting, those)
+    ]
+
+
+def check_messages(topic: str, messages: object) -> None:
+    """Raise :class:`InvalidMessageError` unless *messages* is a list of messages of *topic*."""
+    if not isinstance(messages, Sequence) or isinstance(messages, str | bytes):
+        raise InvalidMessageError(
+            f"the messages are {messages!r:.60}; give a list of rr.Message(topic, body), or a "
+            "pyarrow Table or RecordBatch with a column body"
+        )
+    for number, message in enumerate(messages):
+        if not isinstance(message, Message | ForwardedMessage):
+            raise InvalidMessageError(
+                f"message {number} is {message!r:.60}; make each of them with rr.Message(topic, "
+                "body), or give bodies alone as bodies=[…]"
+            )
+        if message.topic != topic:
+            raise InvalidMessageError(
+                f"message {number} is for topic {message.topic!r} and was sent to topic {topic!r}; "
+                "send the messages of each topic by themselves"
+            )
+
+
+def _message_parts(
+    links: QueueLinks, topic: str, messages: Sequence[Message], options: SendOptions, now_ms: int
+) -> list[Part]:
+    selector = options.get("queue_selector")
+    queue_id = _chosen(links, topic, options)
+    if (delay := delay_in(options)) is not None:
+        queues: list[int | None] = [queue_id] * len(messages)
+        if selector is not None:
+            count = links.topic(topic).queues
+            queues = [select_queue(selector, count, message) for message in messages]
+        return delayed_parts(links, messages, [delay] * len(messages), queues, now_ms)
+    content = Messages(messages)
+    if selector is not None:
+        selected = select_each(selector, links.topic(topic).queues, messages)
+        return [
+            Part(topic, queue, numbers, content)
+            for queue, those in selected
+            for numbers in cut(content, those)
+        ]
+    return [
+        Part(topic, queue, those, content)
+        for numbers in cut(content, range(len(messages)))
+        for queue, those in _queues(links, topic, messages, numbers, queue_id)
+    ]
+
+
+def _queues(
+    links: QueueLinks,
+    topic: str,
+    messages: Sequence[Message],
+    numbers: Sequence[int],
+    queue_id: int | None,
+) -> Iterator[tuple[int, Sequence[int]]]:
+    """Yield each queue and the numbers of the messages that go there, of those of one batch."""
+    if queue_id is not None:
+        yield queue_id, numbers
+    else:
+        turn = links.next_queue(topic)
+        yield from by_queue(messages, numbers, links.topic(topic).queues, turn)
+
+
+def _body_parts(
+    links: QueueLinks, topic: str, bodies: Sequence[bytes], options: SendOptions, now_ms: int
+) -> list[Part]:
+    _check_bodies(bodies)
+    tags, keys = options.get("tags"), options.get("keys", ())
+    properties = options.get("properties") or {}
+    queue_id = _chosen(links, topic, options)
+    is_alike = queue_id is not None or SHARDING_KEY not in properties
+    if options.get("queue_selector") is not None or delay_in(options) is not None or not is_alike:
+        messages = [Message(topic, body, tags, keys, properties) for body in bodies]
+        return _message_parts(links, topic, messages, options, now_ms)
+    if bodies:
+        Message(topic, bodies[0], tags, keys, properties)  # raises before anything is sent
+    content = Bodies(bodies, tags, keys, properties)
+    return [
+        Part(topic, links.next_queue(topic) if queue_id is None else queue_id, numbers, content)
+        for numbers in cut(content, range(len(bodies)))
+    ]
+
+
+def _check_bodies(bodies: object) -> None:
+    if not isinstance(bodies, Sequence) or isinstance(bodies, str | bytes):
+        raise InvalidMessageError(f"bodies is {bodies!r:.60}; give a list of bytes")
+    for number, body in enumerate(bodies):
+        if not isinstance(body, bytes | bytearray | memoryview):
+            raise InvalidMessageError(f"body {number} is {body!r:.60}; give bytes")
+
+
+def _table_parts(
+    links: QueueLinks,
+    topic: str,
+    table: Table,
+    property_columns: Sequence[str],
+    options: SendOptions,
+) -> list[Part]:
+    parts, first = [], 0
+    chosen = _chosen(links, topic, options)
+    for rows in cut_table(table):
+        numbers = range(first, first + rows.num_rows)
+        queue_id = links.next_queue(topic) if chosen is None else chosen
+        parts.append(Part(topic, queue_id, numbers, None, rows, property_columns))
+        first += rows.num_rows
+    return parts
+
+
+def _chosen(links: QueueLinks, topic: str, options: SendOptions) -> int | None:
+    """Return the queue that the options choose for all messages, or None."""
+    queue_id, sharding_key = options.get("queue_id"), options.get("sharding_key")
+    if queue_id is None and sharding_key is None:
+        return None
+    return links.choose_queue(topic, queue_id, sharding_key)
+
+
+def _refuse(options: Mapping[str, Any], names: Sequence[str], reason: str) -> None:
+    for name in names:
+        if options.get(name) is not None:
+            raise ConfigError(f"{name}= {reason}")

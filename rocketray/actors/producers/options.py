@@ -1,0 +1,132 @@
+"""The options of a producer, and those of a send: each is declared here, and checked here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+from rocketray.delay import Delay, DelayOptions
+from rocketray.errors import ConfigError
+from rocketray.meant import refuse_unknown
+from rocketray.store.batches.encoded_batch import RecordOptions
+from rocketray.store.formats.compression import COMPRESS_OVER_BYTES, Compression, CompressionKind
+
+from .batch import AckMode, durability_of
+from .batcher import BatchSettings
+from .queue_selector import QueueSelector
+from .transactions import Check, Transaction
+
+__all__ = [
+    "NoAck",
+    "ProducerOptions",
+    "SendOptions",
+    "batch_settings",
+    "check_send",
+    "check_timeout",
+    "delay_in",
+]
+
+NoAck = Literal["none"]
+"""No result: the send returns None at once, and failures are logged and counted."""
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The options of a producer.
+
+    ``ack``: when a message counts as stored: "memory", the default, or "disk", after fdatasync.
+    ``timeout_s``: how long a send waits for room, and then for the acknowledgement; 10 s.
+    ``compression``: store bodies compressed ("zlib", "lz4" or "zstd") if that makes them smaller.
+    ``compress_over``: from this many bytes of a body on; 4096.
+    ``group``, ``check``: the producer group of transactions, and the function that decides
+    undecided ones (:class:`~.transactions.Transactions`); both or neither.
+    """
+
+    ack: AckMode
+    timeout_s: float
+    compression: CompressionKind | None
+    compress_over: int
+    group: str | None
+    check: Check | None
+
+
+class SendOptions(DelayOptions, total=False):
+    """The options of a send, beside ``ack``.
+
+    ``tags``, ``keys``, ``properties``: of the message, or of each body in ``bodies=``.
+    ``unique_key``: the message's own id; without it the producer creates one.
+    ``queue_id``, ``sharding_key``, ``queue_selector``: the choice of the queue; one of them.
+    ``timeout_s``: how long to wait, in place of the producer's.
+    ``transaction``: deliver the message when this transaction is committed.
+    The others delay the message (:class:`~rocketray.delay.DelayOptions`); one of them.
+    """
+
+    tags: str | None
+    keys: Sequence[str]
+    properties: Mapping[str, str] | None
+    unique_key: str | None
+    queue_id: int | None
+    sharding_key: str | None
+    queue_selector: QueueSelector | None
+    timeout_s: float | None
+    transaction: Transaction | None
+
+
+_OF_PRODUCERS = tuple(ProducerOptions.__annotations__)
+_OF_SENDS = ("ack", *SendOptions.__annotations__)
+
+
+def batch_settings(options: ProducerOptions) -> BatchSettings:
+    """Return a producer's options in the form that it uses, after checking them.
+
+    Raises:
+        ConfigError: one of them is unknown, or cannot be used as given.
+    """
+    known = ", ".join(_OF_PRODUCERS)
+    refuse_unknown("a producer has no option", options, _OF_PRODUCERS, f"there are {known}")
+    compression, over = options.get("compression"), options.get("compress_over")
+    if over is not None and (isinstance(over, bool) or not isinstance(over, int)):
+        raise ConfigError(f"compress_over is {over!r:.60}; give a number of bytes")
+    if (options.get("group") is None) != (options.get("check") is None):
+        raise ConfigError(
+            "transactions need both: group=, the name of their producers, and check=, the function "
+            "that decides what one of these left undecided"
+        )
+    over = COMPRESS_OVER_BYTES if over is None else over
+    return BatchSettings(
+        durability_of(options.get("ack", "memory")),
+        check_timeout(options.get("timeout_s", 10.0)),
+        RecordOptions(compression and Compression(compression, over)),
+    )
+
+
+def check_timeout(timeout_s: float) -> float:
+    """Return *timeout_s*; raise :class:`ConfigError` unless it is a number of seconds above 0."""
+    if not isinstance(timeout_s, int | float) or not timeout_s > 0:
+        raise ConfigError(f"timeout_s is {timeout_s!r:.60}; give seconds, more than 0")
+    return timeout_s
+
+
+def check_send(function: str, positional: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Check the options of a call of *function*, which also takes the *positional* arguments.
+
+    Raises:
+        ConfigError: one is unknown, or several choose the queue.
+    """
+    if not options.keys() <= _KNOWN:
+        known = [*positional, *_OF_SENDS]
+        otherwise = f"its arguments are {', '.join(known)}"
+        refuse_unknown(f"{function}() has no argument", options, known, otherwise)
+    if options.get("queue_selector") is not None and (
+        options.get("queue_id") is not None or options.get("sharding_key") is not None
+    ):
+        raise ConfigError(
+            "queue_selector=, queue_id= and sharding_key= each choose a message's queue; give one"
+        )
+
+
+def delay_in(options: SendOptions) -> Delay | None:
+    """Return the delay among the options of a send; raise :class:`ConfigError` for several."""
+    return Delay.of(options.get("delay_level"), options.get("delay"), options.get("deliver_at"))
+
+
+_KNOWN = frozenset(_OF_SENDS)

@@ -1,0 +1,150 @@
+"""The content of a send of many messages, split into batches.
+
+The messages are given as :class:`~rocketray.message.Message` objects, as bodies that share tag, keys
+and properties, or as rows of an Arrow table. Each batch goes to one queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import pyarrow as pa
+
+from rocketray.actors.ipc.ring import RING_BYTES
+from rocketray.hashing import java_hash_code
+from rocketray.message import SHARDING_KEY, Message
+from rocketray.store.batches.message_columns import MessageColumns
+
+__all__ = ["BATCH_BYTES", "BATCH_MAX", "Bodies", "Messages", "Part", "by_queue", "cut", "cut_table"]
+
+BATCH_MAX = 1024
+BATCH_BYTES = 512 * 1024  # plus one message; a batch is in one file of the log
+_TABLE_BATCH_ROWS = 4096
+_TABLE_BATCH_BYTES = RING_BYTES // 5  # some are stored while others are built
+_TABLE_BATCH_MAX_BYTES = RING_BYTES // 4  # if larger rows are adjacent
+_ROW_BYTES = 160  # bytes of a record and its frame beside the values, about
+
+
+class Content(Protocol):
+    """Messages that are sent together, by their numbers."""
+
+    def sizes(self, numbers: Sequence[int]) -> list[int]:
+        """Return the bytes of the body and the properties of each of those messages."""
+        ...
+
+    def fill(self, columns: MessageColumns, numbers: Sequence[int]) -> None:
+        """Add those messages to a batch."""
+        ...
+
+
+class Part(NamedTuple):
+    """The content of one batch: the messages of a list, or the rows of a table."""
+
+    topic: str
+    queue_id: int
+    numbers: Sequence[int]
+    """The numbers of the messages in the whole send."""
+    content: Content | None = None
+    rows: pa.Table | pa.RecordBatch | None = None
+    property_columns: Sequence[str] = ()
+
+    def fill(self, columns: MessageColumns) -> None:
+        """Add the messages to a batch."""
+        assert self.content is not None
+        self.content.fill(columns, self.numbers)
+
+
+class Messages:
+    """A list of messages."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        self._messages = messages
+
+    def sizes(self, numbers: Sequence[int]) -> list[int]:
+        """Return the bytes of the body and the properties of each of those messages."""
+        messages = [self._messages[number] for number in numbers]
+        return [
+            len(one.body) + (_properties_bytes(one.properties) if one.properties else 0)
+            for one in messages
+        ]
+
+    def fill(self, columns: MessageColumns, numbers: Sequence[int]) -> None:
+        """Add those messages to a batch."""
+        messages = self._messages
+        columns.extend([messages[number] for number in numbers])
+
+
+class Bodies:
+    """Bodies of messages that share their tag, keys and properties."""
+
+    def __init__(
+        self,
+        bodies: Sequence[bytes],
+        tags: str | None,
+        keys: Sequence[str],
+        properties: Mapping[str, str],
+    ) -> None:
+        self._bodies = bodies
+        self._shared = tags, keys, properties
+
+    def sizes(self, numbers: Sequence[int]) -> list[int]:
+        """Return the bytes of the body and the properties of each of those messages."""
+        shared = _properties_bytes(self._shared[2])
+        return [len(self._bodies[number]) + shared for number in numbers]
+
+    def fill(self, columns: MessageColumns, numbers: Sequence[int]) -> None:
+        """Add those messages to a batch."""
+        bodies = self._bodies
+        columns.extend_alike([bodies[number] for number in numbers], *self._shared)
+
+
+def cut(content: Content, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yield the *numbers* of each batch: up to ``BATCH_BYTES``, or one larger message."""
+    start = size = 0
+    for place, length in enumerate(content.sizes(numbers)):
+        if place - start == BATCH_MAX or (size + length > BATCH_BYTES and place > start):
+            yield numbers[start:place]
+            start, size = place, 0
+        size += length
+    if start < len(numbers):
+        yield numbers[start:]
+
+
+def cut_table(table: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatch]:
+    """Yield the rows of each batch, in order; each fits the ring, unless a single row does not."""
+    row_bytes: int = _ROW_BYTES + table.nbytes // max(1, table.num_rows)
+    step = min(_TABLE_BATCH_ROWS, max(1, _TABLE_BATCH_BYTES // row_bytes))
+    for start in range(0, table.num_rows, step):
+        yield from _halves(table.slice(start, step))
+
+
+def _properties_bytes(properties: Mapping[str, str]) -> int:
+    return sum(map(len, properties)) + sum(map(len, properties.values()))
+
+
+def _halves(rows: pa.Table | pa.RecordBatch) -> Iterator[pa.Table | pa.RecordBatch]:
+    if rows.num_rows == 1 or rows.nbytes + rows.num_rows * _ROW_BYTES <= _TABLE_BATCH_MAX_BYTES:
+        yield rows
+    else:
+        half = rows.num_rows // 2
+        yield from _halves(rows.slice(0, half))
+        yield from _halves(rows.slice(half))
+
+
+def by_queue(
+    messages: Sequence[Message], numbers: Sequence[int], queues: int, turn: int
+) -> list[tuple[int, Sequence[int]]]:
+    """Return which of *messages*, by their *numbers*, go to each of so many *queues*.
+
+    Those with the property ``__SHARDINGKEY`` go to the queue of that key, the others to *turn*.
+    """
+    given = [messages[number].properties for number in numbers]
+    if not any(given):
+        return [(turn, numbers)]
+    chosen: dict[int, list[int]] = {}
+    for number, properties in zip(numbers, given, strict=True):
+        key = properties.get(SHARDING_KEY)
+        queue = turn if key is None else java_hash_code(key) % queues
+        chosen.setdefault(queue, []).append(number)
+    return list(chosen.items())

@@ -1,0 +1,178 @@
+"""What an asynchronous send returns: the result of one message, or of several, once it is known.
+
+A future works in three ways, alone or together:
+
+- ``result()`` waits in the calling thread;
+- ``await future`` waits in a task of any asyncio loop, without a thread or a task of its own;
+- ``add_done_callback`` has a function called, in the producer's thread for outcomes.
+
+An outcome may not be known in time: a shard recovers, its disk is slow, or a call is lost. To send
+the batch again would store it twice. So ``result()``, called again, waits on, or asks the shard for
+the outcome. Only of a list, and only what a shard reported as not stored, is sent in a new batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import Any, Generic, Self, TypeVar
+
+from rocketray.actors.ipc.ring import Durability
+from rocketray.errors import ShardUnavailableError
+
+from .batch import Batch, SendResult, SendResults
+from .batcher import Batcher
+from .outcome_watch import call_logged
+from .parts import Part
+from .queue_link import QueueLink, unacknowledged
+
+__all__ = ["ListFuture", "MessageFuture", "SendFuture"]
+
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+class SendFuture(ABC, Generic[Result_co]):
+    """A message, or several, being sent."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def result(self, timeout_s: float | None = None) -> Result_co:
+        """Wait until all is stored, for the producer's ``timeout_s`` unless another is given.
+
+        Raises:
+            ShardUnavailableError: it is not yet known, and may still be stored later; call again.
+            StreamError: the shard refused it, and nothing was stored.
+        """
+
+    @abstractmethod
+    def done(self) -> bool:
+        """Return whether :meth:`result` would return at once; makes no call and never waits."""
+
+    @abstractmethod
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
+        """Have *callback* called with this future when it is done; at once if it is.
+
+        It is called in a thread of the producer and must not block: other callbacks wait for it.
+        What it raises is logged.
+        """
+
+    @abstractmethod
+    def __await__(self) -> Generator[Any, None, Result_co]:
+        """Wait in a task; raises as :meth:`result`, after the producer's ``timeout_s``."""
+
+
+class MessageFuture(SendFuture[SendResult]):
+    """One message being sent."""
+
+    __slots__ = ("_batch", "_batcher", "_index", "_link")
+
+    def __init__(self, batcher: Batcher, link: QueueLink, batch: Batch, index: int) -> None:
+        self._batcher = batcher
+        self._link = link
+        self._batch = batch
+        self._index = index
+
+    def result(self, timeout_s: float | None = None) -> SendResult:
+        """Wait until the message is stored; see :meth:`SendFuture.result`."""
+        batch = self._batch
+        if batch.is_told and batch.unsure is not None:
+            self._batcher.ask_again(self._link, batch)
+        elif not batch.settled:
+            self._batcher.settle(self._link, batch, timeout_s)
+        return batch.result(self._index)
+
+    def done(self) -> bool:
+        """Return whether :meth:`result` would return at once; makes no call and never waits."""
+        return self._link.look(self._batch)
+
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
+        """See :meth:`SendFuture.add_done_callback`."""
+        self._batcher.outcomes.call_back(self._link, self._batch, partial(callback, self))
+
+    def __await__(self) -> Generator[Any, None, SendResult]:
+        """Wait in a task; see :meth:`SendFuture.__await__`.
+
+        What several tasks sent in one turn of their loop is sent together at its end.
+        """
+        batch, link, batcher = self._batch, self._link, self._batcher
+        if batch.is_told and batch.unsure is not None:
+            return (yield from asyncio.to_thread(self.result).__await__())
+        if not link.look(batch):
+            if link.collecting is batch and not batcher.outcomes.is_watched(batch):
+                asyncio.get_running_loop().call_soon(batcher.try_hand_over, link)
+            wait = batcher.outcomes.wait(link, batch, batcher.settings.timeout_s)
+            yield from wait.__await__()
+        if not batch.settled:
+            raise unacknowledged(link)
+        return batch.result(self._index)
+
+
+class ListFuture(SendFuture[SendResults]):
+    """Messages being sent in several batches. For one thread at a time."""
+
+    __slots__ = ("_batcher", "_durability", "_parts", "_placed")
+
+    def __init__(self, batcher: Batcher, parts: Sequence[Part], durability: Durability) -> None:
+        self._batcher = batcher
+        self._parts = parts
+        self._durability = durability
+        self._placed: dict[int, tuple[QueueLink, Batch]] = {}
+
+    def send(self) -> None:
+        """Send what was not yet sent; ask again for what an earlier call left unknown.
+
+        After a part that is not stored, or not known to be, no later part is sent to its queue.
+        """
+        held: set[tuple[str, int]] = set()
+        for number, part in enumerate(self._parts):
+            place = part.topic, part.queue_id
+            if place in held:
+                continue
+            if number not in self._placed:
+                self._placed[number] = self._batcher.send_part(part, self._durability)
+            else:
+                link, batch = self._placed[number]
+                if batch.is_told and batch.unsure is not None:
+                    self._batcher.ask_again(link, batch)
+            if self._placed[number][1].has_failed:
+                held.add(place)
+
+    def result(self, timeout_s: float | None = None) -> SendResults:
+        """Wait until all messages are stored, and return their results in the messages' order.
+
+        Raises:
+            ShardUnavailableError: some are not stored yet, or it is not known; call again.
+            StreamError: a shard refused a batch, and nothing of that batch was stored.
+        """
+        self.send()
+        for number, (link, batch) in list(self._placed.items()):
+            if not batch.settled:
+                self._batcher.settle(link, batch, timeout_s)
+            try:
+                batch.check()
+            except ShardUnavailableError:
+                if batch.unsure is None:
+                    del self._placed[number]
+                raise
+        found = [(self._placed[number][1], part.numbers) for number, part in enumerate(self._parts)]
+        return SendResults(found, sum(len(part.numbers) for part in self._parts))
+
+    def done(self) -> bool:
+        """Return whether the outcomes of all that was sent are known."""
+        return all(link.look(batch) for link, batch in self._placed.values())
+
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
+        """See :meth:`SendFuture.add_done_callback`."""
+        for link, batch in self._placed.values():
+            if not batch.settled:
+                again = partial(self.add_done_callback, callback)
+                self._batcher.outcomes.call_back(link, batch, again)
+                return
+        call_logged(partial(callback, self))
+
+    def __await__(self) -> Generator[Any, None, SendResults]:
+        """Wait in a task: a thread of the loop's calls :meth:`result`."""
+        return asyncio.to_thread(self.result).__await__()

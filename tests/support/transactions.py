@@ -1,0 +1,21 @@
+"""Transactions of tests: begun with their message."""
+
+from __future__ import annotations
+
+from typing import Unpack
+
+from rocketray.actors.producers.options import SendOptions
+from rocketray.actors.producers.producer import Producer
+from rocketray.actors.producers.transactions import Transaction
+
+__all__ = ["begin"]
+
+
+def begin(
+    producer: Producer, topic: str, body: bytes, **options: Unpack[SendOptions]
+) -> Transaction:
+    """A transaction whose half message is stored."""
+    transaction = producer.begin()
+    options["transaction"] = transaction
+    producer.send(topic, body, **options)
+    return transaction

@@ -1,0 +1,83 @@
+"""Sends of many messages: bodies that share their parts, and which queue a list goes to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from rocketray.message import SHARDING_KEY, Message
+from rocketray.testing import Broker
+from rocketray.testing.fixtures import broker, clock
+
+__all__ = ["broker", "clock"]
+
+SHARED: list[dict[str, Any]] = [
+    {},
+    {"tags": "pay"},
+    {"tags": "pay", "keys": ["k1", "k2"]},
+    {"properties": {"a": "b"}},
+    {"tags": "pay", "keys": ["k"], "properties": {"a": "b", SHARDING_KEY: "x"}},
+]
+
+
+@pytest.mark.parametrize("shared", SHARED)
+def test_bodies_are_stored_as_messages_that_have_the_same_parts(
+    broker: Broker, shared: dict[str, Any]
+) -> None:
+    bodies = [b"%d" % number * (number % 7) for number in range(2500)]
+    broker.create_topic("T", 3)
+    with broker.producer() as producer:
+        results = producer.send_many("T", bodies=bodies, **shared)
+        listed = producer.send_many("T", [Message("T", body, **shared) for body in bodies])
+    assert len(results) == sum(results.queues.values()) == len(bodies)
+    for index in (*range(0, 2500, 97), 1023, 1024, 2499):
+        one = broker.view(results[index].offset_message_id)
+        other = broker.view(listed[index].offset_message_id)
+        assert one is not None
+        assert other is not None
+        assert one.unique_key == results[index].message_id != other.unique_key
+        own = {"UNIQ_KEY": other.unique_key}
+        assert {**one.properties, **own} == other.properties
+        assert (one.body, one.tags, one.keys) == (bodies[index], other.tags, other.keys)
+        for key in one.keys:
+            assert one in broker.query("T", key, 10_000)
+
+
+def test_one_choice_of_a_queue_is_for_all(broker: Broker) -> None:
+    broker.create_topic("T", 4)
+    rows = pa.table({"body": [b"x"] * 9000})
+    messages = [Message("T", b"x")] * 2000
+    with broker.producer() as producer:
+        for content in ({"messages": rows}, {"messages": messages}, {"bodies": [b"x"] * 2000}):
+            sent = producer.send_many("T", **content, queue_id=3)
+            assert set(sent.queues) == {3}
+            sent = producer.send_many("T", **content, sharding_key="k")
+            assert set(sent.queues) == {producer.choose_queue("T", sharding_key="k")}
+
+
+def test_a_list_may_have_no_result(broker: Broker) -> None:
+    broker.create_topic("T", 2)
+    with broker.producer() as producer:
+        producer.send_many("T", bodies=[b"x"] * 2000, ack="none")
+        producer.flush()
+        assert len(broker.messages("T")) == 2000
+        with broker.disk_full():
+            producer.send_many("T", [Message("T", b"x")] * 30, ack="none")
+        assert producer.one_way_lost == 30
+        assert len(producer.send_many("T", [])) == 0
+        assert len(producer.send_many("T", bodies=[])) == 0
+
+
+def test_bodies_may_be_delayed(broker: Broker) -> None:
+    broker.create_topic("T", 2)
+    with broker.producer() as producer:
+        sent = producer.send_many("T", bodies=[b"1", b"2"], tags="t", delay=5)
+        assert all(one.recall_handle for one in sent)
+        assert broker.messages("T") == []
+        broker.clock.advance(seconds=6)
+    assert sorted((one.body, one.tags) for one in broker.messages("T")) == [
+        (b"1", "t"),
+        (b"2", "t"),
+    ]
