@@ -19,7 +19,7 @@ from rocketray.actors.client.connection import Connection
 from rocketray.actors.cluster.node import NodeOptions, ensure_node
 from rocketray.actors.ray_process.ray_runtime import ray
 from rocketray.actors.runtime.clock import system_clock_ms
-from rocketray.cli.terminal.progress import Progress
+from rocketray.cli.terminal.progress import ProgressDisplay
 from rocketray.errors import ConfigError, StreamError
 from rocketray.topology.hosting.deploy import deploy
 
@@ -60,7 +60,7 @@ def run_demo(options: DemoOptions) -> DemoReport:
     app.data = run.path
     with (
         stderr_in_file(run.path / LOG) as stderr,
-        Progress(stderr) as progress,
+        ProgressDisplay(stderr) as progress,
         ExitStack() as stack,
     ):
         progress.say(f"{'going on with' if run.is_resumed else 'a new run in'} {run.path}")
@@ -93,7 +93,7 @@ class _Job:
     host: SinkHost
     session: SparkSession
     frame: pd.DataFrame
-    progress: Progress
+    progress: ProgressDisplay
 
     def work(self, tables: list[pa.Table]) -> DemoReport:
         """Send *tables*, wait for all consumers, and compare."""

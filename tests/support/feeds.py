@@ -19,7 +19,7 @@ from rocketray.topology.delivery.feed import Feed, FeedServices
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.delivery.returns import Returns
 from rocketray.topology.values.failure_rules import FailureRules
-from rocketray.topology.values.group import Membership
+from rocketray.topology.values.group import GroupMembership
 
 __all__ = ["WatchedTables", "feeding", "pass_over"]
 
@@ -86,7 +86,7 @@ async def feeding(
     member.failures = failures
     feed = Feed(
         "T",
-        Membership("g", ALL, handlers),
+        GroupMembership("g", ALL, handlers),
         member,
         queue,
         rules=FailureRules("g", is_ordered=is_ordered),

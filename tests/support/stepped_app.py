@@ -32,7 +32,7 @@ from rocketray.topology.delivery.inbox import Hand, Inbox
 from rocketray.topology.delivery.queue_tables import NO_TABLES
 from rocketray.topology.delivery.returns import Returns
 from rocketray.topology.values.failure_rules import FailureRules
-from rocketray.topology.values.group import Membership
+from rocketray.topology.values.group import GroupMembership
 
 __all__ = ["Handler", "SteppedApp", "SteppedFeed", "SteppedLoop", "Watcher", "without_waiting"]
 
@@ -106,7 +106,9 @@ class Watcher(Protocol):
 class SteppedFeed(Feed):
     """A feed that polls when it is told to."""
 
-    def __init__(self, app: SteppedApp, topic: str, member: Member, membership: Membership) -> None:
+    def __init__(
+        self, app: SteppedApp, topic: str, member: Member, membership: GroupMembership
+    ) -> None:
         super().__init__(
             topic,
             membership,
@@ -257,7 +259,7 @@ class SteppedApp:
         self.is_excused = False
         """Something was done to it that lets others read its queues, or repeat what it did."""
         self.rules = rules
-        self.membership = Membership(rules.group, subscription, handlers)
+        self.membership = GroupMembership(rules.group, subscription, handlers)
         self.channel = ThrowableQueue(maxsize=0, flow_control=FlowControlEvent())
         self.road = asyncio.Event()
         self.road.set()

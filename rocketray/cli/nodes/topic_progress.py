@@ -46,9 +46,9 @@ class TopicWait:
     def __enter__(self) -> Self:
         """Itself, with a live line where stderr is a terminal."""
         if sys.stderr.isatty():
-            from rocketray.cli.terminal.progress import Progress  # noqa: PLC0415 - imports rich
+            from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
 
-            self._live = self._open.enter_context(Progress(sys.stderr)).show
+            self._live = self._open.enter_context(ProgressDisplay(sys.stderr)).show
         return self
 
     def __exit__(

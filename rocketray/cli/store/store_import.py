@@ -76,10 +76,10 @@ def import_messages(
 
 def _run(importer: Importer, source: ImportSource) -> ImportReport:
     """Import, and tell on stderr how far it is."""
-    from rocketray.cli.terminal.progress import Progress  # noqa: PLC0415 - imports rich
+    from rocketray.cli.terminal.progress import ProgressDisplay  # noqa: PLC0415 - imports rich
 
     size = max(source.end - source.begin, 1)
-    with until_signalled() as signalled, Progress(sys.stderr) as shown:
+    with until_signalled() as signalled, ProgressDisplay(sys.stderr) as shown:
         return importer.run(
             on_progress=lambda position, imported: shown.show(
                 f"{100 * (position - source.begin) // size} % of the log, {imported:,} imported"

@@ -12,13 +12,13 @@ from typing import Self, TextIO
 
 from rich.console import Console
 
-__all__ = ["Progress"]
+__all__ = ["ProgressDisplay"]
 
 _EVERY_S = 5.0  # between two reports of one step where there is no terminal
 _AGAIN_S = 15.0  # of silence
 
 
-class Progress:
+class ProgressDisplay:
     """Steps with the seconds since the start."""
 
     def __init__(self, stream: TextIO, again_s: float = _AGAIN_S) -> None:

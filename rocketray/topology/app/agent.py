@@ -25,7 +25,7 @@ from rocketray.errors import ConfigError
 from rocketray.topology.delivery.failure import fail
 from rocketray.topology.delivery.isolation import Isolation
 from rocketray.topology.delivery.retry import note_failure
-from rocketray.topology.values.group import Membership
+from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.topic import Topic
 
 from .stream import Stream
@@ -84,7 +84,9 @@ def check_handler(function: Any) -> None:
 class Agent(faust.Agent):  # type: ignore[misc]  # Faust's types are not followed
     """A Faust agent that is a member of a consumer group."""
 
-    def __init__(self, fun: Any, *, membership: Membership | None = None, **options: Any) -> None:
+    def __init__(
+        self, fun: Any, *, membership: GroupMembership | None = None, **options: Any
+    ) -> None:
         self.membership = membership
         self._failures = 0
         self._isolation: Isolation | None = None

@@ -42,7 +42,12 @@ from rocketray.topology.faust.fetcher import FeedFetcher
 from rocketray.topology.values.declarations import Declarations
 from rocketray.topology.values.failure_rules import DecodeErrorPolicy, FailureOptions
 from rocketray.topology.values.fields import MessageFields
-from rocketray.topology.values.group import GroupRegistry, Membership, make_start, make_subscription
+from rocketray.topology.values.group import (
+    DeclaredGroups,
+    GroupMembership,
+    make_start,
+    make_subscription,
+)
 from rocketray.topology.values.stored_metadata import StoredMetadata
 from rocketray.topology.values.topic import Topic
 from rocketray.topology.values.wire import group_name
@@ -86,7 +91,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         self._connection = connection
         self._outboxes = Outboxes(self._open_producer)
         self.declarations = Declarations(self)
-        self._groups = GroupRegistry()
+        self._groups = DeclaredGroups()
         self.sinks: dict[str, SinkSpec] = {}
         self.is_coassigned = False
         """Whether all agents of an instance read the same queue numbers; so also with tables."""
@@ -195,7 +200,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                     f"app {self.conf.id!r} has an agent {agent_name!r} already; "
                     "give one of them another name="
                 )
-            membership = Membership(
+            membership = GroupMembership(
                 group or group_name(f"{self.conf.id}-{agent_name}"),
                 subscription,
                 concurrency,
@@ -296,13 +301,13 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
         fetcher: FeedFetcher = self._fetcher
         return fetcher
 
-    def feeds_of(self, membership: Membership | None) -> list[Feed]:
+    def feeds_of(self, membership: GroupMembership | None) -> list[Feed]:
         """Return the feeds of one agent."""
         return self.fetcher.feeds_of(membership)
 
-    def membership_without_agent(self, topic: str) -> Membership:
+    def membership_without_agent(self, topic: str) -> GroupMembership:
         """Return the membership of a stream over *topic* without an agent: a group of its own."""
-        return Membership(group_name(f"{self.conf.id}-{topic}"), Subscription.tags("*"))
+        return GroupMembership(group_name(f"{self.conf.id}-{topic}"), Subscription.tags("*"))
 
     async def connect(self) -> Connection:
         """Return the connection to the node, opened on first use."""
@@ -413,7 +418,7 @@ class App(faust.App):  # type: ignore[misc]  # Faust's types are not followed
                 *(self.conf.id, ", ".join(sorted(self.tables)), ", ".join(names)),
             )
 
-    def _join_group(self, channel: Any, agent_name: str, membership: Membership) -> None:
+    def _join_group(self, channel: Any, agent_name: str, membership: GroupMembership) -> None:
         """Check the group's name and that its members subscribe alike."""
         if channel is None:
             channel = self.topic(f"{self.conf.id}-{agent_name}", has_prefix=True)

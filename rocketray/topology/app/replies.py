@@ -16,7 +16,7 @@ from faust.models import maybe_model
 
 from rocketray.errors import StreamError
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.values.group import Membership
+from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.wire import group_name
 
 __all__ = ["Replies"]
@@ -54,7 +54,7 @@ class Replies(ReplyConsumer):  # type: ignore[misc]  # Faust's types are not fol
         self._fetchers[topic_name] = None
         await self.declare(topic_name)
         topic = self._reply_topic(topic_name)
-        topic.membership = Membership(
+        topic.membership = GroupMembership(
             self._group(topic_name), Subscription.tags("*"), start="earliest", is_private=True
         )
         self._fetchers[topic_name] = self.add_future(self._drain_replies(topic))

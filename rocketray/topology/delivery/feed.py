@@ -34,7 +34,7 @@ from rocketray.delay import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from rocketray.errors import ActorError, ShardUnavailableError
 from rocketray.topology.connection import ConsumedBatch, GroupConsumer
 from rocketray.topology.values.failure_rules import FailureRules
-from rocketray.topology.values.group import Membership
+from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.shared_batch import DAMAGE
 
 from .delivery import Delivery, split
@@ -93,7 +93,7 @@ class Feed:
     def __init__(
         self,
         topic: str,
-        membership: Membership,
+        membership: GroupMembership,
         member: GroupConsumer,
         channel_queue: Any,
         *,

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from .delivery import Delivery
 from .inbox import Hand, Inbox
 
-__all__ = ["SKIPPED", "Collector", "Taken"]
+__all__ = ["SKIPPED", "Collector", "TakenValues"]
 
 SKIPPED = object()
 """In place of a value that a filter of the stream left out."""
@@ -49,7 +49,7 @@ class Source(Protocol):
 
 
 @dataclass(slots=True)
-class Taken:
+class TakenValues:
     """Values for one list, and how far it consumes each delivery."""
 
     values: list[Any] = field(default_factory=list)
@@ -112,12 +112,12 @@ class Collector:
         self._as_events = as_events
         self._of_one_queue = of_one_queue
 
-    async def collect(self) -> Taken:
+    async def collect(self) -> TakenValues:
         """Return the next list: first from buffered deliveries, then from the channel, in time.
 
         The time runs from the first message on. All may be filtered out, so it may be empty.
         """
-        taken = Taken()
+        taken = TakenValues()
         await self._inbox.next()
         loop = asyncio.get_running_loop()
         end = None if self._within_s is None else loop.time() + self._within_s
@@ -139,7 +139,7 @@ class Collector:
         """Keep the unfinished deliveries buffered: the handler's loop ended."""
         self._inbox.deactivate()
 
-    async def _take_from(self, taken: Taken, delivery: Delivery, max_count: int) -> bool:
+    async def _take_from(self, taken: TakenValues, delivery: Delivery, max_count: int) -> bool:
         """Move values of *delivery* into *taken*, which records the position reached.
 
         True if it stopped before a message that cannot be decoded: nothing can follow.
@@ -170,7 +170,7 @@ class Collector:
             taken.parts.append((delivery, index))
         return is_cut
 
-    def _take_plain(self, taken: Taken, delivery: Delivery, max_count: int) -> int:
+    def _take_plain(self, taken: TakenValues, delivery: Delivery, max_count: int) -> int:
         """Take values that need only decoding; return the index of the first not taken."""
         start = delivery.cursor
         if self._as_events or self._source.has_processors or delivery.acks.are_required:

@@ -26,7 +26,7 @@ from rocketray.topology.delivery.joining import join
 from rocketray.topology.delivery.queue_tables import NO_TABLES, QueueTables
 from rocketray.topology.delivery.returns import Returns, make_retry_topic
 from rocketray.topology.routes import member_name
-from rocketray.topology.values.group import Membership
+from rocketray.topology.values.group import GroupMembership
 from rocketray.topology.values.topic import Topic
 from rocketray.topology.values.wire import group_name
 
@@ -57,7 +57,7 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
         """The open feeds."""
         return self._feeds.values()
 
-    def feeds_of(self, membership: Membership | None) -> list[Feed]:
+    def feeds_of(self, membership: GroupMembership | None) -> list[Feed]:
         """Return all feeds of one agent since the app was created, including closed ones."""
         return [
             feed for feed in (*self._closed, *self._feeds.values()) if feed.membership is membership
@@ -195,14 +195,14 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             return RETRY_QUEUES
         return max((self.app.queue_count(topic) or 1 for topic in channel.topics), default=1)
 
-    def _client_id(self, membership: Membership) -> str | None:
+    def _client_id(self, membership: GroupMembership) -> str | None:
         """Return the member's client id, by which its offsets or its instance's pages are found."""
         if membership.is_broadcast:
             name: str = self.app.client_id
             return name
         return member_name(self.app.conf) if self.app.conf.web_enabled else None
 
-    def _start(self, membership: Membership) -> Any:
+    def _start(self, membership: GroupMembership) -> Any:
         if membership.start is not None:
             return membership.start
         return self.app.conf.consumer_auto_offset_reset
@@ -247,11 +247,11 @@ class FeedFetcher(Service):  # type: ignore[misc]  # mode's types are not follow
             on_failure=partial(self._feed_failed, channel, topic),
         )
 
-    def _membership(self, channel: Topic, topic: str) -> Membership:
+    def _membership(self, channel: Topic, topic: str) -> GroupMembership:
         if channel.membership is not None:
             return channel.membership
         name = topic.removeprefix(f"{RETRY_PREFIX}{group_name(self.app.conf.id)}-")
-        membership: Membership = self.app.membership_without_agent(name)
+        membership: GroupMembership = self.app.membership_without_agent(name)
         return membership
 
     def _feed_failed(self, channel: Topic, topic: str, error: Exception) -> None:

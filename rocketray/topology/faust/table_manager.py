@@ -29,7 +29,7 @@ from rocketray.errors import ConfigError
 from rocketray.message import Message
 from rocketray.store.retention import RetentionPolicy
 from rocketray.topology.tables.changelog import ChangelogBuffer
-from rocketray.topology.tables.ownership import QueueOwnership
+from rocketray.topology.tables.queue_holders import QueueHolders
 from rocketray.topology.tables.recovery import PartReader
 
 __all__ = ["FeedTableManager"]
@@ -62,7 +62,7 @@ class FeedTableManager(TableManager):  # type: ignore[misc]  # Faust's types are
     def __init__(self, app: Any, **options: Any) -> None:
         super().__init__(app, **options)
         self.changes = ChangelogBuffer()
-        self._ownership = QueueOwnership()
+        self._ownership = QueueHolders()
         self._recovered: set[int] = set()
         self._reading: set[int] = set()  # being recovered, and held since that began
         self._readers: dict[tuple[str, int], PartReader] = {}

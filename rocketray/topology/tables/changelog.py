@@ -38,7 +38,7 @@ _BASE64 = "base64"
 KEY_MAX_BYTES = 8192  # of a property string of 32,767, as base64 or with escapes
 
 
-class Place(NamedTuple):
+class ChangeKey(NamedTuple):
     """The identity of a change: a later one for the same place replaces it."""
 
     topic: str
@@ -57,7 +57,7 @@ class ChangelogBuffer:
     """Changes that are not yet in their changelogs, the last one of each key."""
 
     def __init__(self) -> None:
-        self._changes: dict[Place, Change] = {}
+        self._changes: dict[ChangeKey, Change] = {}
 
     def __len__(self) -> int:
         return len(self._changes)
@@ -81,7 +81,7 @@ class ChangelogBuffer:
                 raise MessageTooLargeError(f"changelog {name}: a value", len(value), BODY_MAX_BYTES)
         if len(key) > KEY_MAX_BYTES:
             raise MessageTooLargeError(f"changelog {name}: a key", len(key), KEY_MAX_BYTES)
-        self._changes[Place(name, queue_id, key)] = Change(topic, value)
+        self._changes[ChangeKey(name, queue_id, key)] = Change(topic, value)
 
     async def flush(self, send: Callable[[Message, int], Awaitable[Any]]) -> None:
         """Give *send* every change that waits now, with its queue."""

@@ -24,11 +24,11 @@ from .failure_rules import FailureOptions
 if TYPE_CHECKING:
     from rocketray.actors.groups.member_options import StartFrom
 
-__all__ = ["GroupRegistry", "Membership", "make_start", "make_subscription"]
+__all__ = ["DeclaredGroups", "GroupMembership", "make_start", "make_subscription"]
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class GroupMembership:
     """The membership of a stream in *group*, for the messages that match *subscription*.
 
     - ``handlers`` is how many handlers of this process share the messages of the one member.
@@ -106,7 +106,7 @@ def make_subscription(
     return subscription
 
 
-class GroupRegistry:
+class DeclaredGroups:
     """The groups of one app and their subscriptions, by topic."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class GroupRegistry:
         self._strategies: dict[str, Strategy] = {}
         self._predicates: set[str] = set()
 
-    def join(self, membership: Membership, topics: Sequence[str]) -> None:
+    def join(self, membership: GroupMembership, topics: Sequence[str]) -> None:
         """Record a member of a group.
 
         Raises:

@@ -25,7 +25,7 @@ from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
 from .codec import refuse_pickle
 from .fields import MessageFields, property_text, texts
-from .group import Membership
+from .group import GroupMembership
 from .stored_metadata import StoredMetadata
 from .wire import topic_name
 
@@ -40,7 +40,7 @@ class Topic(faust.Topic):  # type: ignore[misc]  # Faust's types are not followe
         app: Any,
         *,
         fields: MessageFields | None = None,
-        membership: Membership | None = None,
+        membership: GroupMembership | None = None,
         **options: Any,
     ) -> None:
         self.fields = fields or MessageFields()

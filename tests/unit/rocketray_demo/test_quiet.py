@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rocketray.cli.terminal.progress import Progress
+from rocketray.cli.terminal.progress import ProgressDisplay
 from rocketray_demo.quiet import stderr_in_file
 
 
 def test_only_the_progress_is_seen(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    with stderr_in_file(tmp_path / "log") as stream, Progress(stream) as progress:
+    with stderr_in_file(tmp_path / "log") as stream, ProgressDisplay(stream) as progress:
         subprocess.run(["sh", "-c", "echo a warning >&2"], check=True)
         progress.say("a step")
     subprocess.run(["sh", "-c", "echo afterwards >&2"], check=True)

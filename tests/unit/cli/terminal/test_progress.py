@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import time
 
-from rocketray.cli.terminal.progress import Progress
+from rocketray.cli.terminal.progress import ProgressDisplay
 
 
 def test_a_long_step_is_told_again() -> None:
     stream = io.StringIO()
-    with Progress(stream, 0.1) as progress:
+    with ProgressDisplay(stream, 0.1) as progress:
         progress.show("starting Ray")
         end = time.monotonic() + 30
         while stream.getvalue().count("still") < 2 and time.monotonic() < end:

@@ -19,7 +19,7 @@ from rocketray.topology.app.app import App
 from rocketray.topology.delivery.flow import FlowLimits
 from rocketray.topology.values import failure_rules
 from rocketray.topology.values.failure_rules import FailureOptions
-from rocketray.topology.values.group import Membership
+from rocketray.topology.values.group import GroupMembership
 
 BROKEN = b"{broken"
 LETTERS = "%DLQ%app-reader"
@@ -64,7 +64,7 @@ def test_pauses_double_while_a_message_does_not_decode() -> None:
 def test_a_broadcast_agent_passes_what_does_not_decode() -> None:
     stop = FailureOptions(on_decode_error="stop")
     with pytest.raises(ConfigError, match=r"leave out .*on_decode_error"):
-        Membership("g", Subscription.tags("*"), failures=stop, is_broadcast=True)
+        GroupMembership("g", Subscription.tags("*"), failures=stop, is_broadcast=True)
 
 
 @pytest.mark.parametrize("lists", [False, True])

@@ -13,7 +13,12 @@ from rocketray.errors import (
     SubscriptionConflictError,
 )
 from rocketray.filters.subscription import Subscription
-from rocketray.topology.values.group import GroupRegistry, Membership, make_start, make_subscription
+from rocketray.topology.values.group import (
+    DeclaredGroups,
+    GroupMembership,
+    make_start,
+    make_subscription,
+)
 
 PAY = Subscription.tags("pay")
 
@@ -44,41 +49,41 @@ def test_a_wrong_expression_is_an_error_where_it_stands() -> None:
 
 
 def test_members_of_a_group_subscribe_alike() -> None:
-    registry = GroupRegistry()
-    registry.join(Membership("g", PAY), ["T"])
-    registry.join(Membership("g", Subscription.tags("pay")), ["T"])
-    registry.join(Membership("other", Subscription.tags("order")), ["T"])
+    registry = DeclaredGroups()
+    registry.join(GroupMembership("g", PAY), ["T"])
+    registry.join(GroupMembership("g", Subscription.tags("pay")), ["T"])
+    registry.join(GroupMembership("other", Subscription.tags("order")), ["T"])
     with pytest.raises(SubscriptionConflictError, match=r"'pay'.*'order'"):
-        registry.join(Membership("g", Subscription.tags("order")), ["T"])
+        registry.join(GroupMembership("g", Subscription.tags("order")), ["T"])
 
 
 def test_members_of_a_group_divide_the_queues_alike() -> None:
-    registry = GroupRegistry()
-    registry.join(Membership("g", PAY, strategy="sticky"), ["T"])
+    registry = DeclaredGroups()
+    registry.join(GroupMembership("g", PAY, strategy="sticky"), ["T"])
     with pytest.raises(StrategyConflictError, match=r"'sticky'.*asks for strategy 'averagely'"):
-        registry.join(Membership("g", PAY), ["T"])
+        registry.join(GroupMembership("g", PAY), ["T"])
 
 
 def test_members_of_a_group_read_the_same_topics() -> None:
-    registry = GroupRegistry()
-    registry.join(Membership("g", PAY), ["T", "U"])
+    registry = DeclaredGroups()
+    registry.join(GroupMembership("g", PAY), ["T", "U"])
     with pytest.raises(SubscriptionConflictError, match=r"'U'.*asks for no subscription"):
-        registry.join(Membership("g", PAY), ["T"])
+        registry.join(GroupMembership("g", PAY), ["T"])
     with pytest.raises(SubscriptionConflictError, match=r"with no subscription"):
-        registry.join(Membership("g", PAY), ["T", "U", "V"])
+        registry.join(GroupMembership("g", PAY), ["T", "U", "V"])
 
 
 def test_group_names_are_checked() -> None:
     with pytest.raises(InvalidNameError):
-        GroupRegistry().join(Membership("has.dot", PAY), ["T"])
+        DeclaredGroups().join(GroupMembership("has.dot", PAY), ["T"])
 
 
 def test_members_of_a_group_agree_on_what_becomes_of_errors() -> None:
-    registry = GroupRegistry()
+    registry = DeclaredGroups()
     path = "support.predicates:is_even"
-    registry.join(Membership("g", make_subscription(None, None, path, "skip")), ["T"])
+    registry.join(GroupMembership("g", make_subscription(None, None, path, "skip")), ["T"])
     with pytest.raises(SubscriptionConflictError, match="on an error: skip"):
-        registry.join(Membership("g", make_subscription(None, None, path)), ["T"])
+        registry.join(GroupMembership("g", make_subscription(None, None, path)), ["T"])
     assert registry.predicates() == (path,)
     with pytest.raises(ConfigError, match="leave it out"):
         make_subscription(None, "a > 1", None, "deliver")

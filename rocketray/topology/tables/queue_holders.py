@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
-__all__ = ["QueueOwnership"]
+__all__ = ["QueueHolders"]
 
 
-class QueueOwnership:
+class QueueHolders:
     """The holders of each queue number in this process."""
 
     def __init__(self) -> None:

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from rocketray.topology.tables.ownership import QueueOwnership
+from rocketray.topology.tables.queue_holders import QueueHolders
 
 
 def test_a_queue_is_gained_with_its_first_holder_and_lost_with_its_last() -> None:
-    ownership = QueueOwnership()
+    ownership = QueueHolders()
     assert ownership.hold("a", [0, 1]) == [0, 1]
     assert ownership.hold("b", [1, 2]) == [2]
     assert ownership.owned() == [0, 1, 2]
@@ -14,7 +14,7 @@ def test_a_queue_is_gained_with_its_first_holder_and_lost_with_its_last() -> Non
 
 
 def test_holding_twice_and_releasing_twice_change_nothing() -> None:
-    ownership = QueueOwnership()
+    ownership = QueueHolders()
     ownership.hold("a", [0])
     assert ownership.hold("a", [0]) == []
     assert ownership.release("b", [0]) == []
