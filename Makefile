@@ -34,8 +34,8 @@ PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; d
 demo: .venv/.demo
 	$(BIN)/rocketray demo $(DEMO_ARGS)
 
-# Two at a time, a file in one process: its tests share what is expensive. Those that wait come first.
-SPREAD := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Three at a time, since many wait: tests/support/spread.py.
+SPREAD := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # The order of sets of texts is part of what a random test does: a seed repeats it only with this.
 test test-slow: export PYTHONHASHSEED := $(or $(PYTHONHASHSEED),$(shell shuf -i 0-4294967295 -n 1))

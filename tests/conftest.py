@@ -27,6 +27,7 @@ import pytest
 from hypothesis.internal.conjecture import providers
 from support.long_tests import LongTests
 from support.open_files import close_unreachable_files
+from support.spread import FilesAndSpark, mixed
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -82,6 +83,16 @@ def pytest_configure(config: pytest.Config) -> None:
         if not (TESTS / file).is_file() or f"def {test}(" not in (TESTS / file).read_text():
             raise pytest.UsageError(f"data/failed_seeds.json: {name} is no test; rename it, too")
     config.pluginmanager.register(LongTests())
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several processes
+        items[:] = mixed(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesAndSpark | None:
+    return FilesAndSpark(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
