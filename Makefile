@@ -1,6 +1,7 @@
 # rocketray: every verb makes .venv when it must, and needs nothing but Python 3.11 to 3.13.
 #
 #   make demo        run the main job on 336,776 real flights     (options: DEMO_ARGS="--limit 20000")
+#   make check       check a change: style, types, and the tests of what differs from main
 #   make test        run all tests but the long ones              (options: PYTEST_ARGS="-k filters")
 #   make test-slow   run the long ones
 #   make lint        check style, formatting and types
@@ -28,7 +29,7 @@ USABLE := import ensurepip, sys, venv; sys.exit(not (3, 11) <= sys.version_info[
 PYTHON ?= $(shell for name in python3.13 python3.12 python3.11 python3 python; do \
 	$$name -c '$(USABLE)' >/dev/null 2>&1 && { command -v $$name; break; }; done)
 
-.PHONY: demo test test-slow lint docs site bench interop clean
+.PHONY: demo check test test-slow lint docs site bench interop clean
 .NOTPARALLEL:
 
 demo: .venv/.demo
@@ -38,7 +39,11 @@ demo: .venv/.demo
 SPREAD := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 # The order of sets of texts is part of what a random test does: a seed repeats it only with this.
-test test-slow: export PYTHONHASHSEED := $(or $(PYTHONHASHSEED),$(shell shuf -i 0-4294967295 -n 1))
+check test test-slow: export PYTHONHASHSEED := $(or $(PYTHONHASHSEED),$(shell shuf -i 0-4294967295 -n 1))
+
+check: lint
+	@tests=$$(PYTHONPATH=tests $(BIN)/python -m support.check) && \
+		$(BIN)/pytest -m "not slow" --numprocesses 2 --dist loadfile $$tests
 
 test: .venv/.dev
 	$(BIN)/pytest -m "not slow" $(SPREAD) --durations=25 $(PYTEST_ARGS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["PACKAGES", "ROOT", "SourceFile", "imports_of", "package_files"]
+__all__ = ["PACKAGES", "ROOT", "SourceFile", "imports_of", "package_files", "source_file"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("rocketray", "rocketray_bench", "rocketray_demo", "pyspark_rocketray")
@@ -38,7 +38,15 @@ class SourceFile:
 def package_files() -> tuple[SourceFile, ...]:
     """Every Python file of what is shipped, in the order of their paths."""
     paths = sorted(path for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
-    return tuple(_read(path) for path in paths)
+    return tuple(source_file(path) for path in paths)
+
+
+def source_file(path: Path) -> SourceFile:
+    """One Python file of the project, parsed."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    module = ".".join(part for part in parts if part != "__init__")
+    text = path.read_text()
+    return SourceFile(path, module, text, ast.parse(text, str(path)))
 
 
 def imports_of(file: SourceFile) -> Iterator[tuple[str, int]]:
@@ -63,10 +71,3 @@ def _absolute(file: SourceFile, node: ast.ImportFrom) -> str:
     package = file.module.split(".")
     up = node.level - 1 if file.is_package else node.level
     return ".".join([*package[: len(package) - up], *filter(None, [node.module])])
-
-
-def _read(path: Path) -> SourceFile:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    module = ".".join(part for part in parts if part != "__init__")
-    text = path.read_text()
-    return SourceFile(path, module, text, ast.parse(text, str(path)))
