@@ -1,0 +1,167 @@
+"""The programs that the how-to pages show are run as they stand there, on a node for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from support.apps import until
+from support.page_runner import blocks_of
+from support.source_tree import ROOT
+
+import rocketray as rr
+from rocketray.testing import Broker, Clock
+
+Load = Callable[[str], ModuleType]
+
+
+@pytest.fixture
+def load(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """Give the module of a how-to page, whose app and producers reach *broker*."""
+    monkeypatch.setattr(rr, "App", partial(rr.App, connection=broker), raising=False)
+    monkeypatch.setattr(rr, "Producer", broker.producer, raising=False)
+
+    def module_of(page: str) -> ModuleType:
+        [block] = [
+            block
+            for block in blocks_of(ROOT / "docs/how-to" / f"{page}.md")
+            if block.title.endswith(".py")
+        ]
+        module = ModuleType(block.title.removesuffix(".py"))
+        monkeypatch.setitem(sys.modules, module.__name__, module)  # where records find their types
+        exec(compile(block.text, block.title, "exec"), vars(module))
+        return module
+
+    return module_of
+
+
+def run(broker: Broker, module: ModuleType, steps: Callable[[], Awaitable[None]]) -> None:
+    """Do *steps* while the app of *module* runs."""
+
+    async def scenario() -> None:
+        async with broker.running(module.app):
+            await steps()
+
+    asyncio.run(scenario())
+
+
+def test_a_web_service_stores_an_order_before_it_responds(broker: Broker, load: Load) -> None:
+    broker.create_topic("WebOrders", 1)
+    service = load("web-service").make_service()
+    order = {"order_id": "order-1", "amount": 120}
+
+    async def scenario() -> tuple[int, int]:
+        async with TestClient(TestServer(service)) as client:
+            stored = await client.post("/orders", json=order)
+            [message] = broker.messages("WebOrders")
+            assert message.unique_key == (await stored.json())["message_id"]
+            assert (message.tags, message.keys) == ("order", ["order-1"])
+            with broker.disk_full():
+                refused = await client.post("/orders", json=order)
+            return stored.status, refused.status
+
+    assert asyncio.run(scenario()) == (202, 503)
+    assert len(broker.messages("WebOrders")) == 1
+
+
+def test_an_account_is_booked_in_order(broker: Broker, load: Load) -> None:
+    module = load("ordered")
+
+    async def steps() -> None:
+        for account, amount in (("a", 10), ("a", -25), ("b", 7)):
+            await module.deposit(account, amount)
+        await until(lambda: module.balances == {"a": 10, "b": 7})
+        module.balances["a"] = 30  # paid in by other means: the held message is booked
+        await until(lambda: module.balances["a"] == 5)
+
+    run(broker, module, steps)
+
+
+def test_a_rejected_invoice_ends_in_the_topic_of_rejected_ones(
+    broker: Broker, load: Load, clock: Clock
+) -> None:
+    module = load("retries")
+
+    async def steps() -> None:
+        for number, address in ((1, "Main Street 1"), (2, "")):
+            await module.invoices.send(value=module.Invoice(number=number, address=address))
+        await broker.settle()
+        for _ in range(2):
+            assert (module.mailed, module.to_check) == ([1], [])
+            clock.advance(minutes=1)
+            await broker.settle()
+
+    run(broker, module, steps)
+    assert (module.mailed, module.to_check) == ([1], [2])
+
+
+def test_a_paid_order_has_no_reminder(broker: Broker, load: Load, clock: Clock) -> None:
+    module = load("delay")
+    broker.create_topic("Reminders", 1)
+    with broker.producer() as producer:
+        handles = [module.remind(producer, order_id) for order_id in ("paid", "open")]
+        clock.advance(hours=23)
+        assert module.was_paid(producer, handles[0])
+        assert broker.messages("Reminders") == []
+        clock.advance(hours=1)
+        assert [message.body for message in broker.messages("Reminders")] == [b"open"]
+        assert not module.was_paid(producer, handles[1])
+
+
+def test_an_order_and_its_message_are_there_both_or_neither(
+    broker: Broker, load: Load, clock: Clock, tmp_path: Path
+) -> None:
+    broker.create_topic("PlacedOrders", 1)
+    orders = load("transactions").Orders(str(tmp_path / "orders.db"))
+    orders.place("order-1")
+    with pytest.raises(sqlite3.IntegrityError):
+        orders.place("order-1")  # is there already: no second message
+    clock.advance(seconds=1)
+    [placed] = broker.messages("PlacedOrders")
+    assert placed.body == b"order-1"
+    assert orders.was_placed(placed) == "commit"
+    unknown = replace(placed, body=b"order-2", store_timestamp_ms=round(time.time() * 1000))
+    assert orders.was_placed(unknown) == "unknown"
+    old = replace(unknown, store_timestamp_ms=unknown.store_timestamp_ms - 61_000)
+    assert orders.was_placed(old) == "rollback"
+    orders.producer.close()
+
+
+def test_tables_count_all_and_by_the_hour(broker: Broker, load: Load) -> None:
+    module = load("tables")
+    seen = []
+
+    async def steps() -> None:
+        for count, at in ((2, 3600.0), (3, 7100.0), (4, 7300.0)):
+            now = 1_700_000_000 // 3600 * 3600 + at
+            sale = module.Sale(article="lamp", count=count, at=now)
+            await module.sales.send(key="lamp", value=sale)
+        await broker.settle()
+        seen.append(module.sold["lamp"])
+        seen.append(sorted(module.by_hour.table.values()))
+
+    run(broker, module, steps)
+    assert seen == [9, [4, 5]]
+
+
+def test_the_faust_app_counts_with_its_new_base(broker: Broker, load: Load) -> None:
+    module = load("from-faust")
+    seen = {}
+
+    async def steps() -> None:
+        for account, amount in (("a", 1), ("b", 2), ("a", 3)):
+            await module.orders.send(value=module.Order(account=account, amount=amount))
+        await broker.settle()
+        seen.update(module.totals)
+
+    run(broker, module, steps)
+    assert seen == {"a": 4, "b": 2}
