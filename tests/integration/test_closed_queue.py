@@ -84,7 +84,7 @@ def test_closed_queues_and_groups_stop_neither_the_node_nor_their_neighbours(
 
     damaged.write_bytes(whole)
     elsewhere.rename(missing)
-    offsets = [data / "config" / f"consumerOffset.json{suffix}" for suffix in ("", ".bak")]
+    offsets = [data / "config" / f"groups.json{suffix}" for suffix in ("", ".bak")]
     for file in offsets:
         file.write_bytes(b"{")
     with start(tmp_path / "third") as run:

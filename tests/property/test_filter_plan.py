@@ -141,9 +141,8 @@ class Migration(RuleBasedStateMachine):
 
     @rule()
     def restart_the_coordinator(self) -> None:
-        groups, offsets, owners = json.loads(self.saved)
         self.registry = GroupRegistry()
-        self.registry.load(groups, offsets, owners, self.now_ms)
+        self.registry.load(json.loads(self.saved), self.now_ms)
         self.administration = GroupAdministration(self.registry)
 
     @rule(is_new=st.booleans())
@@ -167,12 +166,7 @@ class Migration(RuleBasedStateMachine):
     def save(self) -> None:
         """As the coordinator does before it answers."""
         registry = self.registry
-        state = (
-            registry.subscriptions.to_json(),
-            registry.offsets.to_json(),
-            registry.owners_to_json(),
-        )
-        self.saved = json.dumps(state)
+        self.saved = json.dumps(registry.to_json())
         plan = registry.changes.get("g", "T")
         if plan is not None:
             self.note_switches(plan)

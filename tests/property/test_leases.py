@@ -197,9 +197,7 @@ class Leases(RuleBasedStateMachine):
     @rule()
     def restart_the_coordinator(self) -> None:
         old, self.registry = self.registry, GroupRegistry()
-        groups, offsets = old.subscriptions.to_json(), old.offsets.to_json()
-        owners = json.loads(json.dumps(old.owners_to_json()))
-        self.registry.load(groups, offsets, owners, self.now_ms)
+        self.registry.load(json.loads(json.dumps(old.to_json())), self.now_ms)
 
     @rule(ms=st.sampled_from([900, 5000, 7500, 9000, 10_001]))
     def everything_stands_still(self, ms: int) -> None:

@@ -240,7 +240,7 @@ class Fleet:
         self._deaths[group].append(Death(at_ns, frozenset(queues), offsets, in_hands))
 
     def _note_forgotten(self, at_ns: int) -> None:
-        saved = read_json(config_directory(self._connection.data) / "consumerOffset.json") or {}
+        saved = read_json(config_directory(self._connection.data) / "groups.json") or {}
         table = saved.get("offsetTable", {})
         for group, times in self._forgotten.items():
             offsets = {

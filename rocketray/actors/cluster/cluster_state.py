@@ -4,17 +4,16 @@ Plain Python: the coordinator's actor adds threads and an address, the testing k
 use from several threads. The state is JSON in DATA/config.
 
 When it is saved
-  - Topics: before a change takes effect.
-  - Subscriptions and their SQL92 filters: when they change.
-  - Queue owners: before the owner receives the queue.
-  - Offsets: at :meth:`ClusterState.save`, when a member leaves, and when a queue gets or loses its
-    owner.
+  - Topics: before a change takes effect. A deleted topic is removed there first, then from its
+    groups; the next start does what a crash left undone.
+  - Groups, all in one snapshot (groups_file.py): before the answer to a call that changed a
+    subscription, an owner or the moves; at :meth:`ClusterState.save`, and when a member leaves.
+  - Registered SQL92 filters: after the subscriptions that they follow from.
   - Journals of groups: before any event that they record takes effect (group_journal.py).
 
 A damaged file is restored from its copy (state_files.py). If the copy is damaged, too:
   - Without topics the node does not start.
-  - Without subscriptions or offsets groups are closed, and no file is removed by retention.
-  - Without owners members wait until every lease has expired.
+  - Without groups they are closed, and no file is removed by retention.
 """
 
 from __future__ import annotations
@@ -25,14 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rocketray.actors.files.paths import (
-    config_directory,
-    control_path,
-    filters_file,
-    journal_directory,
-)
+from rocketray.actors.files.paths import control_path, filters_file, journal_directory
 from rocketray.actors.files.problems import Problems
-from rocketray.actors.files.state_files import read_state, write_json
 from rocketray.actors.filtering.bitmap_orders import Answer, BitmapBoard, BitmapOrder
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.filtering.sql_filters import SqlFilters
@@ -41,22 +34,18 @@ from rocketray.actors.groups.group_descriptions import GroupDescription
 from rocketray.actors.groups.group_offsets import LONG_MAX
 from rocketray.actors.groups.group_registry import GroupRegistry
 from rocketray.actors.groups.heartbeat import Heartbeat, HeartbeatReply
-from rocketray.actors.groups.lease import SESSION_TIMEOUT_MS
 from rocketray.actors.ipc.control_page import ControlPage
 from rocketray.actors.journal.group_journal import GroupJournals, JournalEntry
 from rocketray.actors.journal.journal_file import JournalFiles
-from rocketray.actors.runtime.machine import here
 from rocketray.actors.topics.catalog import TopicCatalog, TopicConfig
 from rocketray.actors.topics.system_retention import retry_orders
 from rocketray.actors.topics.topic_files import check_no_files, remove_files
-from rocketray.errors import ConfigError, ShardUnavailableError, StoreError
+from rocketray.errors import ConfigError, StoreError
 from rocketray.store.retention import KEEP_ALL, RetentionPolicy
 
-__all__ = ["ClusterState", "ExpiryOrder"]
+from .groups_file import GroupsFile
 
-_GROUPS_FILE = "subscriptionGroup.json"
-_OFFSETS_FILE = "consumerOffset.json"
-_OWNERS_FILE = "consumerOwners.json"
+__all__ = ["ClusterState", "ExpiryOrder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,45 +83,31 @@ class ClusterState:
         self._lock = threading.RLock()
         self.problems = Problems(data)
         """The problems of the node, for its operator; all parts note theirs here."""
-        config = config_directory(data)
         self._catalog = TopicCatalog.load(data, owns=True)
         self._journal_files = JournalFiles(journal_directory(data))
         self._journals = GroupJournals(clock_ms)
         self._journals.load(self._journal_files.load())
-        self.registry = GroupRegistry(self._journals)
+        self._loaded_ms = self._steady_ms()
+        self._closed: str | None = None
+        self._groups_file = GroupsFile(data)
+        self.registry = self._load_groups()
         self._administration = GroupAdministration(
             self.registry, rules.check, self._end_of, self._clock_ms
         )
-        self._loaded_ms = self._steady_ms()
-        self._closed: str | None = None
-        self._silent_until_ms = self._loaded_ms
-        self._load_groups(config)
         self._sql_filters = SqlFilters(filters_file(data), clock_ms)
         self._bitmaps = BitmapBoard(self._catalog.topics.values())
 
-    def _load_groups(self, config: Path) -> None:
-        """Load the groups; they stay closed if their offsets are unknown."""
+    def _load_groups(self) -> GroupRegistry:
+        """Return the groups; they stay closed if their file is lost."""
         try:
-            groups = read_state(config / _GROUPS_FILE, _checked_groups, owns=True)
-            offsets = read_state(config / _OFFSETS_FILE, _checked_offsets, owns=True)
+            registry = self._groups_file.load(self._journals, self._loaded_ms)
         except StoreError as error:
             self._closed = f"consumer groups are closed, and topics keep all files: {error}"
             self.problems.note("groups", self._closed)
-            return
-        try:
-            owners = read_state(config / _OWNERS_FILE, self._owners_of, owns=True)
-        except StoreError:  # unknown leases may be running: they have to expire first
-            owners = None
-            self._silent_until_ms = self._loaded_ms + SESSION_TIMEOUT_MS
-            self.problems.note(
-                _OWNERS_FILE,
-                f"{config / _OWNERS_FILE} and its copy are damaged, so nobody knew who owned which "
-                f"queue, and members got none for {SESSION_TIMEOUT_MS // 1000} s; nothing more is to "
-                "be done",
-            )
-        self.registry.load(groups, offsets, *(owners or ({}, self._loaded_ms)))
-        self.registry.keep_topics(self._catalog.topics)  # a crash may end a deletion
-        self.registry.agree_with_journals()
+            return GroupRegistry(self._journals)
+        registry.keep_topics(self._catalog.topics)  # a crash may end a deletion
+        registry.agree_with_journals()
+        return registry
 
     def begin_to_listen(self) -> None:
         """Extend all sessions by the time since the load, during which no report could arrive."""
@@ -213,8 +188,7 @@ class ClusterState:
             topic = self._catalog.get(name)
             self._change(self._catalog.without_topic(name))
             self.registry.keep_topics(self._catalog.topics)
-            self._save_journals()
-            self._save_groups()
+            self._save_decisions()
             return topic
 
     def deleted_topics(self) -> list[TopicConfig]:
@@ -239,11 +213,6 @@ class ClusterState:
         self._rules.check(beat.group, beat.topic, beat.subscription)
         with self._lock:
             self._check_open()
-            if self._steady_ms() < self._silent_until_ms:
-                left_ms = self._silent_until_ms - self._steady_ms()
-                raise ShardUnavailableError(
-                    "or coordinator", left_ms, "owners of queues are unknown"
-                )
             topic = self._catalog.get(beat.topic)
             if not topic.readable:
                 raise ConfigError(
@@ -251,10 +220,7 @@ class ClusterState:
                     f"with: rocketray topics alter {topic.name} --perm 6"
                 )
             reply = self.registry.heartbeat(beat, topic.queues, self._steady_ms(), self._clock_ms())
-            self._save_journals()
-            self._save_groups()
-            if self.registry.moves.changed or self.registry.owners_changed:
-                self._save_positions()
+            self._save_decisions()
             return reply
 
     def leave(self, beat: Heartbeat) -> None:
@@ -262,8 +228,7 @@ class ClusterState:
         with self._lock:
             self._check_open()
             self.registry.leave(beat)
-            self._save_journals()
-            self._save_positions()
+            self._save_groups()
 
     def groups(self) -> list[GroupDescription]:
         """Return all groups, one entry a topic."""
@@ -276,9 +241,7 @@ class ClusterState:
         with self._lock:
             self._check_open()
             self.registry.delete(group, self._steady_ms())
-            self._save_journals()
-            self._save_groups()
-            self._save_offsets()
+            self._save_decisions()
 
     def journal(self, group: str) -> tuple[JournalEntry, ...]:
         """Return the known events of the group's offsets and filters."""
@@ -291,9 +254,7 @@ class ClusterState:
         with self._lock:
             self._check_open()
             answer = self._administration.answer(question, self._steady_ms(), *arguments)
-            self._save_journals()
-            self._save_groups()
-            self._save_positions()
+            self._save_decisions()
             return answer
 
     # Periodic tasks of the owner
@@ -334,96 +295,45 @@ class ClusterState:
         Raises OSError if a file cannot be written; the next call tries again.
         """
         with self._lock:
-            self._save_journals()
-            self._save_positions()
+            self._save_groups()
             self._settle_filters()
 
     def stop(self) -> None:
         """Save all state and the time of the stop: members silent since then count as gone."""
         with self._lock:
-            self.save()
-            self._write_owners({"bootId": here()["bootId"], "steadyMs": self._steady_ms()})
-
-    def _owners_of(self, value: dict[str, Any]) -> tuple[dict[str, Any], int]:
-        """Return the owners, and when their members were last seen, by the steady clock.
-
-        That is the time of a clean stop if this machine has run since then. Otherwise the time that
-        has passed is unknown: the wall clock, which may have been set meanwhile, does not tell.
-        """
-        stopped, now_ms = value.get("stopped") or {}, self._steady_ms()
-        is_same_clock = bool(stopped) and stopped["bootId"] == here()["bootId"] != ""
-        heard_ms = min(int(stopped["steadyMs"]), now_ms) if is_same_clock else now_ms
-        memberships = value.get("memberships", {})
-        GroupRegistry().load(None, None, memberships, 0)
-        return memberships, heard_ms
+            self._save_groups(stopped_ms=self._steady_ms())
+            self._settle_filters()
 
     def _check_open(self) -> None:
         if self._closed is not None:
             raise StoreError(self._closed)
 
-    def _save_owners(self) -> None:
-        if self.registry.owners_changed:
-            self._write_owners(None)
-
-    def _write_owners(self, stopped: dict[str, Any] | None) -> None:
-        if self._closed is not None:
-            return
-        value = {"stopped": stopped, "memberships": self.registry.owners_to_json()}
-        write_json(config_directory(self._data) / _OWNERS_FILE, value)
-        self.registry.owners_saved()
-
     def _change(self, catalog: TopicCatalog) -> None:
         catalog.save(self._data)
         self._catalog = catalog
 
+    def _save_decisions(self) -> None:
+        """Save what has to be on disk before the answer; commits alone wait for the next save."""
+        if self._groups_file.must_save(self.registry):
+            self._save_groups()
+        else:
+            self._save_journals()
+
+    def _save_groups(self, stopped_ms: int | None = None) -> None:
+        self._save_journals()
+        if self._closed is None:
+            has_new_filters = self.registry.subscriptions.changed
+            self._groups_file.save(self.registry, stopped_ms=stopped_ms)
+            if has_new_filters:
+                self._settle_filters()
+
     def _save_journals(self) -> None:
-        """Save the journals before the other files and the answers, by which events take effect."""
+        """Save the journals before the groups and the answers, by which events take effect."""
         if self._journals.changed:
             self._journal_files.save(self._journals)
-
-    def _save_groups(self) -> None:
-        if self._closed is None and self.registry.subscriptions.changed:
-            write_json(
-                config_directory(self._data) / _GROUPS_FILE, self.registry.subscriptions.to_json()
-            )
-            self.registry.subscriptions.saved()
-            self._settle_filters()
 
     def _settle_filters(self) -> None:
         if self._closed is not None:
             return
         living = self.registry.live_subscriptions(self._steady_ms())
         self._sql_filters.settle(*self._bitmaps.known(living))
-
-    def _save_positions(self) -> None:
-        """Save offsets and owners so that a crash in between loses nothing.
-
-        The offsets come first: a member that released a queue does not report its offset again. The
-        effects of moves come last: a report that is repeated while its owner is on disk would undo
-        them.
-        """
-        if self._closed is None and self.registry.moves.are_done:
-            write_json(self._offsets_path, self.registry.offsets_to_json(before_moves=True))
-        else:
-            self._save_offsets()
-        self._save_owners()
-        self._save_offsets()
-
-    @property
-    def _offsets_path(self) -> Path:
-        return config_directory(self._data) / _OFFSETS_FILE
-
-    def _save_offsets(self) -> None:
-        if self._closed is None and self.registry.offsets_changed:
-            write_json(self._offsets_path, self.registry.offsets_to_json())
-            self.registry.offsets_saved()
-
-
-def _checked_groups(value: dict[str, Any]) -> dict[str, Any]:
-    GroupRegistry().load(value, None, None, 0)
-    return value
-
-
-def _checked_offsets(value: dict[str, Any]) -> dict[str, Any]:
-    GroupRegistry().load(None, value, None, 0)
-    return value

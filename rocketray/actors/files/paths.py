@@ -3,7 +3,8 @@
     DATA/node.json                      how to reach the running node
     DATA/ray_token                      the token that opens its own Ray; only its user can read it
     DATA/directory.json                 the identity of the directory (home.py)
-    DATA/config/topics.json …           the coordinator's state, in RocketMQ's forms
+    DATA/config/topics.json             the topics, in RocketMQ's form (topics/catalog.py)
+    DATA/config/groups.json             the consumer groups (cluster/groups_file.py)
     DATA/config/groupJournal/           the journals of the groups, a file for each
     DATA/shards/<topic>/<queueId>/      a store directory, and beside its files the `control` page
                                         and config/consumerFilter.json, the filters of its bitmaps

@@ -30,11 +30,13 @@ from .paths import broadcast_directory, config_directory, producer_rings_directo
 
 __all__ = [
     "JSON_MAX_BYTES",
+    "UnknownVersionError",
     "disk_error",
     "disk_use",
     "read_json",
     "read_state",
     "remove_half_written",
+    "remove_state",
     "remove_topic",
     "repaired_files",
     "write_json",
@@ -50,23 +52,33 @@ _REMOVALS = 20
 _REMOVAL_INTERVAL_S = 0.1
 
 
+class UnknownVersionError(StoreError):
+    """A state file is of a version that this release does not read; *parse* raises it."""
+
+    def __init__(self, version: object, known: int) -> None:
+        super().__init__(
+            f"its version is {version!r:.40}, and this release reads version {known}; start the node "
+            "with the release that wrote the file"
+        )
+
+
 def disk_error(data: Path, error: OSError) -> StoreError:
     """Return the error for a node's directory whose file system accepts no more data."""
     return StoreError(f"{data}: {error.strerror}; see: df {data}")
 
 
-def write_json(path: Path, value: object, *, backup: bool = True) -> None:
+def write_json(path: Path, value: object, *, backup: bool = True, is_indented: bool = True) -> None:
     """Replace *path* by *value* as JSON; after a crash it holds the old or the new, never half.
 
     A copy with the suffix ``.bak`` is written beside it, for :func:`read_state`. It is written
     first, so it is never older than an acknowledged change. Without *backup* there is no copy, and
-    an old one is removed.
+    an old one is removed. A large file is written faster if it is not *is_indented* and sorted.
 
     Raises:
         StoreError: the content is larger than the limit for reading; the file is unchanged.
     """
-    options = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_SORT_KEYS
-    content = orjson.dumps(value, option=options)
+    form = orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS if is_indented else 0
+    content = orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | form)
     if len(content) > JSON_MAX_BYTES:
         raise StoreError(
             f"{path}: it would have {len(content)} bytes, more than the {JSON_MAX_BYTES} that can be "
@@ -75,7 +87,8 @@ def write_json(path: Path, value: object, *, backup: bool = True) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     new = write_beside(path, content)
     if backup:
-        write_beside(_backup(path), content, sync=False).replace(_backup(path))
+        is_first = not path.exists()  # until it exists, read_state needs a whole copy
+        write_beside(_backup(path), content, sync=is_first).replace(_backup(path))
     else:
         _backup(path).unlink(missing_ok=True)
     new.replace(path)
@@ -118,7 +131,7 @@ def read_state(
     owner makes the copy the same.
 
     Raises:
-        StoreError: both are damaged, or there is no copy.
+        StoreError: both are damaged, or there is no copy; or they are of another version.
     """
     if owns:
         remove_half_written(path.parent)
@@ -139,6 +152,12 @@ def read_state(
     if owns:
         _repair(path)
     return parsed
+
+
+def remove_state(path: Path) -> None:
+    """Remove a state file that is not used any more, and its copy."""
+    _backup(path).unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 def repaired_files(data: Path) -> list[str]:
@@ -217,6 +236,8 @@ def _parse_copy(path: Path, parse: Callable[[dict[str, Any]], _T], reason: str) 
         if value is not None:
             return parse(value)
         why = f"there is no {copy}"
+    except UnknownVersionError as error:
+        raise StoreError(f"{path}: {error}") from None
     except _DAMAGE as error:
         why = f"so is {copy} ({_in_short(copy, error)})"
     raise StoreError(

@@ -1,7 +1,7 @@
 """The committed and the start offsets of each consumer group, by queue.
 
-Saved as JSON in the form of RocketMQ's ``consumerOffset.json``. A further table holds the start
-offsets; RocketMQ ignores it.
+Saved as two tables of the groups' snapshot, in the form of RocketMQ's ``consumerOffset.json``.
+RocketMQ has the table of the committed offsets only.
 """
 
 from __future__ import annotations
@@ -73,18 +73,9 @@ class GroupOffsets:
                 del table[key]
         self.changed = True
 
-    def to_json(
-        self, instead: Mapping[tuple[str, str], Mapping[int, int]] | None = None
-    ) -> dict[str, Any]:
-        """Return both tables: ``{"offsetTable": {"topic@group": {"0": 17}}, "startTable": …}``.
-
-        *instead* replaces some offsets; -1 removes one.
-        """
-        table = dict(self._offsets)
-        for key, others in (instead or {}).items():
-            queues = {**table.get(key, {}), **others}
-            table[key] = {queue: offset for queue, offset in queues.items() if offset >= 0}
-        return {_OFFSETS: to_table(table), _STARTS: to_table(self._starts)}
+    def to_json(self) -> dict[str, Any]:
+        """Return both tables: ``{"offsetTable": {"topic@group": {"0": 17}}, "startTable": …}``."""
+        return {_OFFSETS: to_table(self._offsets), _STARTS: to_table(self._starts)}
 
     def load(self, value: Mapping[str, Any]) -> None:
         """Load the result of :meth:`to_json`."""

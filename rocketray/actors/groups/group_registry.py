@@ -42,6 +42,7 @@ from .subscription_changes import PlanProgress
 
 __all__ = ["GroupRegistry"]
 
+_MEMBERSHIPS = "memberships"
 _MIGRATE = "rocketray groups migrate"
 
 
@@ -56,6 +57,7 @@ class GroupRegistry:
         self.moves = OffsetMoves(self.offsets, self.journals)
         self._memberships: dict[tuple[str, str], Membership] = {}
         self._apps: dict[str, set[tuple[str, str]]] = {}  # where each app has, or had, members
+        self._has_dropped = False  # memberships, since the last save
 
     def heartbeat(
         self, beat: Heartbeat, queues: int, now_ms: int, wall_ms: int | None = None
@@ -171,6 +173,10 @@ class GroupRegistry:
         membership.expire(now_ms)
         return {name: sorted(membership.owned(name)) for name in membership.members}
 
+    @property
+    def _owners_changed(self) -> bool:
+        return self._has_dropped or any(each.changed for each in self._memberships.values())
+
     def _unheard(self, group: str, topic: str) -> frozenset[str]:
         membership = self._memberships.get((group, topic))
         return frozenset() if membership is None else membership.unheard()
@@ -224,66 +230,49 @@ class GroupRegistry:
         self.subscriptions.keep_topics(kept)
         self._drop(lambda key: key[1] not in kept)
 
-    def offsets_to_json(self, *, before_moves: bool = False) -> dict[str, Any]:
-        """Return offsets and waiting moves in the form of RocketMQ's ``consumerOffset.json``.
-
-        With *before_moves*, moves that are carried out but not saved count as waiting.
-        """
-        instead = self.moves.offsets_before_done() if before_moves else {}
-        moves = self.moves.to_json(before_done=before_moves)
-        return {**self.offsets.to_json(instead), **moves}
-
     @property
-    def offsets_changed(self) -> bool:
-        """Whether the result of :meth:`offsets_to_json` has to be saved."""
-        return self.offsets.changed or self.moves.changed
+    def must_save(self) -> bool:
+        """Whether a change has to be on disk before the coordinator answers: any but a commit."""
+        return self.subscriptions.changed or self.moves.changed or self._owners_changed
 
-    def offsets_saved(self) -> None:
-        """Note that the result of :meth:`offsets_to_json` is on disk."""
-        self.offsets.changed = False
-        self.moves.saved()
+    def to_json(self, *, only_unsaved: bool = False) -> dict[str, Any]:
+        """Return the tables of the snapshot (groups_file.py), or those changed since the last save."""
+        tables: dict[str, Any] = {}
+        for part in (self.subscriptions, self.offsets, self.moves):
+            if part.changed or not only_unsaved:
+                tables |= part.to_json()
+        if self._owners_changed or not only_unsaved:
+            tables[_MEMBERSHIPS] = {
+                f"{topic}@{group}": membership.to_json()
+                for (group, topic), membership in self._memberships.items()
+                if membership.members or membership.predecessors
+            }
+        return tables
 
-    @property
-    def owners_changed(self) -> bool:
-        """Whether the members or the owners have to be saved."""
-        return any(membership.changed for membership in self._memberships.values())
-
-    def owners_to_json(self) -> dict[str, Any]:
-        """Return the members and the queues that each owns."""
-        return {
-            f"{topic}@{group}": membership.to_json()
-            for (group, topic), membership in self._memberships.items()
-            if membership.members or membership.predecessors
-        }
-
-    def owners_saved(self) -> None:
-        """Note that the result of :meth:`owners_to_json` is on disk."""
+    def saved(self) -> None:
+        """Note that the result of :meth:`to_json` is on disk."""
+        self.subscriptions.saved()
+        self.offsets.changed = self.moves.changed = self._has_dropped = False
         for membership in self._memberships.values():
             membership.changed = False
 
-    def load(
-        self,
-        groups: Mapping[str, Any] | None,
-        offsets: Mapping[str, Any] | None,
-        owners: Mapping[str, Any] | None,
-        seen_ms: int,
-    ) -> None:
-        """Load the state that ``subscriptions`` and the two ``…_to_json`` methods wrote.
+    def load(self, tables: Mapping[str, Any], seen_ms: int) -> None:
+        """Load the result of :meth:`to_json`; a missing table is empty.
 
         Members count as seen at *seen_ms*: from then on they have the session timeout to report
         again (invariant 4).
         """
-        self.subscriptions.load(groups or {})
-        self.offsets.load(offsets or {})
-        self.moves.load(offsets or {})
-        for name, value in (owners or {}).items():
+        self.subscriptions.load(tables)
+        self.offsets.load(tables)
+        self.moves.load(tables)
+        for name, value in tables.get(_MEMBERSHIPS, {}).items():
             topic, _, group = name.rpartition("@")
             try:
                 membership = Membership.from_json(value, seen_ms)
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise StreamError(
                     f"the members of group {group!r} on topic {topic!r} cannot be read ({error!r}); "
-                    "restore config/consumerOwners.json, or remove it while no consumer runs"
+                    "restore config/groups.json"
                 ) from None
             self._memberships[group, topic] = membership
             for app in membership.apps():
@@ -396,6 +385,7 @@ class GroupRegistry:
         self.moves.drop(doomed)
         for key in [key for key in self._memberships if doomed(key)]:
             del self._memberships[key]
+            self._has_dropped = True
         for keys in self._apps.values():
             keys -= {key for key in keys if doomed(key)}
 

@@ -4,14 +4,9 @@ A member that reads a queue commits what it finished, and would undo a move. So 
 move is assigned to no member. Its owner releases it as in a rebalance, with its last commit. Only
 then the offset is set, and the next owner begins there.
 
-Orders are saved in the file of the offsets, and removed in the same write as the offsets that they
-set. A coordinator that restarts carries out exactly the orders that were not carried out.
-
-One report may end a move of one queue and bring the last commit of another, and owners are saved in
-a separate file. So the offsets are then saved twice:
-  - before the owners, without the effects of moves: a report that is repeated while the old owner
-    is on disk would undo them;
-  - after the owners, with the effects.
+Orders, offsets and owners are saved in one snapshot (actors/cluster/groups_file.py). So a
+coordinator that restarts carries out exactly the orders that were not carried out, and a report
+that is repeated to it finds the old owner and the old offset, or neither.
 """
 
 from __future__ import annotations
@@ -44,7 +39,6 @@ class OffsetMoves:
         self._offsets = offsets
         self._journals = journals
         self._waiting: dict[tuple[str, str], dict[int, _Move]] = {}
-        self._done: dict[tuple[str, str], dict[int, tuple[_Move, int]]] = {}
         self.changed = False
 
     def order(self, group: str, topic: str, targets: Mapping[int, int], who: str = "") -> str:
@@ -77,8 +71,6 @@ class OffsetMoves:
         for key in [key for key in self._waiting if doomed(key)]:
             del self._waiting[key]
             self.changed = True
-        for key in [key for key in self._done if doomed(key)]:
-            del self._done[key]
 
     def carry_out(self, group: str, topic: str, membership: Membership | None) -> None:
         """Move the waiting queues that have no owner any more."""
@@ -89,7 +81,6 @@ class OffsetMoves:
             move = waiting.pop(queue)
             pair = self._offsets.get(group, topic, queue), move.offset
             moved.setdefault(move.who, {})[queue] = pair
-            self._done.setdefault((group, topic), {}).setdefault(queue, (move, pair[0]))
             self._offsets.commit(group, topic, queue, move.offset)
             self.changed = True
             if membership is not None:
@@ -97,38 +88,14 @@ class OffsetMoves:
         for who, queues in moved.items():
             self._journals.moved(group, topic, queues, who)
 
-    @property
-    def are_done(self) -> bool:
-        """Whether moves were carried out that are not saved."""
-        return bool(self._done)
-
-    def saved(self) -> None:
-        """Note that the waiting moves and the offsets are on disk as they are."""
-        self._done.clear()
-        self.changed = False
-
-    def to_json(self, *, before_done: bool = False) -> dict[str, Any]:
-        """Return the waiting moves, beside the offsets: ``{"moveTable": {"topic@group": {…}}}``.
-
-        With *before_done*, include the moves that were carried out but not saved.
-        """
-        waiting = dict(self._waiting)
-        for key, done in self._done.items() if before_done else ():
-            first = {queue: move for queue, (move, _) in done.items()}
-            waiting[key] = {**first, **waiting.get(key, {})}
+    def to_json(self) -> dict[str, Any]:
+        """Return the waiting moves: ``{"moveTable": {"topic@group": {"0": [order, 17, who]}}}``."""
         table = {
             key: {queue: list(move) for queue, move in moves.items()}
-            for key, moves in waiting.items()
+            for key, moves in self._waiting.items()
             if moves
         }
         return {_MOVES: to_table(table)}
-
-    def offsets_before_done(self) -> dict[tuple[str, str], dict[int, int]]:
-        """Return the offsets of moved queues from before the move; -1 where there was none."""
-        return {
-            key: {queue: before for queue, (_, before) in done.items()}
-            for key, done in self._done.items()
-        }
 
     def load(self, value: Mapping[str, Any]) -> None:
         """Load the result of :meth:`to_json`.
@@ -146,6 +113,6 @@ class OffsetMoves:
             }
         except (AttributeError, TypeError, ValueError) as error:
             raise StreamError(
-                f"the moves of offsets cannot be read ({error!r}); restore "
-                "config/consumerOffset.json, or remove its moveTable and move the groups again"
+                f"the moves of offsets cannot be read ({error!r}); restore config/groups.json, or "
+                "remove its moveTable and move the groups again"
             ) from None

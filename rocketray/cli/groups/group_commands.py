@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +11,7 @@ from rocketray.cli.arguments.group_choice import OptionalGroupArgument, chosen_g
 from rocketray.cli.arguments.node import connect
 from rocketray.cli.arguments.options import DATA_DEFAULT, DataOption, GroupArgument, JsonOption
 from rocketray.cli.terminal.output import print_json, print_line, print_table
+from rocketray.errors import ConfigError
 
 from .group_migrate import migrate
 from .group_moves import reset, seek, skip
@@ -111,6 +113,35 @@ def delete(
         print_json({"group": group, "deleted": True})
     else:
         print_line(f"group {group} is removed")
+
+
+@groups.command()
+def export(
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where to write the files; made if it is missing.")
+    ],
+    *,
+    data: DataOption = DATA_DEFAULT,
+    as_json: JsonOption = False,
+) -> None:
+    """Write subscriptionGroup.json and consumerOffset.json, as a RocketMQ broker keeps them.
+
+    The groups are those of the node's last save: at the stop of the node, and at most 5 seconds old
+    while it runs. A file that exists is not overwritten.
+    """
+    from rocketray.actors.cluster.groups_file import rocketmq_files  # noqa: PLC0415 - imports orjson
+    from rocketray.actors.files.state_files import write_json  # noqa: PLC0415 - as above
+
+    files = {directory / name: value for name, value in rocketmq_files(data).items()}
+    for path in files:
+        if path.exists():
+            raise ConfigError(f"{path} exists and is not overwritten; name another directory")
+    for path, value in files.items():
+        write_json(path, value, backup=False)
+        if as_json:
+            print_json({"file": str(path)})
+        else:
+            print_line(f"{path} is written")
 
 
 def _fields(group: GroupDescription) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def test_an_order_outlives_the_coordinator_until_it_is_carried_out_and_no_longer
 
 def test_moves_that_cannot_be_read_say_what_to_do() -> None:
     with pytest.raises(StreamError, match="remove its moveTable"):
-        GroupRegistry().load(None, {"moveTable": {"T@g": {"0": "five"}}}, None, 0)
+        GroupRegistry().load({"moveTable": {"T@g": {"0": "five"}}}, 0)
 
 
 def test_a_command_waits_for_a_coordinator_that_starts_again() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -411,8 +412,11 @@ def test_offsets_that_a_coordinator_forgot_are_gone_over_again(broker: Broker) -
     consume(broker, PAY)
     broker.consumer("g", "Trade", SHIP).close()
     assert cause(broker, "p2") is Cause.DELIVERED
-    offsets = broker.data / "config" / "consumerOffset.json"
-    offsets.write_text(offsets.read_text().replace('"0": 2', '"0": 1', 1))
+    groups = broker.data / "config" / "groups.json"
+    state = json.loads(groups.read_text())
+    assert state["offsetTable"]["Trade@g"] == {"0": 2}
+    state["offsetTable"]["Trade@g"]["0"] = 1
+    groups.write_text(json.dumps(state))
     broker.restart_coordinator()
     assert broker.committed("g", "Trade") == {0: 1}
     assert consume(broker, SHIP) == []

@@ -46,7 +46,7 @@ class Coordinator:
 
     def restarted(self) -> Coordinator:
         new = Coordinator(self.data, self.clock)
-        new.registry.load(self.registry.subscriptions.to_json(), None, None, self.clock.now_ms)
+        new.registry.load(self.registry.subscriptions.to_json(), self.clock.now_ms)
         return new
 
     def filter_of(self, group: str, topic: str = "T") -> ConsumerFilterData:

@@ -201,8 +201,7 @@ def test_a_group_with_members_is_not_deleted() -> None:
 
 def restarted(before: GroupRegistry, seen_ms: int) -> GroupRegistry:
     after = GroupRegistry()
-    owners = before.owners_to_json()
-    after.load(before.subscriptions.to_json(), before.offsets.to_json(), owners, seen_ms)
+    after.load(before.to_json(), seen_ms)
     return after
 
 
@@ -210,7 +209,7 @@ def test_who_owns_what_survives_a_restart() -> None:
     before = GroupRegistry()
     before.heartbeat(beat("a"), 2, 0)
     before.heartbeat(beat("a", {0, 1}, commits={0: 3, 1: 4}), 2, 1)
-    before.owners_saved()
+    before.saved()
     after = restarted(before, 10)
     (description,) = after.describe({"Topic": 4}, 10)
     assert (description.group, description.topic) == ("group", "Topic")
@@ -234,8 +233,7 @@ def forgetful_restart(*, has_owner: bool) -> GroupRegistry:
     if not has_owner:
         before.leave(beat("a"))
     after = GroupRegistry(before.journals)
-    owners = before.owners_to_json()
-    after.load(before.subscriptions.to_json(), before.offsets.to_json(), owners, 2)
+    after.load(before.to_json(), 2)
     after.agree_with_journals()
     assert after.journals.entries("group")[-1].queues == {0: (14, 5)}
     return after
@@ -257,13 +255,34 @@ def test_who_gets_a_queue_after_a_restart_reads_again_what_was_forgotten() -> No
     assert len(after.journals.entries("group")) == count
 
 
+def test_a_commit_alone_waits_for_the_next_save() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 1, 0)
+    registry.heartbeat(beat("a", {0}), 1, 0)
+    registry.saved()
+    assert registry.to_json(only_unsaved=True) == {}
+    registry.heartbeat(beat("a", {0}, commits={0: 5}), 1, 0)
+    assert not registry.must_save
+    [(table, offsets), (_, starts)] = registry.to_json(only_unsaved=True).items()
+    assert (table, offsets, starts) == ("offsetTable", {"Topic@group": {"0": 5}}, {})
+
+
+def test_members_of_a_deleted_topic_are_not_saved_again() -> None:
+    registry = GroupRegistry()
+    registry.heartbeat(beat("a"), 1, 0)
+    registry.saved()
+    registry.keep_topics(())
+    assert registry.to_json(only_unsaved=True)["memberships"] == {}
+
+
 def test_owners_are_saved_when_they_change_only() -> None:
     registry = GroupRegistry()
     changes = []
     for held in (set[int](), {0, 1}, {0, 1}, {0}, {0, 1}):
         registry.heartbeat(beat("a", held), 2, 0)
-        changes.append(registry.owners_changed)
-        registry.owners_saved()
+        changes.append(registry.must_save)
+        assert ("memberships" in registry.to_json(only_unsaved=True)) is registry.must_save
+        registry.saved()
     assert changes == [True, True, False, True, True], "also when an owner learns that it is one"
 
 
@@ -336,7 +355,7 @@ def test_a_member_that_is_refused_leaves_nothing_behind() -> None:
     registry = GroupRegistry()
     with pytest.raises(StreamError, match="1 to 255 characters"):
         registry.heartbeat(beat("a\ni1"), 1, 0)
-    assert registry.owners_to_json() == {}
+    assert registry.to_json()["memberships"] == {}
     registry.heartbeat(beat("a"), 1, 0)
     registry.heartbeat(beat("a", instance="i2"), 1, 1)
     with pytest.raises(StreamError, match="another process joined"):
@@ -345,8 +364,9 @@ def test_a_member_that_is_refused_leaves_nothing_behind() -> None:
 
 
 def test_members_that_cannot_be_read_are_an_error_that_says_what_to_do() -> None:
-    with pytest.raises(StreamError, match=r"group 'g' on topic 'T'.*consumerOwners.json"):
-        GroupRegistry().load(None, None, {"T@g": {"queues": 1, "members": [], "owners": {}}}, 0)
+    damaged = {"T@g": {"queues": 1, "members": [], "owners": {}}}
+    with pytest.raises(StreamError, match=r"group 'g' on topic 'T'.*restore config/groups.json"):
+        GroupRegistry().load({"memberships": damaged}, 0)
 
 
 def test_a_queue_is_needed_from_where_the_last_of_its_groups_is() -> None:

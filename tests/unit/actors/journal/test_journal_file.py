@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rocketray.actors.cluster.cluster_state import ClusterState
+from rocketray.actors.cluster.groups_file import GroupsFile
 from rocketray.actors.filtering.filter_rules import FilterRules
 from rocketray.actors.journal import journal_file
 from rocketray.actors.journal.group_journal import EntryKind, GroupJournals
@@ -139,7 +140,7 @@ def test_the_journal_is_on_disk_before_what_it_tells_of(
     state.registry.subscriptions.load(
         {"subscriptionGroupTable": {"g": {"subscriptions": {"T": ALL.to_json()}}}}
     )
-    monkeypatch.setattr(ClusterState, "_save_offsets", _dies)
+    monkeypatch.setattr(GroupsFile, "save", _dies)
     with pytest.raises(KeyboardInterrupt):
         state.ask_groups("move_offsets", "g", "T", {0: 7}, "rocketray groups skip")
     [entry] = read(tmp_path / "config" / "groupJournal").entries("g")
@@ -148,5 +149,5 @@ def test_the_journal_is_on_disk_before_what_it_tells_of(
     )  # fmt: skip
 
 
-def _dies(_: ClusterState) -> None:
+def _dies(*_: object, **__: object) -> None:
     raise KeyboardInterrupt

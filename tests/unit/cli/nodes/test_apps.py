@@ -80,7 +80,7 @@ def test_a_queue_that_is_held_is_shown_of_an_app_that_runs_by_itself(node: Local
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("name", ["subscriptionGroup.json", "consumerOffset.json"])
+@pytest.mark.parametrize("name", ["groups.json", "consumerOffset.json"])
 def test_where_groups_are_closed_status_shows_why_and_all_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
