@@ -24,11 +24,11 @@ from rocketray.filters.sql92.nodes import (
     And,
     BooleanCast,
     Expression,
-    Like,
     Literal,
     Not,
     Or,
     Property,
+    TextTest,
     children,
 )
 from rocketray.filters.subscription import Subscription
@@ -65,7 +65,7 @@ def is_of_rocketmq(tree: Expression) -> bool:
     while waiting:
         node = waiting.pop()
         quoted = isinstance(node, Property) and to_sql(node).startswith('"')
-        if quoted or isinstance(node, Like):
+        if quoted or (isinstance(node, TextTest) and node.operator.is_extension):
             return False
         waiting += children(node)
     return True

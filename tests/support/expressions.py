@@ -11,27 +11,23 @@ from dataclasses import replace
 from hypothesis import strategies as st
 
 from rocketray.filters.sql92.lexer import TokenKind, tokenize
-from rocketray.filters.sql92.like import compile_like
 from rocketray.filters.sql92.nodes import (
     And,
     BooleanCast,
     Compare,
     Expression,
-    In,
     IsNull,
     Kind,
-    Like,
     Literal,
-    Match,
-    MatchOperator,
     Negate,
     Not,
-    Operator,
     Or,
     Property,
+    TextTest,
     children,
     is_boolean,
 )
+from rocketray.filters.sql92.operators import TEXT_OPERATORS, Form, Operator, TextOperator
 
 __all__ = ["NAMES", "broken_texts", "messages", "rules_of", "trees", "with_numeric"]
 
@@ -103,9 +99,9 @@ def with_numeric(node: Expression, numeric: bool) -> Expression:
         case Compare(operator, left, right):
             sides = with_numeric(left, numeric), with_numeric(right, numeric)
             return Compare(operator, *sides, numeric)
-        case Negate() | Not() | IsNull() | Match():
+        case Negate() | Not() | IsNull() | TextTest():
             return replace(node, operand=with_numeric(node.operand, numeric))
-        case _:  # a test of a property
+        case _:  # a cast of a property
             return node
 
 
@@ -127,10 +123,10 @@ def messages() -> st.SearchStrategy[dict[str, str]]:
 def broken_texts() -> st.SearchStrategy[str]:
     """Text from the pieces of the language in any order, and plain text."""
     pieces = [kind.value for kind in TokenKind if len(list(tokenize(kind.value))) == 2]
+    pieces += [*TEXT_OPERATORS, *(operator.sign for operator in Operator)]
     pieces += [
         "a",
         '"a b"',
-        "LIKE",
         "ESCAPE",
         "5",
         "5L",
@@ -142,7 +138,6 @@ def broken_texts() -> st.SearchStrategy[str]:
         "\n",
         "/*",
         "*/",
-        "=",
         ".",
         "\ud800",
     ]
@@ -157,19 +152,27 @@ def _leaves() -> st.SearchStrategy[Expression]:
         _TRUTHS,
         st.just(_NULL),
         st.builds(Compare, _ORDERINGS, ordered, ordered),
-        st.builds(
-            In, _PROPERTIES, st.lists(_TEXTS, min_size=1, max_size=3).map(tuple), st.booleans()
-        ),
-        st.builds(
-            Like, _PROPERTIES, _PATTERNS, st.sampled_from([None, "x", "%"]), st.booleans()
-        ).filter(_is_pattern),
+        *(_text_tests(operator, _PROPERTIES) for operator in TEXT_OPERATORS.values()),
         _values_of(_VALUES),
     )
 
 
-def _is_pattern(node: Like) -> bool:
+def _text_tests(
+    operator: TextOperator, operands: st.SearchStrategy[Expression]
+) -> st.SearchStrategy[Expression]:
+    constants = {
+        Form.TEXT: st.tuples(_TEXTS),
+        Form.TEXTS: st.lists(_TEXTS, min_size=1, max_size=3).map(tuple),
+        Form.PATTERN: st.tuples(_PATTERNS) | st.tuples(_PATTERNS, st.sampled_from(["x", "%"])),
+    }[operator.form]
+    return st.builds(TextTest, st.just(operator), operands, constants, st.booleans()).filter(
+        _is_valid
+    )
+
+
+def _is_valid(node: TextTest) -> bool:
     try:
-        compile_like(node.pattern, node.escape)
+        node.operator.test(node.constants)
     except ValueError:
         return False
     return True
@@ -192,7 +195,7 @@ def _values_of(values: st.SearchStrategy[Expression]) -> st.SearchStrategy[Expre
     return st.one_of(
         st.builds(Compare, _EQUALITIES, operands, operands).filter(_is_comparable),
         st.builds(IsNull, operands, st.booleans()),
-        st.builds(Match, st.sampled_from(MatchOperator), operands, _TEXTS, st.booleans()),
+        *(_text_tests(each, operands) for each in TEXT_OPERATORS.values() if each.takes_any),
     )
 
 

@@ -25,14 +25,14 @@ from rocketray.filters.sql92.nodes import (
     IsNull,
     Kind,
     Literal,
-    Match,
     Negate,
     Not,
-    Operator,
     Or,
     Property,
+    TextTest,
     as_literal,
 )
+from rocketray.filters.sql92.operators import Operator
 
 __all__ = ["Answer", "expected", "of_rocketmq", "order_of", "random_number"]
 
@@ -70,7 +70,9 @@ def expected(tree: Expression, message: Mapping[str, str]) -> Answer:
             return not found if isinstance(found, bool) else found
         case Compare():
             return _compared(tree, message)
-        case IsNull(operand) | Match(_, operand) if not isinstance(tree, Match) or tree.text:
+        case IsNull(operand) | TextTest(_, operand) if (
+            isinstance(tree, IsNull) or "" not in tree.constants
+        ):
             value = _settled(operand, message)
             return "error" if value is None else of_rocketmq(replace(tree, operand=value), message)
         case _:

@@ -22,26 +22,24 @@ from .nodes import (
     BooleanCast,
     Compare,
     Expression,
-    In,
     IsNull,
     Kind,
-    Like,
     Literal,
-    Match,
     Negate,
     Not,
-    Operator,
     Or,
     Property,
+    TextTest,
     property_names,
+    walk,
 )
-from .outcomes import Outcome, conflicting, outcomes, walk
+from .operators import IN, Operator
+from .outcomes import Outcome, conflicting, outcomes
 from .printer import to_sql
 
 __all__ = ["Advice", "AdviceCode", "Sample", "advise", "tags_meant"]
 
 _OF_ROCKETMQ = ("TAGS", "KEYS")
-_ORDERINGS = (Operator.LT, Operator.LE, Operator.GT, Operator.GE)
 _SHOWN_VALUE_CHARS = 40
 _BETWEEN_TAGS = re.compile(r"\s*[|,;]+\s*|\s+")
 
@@ -191,19 +189,19 @@ def _about_node(node: Expression) -> Iterator[Advice]:
                 f"a property is a text and has no negative: this is unknown; compare {name} itself",
             )  # fmt: skip
         case Compare(operator, Not(operand), right) | Compare(operator, right, Not(operand)):
-            meant = f"NOT ({to_sql(_value(operand))} {operator.value} {to_sql(right)})"
+            meant = f"NOT ({to_sql(_value(operand))} {operator.sign} {to_sql(right)})"
             yield _advice(
                 AdviceCode.NOT_BINDS_TIGHT, node,
-                f"NOT binds tighter than {operator.value}: only the part behind it is negated; "
+                f"NOT binds tighter than {operator.sign}: only the part behind it is negated; "
                 f"if the comparison is meant, write {meant}",
             )  # fmt: skip
-        case Compare(operator, Property(one), Property(other)) if operator in _ORDERINGS:
+        case Compare(operator, Property(one), Property(other)) if not operator.is_equality:
             yield _advice(
                 AdviceCode.NUMBERS_ONLY, node,
-                f"{operator.value} orders numbers only: it fails on messages where {one} or {other} "
+                f"{operator.sign} orders numbers only: it fails on messages where {one} or {other} "
                 "is not a number, and they do not match",
             )  # fmt: skip
-        case Match(text=""):
+        case TextTest() if node.is_never_true:
             yield _advice(
                 AdviceCode.EMPTY_TEXT, node, "is never true with an empty text, nor is its NOT form"
             )
@@ -216,7 +214,9 @@ def _about_node(node: Expression) -> Iterator[Advice]:
             _, Literal(value=str(text)), Property("TAGS")
         ) if tags_meant(text):
             yield _one_tag(node, tags_meant(text))
-        case In(Property("TAGS"), items) if any(map(tags_meant, items)):
+        case TextTest(operator, Property("TAGS"), items) if operator is IN and any(
+            map(tags_meant, items)
+        ):
             yield _one_tag(node, [tag for item in items for tag in tags_meant(item) or [item]])
 
 
@@ -228,26 +228,24 @@ def _one_tag(node: Expression, meant: list[str]) -> Advice:
 def _about_absence(node: Expression) -> Iterator[Advice]:
     """Yield warnings about the result for a message without the property."""
     match node:
-        case (
-            Compare(Operator.NE, Property(name), _)
-            | In(Property(name), negated=True)
-            | Like(Property(name), negated=True)
+        case Compare(Operator.NE, Property(name), _):
+            yield _no_match_without(node, name, f"add OR {name} IS NULL if it should")
+        case TextTest(operator, Property(name), _, negated=True) if operator.absent is None:
+            yield _no_match_without(node, name, f"add OR {name} IS NULL if it should")
+        case TextTest(operator, Property(name), _, negated=True):
+            yield _no_match_without(node, name, f"NOT ({name} {operator.word} …) does")
+        case Not(TextTest(operator, Property(name), _, negated=False)) if (
+            operator.absent is not None
         ):
             yield _advice(
-                AdviceCode.ABSENT_NO_MATCH, node,
-                f"does not match a message without {name}; add OR {name} IS NULL if it should",
-            )  # fmt: skip
-        case Match(operator, Property(name), _, negated=True):
-            yield _advice(
-                AdviceCode.ABSENT_NO_MATCH, node,
-                f"does not match a message without {name}; "
-                f"NOT ({name} {operator.value} …) does",
-            )  # fmt: skip
-        case Not(Match(operator, Property(name), _, negated=False)):
-            yield _advice(
                 AdviceCode.ABSENT_MATCHES, node,
-                f"matches a message without {name}; {name} NOT {operator.value} … does not",
+                f"matches a message without {name}; {name} NOT {operator.word} … does not",
             )  # fmt: skip
+
+
+def _no_match_without(node: Expression, name: str, instead: str) -> Advice:
+    sentence = f"does not match a message without {name}; {instead}"
+    return _advice(AdviceCode.ABSENT_NO_MATCH, node, sentence)
 
 
 def _value(node: Expression) -> Expression:
@@ -256,8 +254,8 @@ def _value(node: Expression) -> Expression:
 
 def _repeated(node: Expression) -> Iterator[Advice]:
     parts: list[str] = []
-    if isinstance(node, In):
-        parts = [repr(item) for item in node.items]
+    if isinstance(node, TextTest) and node.operator is IN:
+        parts = [repr(item) for item in node.constants]
     elif isinstance(node, And | Or):
         parts = [to_sql(each) for each in node.operands]
     twice = sorted({part for part in parts if parts.count(part) > 1})
@@ -282,7 +280,7 @@ def _about_clashes(root: Expression) -> Iterator[Advice]:
                 _, Literal(kind), Property(name)
             ):
                 (as_number if kind.is_number else as_text).setdefault(name, node)
-            case In(Property(name)) | Match(_, Property(name)) | Like(Property(name)):
+            case TextTest(_, Property(name)):
                 as_text.setdefault(name, node)
     for name in sorted(as_number.keys() & as_text.keys()):
         number, text = to_sql(as_number[name]), to_sql(as_text[name])

@@ -11,36 +11,32 @@
 
 from __future__ import annotations
 
-import operator as python_operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from rocketray.errors import FilterEvaluationError
 
 from .coercion import Comparator, comparator, compare_doubles, converter, number_comparator
-from .like import compile_like
 from .nodes import (
     And,
     BooleanCast,
     Compare,
     Expression,
-    In,
     IsNull,
     Kind,
-    Like,
     Literal,
-    Match,
     Negate,
     Not,
-    Operator,
     Or,
     Property,
+    TextTest,
     Value,
     as_literal,
+    fold,
     kind_of,
 )
+from .operators import Operator
 from .printer import shown, to_sql
-from .text_match import text_test
 
 __all__ = ["Evaluator", "Properties", "compile_tree"]
 
@@ -48,30 +44,21 @@ Properties = Mapping[str, str]
 Evaluator = Callable[[Properties], bool | None]
 """Takes a message's properties; raises :class:`FilterEvaluationError`."""
 
-_Operand = Callable[[Properties], Value]
-_TESTS: dict[Operator, Callable[[Any, Any], bool]] = {
-    Operator.EQ: python_operator.eq,
-    Operator.NE: python_operator.ne,
-    Operator.LT: python_operator.lt,
-    Operator.LE: python_operator.le,
-    Operator.GT: python_operator.gt,
-    Operator.GE: python_operator.ge,
-}
-_EQUALITIES = (Operator.EQ, Operator.NE)
+_Operand = Callable[[Properties], Any]
+"""The closure of a part of an expression: takes the properties, returns a :data:`Value`."""
+
 _INTEGERS = (Kind.INT32, Kind.INT64)
 
 
 def compile_tree(node: Expression) -> Evaluator:
     """Return the closure that evaluates *node*, which must be a truth value."""
-    return _COMPILERS[type(node)](node)
+    return fold(node, _CASES)
 
 
 # -- logic ------------------------------------------------------------------------------------
 
 
-def _and(node: And) -> Evaluator:
-    operands = tuple([compile_tree(each) for each in node.operands])
-
+def _and(_node: And, *operands: _Operand) -> Evaluator:
     def evaluate(properties: Properties) -> bool | None:
         result: bool | None = True
         for operand in operands:
@@ -85,9 +72,7 @@ def _and(node: And) -> Evaluator:
     return evaluate
 
 
-def _or(node: Or) -> Evaluator:
-    operands = tuple([compile_tree(each) for each in node.operands])
-
+def _or(_node: Or, *operands: _Operand) -> Evaluator:
     def evaluate(properties: Properties) -> bool | None:
         result: bool | None = False
         for operand in operands:
@@ -101,9 +86,7 @@ def _or(node: Or) -> Evaluator:
     return evaluate
 
 
-def _not(node: Not) -> Evaluator:
-    operand = compile_tree(node.operand)
-
+def _not(_node: Not, operand: _Operand) -> Evaluator:
     def evaluate(properties: Properties) -> bool | None:
         value = operand(properties)
         return None if value is None else not value
@@ -111,30 +94,23 @@ def _not(node: Not) -> Evaluator:
     return evaluate
 
 
-def _cast(node: BooleanCast) -> Evaluator:
+def _cast(node: BooleanCast, _operand: _Operand) -> Evaluator:
     # A property is a text, and only a real truth value is ever true.
     name = node.operand.name
     return lambda properties: None if properties.get(name) is None else False
 
 
-def _constant(node: Literal) -> Evaluator:
-    assert node.kind in (Kind.BOOLEAN, Kind.NULL), "the parser let a value stand for a condition"
-    value = None if node.value is None else bool(node.value)
-    return lambda _: value
-
-
 # -- comparisons ------------------------------------------------------------------------------
 
 
-def _compare(node: Compare) -> Evaluator:
+def _compare(node: Compare, left: _Operand, right: _Operand) -> Evaluator:
     if isinstance(node.left, Property) and isinstance(node.right, Literal):
         return _compare_with_literal(node, node.left.name, node.right)
-    return _equality(node) if node.operator in _EQUALITIES else _ordering(node)
+    return (_equality if node.operator.is_equality else _ordering)(node, left, right)
 
 
-def _equality(node: Compare) -> Evaluator:
+def _equality(node: Compare, left: _Operand, right: _Operand) -> Evaluator:
     """Return ``=`` or ``<>``: an absent left side is unknown, an absent right side is unequal."""
-    left, right = _operand(node.left), _operand(node.right)
     test, where = _present_test(node), shown(to_sql(node))
     when_both_absent = node.operator is Operator.EQ
 
@@ -152,9 +128,8 @@ def _equality(node: Compare) -> Evaluator:
     return evaluate
 
 
-def _ordering(node: Compare) -> Evaluator:
+def _ordering(node: Compare, left: _Operand, right: _Operand) -> Evaluator:
     """Return ``<`` or similar: unknown if a side is absent; the right is read after the left."""
-    left, right = _operand(node.left), _operand(node.right)
     test, where = _present_test(node), shown(to_sql(node))
 
     def evaluate(properties: Properties) -> bool | None:
@@ -174,16 +149,16 @@ def _ordering(node: Compare) -> Evaluator:
 
 def _present_test(node: Compare) -> Callable[[Any, Any], bool]:
     """Return the comparison of two values that are not absent."""
-    test = _TESTS[node.operator]
+    test = node.operator.test
     left, right = kind_of(node.left), kind_of(node.right)
-    if left is right is Kind.STRING and node.operator in _EQUALITIES:
+    if left is right is Kind.STRING and node.operator.is_equality:
         return test
     compare = comparator(left, right, numeric=node.numeric)
     return lambda left_value, right_value: test(compare(left_value, right_value), 0)
 
 
 def _compare_with_literal(node: Compare, name: str, literal: Literal) -> Evaluator:
-    test, where = _TESTS[node.operator], shown(to_sql(node))
+    test, where = node.operator.test, shown(to_sql(node))
     constant: Any = literal.value
     if literal.kind is Kind.STRING:
         return _compare_text(name, test, constant)
@@ -246,41 +221,28 @@ def _located(where: str, error: FilterEvaluationError) -> FilterEvaluationError:
 # -- the other tests --------------------------------------------------------------------------
 
 
-def _is_null(node: IsNull) -> Evaluator:
-    operand, negated = _operand(node.operand), node.negated
+def _is_null(node: IsNull, operand: _Operand) -> Evaluator:
+    negated = node.negated
     return lambda properties: (operand(properties) is None) is not negated
 
 
-def _in(node: In) -> Evaluator:
-    name, items, negated = node.operand.name, frozenset(node.items), node.negated
-
-    def evaluate(properties: Properties) -> bool | None:
-        text = properties.get(name)
-        return None if text is None else (text in items) is not negated
-
-    return evaluate
-
-
-def _match(node: Match) -> Evaluator:
-    """Return CONTAINS or similar: false for anything but a text, also when negated."""
-    if not node.text:
+def _text_test(node: TextTest, operand: _Operand) -> Evaluator:
+    if node.is_never_true:
         return lambda _: False
-    operand, test, negated = _operand(node.operand), text_test(node), node.negated
+    matches, negated = node.operator.test(node.constants), node.negated
+    absent = node.operator.absent
+    if not isinstance(node.operand, Property):
 
-    def evaluate(properties: Properties) -> bool | None:
-        value = operand(properties)
-        return isinstance(value, str) and test(value) is not negated
+        def evaluate_value(properties: Properties) -> bool | None:
+            value = operand(properties)
+            return matches(value) is not negated if isinstance(value, str) else absent
 
-    return evaluate
-
-
-def _like(node: Like) -> Evaluator:
-    name, negated = node.operand.name, node.negated
-    matches = compile_like(node.pattern, node.escape).matches
+        return evaluate_value
+    name = node.operand.name
 
     def evaluate(properties: Properties) -> bool | None:
         text = properties.get(name)
-        return None if text is None else matches(text) is not negated
+        return absent if text is None else matches(text) is not negated
 
     return evaluate
 
@@ -288,23 +250,20 @@ def _like(node: Like) -> Evaluator:
 # -- operands ---------------------------------------------------------------------------------
 
 
-def _operand(node: Expression) -> _Operand:
-    match node:
-        case Property(name):
-            return lambda properties: properties.get(name)
-        case Literal(_, value):
-            return lambda _: value
-        case Negate():
-            return _negate(node)
-        case _:
-            return compile_tree(node)
+def _property(node: Property) -> _Operand:
+    name = node.name
+    return lambda properties: properties.get(name)
 
 
-def _negate(node: Negate) -> _Operand:
+def _literal(node: Literal) -> _Operand:
+    value = node.value
+    return lambda _: value
+
+
+def _negate(node: Negate, operand: _Operand) -> _Operand:
     if literal := as_literal(node):
         number = literal.value
         return lambda _: number
-    operand = _operand(node.operand)
 
     def evaluate(properties: Properties) -> Value:
         operand(properties)  # evaluated for its error; a text or truth value has no negative
@@ -313,15 +272,15 @@ def _negate(node: Negate) -> _Operand:
     return evaluate
 
 
-_COMPILERS: dict[type, Callable[[Any], Evaluator]] = {
+_CASES: dict[type, Callable[..., _Operand]] = {
     And: _and,
     Or: _or,
     Not: _not,
     BooleanCast: _cast,
-    Literal: _constant,
     Compare: _compare,
     IsNull: _is_null,
-    In: _in,
-    Match: _match,
-    Like: _like,
+    TextTest: _text_test,
+    Property: _property,
+    Literal: _literal,
+    Negate: _negate,
 }

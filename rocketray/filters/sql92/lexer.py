@@ -18,11 +18,13 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from .operators import TEXT_OPERATORS, Operator, TextOperator
+
 __all__ = ["Token", "TokenKind", "tokenize"]
 
 
 class TokenKind(Enum):
-    """The kind of a token; the value of a keyword or sign is its text."""
+    """The kind of a token; the value of one that has only one text is that text."""
 
     IDENTIFIER = "a property name"
     QUOTED = "a property name in double quotes"
@@ -33,20 +35,12 @@ class TokenKind(Enum):
     AND = "AND"
     OR = "OR"
     BETWEEN = "BETWEEN"
-    IN = "IN"
     TRUE = "TRUE"
     FALSE = "FALSE"
     NULL = "NULL"
     IS = "IS"
-    CONTAINS = "CONTAINS"
-    STARTSWITH = "STARTSWITH"
-    ENDSWITH = "ENDSWITH"
-    EQ = "="
-    NE = "<>"
-    LT = "<"
-    LE = "<="
-    GT = ">"
-    GE = ">="
+    TEXT_OPERATOR = "an operator on a text"
+    COMPARISON = "a comparison"
     OPEN = "("
     CLOSE = ")"
     COMMA = ","
@@ -72,6 +66,13 @@ class Token(NamedTuple):
         """Return whether this is a name equal to *word*, in any case."""
         return self.kind is TokenKind.IDENTIFIER and self.text.upper() == word
 
+    @property
+    def text_operator(self) -> TextOperator | None:
+        """The text operator that this is, or that a name would be in a dialect with extensions."""
+        if self.kind in (TokenKind.TEXT_OPERATOR, TokenKind.IDENTIFIER):
+            return TEXT_OPERATORS.get(self.text.upper())
+        return None
+
 
 _BLANK = re.compile(r"[ \t\n\r\f]++|/\*(?s:.*?)\*/")
 _BLANK_OR_LINE_COMMENT = re.compile(rf"{_BLANK.pattern}|--[^\n\r]*+[\n\r]")
@@ -80,7 +81,6 @@ _FLOAT = re.compile(r"(?:[0-9]++\.[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[0-9]+
 _INTEGER = re.compile(r"0|[1-9][0-9]*+[lL]?")
 _STRING = re.compile(r"'[^']*+(?:''[^']*+)*+'")
 _QUOTED = re.compile(r'"[^"]++"')
-_SIGN = re.compile(r"<>|<=|>=|[=<>(),+-]")
 _RULES = (
     (_FLOAT, TokenKind.FLOAT),
     (_INTEGER, TokenKind.INTEGER),
@@ -88,7 +88,12 @@ _RULES = (
     (_QUOTED, TokenKind.QUOTED),
 )
 _KEYWORDS = {kind.value: kind for kind in TokenKind if kind.value.isupper()}
-_SIGNS = {kind.value: kind for kind in TokenKind if _SIGN.fullmatch(kind.value)}
+_KEYWORDS |= {
+    each.word: TokenKind.TEXT_OPERATOR for each in TEXT_OPERATORS.values() if not each.is_extension
+}
+_SIGNS = {kind.value: kind for kind in TokenKind if len(kind.value) == 1}
+_SIGNS |= {each.sign: TokenKind.COMPARISON for each in Operator}
+_SIGN = re.compile("|".join(map(re.escape, sorted(_SIGNS, key=len, reverse=True))))
 
 
 def tokenize(sql: str) -> Iterator[Token]:

@@ -49,7 +49,7 @@ class _Pattern:
     repeats: frozenset[int]
 
 
-def compile_like(pattern: str, escape: str | None) -> Automaton[str]:
+def compile_like(pattern: str, escape: str | None = None) -> Automaton[str]:
     """Return the automaton over characters.
 
     Raises :class:`ValueError` if *escape* is not one character, or stands before anything but
@@ -59,12 +59,12 @@ def compile_like(pattern: str, escape: str | None) -> Automaton[str]:
     return _automaton(parsed.tokens, parsed.repeats)
 
 
-def has_any_one(pattern: str, escape: str | None) -> bool:
+def has_any_one(pattern: str, escape: str | None = None) -> bool:
     """Return whether the pattern has a ``_`` that stands for any one character."""
     return None in _parse(pattern, escape).tokens
 
 
-def like_table(pattern: str, escape: str | None) -> list[int] | None:
+def like_table(pattern: str, escape: str | None = None) -> list[int] | None:
     """Return the automaton over bytes for the kernel; None for a pattern that is too long.
 
     ``_`` stands for one byte there, so the table is valid only for ASCII text.

@@ -12,33 +12,34 @@ Invariants, kept by the parser
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeVar
+
+from .operators import Operator, TextOperator
 
 __all__ = [
     "And",
     "BooleanCast",
     "Compare",
     "Expression",
-    "In",
     "IsNull",
     "Kind",
-    "Like",
     "Literal",
-    "Match",
-    "MatchOperator",
     "Negate",
     "Not",
-    "Operator",
     "Or",
     "Property",
+    "TextTest",
     "Value",
     "as_literal",
     "children",
+    "fold",
     "is_boolean",
     "kind_of",
     "property_names",
+    "walk",
 ]
 
 Value = str | int | float | bool | None
@@ -59,25 +60,6 @@ class Kind(Enum):
     def is_number(self) -> bool:
         """Whether values of this kind are numbers."""
         return self in (Kind.INT32, Kind.INT64, Kind.DOUBLE)
-
-
-class Operator(Enum):
-    """A comparison of two values."""
-
-    EQ = "="
-    NE = "<>"
-    LT = "<"
-    LE = "<="
-    GT = ">"
-    GE = ">="
-
-
-class MatchOperator(Enum):
-    """A test of a text against a literal."""
-
-    CONTAINS = "CONTAINS"
-    STARTSWITH = "STARTSWITH"
-    ENDSWITH = "ENDSWITH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,61 +135,38 @@ class IsNull:
 
 
 @dataclass(frozen=True, slots=True)
-class In:
-    """``operand [NOT] IN (items)``, items in the order they were written."""
+class TextTest:
+    """``operand [NOT] operator constants``, the constants in the order they were written."""
 
-    operand: Property
-    items: tuple[str, ...]
-    negated: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Match:
-    """``operand [NOT] CONTAINS | STARTSWITH | ENDSWITH text``."""
-
-    operator: MatchOperator
+    operator: TextOperator
     operand: Expression
-    text: str
+    constants: tuple[str, ...]
     negated: bool
 
-
-@dataclass(frozen=True, slots=True)
-class Like:
-    """``operand [NOT] LIKE pattern [ESCAPE escape]``; an extension."""
-
-    operand: Property
-    pattern: str
-    escape: str | None
-    negated: bool
+    @property
+    def is_never_true(self) -> bool:
+        """Whether the operator is false with these constants, whatever the operand."""
+        return self.operator.never_empty and "" in self.constants
 
 
 Expression = (
-    Literal
-    | Property
-    | Negate
-    | Not
-    | BooleanCast
-    | And
-    | Or
-    | Compare
-    | IsNull
-    | In
-    | Match
-    | Like
+    Literal | Property | Negate | Not | BooleanCast | And | Or | Compare | IsNull | TextTest
 )
+
+_LEAVES = (Literal, Property)
+_JOINED = (And, Or)
+_R = TypeVar("_R")
 
 
 def children(node: Expression) -> tuple[Expression, ...]:
     """Return the direct operands of *node*, left to right."""
-    match node:
-        case Literal() | Property():
-            return ()
-        case And(operands) | Or(operands):
-            return operands
-        case Compare(_, left, right):
-            return (left, right)
-        case _:
-            return (node.operand,)
+    if isinstance(node, _LEAVES):
+        return ()
+    if isinstance(node, Compare):
+        return node.left, node.right
+    if isinstance(node, _JOINED):
+        return node.operands
+    return (node.operand,)
 
 
 def as_literal(node: Expression) -> Literal | None:
@@ -242,12 +201,21 @@ def kind_of(node: Expression) -> Kind:
 
 def property_names(node: Expression) -> frozenset[str]:
     """Return the names of all properties in *node*."""
-    return frozenset(each.name for each in _walk(node) if isinstance(each, Property))
+    return frozenset(each.name for each in walk(node) if isinstance(each, Property))
 
 
-def _walk(root: Expression) -> Iterator[Expression]:
+def walk(root: Expression) -> Iterator[Expression]:
+    """Yield *root* and all nodes below it, from left to right."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
         yield node
-        waiting.extend(children(node))
+        waiting.extend(reversed(children(node)))
+
+
+def fold(node: Expression, cases: Mapping[type, Callable[..., _R]]) -> _R:
+    """Return the result of the case for the type of *node*.
+
+    It takes the node and, behind it, the results of its operands, from left to right.
+    """
+    return cases[type(node)](node, *[fold(each, cases) for each in children(node)])

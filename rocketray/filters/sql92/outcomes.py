@@ -21,19 +21,18 @@ from .nodes import (
     And,
     Compare,
     Expression,
-    In,
     IsNull,
     Kind,
-    Like,
     Literal,
-    Match,
     Not,
     Or,
-    children,
+    TextTest,
     property_names,
+    walk,
 )
+from .operators import IN
 
-__all__ = ["Outcome", "conflicting", "outcomes", "walk"]
+__all__ = ["Outcome", "conflicting", "outcomes"]
 
 _LITERALS_MAX = 64  # with more literals, regions are not tried: the result is "anything"
 _EDGES = (0, -0.0, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1, 2**63 - 1, 2**63, -(2**63))
@@ -52,7 +51,6 @@ class Outcome(Enum):
 
 Outcomes = frozenset[Outcome]
 _ALL = frozenset(Outcome)
-_NEVER_ERROR = _ALL - {Outcome.ERROR}
 _TWO = frozenset({Outcome.TRUE, Outcome.FALSE})
 _NEGATED = {Outcome.TRUE: Outcome.FALSE, Outcome.FALSE: Outcome.TRUE}
 _BY_VALUE = {True: Outcome.TRUE, False: Outcome.FALSE, None: Outcome.UNKNOWN}
@@ -61,7 +59,7 @@ _BY_VALUE = {True: Outcome.TRUE, False: Outcome.FALSE, None: Outcome.UNKNOWN}
 def outcomes(node: Expression) -> Outcomes:
     """Return the possible outcomes of *node*, a condition."""
     names = property_names(node)
-    if len(names) <= 1 and not any(isinstance(each, Match | Like) for each in walk(node)):
+    if len(names) <= 1 and all(each.operator is IN for each in _text_tests(node)):
         found = _tried(node, names)
         if found is not None:
             return found
@@ -77,11 +75,8 @@ def conflicting(node: And) -> And | None:
     return None
 
 
-def walk(node: Expression) -> Iterator[Expression]:
-    """Yield *node* and all nodes below it, from left to right."""
-    yield node
-    for child in children(node):
-        yield from walk(child)
+def _text_tests(node: Expression) -> Iterator[TextTest]:
+    return (each for each in walk(node) if isinstance(each, TextTest))
 
 
 def _composed(node: Expression) -> Outcomes:
@@ -95,11 +90,11 @@ def _composed(node: Expression) -> Outcomes:
             return frozenset(map(_negated, _all_of(map(_all_negated, operands))))
         case Not(operand):
             return _all_negated(operand)
-        case IsNull() | Match():
+        case IsNull() | TextTest():
             compares = any(isinstance(each, Compare) for each in walk(node))
-            return _TWO | {Outcome.ERROR} if compares else _TWO
-        case In() | Like():
-            return _NEVER_ERROR
+            found = _TWO | {Outcome.ERROR} if compares else _TWO
+            is_unknown = isinstance(node, TextTest) and node.operator.absent is None
+            return found | {Outcome.UNKNOWN} if is_unknown else found
         case _:
             return _ALL
 
@@ -135,7 +130,7 @@ def _both(left: Outcomes, right: Outcomes) -> Outcomes:
 def _tried(node: Expression, names: frozenset[str]) -> Outcomes | None:
     """Return the outcomes over all values of the one property in *node*; None: too many to try."""
     literals = [each for each in walk(node) if isinstance(each, Literal)]
-    items = [item for each in walk(node) if isinstance(each, In) for item in each.items]
+    items = [item for each in _text_tests(node) for item in each.constants]
     if len(literals) + len(items) > _LITERALS_MAX:
         return None
     evaluate = compile_tree(node)

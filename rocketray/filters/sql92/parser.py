@@ -22,28 +22,24 @@ from . import reasons
 from .coercion import comparator
 from .dialect import Dialect, check_rules, current_rules
 from .lexer import Token, TokenKind
-from .like import compile_like
 from .nodes import (
     And,
     BooleanCast,
     Compare,
     Expression,
-    In,
     IsNull,
     Kind,
-    Like,
     Literal,
-    Match,
-    MatchOperator,
     Negate,
     Not,
-    Operator,
     Or,
     Property,
+    TextTest,
     as_literal,
     children,
     is_boolean,
 )
+from .operators import IN, Form, Operator, TextOperator
 from .token_reader import TokenReader
 
 __all__ = ["DEPTH_MAX", "NODES_MAX", "SQL_MAX_CHARS", "parse"]
@@ -54,13 +50,8 @@ NODES_MAX = 1000
 _SHOWN_CHARS = 60  # of an expression that is too long to show
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
-_EQUALITY = {TokenKind.EQ: Operator.EQ, TokenKind.NE: Operator.NE}
-_ORDERING = {
-    kind: Operator(kind.value) for kind in TokenKind if kind.value in ("<", "<=", ">", ">=")
-}
-_MATCHES = {TokenKind[operator.name]: operator for operator in MatchOperator}
-_NEGATABLE = frozenset({TokenKind.BETWEEN, TokenKind.IN, *_MATCHES})
-_COMPARISONS = _NEGATABLE | _ORDERING.keys()
+_EQUALITIES = {each.sign: each for each in Operator if each.is_equality}
+_ORDERINGS = {each.sign: each for each in Operator if not each.is_equality}
 _PREFIXES = frozenset({TokenKind.PLUS, TokenKind.MINUS, TokenKind.NOT})
 _AN_OPERAND = "a property, a value or '('"
 _NUMBER_STARTS = frozenset({TokenKind.INTEGER, TokenKind.FLOAT, TokenKind.PLUS, TokenKind.MINUS})
@@ -97,11 +88,11 @@ class _Size(NamedTuple):
     nodes: int
 
 
-class _Parser(TokenReader):
+class _Parser:
     """The state of one parse: the tokens, and the size of the tree."""
 
     def __init__(self, sql: str, *, is_extended: bool, is_numeric: bool) -> None:
-        super().__init__(sql, DEPTH_MAX)
+        self._tokens = TokenReader(sql, DEPTH_MAX)
         self._is_extended = is_extended
         self._is_numeric = is_numeric
         self._sizes: dict[int, _Size] = {}  # by id: every measured node is alive, or measured anew
@@ -110,57 +101,58 @@ class _Parser(TokenReader):
 
     def selector(self) -> Expression:
         """``selector = or END``."""
-        operand = self._operand(self.start, self._or())
-        if self.kind is not TokenKind.END:
-            self.fail_at_token(
-                reasons.after_end(self.sql, self.previous, self.token, self.following)
+        operand = self._operand(self._tokens.start, self._or())
+        tokens = self._tokens
+        if tokens.kind is not TokenKind.END:
+            tokens.fail_at_token(
+                reasons.after_end(tokens.sql, tokens.previous, tokens.token, tokens.following)
             )
         return self._truth_value(operand)
 
     def _or(self) -> Expression:
         """``or = and { OR and }``."""
-        operands = [self._operand(self.start, self._and())]
-        while self.accept(TokenKind.OR):
-            operands.append(self._operand(self.start, self._and()))
+        operands = [self._operand(self._tokens.start, self._and())]
+        while self._tokens.accept(TokenKind.OR):
+            operands.append(self._operand(self._tokens.start, self._and()))
         return operands[0].node if len(operands) == 1 else self._joined(Or, operands)
 
     def _and(self) -> Expression:
         """``and = equality { AND equality }``."""
-        operands = [self._operand(self.start, self._equality())]
-        while self.accept(TokenKind.AND):
-            operands.append(self._operand(self.start, self._equality()))
+        operands = [self._operand(self._tokens.start, self._equality())]
+        while self._tokens.accept(TokenKind.AND):
+            operands.append(self._operand(self._tokens.start, self._equality()))
         return operands[0].node if len(operands) == 1 else self._joined(And, operands)
 
     def _equality(self) -> Expression:
         """``equality = comparison { ("=" | "<>") comparison | IS [NOT] NULL }``."""
-        left = self._operand(self.start, self._comparison())
+        left = self._operand(self._tokens.start, self._comparison())
         while True:
-            if operator := _EQUALITY.get(self.kind):
-                self.advance()
-                right = self._operand(self.start, self._comparison())
+            if operator := _EQUALITIES.get(self._tokens.text):
+                self._tokens.advance()
+                right = self._operand(self._tokens.start, self._comparison())
                 node = self._equal(operator, left, right)
-            elif self.accept(TokenKind.IS):
-                negated = self.accept(TokenKind.NOT)
-                self.expect(TokenKind.NULL)
+            elif self._tokens.accept(TokenKind.IS):
+                negated = self._tokens.accept(TokenKind.NOT)
+                self._tokens.expect(TokenKind.NULL)
                 node = self._measured(IsNull(left.node, negated), left.start)
             else:
                 return left.node
             left = self._operand(left.start, node)
 
     def _comparison(self) -> Expression:
-        """``comparison = unary { order | [NOT] (between | in | match | like) }``."""
-        left = self._operand(self.start, self._unary())
-        while self.kind in _COMPARISONS or self._is_like(self.token) or self._is_negated():
-            left = self._operand(left.start, self._compared(left))
+        """``comparison = unary { order | [NOT] between | [NOT] text test }``."""
+        left = self._operand(self._tokens.start, self._unary())
+        while node := self._compared(left):
+            left = self._operand(left.start, node)
         return left.node
 
     def _unary(self) -> Expression:
         """``unary = ("+" | "-" | NOT) unary | primary``."""
-        if self.kind not in _PREFIXES:
+        if self._tokens.kind not in _PREFIXES:
             return self._primary()
-        prefix = self.enter()
-        operand = self._operand(self.start, self._unary())
-        self.leave()
+        prefix = self._tokens.enter()
+        operand = self._operand(self._tokens.start, self._unary())
+        self._tokens.leave()
         if prefix.kind is TokenKind.PLUS:
             return operand.node
         if prefix.kind is TokenKind.MINUS:
@@ -169,17 +161,17 @@ class _Parser(TokenReader):
 
     def _primary(self) -> Expression:
         """``primary = "(" or ")" | leaf``."""
-        if self.kind is not TokenKind.OPEN:
-            return self._measured(self._leaf(), self.start)
-        self.enter()
+        if self._tokens.kind is not TokenKind.OPEN:
+            return self._measured(self._leaf(), self._tokens.start)
+        self._tokens.enter()
         node = self._or()
-        self.expect(TokenKind.CLOSE)
-        self.leave()
+        self._tokens.expect(TokenKind.CLOSE)
+        self._tokens.leave()
         return node
 
     def _leaf(self) -> Expression:
         """``leaf = name | string | integer | float | TRUE | FALSE | NULL``."""
-        token = self.token
+        token = self._tokens.token
         if token.kind in _CONSTANTS:
             node: Expression = _CONSTANTS[token.kind]
         elif token.kind is TokenKind.IDENTIFIER:
@@ -193,49 +185,67 @@ class _Parser(TokenReader):
         elif token.kind is TokenKind.FLOAT:
             node = self._double(token)
         else:
-            self.fail_at_token(reasons.expected(_AN_OPERAND, self.sql, token, self.following))
-        self.advance()
+            self._tokens.fail_at_token(
+                reasons.expected(_AN_OPERAND, self._tokens.sql, token, self._tokens.following)
+            )
+        self._tokens.advance()
         return node
 
     # -- the parts of a comparison ------------------------------------------------------------
 
-    def _is_negated(self) -> bool:
-        following = self.following
-        return self.kind is TokenKind.NOT and (
-            following.kind in _NEGATABLE or self._is_like(following)
-        )
-
-    def _is_like(self, token: Token) -> bool:
-        return self._is_extended and token.is_word("LIKE")
-
-    def _compared(self, left: _Operand) -> Expression:
-        negated = self.accept(TokenKind.NOT)
-        token = self.advance()
-        if token.kind is TokenKind.BETWEEN:
+    def _compared(self, left: _Operand) -> Expression | None:
+        """Return the comparison of *left* that begins here; None if none does."""
+        if operator := _ORDERINGS.get(self._tokens.text):
+            self._tokens.advance()
+            return self._ordered(operator, left, self._operand(self._tokens.start, self._unary()))
+        negated = self._tokens.kind is TokenKind.NOT
+        token = self._tokens.following if negated else self._tokens.token
+        text_operator = self._text_operator(token)
+        if text_operator is None and token.kind is not TokenKind.BETWEEN:
+            return None
+        if negated:
+            self._tokens.advance()
+        self._tokens.advance()
+        if text_operator is None:
             return self._between(left, negated=negated)
-        if token.kind is TokenKind.IN:
-            return self._in(left, negated=negated)
-        if operator := _MATCHES.get(token.kind):
-            return self._match(operator, left, negated=negated)
-        if self._is_like(token):
-            return self._like(left, negated=negated)
-        return self._order(_ORDERING[token.kind], left)
+        return self._text_test(text_operator, left, negated=negated)
 
-    def _order(self, operator: Operator, left: _Operand) -> Expression:
-        """``order = ("<" | "<=" | ">" | ">=") unary``."""
-        right = self._operand(self.start, self._unary())
-        return self._ordered(operator, left, right)
+    def _text_operator(self, token: Token) -> TextOperator | None:
+        operator = token.text_operator
+        if operator is None or (operator.is_extension and not self._is_extended):
+            return None
+        return operator
 
-    def _match(self, operator: MatchOperator, left: _Operand, *, negated: bool) -> Expression:
-        """``match = (CONTAINS | STARTSWITH | ENDSWITH) string``."""
-        text = _unquote(self.expect(TokenKind.STRING))
-        return self._measured(Match(operator, left.node, text, negated), left.start)
+    def _text_test(self, operator: TextOperator, left: _Operand, *, negated: bool) -> Expression:
+        """``text test = operator ( string | texts | pattern )``."""
+        if not operator.takes_any and not isinstance(left.node, Property):
+            reason = reasons.without_property(operator.word, left.node)
+            self._tokens.fail(reason, left.start, left.end)
+        if operator.form is Form.TEXTS:
+            self._tokens.expect(TokenKind.OPEN)
+            if operator is IN and self._tokens.kind in _NUMBER_STARTS:
+                return self._in_numbers(left, negated=negated)
+        start = self._tokens.start
+        constants = [_unquote(self._tokens.expect(TokenKind.STRING))]
+        if operator.form is Form.TEXTS:
+            while self._tokens.accept(TokenKind.COMMA):
+                constants.append(_unquote(self._tokens.expect(TokenKind.STRING)))
+            self._tokens.expect(TokenKind.CLOSE)
+        elif operator.form is Form.PATTERN and self._tokens.token.is_word("ESCAPE"):
+            self._tokens.advance()
+            constants.append(_unquote(self._tokens.expect(TokenKind.STRING)))
+        try:
+            operator.test(tuple(constants))
+        except ValueError as error:
+            self._tokens.fail(str(error), start, self._tokens.previous_end)
+        node = TextTest(operator, left.node, tuple(constants), negated)
+        return self._measured(node, left.start)
 
     def _between(self, left: _Operand, *, negated: bool) -> Expression:
         """``between = BETWEEN unary AND unary``."""
-        low = self._operand(self.start, self._unary())
-        self.expect(TokenKind.AND)
-        high = self._operand(self.start, self._unary())
+        low = self._operand(self._tokens.start, self._unary())
+        self._tokens.expect(TokenKind.AND)
+        high = self._operand(self._tokens.start, self._unary())
         if negated:
             below = self._ordered(Operator.LT, left, low)
             above = self._ordered(Operator.GT, left, high)
@@ -245,51 +255,20 @@ class _Parser(TokenReader):
         self._check_bounds(low, high)
         return self._measured(And((at_least, at_most)), left.start)
 
-    def _like(self, left: _Operand, *, negated: bool) -> Expression:
-        """``like = LIKE string [ ESCAPE string ]``, if the dialect has it."""
-        name = self._property_before("LIKE", left)
-        start = self.start
-        pattern, escape = _unquote(self.expect(TokenKind.STRING)), None
-        if self.token.is_word("ESCAPE"):
-            self.advance()
-            escape = _unquote(self.expect(TokenKind.STRING))
-        try:
-            compile_like(pattern, escape)
-        except ValueError as error:
-            self.fail(str(error), start, self.previous_end)
-        return self._measured(Like(name, pattern, escape, negated), left.start)
-
-    def _in(self, left: _Operand, *, negated: bool) -> Expression:
-        """``in = IN "(" string { "," string } ")" | numbers``."""
-        name = self._property_before("IN", left)
-        self.expect(TokenKind.OPEN)
-        if self.kind in _NUMBER_STARTS:
-            return self._in_numbers(left, negated=negated)
-        items = [_unquote(self.expect(TokenKind.STRING))]
-        while self.accept(TokenKind.COMMA):
-            items.append(_unquote(self.expect(TokenKind.STRING)))
-        self.expect(TokenKind.CLOSE)
-        return self._measured(In(name, tuple(items), negated), left.start)
-
     def _in_numbers(self, left: _Operand, *, negated: bool) -> Expression:
         """``numbers = IN "(" number { "," number } ")"``, if the dialect has it."""
         if not self._is_extended:
-            self.fail_at_token(reasons.no_numbers_in_list())
+            self._tokens.fail_at_token(reasons.no_numbers_in_list())
         operator = Operator.NE if negated else Operator.EQ
         tests: list[_Operand] = []
-        while not tests or self.accept(TokenKind.COMMA):
-            item = self._operand(self.start, self._unary())
+        while not tests or self._tokens.accept(TokenKind.COMMA):
+            item = self._operand(self._tokens.start, self._unary())
             literal = as_literal(item.node)
             if literal is None or not literal.kind.is_number:
-                self.fail(reasons.mixed_list(), item.start, item.end)
+                self._tokens.fail(reasons.mixed_list(), item.start, item.end)
             tests.append(self._operand(left.start, self._equal(operator, left, item)))
-        self.expect(TokenKind.CLOSE)
+        self._tokens.expect(TokenKind.CLOSE)
         return tests[0].node if len(tests) == 1 else self._joined(And if negated else Or, tests)
-
-    def _property_before(self, keyword: str, left: _Operand) -> Property:
-        if not isinstance(left.node, Property):
-            self.fail(reasons.without_property(keyword, left.node), left.start, left.end)
-        return left.node
 
     # -- checks and measures ------------------------------------------------------------------
 
@@ -305,23 +284,23 @@ class _Parser(TokenReader):
         if is_boolean(node):
             return node
         if not isinstance(node, Property):
-            self.fail(reasons.no_truth_value(), operand.start, operand.end)
+            self._tokens.fail(reasons.no_truth_value(), operand.start, operand.end)
         return self._measured(BooleanCast(node), operand.start)
 
     def _equal(self, operator: Operator, left: _Operand, right: _Operand) -> Expression:
         for operand in (left, right):
             if operand.node == _CONSTANTS[TokenKind.NULL]:
-                self.fail(reasons.equal_to_null(operator), operand.start, operand.end)
+                self._tokens.fail(reasons.equal_to_null(operator), operand.start, operand.end)
         kinds = [each.node.kind for each in (left, right) if isinstance(each.node, Literal)]
         if len(kinds) == 2 and kinds[0] is Kind.BOOLEAN and kinds[1] is not Kind.BOOLEAN:
-            self.fail(reasons.boolean_with_other(kinds[1]), right.start, right.end)
+            self._tokens.fail(reasons.boolean_with_other(kinds[1]), right.start, right.end)
         return self._compare(operator, left, right)
 
     def _ordered(self, operator: Operator, left: _Operand, right: _Operand) -> Expression:
         for operand in (left, right):
             reason = reasons.not_ordered(operand.node, operator)
             if reason:
-                self.fail(reason, operand.start, operand.end)
+                self._tokens.fail(reason, operand.start, operand.end)
         return self._compare(operator, left, right)
 
     def _compare(self, operator: Operator, left: _Operand, right: _Operand) -> Expression:
@@ -334,12 +313,12 @@ class _Parser(TokenReader):
         if isinstance(left, Literal) and isinstance(right, Literal):
             order = comparator(left.kind, right.kind)(left.value, right.value)
             if order > 0:
-                self.fail(reasons.empty_range(), low.start, high.end)
+                self._tokens.fail(reasons.empty_range(), low.start, high.end)
 
     def _integer(self, token: Token) -> Literal:
         value = int(token.text.rstrip("lL"))
         if value > _INT64_MAX:
-            self.fail_at_token(reasons.integer_too_large())
+            self._tokens.fail_at_token(reasons.integer_too_large())
         # The suffix L does not make a literal 64 bits wide: RocketMQ keeps 32 bits if the value
         # fits.
         return Literal(Kind.INT32 if value <= _INT32_MAX else Kind.INT64, value)
@@ -347,7 +326,7 @@ class _Parser(TokenReader):
     def _double(self, token: Token) -> Literal:
         value = float(token.text)
         if value in (0.0, float("inf")):
-            self.fail_at_token(reasons.double_out_of_range(is_zero=value == 0.0))
+            self._tokens.fail_at_token(reasons.double_out_of_range(is_zero=value == 0.0))
         return Literal(Kind.DOUBLE, value)
 
     def _measured(self, node: Expression, start: int) -> Expression:
@@ -356,19 +335,23 @@ class _Parser(TokenReader):
         A cast adds no depth: using a property as a truth value is not nesting.
         """
         parts = [self._sizes[id(child)] for child in children(node)]
-        items = len(node.items) if isinstance(node, In) else 0
+        items = (
+            len(node.constants)
+            if isinstance(node, TextTest) and node.operator.form is Form.TEXTS
+            else 0
+        )
         nodes = 1 + items + sum(part.nodes for part in parts)
         below = max((part.height for part in parts), default=-1)
         height = below if isinstance(node, BooleanCast) else below + 1
         if height > DEPTH_MAX:
-            self.fail(reasons.too_deep(DEPTH_MAX), start, self.previous_end)
+            self._tokens.fail(reasons.too_deep(DEPTH_MAX), start, self._tokens.previous_end)
         if nodes > NODES_MAX:
-            self.fail(reasons.too_many(NODES_MAX), start, self.previous_end)
+            self._tokens.fail(reasons.too_many(NODES_MAX), start, self._tokens.previous_end)
         self._sizes[id(node)] = _Size(height, nodes)
         return node
 
     def _operand(self, start: int, node: Expression) -> _Operand:
-        return _Operand(node, start, self.previous_end)
+        return _Operand(node, start, self._tokens.previous_end)
 
 
 def _unquote(token: Token) -> str:

@@ -6,7 +6,6 @@ A tree with extensions needs the extended dialect to be parsed again.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from .lexer import TokenKind, tokenize
 from .nodes import (
@@ -14,30 +13,30 @@ from .nodes import (
     BooleanCast,
     Compare,
     Expression,
-    In,
     IsNull,
     Kind,
-    Like,
     Literal,
-    Match,
     Negate,
     Not,
-    Operator,
     Or,
     Property,
+    TextTest,
+    fold,
 )
+from .operators import Form
 
 __all__ = ["shown", "to_sql"]
 
 _SHOWN_CHARS = 60
 # The binding strength of nodes, loosest first, as in the grammar.
 _OR, _AND, _EQUALITY, _COMPARISON, _UNARY, _PRIMARY = range(6)
-_ORDERING = (Operator.LT, Operator.LE, Operator.GT, Operator.GE)
+_Printed = tuple[str, int]
+"""The text of a node and its binding strength."""
 
 
 def to_sql(node: Expression) -> str:
     """Return the expression that parses to *node*."""
-    return _print(node)[0]
+    return fold(node, _PRINTERS)[0]
 
 
 def shown(text: str) -> str:
@@ -46,70 +45,52 @@ def shown(text: str) -> str:
     return short if short.isprintable() else repr(short)[1:-1]
 
 
-def _print(node: Expression) -> tuple[str, int]:
-    """Return the text of *node* and its binding strength."""
-    return _PRINTERS[type(node)](node)
+def _or(_node: Or, *operands: _Printed) -> _Printed:
+    return " OR ".join([_within(each, _AND) for each in operands]), _OR
 
 
-def _print_or(node: Or) -> tuple[str, int]:
-    return " OR ".join([_within(each, _AND) for each in node.operands]), _OR
+def _and(_node: And, *operands: _Printed) -> _Printed:
+    return " AND ".join([_within(each, _EQUALITY) for each in operands]), _AND
 
 
-def _print_and(node: And) -> tuple[str, int]:
-    return " AND ".join([_within(each, _EQUALITY) for each in node.operands]), _AND
+def _is_null(node: IsNull, operand: _Printed) -> _Printed:
+    return f"{_within(operand, _EQUALITY)} IS {_negation(node)}NULL", _EQUALITY
 
 
-def _print_is_null(node: IsNull) -> tuple[str, int]:
-    return f"{_within(node.operand, _EQUALITY)} IS {_not(node)}NULL", _EQUALITY
+def _compare(node: Compare, left: _Printed, right: _Printed) -> _Printed:
+    binding = _EQUALITY if node.operator.is_equality else _COMPARISON
+    return f"{_within(left, binding)} {node.operator.sign} {_within(right, binding + 1)}", binding
 
 
-def _print_in(node: In) -> tuple[str, int]:
-    items = ", ".join(map(_quote, node.items))
-    return f"{_name(node.operand)} {_not(node)}IN ({items})", _COMPARISON
+def _text_test(node: TextTest, operand: _Printed) -> _Printed:
+    operator, texts = node.operator, [*map(_quote, node.constants)]
+    constants = f"({', '.join(texts)})" if operator.form is Form.TEXTS else " ESCAPE ".join(texts)
+    left = _within(operand, _COMPARISON)
+    return f"{left} {_negation(node)}{operator.word} {constants}", _COMPARISON
 
 
-def _print_match(node: Match) -> tuple[str, int]:
-    left = _within(node.operand, _COMPARISON)
-    return f"{left} {_not(node)}{node.operator.value} {_quote(node.text)}", _COMPARISON
+def _not(_node: Not, operand: _Printed) -> _Printed:
+    return f"NOT {_within(operand, _UNARY)}", _UNARY
 
 
-def _print_not(node: Not) -> tuple[str, int]:
-    return f"NOT {_within(node.operand, _UNARY)}", _UNARY
-
-
-def _print_negate(node: Negate) -> tuple[str, int]:
-    text = _within(node.operand, _UNARY)
+def _negate(_node: Negate, operand: _Printed) -> _Printed:
+    text = _within(operand, _UNARY)
     # Two minus signs in a row could start a comment.
     return (f"- {text}" if text.startswith("-") else f"-{text}"), _UNARY
 
 
-def _print_cast(node: BooleanCast) -> tuple[str, int]:
-    return _name(node.operand), _PRIMARY
+def _cast(_node: BooleanCast, operand: _Printed) -> _Printed:
+    return operand
 
 
-def _print_property(node: Property) -> tuple[str, int]:
-    return _name(node), _PRIMARY
+def _property(node: Property) -> _Printed:
+    """Return the property's name, in double quotes if it could be read as something else."""
+    first = next(tokenize(node.name))
+    is_plain = first.kind is TokenKind.IDENTIFIER and first.text == node.name
+    return node.name if is_plain else f'"{node.name}"', _PRIMARY
 
 
-def _print_like(node: Like) -> tuple[str, int]:
-    escape = "" if node.escape is None else f" ESCAPE {_quote(node.escape)}"
-    text = f"{_name(node.operand)} {_not(node)}LIKE {_quote(node.pattern)}{escape}"
-    return text, _COMPARISON
-
-
-def _print_compare(node: Compare) -> tuple[str, int]:
-    binding = _COMPARISON if node.operator in _ORDERING else _EQUALITY
-    left, right = _within(node.left, binding), _within(node.right, binding + 1)
-    return f"{left} {node.operator.value} {right}", binding
-
-
-def _within(node: Expression, binding: int) -> str:
-    """Return the text of *node*, in parentheses if it binds looser than *binding*."""
-    text, own = _print(node)
-    return text if own >= binding else f"({text})"
-
-
-def _print_literal(node: Literal) -> tuple[str, int]:
+def _literal(node: Literal) -> _Printed:
     if node.kind is Kind.STRING:
         return _quote(str(node.value)), _PRIMARY
     if node.kind in (Kind.BOOLEAN, Kind.NULL):
@@ -117,32 +98,29 @@ def _print_literal(node: Literal) -> tuple[str, int]:
     return repr(node.value), _PRIMARY
 
 
-def _name(node: Property) -> str:
-    """Return the property's name, in double quotes if it could be read as something else."""
-    first = next(tokenize(node.name))
-    is_plain = first.kind is TokenKind.IDENTIFIER and first.text == node.name
-    return node.name if is_plain else f'"{node.name}"'
+def _within(printed: _Printed, binding: int) -> str:
+    """Return a text, in parentheses if it binds looser than *binding*."""
+    text, own = printed
+    return text if own >= binding else f"({text})"
 
 
 def _quote(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _not(node: IsNull | In | Match | Like) -> str:
+def _negation(node: IsNull | TextTest) -> str:
     return "NOT " if node.negated else ""
 
 
-_PRINTERS: dict[type, Callable[[Any], tuple[str, int]]] = {
-    Or: _print_or,
-    And: _print_and,
-    IsNull: _print_is_null,
-    Compare: _print_compare,
-    In: _print_in,
-    Match: _print_match,
-    Like: _print_like,
-    Not: _print_not,
-    Negate: _print_negate,
-    BooleanCast: _print_cast,
-    Property: _print_property,
-    Literal: _print_literal,
+_PRINTERS: dict[type, Callable[..., _Printed]] = {
+    Or: _or,
+    And: _and,
+    IsNull: _is_null,
+    Compare: _compare,
+    TextTest: _text_test,
+    Not: _not,
+    Negate: _negate,
+    BooleanCast: _cast,
+    Property: _property,
+    Literal: _literal,
 }

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,39 +20,27 @@ from rocketray.kernels.condition_codes import Accepts, Column, Operation, Rule, 
 
 from .coercion import to_boolean
 from .evaluator import Evaluator, Properties, compile_tree
-from .like import has_any_one, like_table
 from .nodes import (
     And,
     BooleanCast,
     Compare,
     Expression,
-    In,
     IsNull,
     Kind,
-    Like,
     Literal,
-    Match,
     Negate,
     Not,
-    Operator,
     Or,
     Property,
+    TextTest,
     as_literal,
     kind_of,
     property_names,
 )
-from .text_match import is_exotic
+from .operators import IN, Encoded
 
 __all__ = ["Program", "compile_program", "state_of"]
 
-_ACCEPTS = {
-    Operator.EQ: Accepts.EQUAL,
-    Operator.NE: Accepts.UNEQUAL,
-    Operator.LT: Accepts.LESS,
-    Operator.LE: Accepts.LESS_OR_EQUAL,
-    Operator.GT: Accepts.GREATER,
-    Operator.GE: Accepts.GREATER_OR_EQUAL,
-}
 _MIRRORED = {
     Accepts.LESS: Accepts.GREATER,
     Accepts.LESS_OR_EQUAL: Accepts.GREATER_OR_EQUAL,
@@ -165,7 +153,7 @@ class _Compiler:
 
     def comparison(self, node: Compare, into: _Into) -> None:
         """Append ``=``, ``<`` or a similar operator, by the kinds of both sides."""
-        accepts = _ACCEPTS[node.operator]
+        accepts = node.operator.accepts
         left, right = node.left, node.right
         if isinstance(left, Property) and isinstance(right, Property):
             self._properties(accepts, left, right, into)
@@ -208,7 +196,8 @@ class _Compiler:
             self._ask(Operation.DOUBLE, into, left, accepts, number, absent=absent)
         elif accepts in _EQUALITIES:
             when_equal = State(accepts is Accepts.EQUAL)
-            self._one_of(left, [constant], when_equal, into, absent=absent)
+            encoded = IN.encode((constant,))
+            self._ask_text(IN.operation, into, left, encoded, when_equal, absent=absent)
         else:
             self._emit(Operation.CONSTANT, into, State.ODD)
 
@@ -258,56 +247,37 @@ class _Compiler:
             self._load(node.operand, into.above(), is_truth=False)
             self._emit(Operation.IS_NULL, into, into.register + 1, when_null, otherwise)
 
-    def membership(self, node: In, into: _Into) -> None:
-        """Append IN."""
-        self._one_of(node.operand, node.items, State(not node.negated), into, absent=State.NULL)
-
-    def match(self, node: Match, into: _Into) -> None:
-        """Append CONTAINS or similar: false for anything but a text, also when negated."""
-        if isinstance(node.operand, Property) and node.text:
-            text = len(self._texts)
-            self._texts.append(_encoded(node.text))
-            self._ask(
-                Operation[node.operator.name],
-                into,
-                node.operand,
-                State(not node.negated),
-                text,
-                absent=State.FALSE,
-                is_exotic=is_exotic(node.text),
-            )
+    def text_test(self, node: TextTest, into: _Into) -> None:
+        """Append CONTAINS, IN or similar: false for anything but a text or an absent property."""
+        operator, operand = node.operator, node.operand
+        if isinstance(operand, Property) and not node.is_never_true:
+            absent = State.NULL if operator.absent is None else State(operator.absent)
+            encoded, passes = operator.encode(node.constants), State(not node.negated)
+            self._ask_text(operator.operation, into, operand, encoded, passes, absent=absent)
             return
-        if node.text:
-            self._load(node.operand, into.above(), is_truth=False)  # for its error
+        if not node.is_never_true:
+            self._load(operand, into.above(), is_truth=False)  # for its error
         self._emit(Operation.CONSTANT, into, State.FALSE)
 
-    def like(self, node: Like, into: _Into) -> None:
-        """Append LIKE; the scalar evaluator handles patterns that are too long for the kernel."""
-        table = like_table(node.pattern, node.escape)
-        if table is None:
+    def _ask_text(
+        self,
+        operation: Operation,
+        into: _Into,
+        left: Property,
+        encoded: Encoded | None,
+        passes: State,
+        *,
+        absent: State,
+    ) -> None:
+        """Append a test of a text; the scalar evaluator does those that the kernel does not take."""
+        if encoded is None:
             self._emit(Operation.CONSTANT, into, State.ODD)
             return
-        first = len(self._patterns)
-        self._patterns += table
-        self._ask(
-            Operation.LIKE,
-            into,
-            node.operand,
-            State(not node.negated),
-            first,
-            absent=State.NULL,
-            is_exotic=is_exotic(node.pattern) or has_any_one(node.pattern, node.escape),
-        )
-
-    def _one_of(
-        self, left: Property, texts: Iterable[str], found: State, into: _Into, *, absent: State
-    ) -> None:
-        wanted = sorted(set(texts))
-        first = len(self._texts)
-        self._texts += sorted(map(_encoded, wanted), key=lambda text: (len(text), text))
-        exotic = any(map(is_exotic, wanted))
-        operation, count = Operation.TEXT, len(wanted)
-        self._ask(operation, into, left, found, first, count, absent=absent, is_exotic=exotic)
+        first = len(self._patterns) if encoded.pattern else len(self._texts)
+        self._texts += encoded.texts
+        self._patterns += encoded.pattern
+        operands = passes, first, len(encoded.texts)
+        self._ask(operation, into, left, *operands, absent=absent, is_exotic=encoded.is_exotic)
 
     # -- instructions -------------------------------------------------------------------------
 
@@ -344,10 +314,6 @@ def _value(node: Expression) -> Literal | None:
     return literal if is_value else None
 
 
-def _encoded(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
 _COMPILERS: dict[type, Callable[[_Compiler, Any, _Into], None]] = {
     And: _Compiler.join,
     Or: _Compiler.join,
@@ -355,7 +321,5 @@ _COMPILERS: dict[type, Callable[[_Compiler, Any, _Into], None]] = {
     BooleanCast: _Compiler.cast,
     Compare: _Compiler.comparison,
     IsNull: _Compiler.is_null,
-    In: _Compiler.membership,
-    Match: _Compiler.match,
-    Like: _Compiler.like,
+    TextTest: _Compiler.text_test,
 }

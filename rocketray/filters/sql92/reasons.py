@@ -7,7 +7,8 @@ instead.
 from __future__ import annotations
 
 from .lexer import Token, TokenKind
-from .nodes import Expression, Kind, Literal, Not, Operator, is_boolean
+from .nodes import Expression, Kind, Literal, Not, is_boolean
+from .operators import TEXT_OPERATORS, Form, Operator
 from .printer import shown
 
 __all__ = [
@@ -44,9 +45,6 @@ _NAMES = "a property name is made of ASCII letters, digits, _ and $"
 _EXTENDED = 'the dialect "rocketray"'
 _QUOTED = (
     f"text is written in single quotes: 'text'; in double quotes stands a name, in {_EXTENDED}"
-)
-_NO_LIKE = (
-    f"there is no LIKE in this dialect; use CONTAINS, STARTSWITH or ENDSWITH, or take {_EXTENDED}"
 )
 _AFTER_END = {
     TokenKind.CLOSE: "a ')' without its '('",
@@ -85,9 +83,9 @@ def expected(what: str, sql: str, token: Token, following: Token) -> str:
         return _illegal(token)
     if token.kind is TokenKind.QUOTED:
         return _QUOTED
-    if _is_like(token, following):
-        return _NO_LIKE
-    if token.kind is TokenKind.EQ and sql.endswith("=", 0, token.start):
+    if word := _extension(token, following):
+        return _no_extension(word)
+    if token.text == "=" and sql.endswith("=", 0, token.start):
         return "'equal' is written with one ="
     if token.kind is TokenKind.END:
         return f"expected {what} before the end of the expression"
@@ -104,8 +102,8 @@ def after_end(sql: str, previous: Token, token: Token, following: Token) -> str:
         return _AFTER_END[token.kind]
     if previous.kind in _NUMBERS and previous.end == token.start:
         return "a number has no leading zeros, no hexadecimal form and no suffix but L"
-    if _is_like(token, following):
-        return _NO_LIKE
+    if word := _extension(token, following):
+        return _no_extension(word)
     return "the expression is complete before this; join conditions with AND or OR"
 
 
@@ -133,7 +131,7 @@ def no_truth_value() -> str:
 
 def equal_to_null(operator: Operator) -> str:
     """Explain ``= NULL`` or ``<> NULL``."""
-    return f"{operator.value} cannot compare with NULL; write IS NULL or IS NOT NULL"
+    return f"{operator.sign} cannot compare with NULL; write IS NULL or IS NOT NULL"
 
 
 def boolean_with_other(kind: Kind) -> str:
@@ -161,11 +159,11 @@ def double_out_of_range(*, is_zero: bool) -> str:
 def not_ordered(node: Expression, operator: Operator) -> str | None:
     """Return why *operator*, which orders numbers, does not take *node*; None when it does."""
     if isinstance(node, Not):
-        return f"NOT binds tighter than {operator.value}; write: NOT (a {operator.value} b)"
+        return f"NOT binds tighter than {operator.sign}; write: NOT (a {operator.sign} b)"
     if isinstance(node, Literal) and not node.kind.is_number:
-        return f"{operator.value} orders numbers, and this is a {node.kind.value}"
+        return f"{operator.sign} orders numbers, and this is a {node.kind.value}"
     if is_boolean(node):
-        return f"{operator.value} orders numbers, and this is a condition"
+        return f"{operator.sign} orders numbers, and this is a condition"
     return None
 
 
@@ -175,6 +173,15 @@ def _illegal(token: Token) -> str:
     return _ILLEGAL.get(token.text[0], f"'{shown(token.text)}' is not allowed here: {_NAMES}")
 
 
-def _is_like(token: Token, following: Token) -> bool:
-    """Return whether the tokens are ``LIKE`` or ``NOT LIKE``."""
-    return (following if token.kind is TokenKind.NOT else token).is_word("LIKE")
+def _extension(token: Token, following: Token) -> str | None:
+    """Return the word if the tokens are an extension, with or without NOT."""
+    operator = (following if token.kind is TokenKind.NOT else token).text_operator
+    return operator.word if operator is not None and operator.is_extension else None
+
+
+def _no_extension(word: str) -> str:
+    known = [each for each in TEXT_OPERATORS.values() if not each.is_extension]
+    *parts, last = [each.word for each in known if each.form is Form.TEXT]
+    return (
+        f"there is no {word} in this dialect; use {', '.join(parts)} or {last}, or take {_EXTENDED}"
+    )

@@ -49,6 +49,11 @@ class TokenReader:
         return self._tokens[self._index].kind
 
     @property
+    def text(self) -> str:
+        """The text of :attr:`token`."""
+        return self._tokens[self._index].text
+
+    @property
     def start(self) -> int:
         """The start of :attr:`token`."""
         return self._tokens[self._index].start

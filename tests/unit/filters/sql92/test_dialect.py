@@ -10,7 +10,8 @@ from support.random_sql import spans_of
 from rocketray.errors import EvaluationErrorKind, FilterEvaluationError, FilterSyntaxError
 from rocketray.filters.sql92 import Dialect, compile_expression, parse, to_sql
 from rocketray.filters.sql92.dialect import DIALECTS
-from rocketray.filters.sql92.nodes import Like, Property
+from rocketray.filters.sql92.nodes import Property, TextTest
+from rocketray.filters.sql92.operators import TEXT_OPERATORS
 from rocketray.filters.sql92.program import state_of
 from rocketray.filters.sql92.vectorized import State, VectorizedExpression
 
@@ -56,7 +57,9 @@ def test_a_quoted_name_that_needs_no_quotes_is_the_plain_one() -> None:
 def test_like_and_escape_are_names_where_a_name_can_stand() -> None:
     tree = parse("like LIKE 'escape' ESCAPE '!' OR LIKE = Escape", "rocketray")
     assert to_sql(tree) == "like LIKE 'escape' ESCAPE '!' OR LIKE = Escape"
-    assert parse("a NOT like 'x'", "rocketray") == Like(Property("a"), "x", None, negated=True)
+    assert parse("a NOT like 'x'", "rocketray") == TextTest(
+        TEXT_OPERATORS["LIKE"], Property("a"), ("x",), negated=True
+    )
 
 
 @pytest.mark.parametrize(

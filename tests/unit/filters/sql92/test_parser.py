@@ -13,19 +13,17 @@ from rocketray.filters.sql92.nodes import (
     And,
     BooleanCast,
     Compare,
-    In,
     IsNull,
     Kind,
     Literal,
-    Match,
-    MatchOperator,
     Negate,
     Not,
-    Operator,
     Or,
     Property,
+    TextTest,
     property_names,
 )
+from rocketray.filters.sql92.operators import IN, TEXT_OPERATORS, Operator
 from rocketray.filters.sql92.parser import DEPTH_MAX, NODES_MAX, SQL_MAX_CHARS
 
 A, B, C = Property("a"), Property("b"), Property("c")
@@ -47,8 +45,8 @@ def number(value: int) -> Literal:
         ("a AND (b AND c)", And((BooleanCast(A), BooleanCast(B), BooleanCast(C)))),
         ("a IS NOT NULL", IsNull(A, negated=True)),
         ("a > -+-5", Compare(Operator.GT, A, Negate(Negate(number(5))))),
-        ("+a IN ('x', 'it''s')", In(A, ("x", "it's"), negated=False)),
-        ("a NOT startswith 'x'", Match(MatchOperator.STARTSWITH, A, "x", negated=True)),
+        ("+a IN ('x', 'it''s')", TextTest(IN, A, ("x", "it's"), negated=False)),
+        ("a NOT startswith 'x'", TextTest(TEXT_OPERATORS["STARTSWITH"], A, ("x",), negated=True)),
         (
             "a BETWEEN 1 AND 5 AND b",
             And(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from rocketray.filters.sql92 import parse
-from rocketray.filters.sql92.nodes import Compare, Kind, Literal, Operator, Property
+from rocketray.filters.sql92.nodes import Compare, Kind, Literal, Property
+from rocketray.filters.sql92.operators import Operator
 from rocketray.filters.sql92.program import Program, compile_program
 from rocketray.kernels.condition_codes import Column, Operation, State
 
