@@ -13,6 +13,7 @@ that is under test; and what a command leaves in its directory would be left in 
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -88,6 +89,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):  # one of several processes
         items[:] = mixed(items)
+
+
+def pytest_collection_finish() -> None:
+    """Exempt a million objects, imported and collected by now, from every later garbage collection."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
