@@ -20,8 +20,6 @@ import threading
 from collections.abc import Sequence
 from typing import NoReturn
 
-from rocketray.errors import UnsupportedPlatformError
-
 __all__ = ["main"]
 
 
@@ -45,6 +43,3 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         run(arguments)
     except KeyboardInterrupt:
         sys.exit(128 + signal.SIGINT)
-    except UnsupportedPlatformError as error:  # raised by an import
-        sys.stderr.write(f"rocketray: {error}\n")
-        sys.exit(1)

@@ -25,9 +25,8 @@ from .layout import (
     SYS_FLAG_PREPARED,
     SYS_FLAG_STORE_IPV6,
     SYS_FLAG_TRANSACTION,
-    host_bytes,
-    measure_record,
 )
+from .measure import host_bytes, measure_record
 
 __all__ = [
     "KEEP_STORE_TIMES",

@@ -12,15 +12,8 @@ import numpy as np
 from ._compile import InBytes, InInt32s, InInt64s, OutBytes, OutInt32s, kernel
 from .hashing import crc32_spans
 from .intrinsics import load_i32, load_i64, load_native_u64
-from .layout import (
-    BODY_CRC,
-    PHYSICAL_OFFSET,
-    QUEUE_ID,
-    QUEUE_OFFSET,
-    SYS_FLAG,
-    SYS_FLAG_COMPRESSED,
-    measure_record,
-)
+from .layout import BODY_CRC, PHYSICAL_OFFSET, QUEUE_ID, QUEUE_OFFSET, SYS_FLAG, SYS_FLAG_COMPRESSED
+from .measure import measure_record
 from .property_crc import CRC_NAME_WORD, CRC_PROPERTY_BYTES
 from .spans import copy_span
 

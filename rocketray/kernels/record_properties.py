@@ -9,12 +9,8 @@ from __future__ import annotations
 
 from ._compile import InBytes, InInt32s, InInt64s, OutInt64Rows, OutInt64s, kernel
 from .intrinsics import load_i32, load_i64, load_native_u64
-from .layout import (
-    PHYSICAL_OFFSET,
-    QUEUE_ID,
-    QUEUE_OFFSET,
-    measure_record,
-)
+from .layout import PHYSICAL_OFFSET, QUEUE_ID, QUEUE_OFFSET
+from .measure import measure_record
 from .properties import find_in_string
 from .property_crc import CRC_NAME_WORD, CRC_PROPERTY_BYTES
 

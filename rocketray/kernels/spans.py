@@ -31,9 +31,8 @@ from .layout import (
     QUEUE_OFFSET,
     SYS_FLAG,
     SYS_FLAG_STORE_IPV6,
-    host_bytes,
-    measure_record,
 )
+from .measure import host_bytes, measure_record
 
 __all__ = [
     "Field",

@@ -8,13 +8,8 @@ from __future__ import annotations
 
 from ._compile import InBytes, OutInt32s, OutInt64s, kernel
 from .intrinsics import load_i32, load_i64
-from .layout import (
-    BODY_CRC,
-    PHYSICAL_OFFSET,
-    QUEUE_ID,
-    QUEUE_OFFSET,
-    measure_record,
-)
+from .layout import BODY_CRC, PHYSICAL_OFFSET, QUEUE_ID, QUEUE_OFFSET
+from .measure import measure_record
 
 __all__ = ["list_records"]
 

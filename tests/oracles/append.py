@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from oracles.layout import measure_record
+from oracles.measure import measure_record
 
 from rocketray.kernels._compile import Bytes, Int32s, Int64s
 from rocketray.kernels.append import KEEP_STORE_TIMES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zlib
 
-from oracles.layout import measure_record
+from oracles.measure import measure_record
 
 from rocketray.kernels._compile import Bytes, Int32s, Int64s
 from rocketray.kernels.layout import (

@@ -6,7 +6,7 @@ import struct
 
 import numpy as np
 import numpy.typing as npt
-from oracles.layout import measure_record
+from oracles.measure import measure_record
 from oracles.properties import find_properties
 
 from rocketray.kernels._compile import Bytes, Int32s, Int64s

@@ -102,6 +102,15 @@ def test_importing_the_command_imports_nothing_slow() -> None:
     assert done.stdout == "set()\n"
 
 
+def test_a_command_loads_numba_only_when_it_handles_records() -> None:
+    code = (
+        "import sys, rocketray.cli.application, rocketray.filters.sql92.advice; "
+        "print({'numba', 'pyarrow'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 def test_what_an_encoding_cannot_say_is_printed_as_an_escape(tmp_path: Path) -> None:
     expression = "region = 'Zürich'"
     done = subprocess.run(

@@ -5,6 +5,7 @@ import pkgutil
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -61,10 +62,9 @@ def test_without_numba_the_import_says_what_is_missing() -> None:
     assert "install" in last
 
 
-def test_without_numba_a_command_says_so_in_one_line() -> None:
-    done = run(
-        HIDE_NUMBA + "from rocketray.cli import main\nmain(['store', 'info', '/nowhere/at/all'])"
-    )
+def test_without_numba_a_command_says_so_in_one_line(tmp_path: Path) -> None:
+    command = f"from rocketray.cli import main\nmain(['store', 'verify', {str(tmp_path)!r}])"
+    done = run(HIDE_NUMBA + command)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("rocketray: rocketray needs Numba, which cannot be imported")
     assert done.stderr.count("\n") == 1

@@ -13,8 +13,8 @@ from rocketray.kernels.layout import (
     SYS_FLAG,
     SYS_FLAG_BORN_IPV6,
     SYS_FLAG_STORE_IPV6,
-    Measure,
 )
+from rocketray.kernels.measure import Measure
 
 __all__ = ["measure_record"]
 
